@@ -5,20 +5,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
+VERL_VENV := .venv-verl
 PYTEST_WORKERS ?= 2
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow venv venv-vllm check bench pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow venv venv-vllm venv-verl check bench pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
 	$(BIN)/grpodoctor demo --dir demo --again
 
-test: venv venv-vllm  ## all tests except the slow ones
+test: venv venv-vllm venv-verl  ## all tests except the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-slow: venv venv-vllm  ## tests that run real engines for a minute or more
+test-slow: venv venv-vllm venv-verl  ## tests that run real engines for a minute or more
 	$(BIN)/python -m pytest -m slow -n 0
 
 venv: $(VENV)/.installed  ## create the environment
@@ -38,6 +39,17 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install -q --no-deps -r constraints-vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+venv-verl: $(VERL_VENV)/.installed  ## create the environment that builds verl's configuration
+
+# Eight small packages; torch, transformers and ray are those of .venv.
+$(VERL_VENV)/.installed: $(VENV)/.installed constraints-verl.txt
+	$(PYTHON) -m venv $(VERL_VENV)
+	$(VERL_VENV)/bin/python -m pip install -q --no-deps -r constraints-verl.txt
+	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+		echo "import site; site.addsitedir('$$packages')" \
+		> $$($(VERL_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
 	touch $@
 
 check: venv  ## lint, format, types, import order
@@ -67,4 +79,4 @@ constraints: venv venv-vllm  ## pin the installed versions
 	$(VLLM_VENV)/bin/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints-vllm.txt
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(VERL_VENV) build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

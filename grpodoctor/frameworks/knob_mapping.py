@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.vocabulary.knobs import KNOBS, Setting
+from grpodoctor.vocabulary.config_facts import setting_named
+from grpodoctor.vocabulary.knobs import Setting
 
 Settings = Mapping[str, Setting]
 
@@ -74,6 +75,9 @@ class Unsupported:
 
     instead: str
     """What the user can do instead."""
+
+
+_UNKNOWN_METHOD = Unsupported("see the remedy's page for an alternative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,32 +252,51 @@ class KnobTable:
     engine_settings: tuple[KnobMapping, ...]
     """Rows for `ENGINE_SETTINGS`; they are written, never read."""
     syntax: Syntax = field(default_factory=Syntax)
+    methods: tuple[KnobMapping, ...] = ()
+    """How published methods are written and read. A row for a knob extends the knob's row in
+    `mappings`; the others are rows for `METHOD_SETTINGS`."""
+    facts: tuple[KnobMapping, ...] = ()
+    """Rows for the `CONFIG_FACTS` that a config contains; they are read, never written."""
+    defaults: Settings = field(default_factory=dict)
+    """The framework's values of knobs that a config need not contain, for checks of a config."""
 
     def read(self, settings: Settings) -> dict[str, Setting]:
         """The knobs that a run's config sets; values out of bounds are left out."""
-        values = {mapping.knob: mapping.read_from(settings) for mapping in self.mappings}
+        rows = (self._rows[mapping.knob] for mapping in self.mappings)
+        values = {row.knob: row.read_from(settings) for row in rows}
         return {knob: value for knob, value in values.items() if value is not None}
+
+    def read_facts(self, settings: Settings) -> dict[str, Setting]:
+        """The facts that a run's config contains; invalid values are left out."""
+        values = {row.knob: row.read_from(settings) for row in self.facts}
+        return {fact: value for fact, value in values.items() if value is not None}
 
     def reads_any_of(self, settings: Settings) -> bool:
         """Whether a config has a key of a knob."""
         return not self._keys.isdisjoint(settings)
 
+    def count_keys(self, settings: Settings) -> int:
+        """The number of keys in a config that belong to a knob."""
+        return len(self._keys.intersection(settings))
+
     def lines(self, knob: str, setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
         """The lines that give a knob a value.
 
         Args:
-            knob: a canonical knob, or one of `ENGINE_SETTINGS`.
+            knob: a canonical knob, or one of `ENGINE_SETTINGS` or `METHOD_SETTINGS`.
             setting: its new value.
             knobs: all knobs in force after the change.
-
-        Raises:
-            KeyError: if there is no such knob.
         """
-        return tuple(self._lines(self._rows[knob], setting, knobs))
+        row = self._rows.get(knob, KnobMapping(knob, write=_UNKNOWN_METHOD))
+        return tuple(self._lines(row, setting, knobs))
 
     @cached_property
     def _rows(self) -> dict[str, KnobMapping]:
-        return {row.knob: row for row in (*self.mappings, *self.engine_settings)}
+        rows = {row.knob: row for row in (*self.mappings, *self.engine_settings)}
+        for row in self.methods:
+            main = rows.get(row.knob)
+            rows[row.knob] = row if main is None else _merged(main, row)
+        return rows
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -298,6 +321,19 @@ class KnobTable:
             for key, value in row.enabled_by.items():
                 yield self.syntax.line(key, value)
             yield self.syntax.line(row.key, _value(written, setting, knobs), row.note)
+
+
+def _merged(main: KnobMapping, extra: KnobMapping) -> KnobMapping:
+    """A knob's row with the values, the writer and the reader of a row of methods."""
+    read = main.read if extra.read is None else extra.read
+    if isinstance(main.read, Mapping) and isinstance(extra.read, Mapping):
+        read = {**main.read, **extra.read}
+    return replace(
+        main,
+        values={**main.values, **extra.values},
+        write=main.write if extra.write is None else extra.write,
+        read=read,
+    )
 
 
 def _value(
@@ -338,7 +374,7 @@ def _number_or_text(setting: Setting | None) -> Setting | None:
 
 def _is_valid(knob: str, value: Setting) -> bool:
     try:
-        KNOBS[knob].check(value)
+        setting_named(knob).check(value)
     except ConfigError:
         return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_mapping import SettingLine
+from grpodoctor.frameworks.knob_mapping import SettingLine, format_setting
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.support.suggestions import check_name
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
@@ -24,11 +24,30 @@ ENGINE_SETTINGS: Mapping[str, str] = {
 """Settings of the two engines that a probe or a remedy asks for. No log holds them, and a change
 requires a restart. Every framework has a row for each in `KnobTable.engine_settings`."""
 
+METHOD_SETTINGS: Mapping[str, str] = {
+    "advantage_reweighting": "Advantages scaled by 1 - value + value times the old probability.",
+    "critic_pretraining": "Steps in which only the critic learns.",
+    "divergence_limit": "Largest change of a token's probability before the loss masks it.",
+    "drift_penalty": "Weight of the squared log-ratio to the sampler.",
+    "drop_failed_rollouts": "Rollouts that a tool or the environment ended stay out of the loss.",
+    "float32_weights": "The learner's weights in float32.",
+    "forking_tokens": "Share of the tokens, by entropy, that keep their policy gradient.",
+    "kl_estimator": "Estimator of the KL penalty in the loss.",
+    "lopti": "Probability below which tokens are updated first.",
+    "mask_tool_tokens": "Tokens of tools and environments stay out of the loss.",
+    "pass_rate_filter": "Prompts with a pass rate of 20 to 80 % only.",
+    "repetition_penalty": "Largest penalty on repeated 3-grams in the reward.",
+    "router_loss": "Weight of the routers' auxiliary loss.",
+    "staleness_limit": "Largest age of a sample, in steps.",
+}
+"""Settings of published methods that are not knobs: a change requires a restart. A framework has a
+row in `KnobTable.methods` for those that it supports, or for which it offers something else."""
+
 
 def framework_settings(
     changes: Mapping[str, Setting], framework: str, knobs: Mapping[str, Setting] | None = None
 ) -> list[SettingLine]:
-    """Write a change of knobs or of `ENGINE_SETTINGS` as the framework's own settings.
+    """Write a change of knobs, engine settings or method settings in the framework's own keys.
 
     Args:
         changes: canonical knobs and their new values; an engine setting without a value is set to
@@ -41,11 +60,15 @@ def framework_settings(
     """
     known = find_framework(framework, configurable_frameworks())
     if known is None:
-        unknown = f"the settings of {framework[:40]!r} are unknown"
-        return [SettingLine("", "", f"{unknown}: find its name for {knob}") for knob in changes]
+        name = "--framework NAME shows the keys of a framework"
+        return [
+            SettingLine("", "", f"set {knob} to {format_setting(value)}; {name}")
+            for knob, value in changes.items()
+        ]
     in_force = {**(knobs or {}), **changes}
+    known_names = (*KNOBS, *ENGINE_SETTINGS, *METHOD_SETTINGS)
     lines: list[SettingLine] = []
     for knob, setting in changes.items():
-        check_name(knob, (*KNOBS, *ENGINE_SETTINGS), "knob", where=f"settings of {known.name}")
+        check_name(knob, known_names, "knob", where=f"settings of {known.name}")
         lines += known.knobs.lines(knob, setting, in_force)
     return list(dict.fromkeys(lines))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.translation import UnusedKeys
-from grpodoctor.monitor.advice import advice_for
+from grpodoctor.monitor.advice import Advice, advice_for
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
+from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.growing_files import Damage
+from grpodoctor.vocabulary.knobs import Setting
 
 MAX_DAMAGE = 50
 """Number of damaged lines that a report quotes; the others are only counted."""
@@ -141,9 +144,8 @@ class Examination:
             framework: framework whose keys the remedies show; the run's own if None.
         """
         results = self.engine.diagnosis()
-        knobs, framework = self.engine.chart.knobs, framework or self.manifest.framework
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
-        advice = {remedy: advice_for(remedy, knobs, framework) for remedy in remedies}
+        advice = self.advice(remedies, framework)
         reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped)
         return Report(
             run=self.facts(),
@@ -163,6 +165,27 @@ class Examination:
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
         )
+
+    def advice(self, remedies: Iterable[str], framework: str | None = None) -> dict[str, Advice]:
+        """Remedies by id, resolved for this run's settings and recent readings.
+
+        Args:
+            remedies: ids of the remedies.
+            framework: framework whose keys they show; the run's own if None.
+        """
+        chart = self.engine.chart
+        knobs, readings = self._known_knobs(), recent_readings(chart)
+        framework = framework or self.manifest.framework
+        return {remedy: advice_for(remedy, knobs, framework, readings) for remedy in set(remedies)}
+
+    def _known_knobs(self) -> dict[str, Setting]:
+        """The knobs without those that are only a framework's defaults, if no config was found."""
+        knobs = self.engine.chart.knobs
+        framework = find_framework(self.manifest.framework, configurable_frameworks())
+        if framework is None or framework.knobs.reads_any_of(self.manifest.config):
+            return knobs
+        defaults = framework.knobs.read({})
+        return {name: value for name, value in knobs.items() if name not in defaults}
 
     def _probe_notes(self) -> tuple[str, ...]:
         """The result of the attached probe, and the probe files that could not be read."""

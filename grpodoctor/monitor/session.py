@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, RunError
-from grpodoctor.monitor.advice import advice_for
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report import evidence_to_json, finding_to_json
@@ -223,10 +222,7 @@ class Session:
         return [restart, *news] if tick.restarted else news
 
     def _finding_news(self, change: Change) -> dict[str, Any]:
-        knobs = self.examination.engine.chart.knobs
-        framework = self.examination.manifest.framework
-        remedies = change.finding.remedies
-        advice = {remedy: advice_for(remedy, knobs, framework) for remedy in remedies}
+        advice = self.examination.advice(change.finding.remedies)
         return {
             "kind": f"finding-{change.kind}",
             "step": change.step,

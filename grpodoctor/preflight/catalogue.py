@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import grpodoctor.preflight.checks
 from grpodoctor.errors import ConfigError
 from grpodoctor.preflight.base import Check
 from grpodoctor.rules import catalogue
+from grpodoctor.rules.base import Rule
 from grpodoctor.support.discovery import classes_below
 
 
@@ -33,9 +34,26 @@ def select_checks(select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) ->
     Raises:
         ConfigError: if a selector matches no check, or no check is left.
     """
-    checks = catalogue.select(all_checks(), select, ignore, kind="preflight check")
-    if not checks:
+    checks, _ = select_checks_and_rules(select, ignore, config_rules=())
+    return checks
+
+
+def select_checks_and_rules(
+    select: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+    *,
+    config_rules: Sequence[Rule],
+) -> tuple[tuple[Check, ...], tuple[Rule, ...]]:
+    """Choose among the checks and the rules about the configuration.
+
+    Raises:
+        ConfigError: if a selector matches nothing, or nothing is left.
+    """
+    candidates: list[Check | Rule] = [*all_checks(), *config_rules]
+    chosen = catalogue.select(candidates, select, ignore, kind="preflight check")
+    if not chosen:
         raise ConfigError(
             "--select and --ignore leave no check", remedy="ignore fewer checks than you select"
         )
-    return checks
+    checks = tuple(item for item in chosen if isinstance(item, Check))
+    return checks, tuple(item for item in chosen if isinstance(item, Rule))

@@ -26,6 +26,10 @@ class PreflightRequest:
     reference: EngineSpec | None = None
     templates: Mapping[str, str] = field(default_factory=dict)
     control: Path | None = None
+    run_config: Path | None = None
+    """Config file of the run, which the rules about the configuration read."""
+    framework: str | None = None
+    """Framework of the config file; None to recognize it by its keys."""
     folder: Path
     """Folder for the output of engines."""
     budget: float | None = None

@@ -14,6 +14,7 @@ from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
 from grpodoctor.preflight.check_results import SkippedCheck
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
+from grpodoctor.preflight.config_lint import check_config
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.request import PreflightRequest
 from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
@@ -23,13 +24,14 @@ from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.rules.base import SEVERITIES
+from grpodoctor.rules.base import SEVERITIES, Rule
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 
 def run_preflight(
     request: PreflightRequest,
     checks: Sequence[Check],
+    config_rules: Sequence[Rule] = (),
     *,
     on_check: Callable[[str], None] = lambda _: None,
     on_progress: Callable[[EngineProgress], None] = lambda _: None,
@@ -39,13 +41,15 @@ def run_preflight(
     Args:
         request: the user's options.
         checks: the checks to run.
+        config_rules: the rules about the configuration to examine.
         on_check: called with code and name before each check.
         on_progress: called several times a second while an engine runs.
 
     Raises:
-        InputError: if the model, the prompts or the reward function cannot be used.
+        InputError: if the model, the prompts, the reward function or the config cannot be used.
     """
     started = time.monotonic()
+    config = check_config(request.run_config, request.framework, config_rules)
     collector = _Collector()
     with open_context(request, on_progress) as context:
         for check in checks:
@@ -55,9 +59,9 @@ def run_preflight(
     return PreflightResults(
         model=str(request.model),
         rows=len(context.rows),
-        findings=tuple(sorted(collector.findings, key=_most_severe_first)),
-        passed=tuple(collector.passed),
-        skipped=tuple(collector.skipped),
+        findings=tuple(sorted((*collector.findings, *config.findings), key=_most_severe_first)),
+        passed=(*collector.passed, *config.passed),
+        skipped=(*collector.skipped, *config.skipped),
         failed=tuple(collector.failed),
         seconds=time.monotonic() - started,
         sampled_rows=len(context.sampler.rows) if context.sampler else 0,

@@ -11,7 +11,7 @@ from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.severity import severity_of
 from grpodoctor.remedies.engines.tis import SETTINGS as TIS
-from grpodoctor.remedies.loss.gspo import SETTINGS as GSPO
+from grpodoctor.remedies.trust_region.gspo import SETTINGS as GSPO
 from grpodoctor.vocabulary.knobs import Setting
 
 _CAPS = (2.0, 8.0)

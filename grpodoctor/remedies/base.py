@@ -9,6 +9,9 @@ from typing import ClassVar, Literal
 
 from grpodoctor.vocabulary.knobs import Setting
 
+Readings = Mapping[str, float]
+"""The recent level of each metric that a run logs."""
+
 Applicability = Literal["safe", "unsafe", "suggest"]
 """`safe`: reversible, bounded, allow-listed, and the objective stays the same. The objective is
 which rewards count, how they are weighted, and the temperature at which the policy is sampled. Step
@@ -28,6 +31,8 @@ Slot = Literal[
     "expert-routing",
     "kl",
     "step-size",
+    "precision",
+    "reward",
 ]
 """What a remedy changes. Two remedies with the same slot overlap and are never combined."""
 
@@ -48,8 +53,8 @@ class Criterion:
 class Remedy:
     """Base class of all remedies: what it changes, its slots and its criteria.
 
-    The docstring of a remedy is its page, with the headings *What it does*, *What it costs*, *What
-    it overlaps*, *How it is judged* and *References*.
+    The docstring of a remedy is its page, with the headings *What it does*, *When it applies*,
+    *What it costs*, *What it overlaps*, *How it is judged* and *References*.
     """
 
     id: ClassVar[str]
@@ -69,15 +74,46 @@ class Remedy:
     restart_with: ClassVar[Mapping[str, Setting]] = {}
     """Settings beyond the knobs that belong to `how`, for frameworks that have them: names in
     `frameworks.settings.ENGINE_SETTINGS`."""
+    settings: ClassVar[Mapping[str, Setting]] = {}
+    """The knobs that it sets, for a remedy that always sets the same values."""
+    requires: ClassVar[Mapping[str, Setting]] = {}
+    """Knobs without which `settings` have no effect."""
+    when_unknown: ClassVar[Mapping[str, Setting]] = {}
+    """Settings to print where the change depends on a knob that is unknown."""
+    alternatives: ClassVar[tuple[str, ...]] = ()
+    """Ids of remedies with the same effect. A rule that calls for this one calls for them too."""
 
-    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:  # noqa: ARG002 - overridden
+    def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """The knobs to set, given those in force.
 
         Only knobs with a known setting are changed, so that undo can restore them. Empty if the
         remedy is already in force, cannot help, needs a knob that is unknown, or has instructions
         for a person only.
         """
-        return {}
+        is_known = all(name in knobs for name in (*self.settings, *self.requires))
+        if not is_known or any(knobs[name] != value for name, value in self.requires.items()):
+            return {}
+        return {name: value for name, value in self.settings.items() if knobs[name] != value}
+
+    def tuned(
+        self,
+        change: dict[str, Setting],
+        readings: Readings,  # noqa: ARG002 - overridden
+    ) -> dict[str, Setting]:
+        """The change, with values computed from the run where possible."""
+        return change
+
+    def obstacle(
+        self,
+        knobs: Mapping[str, Setting],
+        readings: Readings,  # noqa: ARG002 - overridden
+    ) -> str:
+        """Why the remedy cannot help this run; empty if it can, or if that is unknown."""
+        for name, value in self.requires.items():
+            setting = knobs.get(name, value)
+            if setting not in (value, self.settings.get(name)):
+                return f"it requires {name} {value}, and the run has {setting}"
+        return ""
 
     @property
     def targets(self) -> tuple[Criterion, ...]:

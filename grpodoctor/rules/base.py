@@ -131,6 +131,9 @@ class Rule(ABC):
     """Consecutive steps without a sighting that resolve a finding."""
     cadence: ClassVar[int] = 1
     """Examine every this many steps, for a rule whose long window hardly changes in one step."""
+    reads_config: ClassVar[bool] = False
+    """Whether the rule reads the run's configuration instead of metrics. It is examined at the
+    first step and after each change of a knob; without a known config it is skipped."""
     handles_not_applicable: ClassVar[bool] = False
     """Whether the rule is also examined when an input is not applicable."""
 

@@ -61,6 +61,8 @@ _LONGEST_ERROR = 200
 _UNMAPPED_KEPT = 1000
 """Unknown metric names kept; a log may contain a new name at every step."""
 
+_HOW_TO_FIND_THE_CONFIG = "pass the run's config with --run-config FILE"
+
 _SYMPTOMS = ("MIS", "GRP", "OPT", "CLP", "KLD", "ENT", "REW")
 """Families in causal order; families that are not listed come first.
 
@@ -119,7 +121,8 @@ class Diagnosis:
     """The state of a run according to its rules.
 
     A rule appears in at most one of the first four fields. It appears in none if all its findings
-    are resolved and too old to be kept, or if it raised an exception and found nothing.
+    are resolved and too old to be kept, if it raised an exception and found nothing, or if it reads
+    settings that the config does not contain.
     """
 
     findings: tuple[Finding, ...]
@@ -198,11 +201,15 @@ class Engine:
         self._plans: dict[tuple[object, ...], tuple[_Examination, ...]] = {}
         """The rules to examine, by the readings that a step has."""
         self._defects: dict[str, Defect] = {}
+        self._config_read = False
+        """Whether the rules about the configuration have been examined."""
 
     def observe(self, record: StepRecord) -> list[Change]:
         """Take a step and return its changes: the most severe first, resolved findings last."""
         changes = self._rewind(record.step) if record.step <= self.chart.step else []
         self.chart.observe(record)
+        for state in self._states_of_new_config():
+            changes.extend(self._examine(state, None))
         for state, why_inapplicable in self._plan(record):
             state.due -= 1
             if state.due <= 0:
@@ -210,6 +217,14 @@ class Engine:
         if len(changes) > 1:
             changes.sort(key=lambda change: (change.kind == "resolved", *_rank(change.finding)))
         return changes
+
+    def _states_of_new_config(self) -> Sequence[_RuleState]:
+        """The rules about the configuration, at the first step and after a change of a knob."""
+        is_new = self.chart.knobs_changed_at == self.chart.step or not self._config_read
+        self._config_read = True
+        if not is_new or not self.chart.config.found:
+            return ()
+        return [state for state in self._states if state.rule.reads_config]
 
     def _plan(self, record: StepRecord) -> tuple[_Examination, ...]:
         """The rules that this step has the inputs for.
@@ -261,6 +276,7 @@ class Engine:
 
     def _rewind(self, step: int) -> list[Change]:
         dropped = []
+        self._config_read = False
         for state in self._states:
             state.recent.clear()
             state.clear_count = 0
@@ -384,7 +400,7 @@ class Engine:
             not_applicable=tuple(
                 Inapplicable(state.rule.code, state.why_inapplicable)
                 for state in idle
-                if state.why_inapplicable is not None
+                if state.why_inapplicable is not None and not state.rule.reads_config
             ),
             quiet=tuple(
                 state.rule.code
@@ -396,6 +412,8 @@ class Engine:
         )
 
     def _skipped(self, state: _RuleState) -> Skipped:
+        if state.rule.reads_config:
+            return Skipped(state.rule.code, ("config",), _HOW_TO_FIND_THE_CONFIG)
         never_logged = [names for names in state.needs if not any(map(self._was_logged, names))]
         # If each was logged, but never at the same step, all of them are missing together.
         missing = never_logged or list(state.needs)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
 from grpodoctor.runs.estimators import robust_level, step_noise
 from grpodoctor.runs.inferred_groups import ZERO_VARIANCE, inferred_group_rates
 from grpodoctor.runs.records import Manifest, StepRecord
@@ -236,8 +237,13 @@ class Chart:
     )
     """Step of each change, and the previous values of the changed knobs; None if not set."""
 
+    config: CompleteConfig = field(default_factory=CompleteConfig)
+    """What is known about the run's configuration besides its knobs."""
+
     def __post_init__(self) -> None:
-        self.knobs = {**self.manifest.knobs, **self.knobs}
+        manifest = self.manifest
+        self.config = complete_config(manifest.framework, manifest.config, manifest.knobs)
+        self.knobs = {**manifest.knobs, **self.knobs}
 
     def observe(self, record: StepRecord) -> None:
         """Add a step. A step at or before the current one means that the run went back."""

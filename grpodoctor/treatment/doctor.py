@@ -22,6 +22,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from grpodoctor.remedies.base import Remedy, Slot
+from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
@@ -298,9 +299,12 @@ class Doctor:
         self, chart: Chart, findings: Sequence[Finding]
     ) -> tuple[Finding, Remedy, dict[str, Setting]] | None:
         occupied = self._occupied_slots(chart)
+        readings = recent_readings(chart)
         for finding in _by_urgency(findings):
             for remedy in self._allowed(finding.remedies):
-                changes = remedy.change(chart.knobs)
+                if remedy.obstacle(chart.knobs, readings):
+                    continue
+                changes = remedy.tuned(remedy.change(chart.knobs), readings)
                 is_known = changes.keys() <= chart.knobs.keys()
                 if changes and is_known and not occupied & set(remedy.slots):
                     return finding, remedy, changes

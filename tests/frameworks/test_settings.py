@@ -229,6 +229,9 @@ def test_a_written_knob_reads_back_with_the_same_value(framework: Framework) -> 
 
 SAME_IN_THE_FRAMEWORK: dict[tuple[str, Setting], Setting] = {
     ("verl", "gspo_token"): "gspo",
+    # The nearest measure: the geometric mean of a response's ratios.
+    ("openrlhf", "error_mask"): "geo_mask",
+    ("open-instruct", "error_mask"): "geo_mask",
     # The config does not contain the reward function that adds the punishment.
     ("trl", "mask-and-soft-punishment"): "mask",
     ("ms-swift", "mask-and-soft-punishment"): "mask",

@@ -19,13 +19,15 @@ def test_an_old_run_loads_and_gives_the_recorded_findings() -> None:
     assert [record.step for record in run.steps] == list(range(1, 13))
     assert not run.damage
     report = replay(OLD_RUN).report
-    # As of the version that recorded it.
+    # As of the version that recorded it; the rules about the configuration are newer.
     found = {(each.code, str(each.severity), each.onset_step) for each in report.findings}
     assert found == {
         ("MIS002", "critical", 1),
+        ("CFG030", "warning", 1),
         ("MIS001", "warning", 1),
         ("CLP001", "warning", 1),
         ("MIS003", "warning", 7),
         ("KLD001", "warning", 9),
+        ("CFG032", "info", 1),
     }
     assert [problem.cause.code for problem in report.diagnosis.problems] == ["MIS002", "MIS001"]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.frameworks.settings import ENGINE_SETTINGS, METHOD_SETTINGS
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.vocabulary.knobs import KNOBS, Setting, check_change
@@ -24,6 +25,9 @@ UNTREATED: dict[str, Setting] = {
     "overlong": "none",
     "overlong_buffer": 1,
     "kl_coefficient": 0.0,
+    "entropy_coefficient": 0.0,
+    "group_size": 4,
+    "prompts_per_batch": 16,
     "learning_rate": 1e-6,
     "temperature": 1.0,
     "updates_per_batch": 16,
@@ -33,31 +37,73 @@ UNTREATED: dict[str, Setting] = {
 }
 IDS = {
     "balance-experts",
+    "check-end-token",
+    "check-kl-sign",
     "check-loss-mask",
+    "check-reference",
+    "check-resume",
     "check-routing-replay",
+    "check-weight-sync",
+    "cispo",
+    "clip-cov",
     "clip-higher",
+    "dcpo",
+    "dppo",
     "dr-grpo",
+    "drop-failed-rollouts",
     "dynamic-sampling",
     "easier-prompts",
+    "entropy-bonus",
+    "exact-engines",
     "fewer-updates",
+    "float16-engines",
+    "float32-weights",
+    "forking-tokens",
+    "gdpo",
+    "gmpo",
+    "gopo",
     "gspo",
     "harder-prompts",
     "higher-precision-sampler",
+    "icepop",
+    "keep-checkpoint",
+    "kl-cov",
     "kl-penalty",
+    "larger-batch",
     "larger-groups",
+    "limit-staleness",
+    "lite-ppo",
     "longer-limit",
+    "lopti",
     "lower-learning-rate",
     "lower-temperature",
+    "luspo",
+    "m2po",
+    "mask-environment-tokens",
+    "maxrl",
+    "mis",
     "overlong-mask",
+    "raise-learning-rate",
     "raise-temperature",
     "recheck-reward",
     "recompute-old-logprobs",
+    "refilter-prompts",
+    "reinforce-rej",
+    "repetition-penalty",
+    "reweight-rewards",
+    "router-loss-off",
     "routing-replay",
+    "rspo",
+    "sapo",
+    "sequence-error-mask",
     "soft-overlong",
     "stop-training",
     "sync-sampler",
     "tis",
     "token-level-loss",
+    "vespo",
+    "warm-up-critic",
+    "whole-distribution",
 }
 _TOKEN_CLIP: dict[str, Setting] = {
     "loss": "ppo_clip",
@@ -74,7 +120,7 @@ EVERY = pytest.mark.parametrize("remedy", all_remedies(), ids=lambda each: each.
 
 
 def test_every_expected_remedy_is_found_and_sorted_by_id() -> None:
-    assert {remedy.id for remedy in all_remedies()} >= IDS
+    assert {remedy.id for remedy in all_remedies()} == IDS
     assert [each.id for each in all_remedies()] == sorted(each.id for each in all_remedies())
 
 
@@ -91,6 +137,7 @@ def test_every_page_has_its_sections(remedy: Remedy) -> None:
     headings = re.findall(r"^(\w[\w ]+):$", remedy.manual(), re.MULTILINE)
     assert headings == [
         "What it does",
+        "When it applies",
         "What it costs",
         "What it overlaps",
         "How it is judged",
@@ -130,6 +177,7 @@ def test_a_treated_run_is_not_given_the_same_again(remedy: Remedy) -> None:
         "longer-limit",
         "lower-learning-rate",
         "lower-temperature",
+        "raise-learning-rate",
     }
     assert remedy.id in gradual or remedy.change(once) == {}
     knobs = dict(UNTREATED)
@@ -239,6 +287,17 @@ def test_changes(remedy_id: str, knobs: dict[str, Setting], expected: dict[str, 
         ("tis", "recompute-old-logprobs"),
         ("gspo", "routing-replay"),
         ("gspo", "clip-higher"),
+        ("tis", "mis"),
+        ("tis", "icepop"),
+        ("tis", "dppo"),
+        ("gspo", "cispo"),
+        ("clip-higher", "entropy-bonus"),
+        ("clip-cov", "kl-cov"),
+        ("dr-grpo", "lite-ppo"),
+        ("gdpo", "maxrl"),
+        ("dynamic-sampling", "reinforce-rej"),
+        ("routing-replay", "rspo"),
+        ("larger-batch", "lower-learning-rate"),
     ],
 )
 def test_alternatives_share_a_slot(one: str, other: str) -> None:
@@ -252,6 +311,7 @@ def test_what_changes_the_objective_is_not_called_safe() -> None:
         "dynamic-sampling",
         "fewer-updates",
         "lower-learning-rate",
+        "raise-learning-rate",
         "recompute-old-logprobs",
         "sync-sampler",
         "tis",
@@ -263,3 +323,82 @@ def test_what_compares_within_groups_leaves_a_critic_alone() -> None:
     assert remedy_of("dynamic-sampling").change(knobs) == {}
     assert remedy_of("dr-grpo").change(knobs) == {"aggregation": "constant"}
     assert remedy_of("dr-grpo").change({**knobs, "aggregation": "constant"}) == {}
+
+
+@EVERY
+def test_alternatives_are_other_remedies(remedy: Remedy) -> None:
+    assert set(remedy.alternatives) <= IDS - {remedy.id}
+    assert len(remedy.alternatives) == len(set(remedy.alternatives))
+
+
+@EVERY
+def test_what_a_remedy_sets_is_valid(remedy: Remedy) -> None:
+    for name, setting in {**remedy.settings, **remedy.requires}.items():
+        assert KNOBS[name].check(setting) == setting
+    for name, setting in remedy.restart_with.items():
+        if name in KNOBS:
+            assert KNOBS[name].check(setting) == setting
+        else:
+            assert name in {**ENGINE_SETTINGS, **METHOD_SETTINGS}
+    assert remedy.restart_with.keys().isdisjoint(remedy.settings)
+
+
+@pytest.mark.parametrize(
+    ("remedy_id", "knobs", "readings", "why"),
+    [
+        ("clip-higher", {}, {"clip/high_rate": 0.0}, "no token is clipped at the upper bound"),
+        ("clip-higher", {}, {"clip/high_rate": 0.01}, ""),
+        ("clip-higher", {}, {}, ""),
+        ("clip-higher", {"loss": "sapo"}, {}, "the loss sapo has no upper clip"),
+        ("clip-higher", {"updates_per_batch": 1}, {}, "one update per batch"),
+        ("clip-higher", {"updates_per_batch": 1, "old_logprobs": "sampler"}, {}, ""),
+        ("longer-limit", {}, {"length/truncated_rate": 0.0}, "no response is truncated"),
+        ("soft-overlong", {}, {"length/truncated_rate": 0.0}, "no response is truncated"),
+        ("overlong-mask", {}, {"length/truncated_rate": 0.1}, ""),
+        ("dynamic-sampling", {"advantage": "gae"}, {}, "the run has a critic"),
+        ("dynamic-sampling", {}, {"groups/zero_variance_rate": 0.99}, "hardly any group"),
+        ("kl-penalty", {}, {"kl/reference/k1": -2.0}, "the KL estimate is negative"),
+        ("fewer-updates", {"updates_per_batch": 1}, {}, "one update"),
+        ("gspo", {"loss": "cispo"}, {}, "the loss cispo replaces the clip"),
+        ("mis", {"correction": "tis_token"}, {}, "it requires correction none"),
+        ("mis", {"correction": "mis_sequence"}, {}, ""),
+        ("cispo", {"loss": "sapo"}, {}, "the loss sapo replaces the clip"),
+    ],
+)
+def test_a_remedy_without_its_mechanism_states_why(
+    remedy_id: str, knobs: dict[str, Setting], readings: dict[str, float], why: str
+) -> None:
+    obstacle = remedy_of(remedy_id).obstacle(knobs, readings)
+    assert obstacle.startswith(why)
+    assert bool(obstacle) == bool(why)
+
+
+def tuned(remedy_id: str, change: dict[str, Setting], readings: dict[str, float]) -> Setting:
+    (value,) = remedy_of(remedy_id).tuned(change, readings).values()
+    return value
+
+
+def test_the_limit_follows_from_the_truncated_share() -> None:
+    def limit(truncated: float) -> Setting:
+        readings = {"length/truncated_rate": truncated, "length/max": 1024.0}
+        return tuned("longer-limit", {"max_length": 2048}, readings)
+
+    assert [limit(share) for share in (0.02, 0.1, 0.2, 0.9)] == [1280, 1792, 2496, 4096]
+    assert tuned("longer-limit", {"max_length": 2048}, {}) == 2048
+
+
+def test_the_cap_follows_from_the_gap_between_the_engines() -> None:
+    def cap(gap: float) -> Setting:
+        change: dict[str, Setting] = {"correction_cap": 2.0}
+        return tuned("tis", change, {"mismatch/logprob_diff_mean": gap})
+
+    assert [cap(gap) for gap in (0.0, 0.02, 0.15, 0.2, 0.3, 3.0)] == [2, 2, 2.5, 3.5, 6.4, 8]
+    assert remedy_of("tis").tuned({}, {"mismatch/logprob_diff_mean": 0.3}) == {}
+
+
+def test_the_learning_rate_follows_from_the_logged_one() -> None:
+    unknown: dict[str, Setting] = {"learning_rate": "<current value / 3>"}
+    readings = {"optimizer/learning_rate": 3e-6}
+    assert tuned("lower-learning-rate", unknown, readings) == 1e-6
+    assert tuned("lower-learning-rate", {"learning_rate": 2e-6}, readings) == 2e-6
+    assert tuned("raise-learning-rate", unknown, readings) == 9e-6

@@ -27,7 +27,7 @@ KNOBS = {
     "advantage": "group",
     "correction": "none",
     "correction_cap": 2.0,
-    "old_logprobs": "sampler",
+    "old_logprobs": "recompute",
     "dynamic_sampling": False,
     "overlong": "none",
     "kl_coefficient": 0.0,

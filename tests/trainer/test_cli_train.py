@@ -46,7 +46,7 @@ def test_it_trains_and_says_what_where_and_how_to_watch(tmp_path: Path) -> None:
 def test_a_rarely_intended_setting_gives_a_note(tmp_path: Path) -> None:
     unusual = ("--set", "loss.kind=gspo", "--set", "loss.clip_high=0.2")
     done = run("--set", "model.name=./nowhere", *unusual, cwd=tmp_path)
-    assert "note: loss.clip_low or loss.clip_high is as wide as for single tokens" in done.stderr
+    assert "note: CFG001 response-clip-too-wide: The clip of 0.2 never acts" in done.stderr
 
 
 def test_it_resumes_and_trains_on(tmp_path: Path) -> None:

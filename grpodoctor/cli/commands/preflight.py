@@ -37,6 +37,8 @@ def preflight(
     learner: options.Learner = None,
     reference: options.Reference = None,
     control: options.Control = None,
+    run_config: options.RunConfig = None,
+    framework: options.Framework = None,
     template: options.Template = None,
     gold_format: options.GoldFormat = None,
     group_size: options.GroupSize = 8,
@@ -82,7 +84,8 @@ def preflight(
         reward_seconds=reward_seconds,
         sampler=options.parse_engine(sampler), learner=options.parse_engine(learner),
         reference=options.parse_engine(reference), templates=options.parse_templates(template),
-        control=control, folder=work, budget=budget, filtered=write_filtered, settings=settings,
+        control=control, run_config=run_config, framework=framework, folder=work, budget=budget,
+        filtered=write_filtered, settings=settings,
     )  # fmt: skip
     results = _run(request, select=split_codes(select), ignore=split_codes(ignore))
     write_report(view_of(results), chosen_format, output)
@@ -92,14 +95,17 @@ def preflight(
 def _run(
     request: PreflightRequest, *, select: tuple[str, ...], ignore: tuple[str, ...]
 ) -> PreflightResults:
-    from grpodoctor.preflight.catalogue import select_checks
+    from grpodoctor.preflight.catalogue import select_checks_and_rules
     from grpodoctor.preflight.run import run_preflight
+    from grpodoctor.rules.lint import config_rules
     from grpodoctor.support.progress import progress_bar
 
-    checks = select_checks(select, ignore)
+    checks, rules = select_checks_and_rules(select, ignore, config_rules=config_rules())
     with ended_by_signals(), progress_bar("preflight", total=len(checks), delay=0) as bar:
         status = _Status(bar)
-        return run_preflight(request, checks, on_check=status.check, on_progress=status.engine)
+        return run_preflight(
+            request, checks, rules, on_check=status.check, on_progress=status.engine
+        )
 
 
 class _Status:

@@ -22,17 +22,24 @@ def recipe(
             help="Variant or preset, such as dapo or losses/dcpo. \\[default: list all]",
         ),
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(help="Framework in whose settings a preset is printed (trl, verl, ...)."),
+    ] = None,
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
 ) -> None:
     """List losses, advantages, corrections and presets, or print the page of one.
 
-    The Markdown list contains every page.
+    The Markdown list contains every page. With --framework, a preset is printed as the settings of
+    that framework, with what the framework lacks.
     """
     output_format = page_format(output_format, as_json)
     from grpodoctor.trainer.recipes import families, page_of
 
-    if name is None:
+    if framework is not None:
+        print(_in_framework(name, framework, output_format))
+    elif name is None:
         print(_LISTS[output_format](families()))
     else:
         print(_PAGES[output_format](page_of(name)))
@@ -79,6 +86,50 @@ def _page_markdown(page: Page) -> str:
     from grpodoctor.trainer.recipes import page_markdown
 
     return page_markdown(page).rstrip("\n")
+
+
+def _in_framework(name: str | None, framework_name: str, output_format: PageFormat) -> str:
+    """A preset in a framework's settings.
+
+    Raises:
+        ConfigError: if no preset is named, or the preset or the framework is unknown.
+    """
+    from grpodoctor.errors import ConfigError
+    from grpodoctor.frameworks.registry import configurable_framework_named
+    from grpodoctor.trainer.config.preset_translation import translate
+    from grpodoctor.trainer.config.presets import preset_names, preset_of
+
+    framework = configurable_framework_named(framework_name)
+    if name is None:
+        names = ", ".join(preset_names())
+        raise ConfigError("--framework requires a preset", remedy=f"name one of {names}")
+    preset = preset_of(name.removeprefix("presets/"))
+    translated = translate(preset, framework)
+    if output_format is PageFormat.json:
+        return json_text(
+            {"preset": preset.name, "framework": framework.name, **translated.to_json()}
+        )
+    title = f"{preset.name} in {framework.knobs.title}"
+    settings = [line.commented_line for line in translated.settings]
+    parts = {
+        f"{framework.knobs.title} does this by itself": translated.by_itself,
+        f"{framework.knobs.title} lacks": translated.lacking,
+        "No common name; see grpodoctor recipe": translated.untranslated,
+    }
+    if output_format is PageFormat.markdown:
+        blocks = [f"# {title}", preset.summary, "\n".join(["```text", *settings, "```"])]
+        blocks += [
+            "\n".join([f"**{each}.**", "", *(f"- {x}" for x in parts[each])])
+            for each in parts
+            if parts[each]
+        ]
+        return "\n\n".join(blocks)
+    pasted = "\n".join(f"    {line}" for line in settings)
+    blocks = [title, preset.summary, pasted or "    nothing to set"]
+    blocks += [
+        "\n".join([f"{each}:", *(f"    {x}" for x in parts[each])]) for each in parts if parts[each]
+    ]
+    return "\n\n".join(blocks)
 
 
 _LISTS: dict[PageFormat, Callable[[Mapping[str, tuple[Page, ...]]], str]] = {

@@ -57,6 +57,7 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     from grpodoctor.frameworks.registry import configurable_framework_named
+    from grpodoctor.monitor.advice import called_for_by, overlapping
     from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
     framework = configurable_framework_named(framework).name
@@ -68,6 +69,9 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
         "target": [_criterion(target) for target in remedy.targets],
         "guards": [_criterion(guard) for guard in remedy.guards],
         "paper": remedy.paper,
+        "called_for_by": list(called_for_by(remedy.id)),
+        "alternatives": list(remedy.alternatives),
+        "never_with": list(overlapping(remedy.id)),
         "before": {knob: PLAIN_GRPO[knob] for knob in change if knob in PLAIN_GRPO},
         "change": change,
         "framework": framework,
@@ -76,13 +80,12 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
 
 
 def _setting_lines(remedy: Remedy, change: dict[str, Setting], framework: str) -> list[SettingLine]:
-    """The change, or the settings that belong to the instructions if the framework has them."""
+    """The change and the settings that belong to the instructions, as the framework has them."""
     from grpodoctor.frameworks.settings import framework_settings
     from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
-    if change:
-        return framework_settings(change, framework, PLAIN_GRPO)
-    return [line for line in framework_settings(remedy.restart_with, framework) if line.key]
+    lines = framework_settings(change, framework, PLAIN_GRPO)
+    return list(dict.fromkeys([*lines, *framework_settings(remedy.restart_with, framework)]))
 
 
 def _criterion(criterion: Criterion) -> dict[str, Any]:
@@ -125,14 +128,33 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
     ]
 
 
+def _relations(page: dict[str, Any]) -> list[str]:
+    """The rules that call for a remedy, and the remedies that are related to it."""
+    from textwrap import wrap
+
+    relations = {
+        "Called for by": page["called_for_by"],
+        "Alternatives": page["alternatives"],
+        "Never combine with": page["never_with"],
+    }
+    return [
+        line
+        for title, names in relations.items()
+        if names
+        for line in wrap(
+            f"{title}: {', '.join(names)}", 80, subsequent_indent="    ", break_on_hyphens=False
+        )
+    ]
+
+
 def _page_text(page: dict[str, Any]) -> str:
     when = "applies to a live run" if page["in_flight"] else "requires a restart"
     lines = [f"{page['id']}  ({page['applicability']}, {when})", "", page["manual"]]
-    return "\n".join([*lines, "", *_change_lines(page)])
+    return "\n".join([*lines, "", *_change_lines(page), "", *_relations(page)])
 
 
 def _page_markdown(page: dict[str, Any]) -> str:
-    change = "\n".join(_change_lines(page))
+    change = "\n".join([*_change_lines(page), "", *_relations(page)])
     return f"# {page['id']}\n\n{manual_markdown(page['manual'])}\n\n```text\n{change}\n```"
 
 

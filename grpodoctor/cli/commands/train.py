@@ -159,7 +159,7 @@ def _run(
 ) -> None:
     from grpodoctor.support.safe_text import plain
 
-    for warning in config.warnings():
+    for warning in (*config.warnings(), *_config_faults(config)):
         console.print(f"note: {warning}", markup=False, highlight=False)
     console.print("loading the model", highlight=False)
     from grpodoctor.trainer.distributed.ranks import exit_rank, process_group
@@ -179,6 +179,16 @@ def _run(
         command = f"grpodoctor train --run-dir {shlex.quote(name)} --resume"
         console.print(f"to continue: {command}", markup=False, highlight=False)
     exit_rank(ranks)
+
+
+def _config_faults(config: TrainConfig) -> Iterator[str]:
+    """The warnings of the rules about the configuration, one line each."""
+    from grpodoctor.rules.lint import lint
+    from grpodoctor.trainer.config.knobs import knobs_of
+
+    for finding in lint("grpodoctor", config.model_dump(), knobs_of(config)).findings:
+        if finding.severity != "info":
+            yield f"{finding.code} {finding.name}: {finding.summary}"
 
 
 def _introduction(trainer: Trainer) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.areal.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
@@ -120,4 +121,11 @@ _ENGINE_SETTINGS = (
     unsupported("balanced_routers", "train with a lower learning rate instead"),
 )
 
-KNOBS = KnobTable(title="AReaL", mappings=_MAPPINGS, engine_settings=_ENGINE_SETTINGS)
+KNOBS = KnobTable(
+    title="AReaL",
+    mappings=_MAPPINGS,
+    engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from grpodoctor.frameworks.bundled.methods import FACTS, METHODS
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
@@ -45,6 +46,8 @@ KEYS: Mapping[str, str] = {
 
 KNOBS = KnobTable(
     title="the bundled trainer",
+    methods=METHODS,
+    facts=FACTS,
     mappings=tuple(
         KnobMapping(knob, key, note="" if CANONICAL[knob].live else _RESTART)
         for knob, key in KEYS.items()

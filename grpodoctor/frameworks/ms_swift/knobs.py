@@ -18,6 +18,7 @@ from grpodoctor.frameworks.knob_mapping import (
     unsupported,
     with_changes,
 )
+from grpodoctor.frameworks.ms_swift.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.frameworks.trl.knobs import MAPPINGS, read_loss
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -102,4 +103,7 @@ KNOBS = KnobTable(
     syntax=Syntax(prefix="--"),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

@@ -17,6 +17,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.nemo_rl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _SHAPING = "grpo.reward_shaping"
@@ -134,4 +135,11 @@ _ENGINE_SETTINGS = (
         write=WithNote(True, "NeMo RL has no auxiliary loss by default")),
 )
 
-KNOBS = KnobTable(title="NeMo RL", mappings=_MAPPINGS, engine_settings=_ENGINE_SETTINGS)
+KNOBS = KnobTable(
+    title="NeMo RL",
+    mappings=_MAPPINGS,
+    engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
+)

@@ -17,6 +17,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.open_instruct.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _SHAPE_REWARD = Unsupported("use --mask_truncated_completions True, or shape your own reward")
@@ -108,4 +109,7 @@ KNOBS = KnobTable(
     syntax=Syntax(prefix="--", capital_booleans=True),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

@@ -21,6 +21,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _IS = "algo.advantage.is_correction"
@@ -133,4 +134,7 @@ KNOBS = KnobTable(
     syntax=Syntax(prefix="--", bare_flags=True),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

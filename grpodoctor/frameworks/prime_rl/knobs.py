@@ -18,6 +18,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.prime_rl.methods import DEFAULTS, FACTS, METHODS
 
 _RATIO_TO_SAMPLER = Unsupported(
     "its importance ratios are taken to the sampler, and the loss masks tokens that differ by too "
@@ -99,4 +100,7 @@ KNOBS = KnobTable(
     syntax=Syntax(quotes=True),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

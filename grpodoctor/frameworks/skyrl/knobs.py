@@ -17,6 +17,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.skyrl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 ALGORITHM = "trainer.algorithm"
@@ -122,4 +123,11 @@ _ENGINE_SETTINGS = (
         enabled_by={f"{_TRANSFORMER}.moe_router_load_balancing_type": "aux_loss"}),
 )
 
-KNOBS = KnobTable(title="SkyRL", mappings=_MAPPINGS, engine_settings=_ENGINE_SETTINGS)
+KNOBS = KnobTable(
+    title="SkyRL",
+    mappings=_MAPPINGS,
+    engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
+)

@@ -14,22 +14,26 @@ from grpodoctor.frameworks.knob_mapping import (
     format_setting,
     nothing_to_set,
 )
+from grpodoctor.frameworks.slime.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
 _REWARD = Unsupported("add it to your own reward function (--custom-rm-path)")
 
 
-def _kl(setting: Setting, _: Settings) -> tuple[SettingLine, ...]:
+def _kl(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     why = "the gradient of the default k1 is zero in expectation"
+    kind = SettingLine("--kl-loss-type", "low_var_kl", why)
     return (
         SettingLine("--use-kl-loss", ""),
         SettingLine("--kl-loss-coef", format_setting(setting)),
-        SettingLine("--kl-loss-type", "low_var_kl", why),
+        *(() if "kl_estimator" in knobs else (kind,)),
     )
 
 
 def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    if setting == "reinforce_plus_plus_baseline":
+        return setting
     if setting not in ("grpo", "gspo", "cispo"):
         return None
     return "centred" if settings.get("disable_grpo_std_normalization") is True else "group"
@@ -105,4 +109,7 @@ KNOBS = KnobTable(
     syntax=Syntax(prefix="--", dashes=True, bare_flags=True),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

@@ -19,6 +19,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.tinker_cookbook.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _SHAPE_REWARD = Unsupported("shape your own reward in the environment")
@@ -90,4 +91,7 @@ KNOBS = KnobTable(
     syntax=Syntax(capital_booleans=True, quotes=True),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

@@ -19,6 +19,7 @@ from grpodoctor.frameworks.knob_mapping import (
     nothing_to_set,
     unsupported,
 )
+from grpodoctor.frameworks.trl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _VLLM = "takes effect only with use_vllm=True"
@@ -111,8 +112,7 @@ MAPPINGS = (
         "TRL always computes old log-probabilities with its own model",
         "old log-probabilities always come from its own model"),
     always("dynamic_sampling", False, "TRL never resamples groups",
-        "drop prompts that are always or never solved from the dataset, or use the experimental "
-        "GRPOWithReplayBufferTrainer"),
+        "drop prompts that are always or never solved from the dataset"),
     KnobMapping("overlong", "mask_truncated_completions",
         values={"none": False, "mask": True, "soft-punishment": _soft_overlong,
                 "mask-and-soft-punishment": _mask_and_soft_overlong},
@@ -164,4 +164,7 @@ KNOBS = KnobTable(
     syntax=Syntax(capital_booleans=True, quotes=True),
     mappings=MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

@@ -17,12 +17,14 @@ from grpodoctor.frameworks.knob_mapping import (
     known_or,
     nothing_to_set,
 )
+from grpodoctor.frameworks.verl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 CORRECTION = "algorithm.rollout_correction"
-_BUFFER = "+reward.reward_kwargs.overlong_buffer_cfg"
+_REWARD_KWARGS = "+reward.reward_kwargs"
+_BUFFER = f"{_REWARD_KWARGS}.overlong_buffer_cfg"
 _MEGATRON = f"+{ACTOR}.megatron.override_transformer_config"
 _GSPO = WithNote("gspo", "verl implements it as gspo_token")
 
@@ -53,10 +55,13 @@ def _replay(mode: str, *, of_rollout: bool) -> Lines:
 
 
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    limit = known_or(knobs, "max_length", "<data.max_response_length>")
     buffer = known_or(knobs, "overlong_buffer", "<data.max_response_length / 5>")
     return (
         SettingLine("reward.reward_manager.name", "dapo"),
-        SettingLine(f"{_BUFFER}.enable", "True", "under reward_model in older versions"),
+        SettingLine(f"{_REWARD_KWARGS}.max_resp_len", limit, "under reward_model before 0.7"),
+        SettingLine(f"{_BUFFER}.enable", "True"),
+        SettingLine(f"{_BUFFER}.log", "True"),
         SettingLine(f"{_BUFFER}.len", buffer),
         SettingLine(f"{_BUFFER}.penalty_factor", "1.0"),
     )
@@ -66,7 +71,8 @@ def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
     if setting == "grpo":
         by_std = settings.get("algorithm.norm_adv_by_std_in_grpo", True)
         return "group" if by_std else "centred"
-    return {"rloo": "leave_one_out", "gae": "gae", "gdpo": "gdpo"}.get(str(setting))
+    names = {"rloo": "leave_one_out", "gae": "gae", "gdpo": "gdpo"}
+    return setting if setting == "reinforce_plus_plus_baseline" else names.get(str(setting))
 
 
 def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
@@ -169,4 +175,7 @@ KNOBS = KnobTable(
     syntax=Syntax(capital_booleans=True),
     mappings=_MAPPINGS,
     engine_settings=_ENGINE_SETTINGS,
+    methods=METHODS,
+    facts=FACTS,
+    defaults=DEFAULTS,
 )

@@ -13,6 +13,9 @@ class EasierPrompts(Remedy):
         many responses are sampled. Reinforcement requires that the policy succeeds some of the
         time.
 
+    When it applies:
+        Many groups are all-incorrect, and the reward function accepts a correct answer.
+
     What it costs:
         New data, or a supervised warm start on worked solutions.
 
@@ -33,6 +36,7 @@ class EasierPrompts(Remedy):
     slots = ()
     target = Criterion("groups/all_incorrect_rate", "down")
     paper = "Bengio et al. 2009, Curriculum Learning"
+    alternatives = ("refilter-prompts", "maxrl")
     how = (
         "First make sure that the reward accepts a correct answer (recheck-reward). Then mix in "
         "easier prompts, give partial credit, or warm-start on worked solutions, until at least a "

@@ -12,6 +12,9 @@ class HarderPrompts(Remedy):
         A prompt that every response solves has no reward variance and contributes no gradient. A
         harder one that is solved some of the time does.
 
+    When it applies:
+        Many groups are all-correct.
+
     What it costs:
         New data. Training accuracy can no longer be compared with the earlier curve.
 
@@ -33,6 +36,7 @@ class HarderPrompts(Remedy):
     slots = ()
     target = Criterion("groups/all_correct_rate", "down")
     paper = "Polaris 2025"
+    alternatives = ("refilter-prompts",)
     how = (
         "Sample eight responses per prompt with the current policy, drop the prompts that are "
         "solved every time, and add harder ones until most are solved between a quarter and three "

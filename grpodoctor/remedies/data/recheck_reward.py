@@ -13,6 +13,9 @@ class RecheckReward(Remedy):
         the reward function than about the policy: a parser that rejects correct answers, components
         that cancel, or a criterion that a response can meet without solving the task.
 
+    When it applies:
+        The reward is constant, or rises while held-out accuracy falls.
+
     What it costs:
         An hour of your time. No other remedy helps while the reward is wrong.
 
@@ -34,6 +37,7 @@ class RecheckReward(Remedy):
     slots = ()
     target = Criterion("accuracy/heldout", "up")
     paper = "Gao et al. 2022, arXiv 2210.10760"
+    alternatives = ("reweight-rewards", "gdpo", "drop-failed-rollouts")
     how = (
         "Print twenty responses with the highest and twenty with the lowest reward, each with its "
         "components and the reference answer. Grade them by eye. Call the reward function on a "

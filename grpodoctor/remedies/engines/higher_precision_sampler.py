@@ -18,6 +18,10 @@ class HigherPrecisionSampler(Remedy):
         full precision they remove nearly all of the loss in accuracy, while the experts stay
         quantized.
 
+    When it applies:
+        The sampler is quantized, or computes its output head or its routers in a lower precision
+        than the learner.
+
     What it costs:
         A little memory and speed. If the mismatch has another cause, this remedy does not help;
         `grpodoctor probe` finds the cause.
@@ -43,6 +47,7 @@ class HigherPrecisionSampler(Remedy):
     target = Criterion("experts/churn_engine", "down")
     more_targets = (Criterion("mismatch/prob_diff_mean", "down"),)
     paper = "MiniMax-M1, arXiv 2506.13585"
+    alternatives = ("float16-engines", "exact-engines")
     how = (
         "Leave the router (`mlp.gate`) and `lm_head` out of the quantization (`ignore` in "
         "compressed-tensors checkpoints), use the learner's dtype for the rest if memory allows, "

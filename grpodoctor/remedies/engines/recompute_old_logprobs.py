@@ -17,6 +17,10 @@ class RecomputeOldLogprobs(Remedy):
         engines counts as a policy change: tokens are clipped before any update, and always those on
         which the engines differ most.
 
+    When it applies:
+        The ratio before the first update of a batch is not 1, and old log-probabilities come from
+        the sampler.
+
     What it costs:
         One forward pass of the learner over each batch.
 

@@ -15,6 +15,9 @@ class SyncSampler(Remedy):
         A sampler that is k steps old samples responses that the learner would no longer produce.
         The mismatch grows until the next sync and then drops, as a sawtooth.
 
+    When it applies:
+        The sampler is more than one step old.
+
     What it costs:
         A weight transfer at each step and, with asynchronous sampling, some idle time.
 
@@ -40,6 +43,7 @@ class SyncSampler(Remedy):
     more_targets = (Criterion("mismatch/nll_gap", "down"),)
     guards = (Criterion("reward/mean", "down", 0.1), Criterion("time/step", "up", 1.0))
     paper = "AReaL, arXiv 2505.24298"
+    alternatives = ("check-weight-sync", "limit-staleness", "m2po")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `sampler_sync_every` if it is known to be above 1."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Remedy
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
 
 CAP = 2.0
 """Cap that Yao et al. use for their GSM8K runs."""
+
+LARGEST_CAP = 8.0
+"""Cap that Yao et al. use for a 32B model with an int8 sampler."""
+
+_QUANTILE = 6.2
+"""log(0.5 / 0.001): the 99.9 % quantile of a Laplace distribution with mean absolute value 1."""
 
 SETTINGS: dict[str, Setting] = {
     "old_logprobs": "recompute",
@@ -25,6 +32,10 @@ class Tis(Remedy):
         The capped weight compensates for the difference token by token. The weight is separate from
         the clipped ratio of the loss, whose old log-probabilities must be the learner's own; this
         remedy recomputes them.
+
+    When it applies:
+        The engines disagree moderately on many tokens. On few tokens, masking them (IcePop, MIS) is
+        better.
 
     What it costs:
         A forward pass to recompute old log-probabilities where the sampler's were used. Tokens
@@ -52,6 +63,7 @@ class Tis(Remedy):
     more_targets = (Criterion("reward/mean", "up"),)
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "Yao et al. 2025"
+    alternatives = ("mis", "icepop", "dppo", "sequence-error-mask", "float16-engines")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the correction, its cap and `old_logprobs` if no correction is in force."""
@@ -59,3 +71,15 @@ class Tis(Remedy):
         if not is_known or knobs["correction"] != "none":
             return {}
         return {name: value for name, value in SETTINGS.items() if knobs[name] != value}
+
+    def tuned(self, change: dict[str, Setting], readings: Readings) -> dict[str, Setting]:
+        """Set a cap that at most one token in a thousand exceeds, from 2 to 8.
+
+        Assumes that the gap of the log-probabilities has a Laplace distribution.
+        """
+        gap = readings.get("mismatch/logprob_diff_mean")
+        if not change or gap is None:
+            return change
+        exponent = min(gap * _QUANTILE, math.log(LARGEST_CAP))
+        cap = max(CAP, round_to_two_digits(math.exp(exponent)))
+        return change if cap == CAP else {**change, "correction_cap": cap}

@@ -17,6 +17,9 @@ class BalanceExperts(Remedy):
         experts. An auxiliary loss or a bias on the router's logits does. Frozen routers cannot
         change at all. Many trainers switch off the auxiliary loss of pretraining.
 
+    When it applies:
+        A mixture of experts whose busiest expert takes more and more tokens.
+
     What it costs:
         An auxiliary loss also affects the policy: keep its weight at 0.001. Frozen routers can no
         longer adapt to the task.
@@ -41,6 +44,7 @@ class BalanceExperts(Remedy):
     target = Criterion("experts/load_max_over_mean", "toward-baseline")
     more_targets = (Criterion("experts/router_entropy", "toward-baseline"),)
     paper = "Switch Transformers, arXiv 2101.03961"
+    alternatives = ("router-loss-off",)
     how = (
         "Restart from a checkpoint before the load became uneven, with an auxiliary loss of about "
         "0.001 (transformers: output_router_logits and router_aux_loss_coef; Megatron: "

@@ -15,6 +15,9 @@ class CheckRoutingReplay(Remedy):
         them differently), follow another token order, or are passed to a module that does not
         choose the experts.
 
+    When it applies:
+        Routing replay is on, and its coverage or agreement is below 1.
+
     What it costs:
         An hour of your time. A replay that does not work costs bandwidth without any benefit.
 

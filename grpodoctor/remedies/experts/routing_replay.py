@@ -17,6 +17,10 @@ class RoutingReplay(Remedy):
         the router keeps learning. The engines then differ only by the arithmetic inside the
         experts, as in a dense model.
 
+    When it applies:
+        A mixture of experts whose engines route tokens to different experts, with an engine that
+        returns its routes.
+
     What it costs:
         The expert ids of all tokens and layers are sent with the responses. The engine must return
         them. Prefix caches, preempted requests and merged turns silently lose some of them: check
@@ -45,6 +49,7 @@ class RoutingReplay(Remedy):
     target = Criterion("experts/churn_engine", "down")
     more_targets = (Criterion("mismatch/prob_diff_mean", "down"),)
     paper = "R3, arXiv 2510.11370"
+    alternatives = ("gspo", "rspo", "icepop")
     how = (
         "Let the engine return the routed experts (vLLM: enable_return_routed_experts; SGLang: "
         "--enable-return-routed-experts), restart the trainer with its routing replay switched on, "

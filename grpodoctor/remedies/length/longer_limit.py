@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
 from grpodoctor.vocabulary.knobs import Setting
+
+STILL_TRUNCATED = 0.02
+"""Share of responses that may remain truncated; most healthy runs have fewer."""
+
+LEAST, MOST = 1.25, 4.0
+"""Smallest and largest factor: less is noise, and more needs another look at the responses."""
 
 
 class LongerLimit(Remedy):
@@ -13,6 +21,9 @@ class LongerLimit(Remedy):
 
     What it does:
         Gives truncated but sound reasoning the room that it needs.
+
+    When it applies:
+        Responses are truncated although they reason soundly to the end.
 
     What it costs:
         Memory and sampling time, up to twice as much of both. It does not help against responses
@@ -41,8 +52,30 @@ class LongerLimit(Remedy):
         "Read a few truncated responses. If they reason soundly to the end, restart from the last "
         "checkpoint with twice the limit. If they loop or pad, use soft-overlong instead."
     )
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"max_length": "<current value x 2>"}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `max_length` to twice its value if it is known."""
         limit = number(knobs, "max_length")
         return {} if limit is None else {"max_length": int(2 * limit)}
+
+    def tuned(self, change: dict[str, Setting], readings: Readings) -> dict[str, Setting]:
+        """Set the limit at which 2 % of the responses are still truncated.
+
+        Assumes that a response ends at each token with the same probability, so that the share of
+        responses that reach a length falls exponentially.
+        """
+        truncated, longest = readings.get("length/truncated_rate"), readings.get("length/max")
+        if "max_length" not in change or not truncated or not longest or not 0 < truncated < 1:
+            return change
+        factor = math.log(STILL_TRUNCATED) / math.log(truncated)
+        limit = longest * min(MOST, max(LEAST, factor))
+        return {**change, "max_length": 64 * math.ceil(limit / 64)}
+
+    def obstacle(
+        self,
+        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
+        readings: Readings,
+    ) -> str:
+        """No response is truncated."""
+        return "no response is truncated" if readings.get("length/truncated_rate") == 0 else ""

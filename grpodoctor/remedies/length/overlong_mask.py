@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Remedy
+from grpodoctor.remedies.base import Criterion, Readings, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -15,6 +15,9 @@ class OverlongMask(Remedy):
         A truncated response has no answer and is graded as incorrect, however sound its reasoning
         was. Without it in the loss, that noise no longer teaches the policy to avoid sound
         reasoning.
+
+    When it applies:
+        Responses are truncated, and their reward says nothing about them.
 
     What it costs:
         The policy is no longer pressed to finish: responses may grow until more of them are
@@ -44,3 +47,11 @@ class OverlongMask(Remedy):
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `overlong` if truncated responses are not handled yet."""
         return {"overlong": "mask"} if knobs.get("overlong") == "none" else {}
+
+    def obstacle(
+        self,
+        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
+        readings: Readings,
+    ) -> str:
+        """No response is truncated."""
+        return "no response is truncated" if readings.get("length/truncated_rate") == 0 else ""

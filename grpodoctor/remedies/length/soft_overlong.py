@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
 from grpodoctor.vocabulary.knobs import Setting
 
 BUFFER_SHARE = 5
@@ -17,6 +18,9 @@ class SoftOverlong(Remedy):
     What it does:
         Within a buffer before the limit the reward falls linearly, by 1 at the limit itself, so
         that the policy learns to finish before it is truncated.
+
+    When it applies:
+        Responses are truncated because they ramble, and the reward is in [0, 1] or [-1, 1].
 
     What it costs:
         It changes the reward. With a tight limit, it also shortens reasoning that has to be long.
@@ -42,6 +46,8 @@ class SoftOverlong(Remedy):
     target = Criterion("length/truncated_rate", "down")
     guards = (Criterion("accuracy/train", "down", 0.1),)
     paper = "DAPO, arXiv 2503.14476"
+    alternatives = ("repetition-penalty",)
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"overlong_buffer": "<limit / 5>"}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `overlong` and its buffer if truncation is not handled and the limit is known."""
@@ -52,3 +58,18 @@ class SoftOverlong(Remedy):
             "overlong": "soft-punishment",
             "overlong_buffer": max(1, round(limit / BUFFER_SHARE)),
         }
+
+    def obstacle(
+        self,
+        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
+        readings: Readings,
+    ) -> str:
+        """No response is truncated."""
+        return "no response is truncated" if readings.get("length/truncated_rate") == 0 else ""
+
+    def tuned(self, change: dict[str, Setting], readings: Readings) -> dict[str, Setting]:
+        """Take a fifth of the longest response where the limit is unknown."""
+        longest, truncated = readings.get("length/max"), readings.get("length/truncated_rate")
+        if not isinstance(change.get("overlong_buffer"), str) or not longest or not truncated:
+            return change
+        return {**change, "overlong_buffer": max(1, round(longest / BUFFER_SHARE))}

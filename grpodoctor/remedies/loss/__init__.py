@@ -1,1 +1,1 @@
-"""Remedies that change the loss."""
+"""Remedies that change the loss mask or the denominator."""

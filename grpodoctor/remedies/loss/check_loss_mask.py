@@ -13,6 +13,9 @@ class CheckLossMask(Remedy):
         token. Possible causes are a mask that removes all tokens (usually because the padding token
         equals the end token), a detached tensor, or frozen weights.
 
+    When it applies:
+        Groups have variance, and the gradient is zero.
+
     What it costs:
         An hour of your time. Nothing else helps while no token is in the loss.
 

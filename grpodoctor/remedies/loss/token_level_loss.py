@@ -16,6 +16,9 @@ class TokenLevelLoss(Remedy):
         much per token as one of 100, so a long failure costs less per token than a short one. One
         denominator for all tokens removes this difference.
 
+    When it applies:
+        The denominator is each response's own length, and incorrect responses grow.
+
     What it costs:
         Long responses have more weight in the gradient than short ones, correct or not. The size of
         the gradient changes, so a tuned learning rate may have to be tuned again.

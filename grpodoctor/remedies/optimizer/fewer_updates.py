@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -16,6 +17,9 @@ class FewerUpdates(Remedy):
         Each further update on the same batch uses samples of an older policy. The clip stops single
         tokens, but not the sum of many small steps. Fewer, larger mini-batches keep the policy near
         the data.
+
+    When it applies:
+        Several updates are made on one batch, and ratios or the KL to the old policy are high.
 
     What it costs:
         Less learning per rollout, and rollouts are the expensive part. The new number always
@@ -42,6 +46,8 @@ class FewerUpdates(Remedy):
     more_targets = (Criterion("ratio/max", "down"), Criterion("reward/mean", "up"))
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "Stabilizing Reinforcement Learning with LLMs, arXiv 2512.01374"
+    alternatives = ("cispo", "sapo", "m2po")
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"updates_per_batch": 4}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `updates_per_batch` to its largest divisor that does not exceed its square root."""
@@ -52,3 +58,11 @@ class FewerUpdates(Remedy):
         divisors = (n for n in range(1, math.isqrt(current) + 1) if current % n == 0)
         fewer = max(divisors)
         return {"updates_per_batch": fewer}
+
+    def obstacle(
+        self,
+        knobs: Mapping[str, Setting],
+        readings: Readings,  # noqa: ARG002 - the setting decides
+    ) -> str:
+        """There is only one update."""
+        return "one update is made per batch" if knobs.get("updates_per_batch") == 1 else ""

@@ -1,4 +1,4 @@
-"""End of a run that has solved its prompts."""
+"""A run that has reached its goal."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from grpodoctor.remedies.base import Criterion, Remedy
 
 
 class KeepCheckpoint(Remedy):
-    """Stop a solved run and keep its current checkpoint.
+    """Stop the run and keep this checkpoint: the task is solved.
 
     What it does:
-        If nearly every response earns the full reward, nearly all advantages are zero and further
-        steps change the policy by noise and by penalties only. The run has reached its goal.
+        When nearly all responses are correct, groups have no variance, the gradient vanishes, and
+        further steps change the policy only by noise and penalties. Success is not a failure: the
+        checkpoint is the result.
+
+    When it applies:
+        The reward is at its maximum, and held-out accuracy confirms it.
 
     What it costs:
-        Nothing that the same prompts can still teach.
+        Nothing. To go further, continue with harder prompts.
 
     What it overlaps:
-        Nothing.
+        Harder prompts, with which the run can go on.
 
     How it is judged:
-        By a person: held-out evaluation of this checkpoint is at least as good as that of the
-        earlier ones. If it is not, keep the best one instead.
+        By a person: held-out accuracy of the checkpoint.
 
     References:
-        DAPO, arXiv 2503.14476, section 3.2 (prompts that every response solves give no gradient).
+        DAPO, arXiv 2503.14476, section 3.2 (what solved prompts contribute).
     """
 
     id = "keep-checkpoint"
@@ -31,9 +34,10 @@ class KeepCheckpoint(Remedy):
     applicability = "suggest"
     in_flight = False
     slots = ()
-    target = Criterion("reward/heldout", "up")
-    paper = "DAPO, arXiv 2503.14476, section 3.2"
+    target = Criterion("accuracy/heldout", "up")
+    paper = "DAPO, arXiv 2503.14476"
+    alternatives = ("harder-prompts",)
     how = (
-        "Stop the run and keep this checkpoint. Compare its held-out evaluation with that of "
-        "earlier checkpoints before you use it."
+        "Evaluate this checkpoint on held-out prompts and keep it. Stop the run, or continue with"
+        " harder prompts (harder-prompts)."
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Remedy, number, round_to_two_digits
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
 
 FLOOR = 1e-7
@@ -18,6 +19,10 @@ class LowerLearningRate(Remedy):
         Each optimizer step moves the policy less, so a batch is still close to on-policy at its
         last update. Steps that are too large show at once: ratios and the divergence from the old
         policy are high from the first step on.
+
+    When it applies:
+        Ratios, the KL to the old policy or the gradient norm are high from the first update of a
+        batch on.
 
     What it costs:
         Slower learning. It does not restore what the policy has lost; resume from a checkpoint for
@@ -44,6 +49,8 @@ class LowerLearningRate(Remedy):
     more_targets = (Criterion("ratio/max", "down"), Criterion("reward/mean", "up"))
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "PPO, arXiv 1707.06347"
+    alternatives = ("larger-batch",)
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"learning_rate": "<current value / 3>"}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `learning_rate` if it is known and stays above the floor."""
@@ -51,3 +58,10 @@ class LowerLearningRate(Remedy):
         if rate is None or rate / 3 < FLOOR:
             return {}
         return {"learning_rate": round_to_two_digits(rate / 3)}
+
+    def tuned(self, change: dict[str, Setting], readings: Readings) -> dict[str, Setting]:
+        """Take a third of the logged rate where the setting is unknown."""
+        rate = readings.get("optimizer/learning_rate")
+        if not isinstance(change.get("learning_rate"), str) or not rate or rate / 3 < FLOOR:
+            return change
+        return {**change, "learning_rate": round_to_two_digits(rate / 3)}

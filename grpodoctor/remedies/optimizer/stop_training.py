@@ -12,6 +12,10 @@ class StopTraining(Remedy):
         A run cannot recover from some states: NaN in the weights, or a policy that no longer solves
         the task and so receives no reward. Further steps only overwrite checkpoints.
 
+    When it applies:
+        The run cannot recover: NaN in the weights, or a policy that no longer solves the task. A
+        solved run needs `keep-checkpoint`.
+
     What it costs:
         The steps since that checkpoint, which were already lost.
 
@@ -34,6 +38,7 @@ class StopTraining(Remedy):
     slots = ()
     target = Criterion("reward/mean", "up")
     paper = "OPT, arXiv 2205.01068"
+    alternatives = ("check-resume",)
     how = (
         "Stop the run. Resume from the last checkpoint before the onset step of the finding, with "
         "its cause changed (learning rate, reward, engine). Keep the newer checkpoints in another "

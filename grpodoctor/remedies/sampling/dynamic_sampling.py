@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Remedy
+from grpodoctor.remedies.base import Criterion, Readings, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -15,6 +15,9 @@ class DynamicSampling(Remedy):
         A group whose responses all have the same reward has advantages of zero and contributes no
         gradient. Such groups are dropped and others are sampled instead, up to a limited number of
         rounds.
+
+    When it applies:
+        Some groups have variance and many do not. If hardly any has, sampling stops at its limit.
 
     What it costs:
         Sampling: with a share z of zero-variance groups, 1 / (1 - z) times as many groups are
@@ -45,9 +48,18 @@ class DynamicSampling(Remedy):
     # Kept groups have mixed rewards, so their mean reward moves toward the middle by construction.
     guards = (Criterion("time/step", "up", 3.0), Criterion("reward/mean", "down", 0.5))
     paper = "DAPO, arXiv 2503.14476"
+    alternatives = ("refilter-prompts", "reinforce-rej")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Switch `dynamic_sampling` on if it is known to be off and groups are the baseline."""
         if knobs.get("advantage") == "gae":  # a critic learns from every group
             return {}
         return {"dynamic_sampling": True} if knobs.get("dynamic_sampling") is False else {}
+
+    def obstacle(self, knobs: Mapping[str, Setting], readings: Readings) -> str:
+        """Groups are not the baseline, or hardly any group has variance."""
+        if knobs.get("advantage") == "gae":
+            return "the run has a critic, which learns from every group"
+        if readings.get("groups/zero_variance_rate", 0.0) > 0.95:  # twenty groups for each kept one
+            return "hardly any group has variance, so sampling would stop at its limit"
+        return ""

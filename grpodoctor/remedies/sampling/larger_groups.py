@@ -15,6 +15,9 @@ class LargerGroups(Remedy):
         Compares each response with the others of its group: the group's mean reward is the baseline
         that is subtracted from its reward.
 
+    When it applies:
+        The group has one response, or so few that its mean is noise.
+
     What it costs:
         Eight times the sampling for the same number of prompts, or the same sampling with an eighth
         of the prompts.

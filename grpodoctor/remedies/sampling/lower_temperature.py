@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from grpodoctor.remedies.base import Criterion, Remedy, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
@@ -17,6 +18,9 @@ class LowerTemperature(Remedy):
     What it does:
         Sharpens the distribution of the responses. If entropy explodes, responses become coherent
         again and some of them are correct, which gives training something to reinforce.
+
+    When it applies:
+        Entropy is far above its starting value.
 
     What it costs:
         It changes what is optimized, which is the policy at the sampling temperature. It treats the
@@ -44,6 +48,8 @@ class LowerTemperature(Remedy):
         Criterion("reward/mean", "down", 0.1),
     )
     paper = "DeepSeek-R1, arXiv 2501.12948"
+    alternatives = ("lopti",)
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"temperature": 0.8}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `temperature` if it is known and above the bound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from grpodoctor.remedies.base import Criterion, Remedy, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
@@ -17,6 +18,9 @@ class RaiseTemperature(Remedy):
     What it does:
         Flattens the distribution of the responses, so that the responses of a group differ again
         and contribute gradient.
+
+    When it applies:
+        Entropy is low or groups have no variance, and the policy still solves some prompts.
 
     What it costs:
         It changes what is optimized, which is the policy at the sampling temperature. Training
@@ -46,6 +50,7 @@ class RaiseTemperature(Remedy):
         Criterion("length/truncated_rate", "up", 0.5, slack=0.05),
     )
     paper = "Polaris 2025"
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"temperature": 1.2}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `temperature` if it is known and below the bound."""

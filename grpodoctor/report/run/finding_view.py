@@ -84,7 +84,7 @@ def _card(
 
 def _advice(finding: Finding, report: Report, detail: CardDetail) -> tuple[Block, ...]:
     """The remedies: all in full, the first in full, or the first alone."""
-    remedies = [report.advice[remedy] for remedy in finding.remedies]
+    remedies = _offered(finding, report)
     if detail == "full":
         return tuple(map(_remedy, remedies))
     shown = remedies[:1] if detail == "short" else remedies
@@ -145,29 +145,28 @@ def first_settings(report: Report) -> tuple[Setting, ...]:
     verdict = report.diagnosis.verdict
     if verdict.kind != "sick" or not verdict.active:
         return ()
-    for remedy in report.diagnosis.problems[0].cause.remedies[:1]:
-        advice = report.advice[remedy]
+    for advice in _offered(report.diagnosis.problems[0].cause, report)[:1]:
         lines = [line for line in _lines(advice) if line.key]
         return tuple(_setting(line) for line in lines)
     return ()
 
 
+def _offered(finding: Finding, report: Report) -> list[Advice]:
+    """The remedies whose mechanism applies to the run; all of them if none does."""
+    remedies = [report.advice[remedy] for remedy in finding.remedies]
+    return [advice for advice in remedies if not advice.obstacle] or remedies
+
+
 def _lines(advice: Advice) -> tuple[SettingLine, ...]:
-    return advice.spelling or advice.if_not_set
+    is_conditional = advice.spelling and any(line.key for line in advice.if_not_set)
+    condition = (SettingLine("", "", "If not set already:"),) if is_conditional else ()
+    return (*advice.spelling, *condition, *advice.if_not_set)
 
 
 def _remedy(advice: Advice, *, brief: bool = False) -> Remedy:
-    settings, note = _lines(advice), ""
-    if not advice.spelling and any(setting.key for setting in settings):
-        note = "The run's config was not found. If not set already:"
-    elif not settings:
-        note = (
-            "The run's config was not found. To compute the change, pass it with --run-config FILE."
-            if advice.config_missing
-            else "Already set, or it does not apply to this run's settings."
-        )
+    settings, note = _lines(advice) or advice.already_set, _note(advice)
     if brief:
-        settings, note = tuple(line for line in settings if line.key), ""
+        settings, note = tuple(line for line in _lines(advice) if line.key), ""
     return Remedy(
         title=advice.title,
         settings=tuple(_setting(setting) for setting in settings),
@@ -175,6 +174,21 @@ def _remedy(advice: Advice, *, brief: bool = False) -> Remedy:
         applicability=advice.applicability,
         note=note,
     )
+
+
+def _note(advice: Advice) -> str:
+    """What the settings depend on, or why there are none."""
+    if advice.obstacle:
+        return f"Does not apply: {advice.obstacle}."
+    if not advice.spelling and any(setting.key for setting in advice.if_not_set):
+        return "The run's config was not found. If not set already:"
+    if _lines(advice):
+        return ""
+    if advice.already_set:
+        return "Already set:"
+    if advice.config_missing:
+        return "The run's config was not found. Pass it with --run-config FILE."
+    return "Already set, or it does not apply to this run's settings."
 
 
 def _setting(setting: SettingLine) -> Setting:

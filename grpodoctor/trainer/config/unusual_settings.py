@@ -6,10 +6,6 @@ from collections.abc import Iterator
 
 from grpodoctor.trainer.config.sections import AllSections
 
-_WIDE_RESPONSE_CLIP = 0.05
-"""Clip width above which a response-level clip has no effect: ten times the widest one known to
-work."""
-
 _FEW_TOKENS = 2.0
 """GAE horizon 1 / (1 - lambda), in tokens, below which the advantage is almost only the critic."""
 
@@ -17,7 +13,6 @@ _FEW_TOKENS = 2.0
 def warnings(config: AllSections) -> list[str]:
     """Settings that are allowed but rarely intended, one line each."""
     checks = (
-        _wide_response_clip(config),
         _short_gae_horizon(config),
         _bfloat16_weights(config),
         _truncated_sampling(config),
@@ -83,18 +78,6 @@ def _unused_reward_weights(config: AllSections) -> tuple[bool, str]:
     return config.advantage.kind == "gdpo" and weighted, (
         "gdpo weights the reward components only by advantage.component_weights: the weights of "
         "task.rewards have no effect on it"
-    )
-
-
-def _wide_response_clip(config: AllSections) -> tuple[bool, str]:
-    loss, fields = config.loss, type(config.loss).model_fields
-    widths = (getattr(loss, "clip_low", 0.0), getattr(loss, "clip_high", 0.0))
-    if loss.kind not in ("gspo", "gspo_token", "luspo") or max(widths) <= _WIDE_RESPONSE_CLIP:
-        return False, ""
-    low, high = fields["clip_low"].default, fields["clip_high"].default
-    return True, (
-        f"loss.clip_low or loss.clip_high is as wide as for single tokens: {loss.kind} clips "
-        f"the ratio of whole responses, and its paper uses {low:g} and {high:g}"
     )
 
 

@@ -18,6 +18,10 @@ class DrGrpo(Remedy):
         responses too little. Dividing by the group's standard deviation gives too much weight to
         prompts that are nearly always or nearly never solved.
 
+    When it applies:
+        Incorrect responses grow longer than correct ones, or most groups are nearly always or
+        nearly never solved.
+
     What it costs:
         The gradient becomes smaller: the budget is usually much longer than a response, and
         standard deviations of rewards in [0, 1] are below one half. Adam absorbs most of a constant
@@ -43,6 +47,7 @@ class DrGrpo(Remedy):
     more_targets = (Criterion("length/incorrect", "down"),)
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "Dr. GRPO, arXiv 2503.20783"
+    alternatives = ("token-level-loss", "lite-ppo", "gopo")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `aggregation` and `advantage`, whichever differs; both must be known.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Remedy, number, round_to_two_digits
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
 
 FIRST = 0.04
@@ -20,6 +21,10 @@ class KlPenalty(Remedy):
     What it does:
         Adds the divergence from the reference model to the loss. The penalty bounds drift, and so
         limits the damage from reward hacking and from steps that are too large.
+
+    When it applies:
+        The policy drifts from a good reference, and the penalty has the right sign. If the estimate
+        of the KL is negative, check its sign first.
 
     What it costs:
         It changes what is optimized: the best policy under the penalty is not the best policy. It
@@ -46,6 +51,8 @@ class KlPenalty(Remedy):
     more_targets = (Criterion("entropy/mean", "toward-baseline"),)
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "DeepSeekMath, arXiv 2402.03300"
+    alternatives = ("check-reference", "check-kl-sign")
+    when_unknown: ClassVar[Mapping[str, Setting]] = {"kl_coefficient": 0.04}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `kl_coefficient` if it is known and below the bound."""
@@ -53,3 +60,13 @@ class KlPenalty(Remedy):
         if coefficient is None or coefficient >= MOST:
             return {}
         return {"kl_coefficient": min(MOST, max(FIRST, round_to_two_digits(2 * coefficient)))}
+
+    def obstacle(
+        self,
+        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
+        readings: Readings,
+    ) -> str:
+        """The estimate has the wrong sign, and the penalty would make it worse."""
+        if readings.get("kl/reference/k1", 0.0) < -0.1:  # nats; k1 scatters around 0 at the start
+            return "the KL estimate is negative: check its sign first (check-kl-sign)"
+        return ""

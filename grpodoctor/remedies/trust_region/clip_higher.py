@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
 from grpodoctor.vocabulary.knobs import Setting
 
 CLIP_HIGH = 0.28
@@ -18,6 +18,10 @@ class ClipHigher(Remedy):
         With an upper clip of 0.2, a token of probability 0.01 may rise to 0.012 and one of 0.9 to
         1.08: the symmetric clip holds back unlikely tokens, on which exploration depends. A higher
         upper bound lets them rise further in each batch.
+
+    When it applies:
+        Tokens are clipped at the upper bound (`clip/high_rate` above 0). With one update per batch
+        the ratio is 1 and nothing is clipped, so the remedy is not offered.
 
     What it costs:
         Larger updates on tokens with a positive advantage. In runs with many updates per batch,
@@ -46,6 +50,14 @@ class ClipHigher(Remedy):
     more_targets = (Criterion("clip/high_rate", "down"),)
     guards = (Criterion("reward/mean", "down", 0.1), Criterion("ratio/max", "up", 1.0, slack=1.0))
     paper = "DAPO, arXiv 2503.14476"
+    alternatives = (
+        "entropy-bonus",
+        "clip-cov",
+        "kl-cov",
+        "forking-tokens",
+        "dcpo",
+        "cispo",
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `clip_high` if it is lower and the clip can have an effect."""
@@ -56,3 +68,14 @@ class ClipHigher(Remedy):
         if is_unused or knobs.get("loss", "ppo_clip") != "ppo_clip":
             return {}
         return {"clip_high": CLIP_HIGH}
+
+    def obstacle(self, knobs: Mapping[str, Setting], readings: Readings) -> str:
+        """The clip has no effect, or another loss replaces it."""
+        loss = knobs.get("loss", "ppo_clip")
+        if loss != "ppo_clip":
+            return f"the loss {loss} has no upper clip of this kind"
+        if knobs.get("updates_per_batch") == 1 and knobs.get("old_logprobs") != "sampler":
+            return "one update per batch: the ratio is 1, and nothing is clipped"
+        if readings.get("clip/high_rate") == 0:
+            return "no token is clipped at the upper bound"
+        return ""

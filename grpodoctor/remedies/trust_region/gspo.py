@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Remedy
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
 from grpodoctor.vocabulary.knobs import Setting
 
 CLIP_LOW, CLIP_HIGH = 3e-4, 4e-4
 """Bounds of the paper: the geometric mean of many ratios is close to 1."""
 
-SETTINGS: dict[str, Setting] = {
-    "loss": "gspo",
-    "clip_low": CLIP_LOW,
-    "clip_high": CLIP_HIGH,
-    "aggregation": "sequence-mean",
-}
+WIDEST = 0.05
+"""Ten times the widest bound known to work, 5e-3 (arXiv 2510.13786)."""
+
+_BOUNDS: dict[str, Setting] = {"clip_low": CLIP_LOW, "clip_high": CLIP_HIGH}
+
+SETTINGS: dict[str, Setting] = {"loss": "gspo", **_BOUNDS, "aggregation": "sequence-mean"}
 _TOKEN_WEIGHTS = frozenset({"tis_token", "mis_token", "icepop", "geo_mask"})
 
 
@@ -27,6 +27,10 @@ class Gspo(Remedy):
         because of their routing. The geometric mean over a response hardly changes with a few
         changed experts. The remedy sets both clip bounds to those of the paper, which are about a
         thousandth of the bounds for single tokens.
+
+    When it applies:
+        The ratios of single tokens jump, as in a mixture of experts, and the rewards judge whole
+        responses.
 
     What it costs:
         Whole responses lose their gradient, and a far larger share of them than of tokens before.
@@ -55,13 +59,29 @@ class Gspo(Remedy):
     more_targets = (Criterion("experts/churn_update", "down"),)
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "GSPO, arXiv 2507.18071"
+    alternatives = ("gmpo", "luspo")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
-        """Set the loss, its clip bounds and its denominator if PPO's token clip is in force."""
+        """Set the loss, its clip bounds and its denominator if PPO's token clip is in force.
+
+        If GSPO is in force with the clip of single tokens, set the bounds alone.
+        """
         is_known = all(name in knobs for name in SETTINGS)
         is_replayed = knobs.get("routing_replay", "none") != "none"
+        if is_known and knobs["loss"] in ("gspo", "gspo_token"):
+            widths = [number(knobs, name) or 0.0 for name in _BOUNDS]
+            return dict(_BOUNDS) if max(widths) > WIDEST else {}
         if not is_known or is_replayed or knobs["loss"] != "ppo_clip":
             return {}
         loss = "gspo_token" if knobs.get("correction") in _TOKEN_WEIGHTS else "gspo"
         settings = {**SETTINGS, "loss": loss}
         return {name: value for name, value in settings.items() if knobs[name] != value}
+
+    def obstacle(self, knobs: Mapping[str, Setting], readings: Readings) -> str:
+        """Routing replay removes the flips already, or another loss is in force."""
+        loss = knobs.get("loss", "ppo_clip")
+        if loss not in ("ppo_clip", "gspo", "gspo_token"):
+            return f"the loss {loss} replaces the clip already"
+        if knobs.get("routing_replay", "none") != "none" and "experts/churn_update" in readings:
+            return "routing replay removes the flips already"
+        return ""

@@ -1,0 +1,71 @@
+"""A run's whole configuration: its knobs, the facts that its config contains, and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
+from grpodoctor.frameworks.run_config import flattened
+from grpodoctor.vocabulary.knobs import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteConfig:
+    """What is known about a run's configuration besides its current knobs."""
+
+    found: bool = False
+    """Whether the run's config was found; without it, knobs are defaults or guesses."""
+    framework: str = ""
+    facts: Mapping[str, Setting] = field(default_factory=dict)
+    """Facts by name; also knobs that a config determines together with other settings."""
+    defaults: Mapping[str, Setting] = field(default_factory=dict)
+    """The framework's values of knobs that the config does not contain."""
+
+    def settings(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
+        """All known settings, given the knobs in force."""
+        return {**self.defaults, **knobs, **self.facts}
+
+
+def complete_config(
+    framework_name: str, config: Mapping[str, Any], knobs: Mapping[str, Setting]
+) -> CompleteConfig:
+    """The configuration of a run.
+
+    Args:
+        framework_name: framework that wrote the run; may be unknown.
+        config: the framework's config, nested or with dotted keys.
+        knobs: the run's knobs.
+    """
+    framework = find_framework(framework_name, configurable_frameworks())
+    if framework is None:
+        return CompleteConfig(found=bool(knobs))
+    table, settings = framework.knobs, dict(flattened(config))
+    found = table.reads_any_of(settings) or bool(knobs.keys() - table.read({}).keys())
+    if not found:
+        return CompleteConfig(framework=framework.name)
+    return CompleteConfig(True, framework.name, table.read_facts(settings), table.defaults)
+
+
+def framework_of_config(settings: Mapping[str, Setting]) -> Framework:
+    """The framework whose keys a config contains.
+
+    Raises:
+        ConfigError: if it contains those of none, or equally many of several.
+    """
+    counts = [(each, each.knobs.count_keys(settings)) for each in configurable_frameworks()]
+    most = max(count for _, count in counts)
+    likely = [framework for framework, count in counts if count == most]
+    if most == 0 or len(likely) > 1:
+        names = ", ".join(framework.name for framework in likely)
+        raise ConfigError(
+            "the config contains no setting of a known framework"
+            if most == 0
+            else f"the config may be of {names}",
+            where="--run-config",
+            remedy="name its framework with --framework",
+        )
+    return likely[0]

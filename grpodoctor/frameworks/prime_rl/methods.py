@@ -1,0 +1,91 @@
+"""Published methods and facts about the configuration in prime-rl's TOML, read in v0.8.1."""
+
+from __future__ import annotations
+
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    NothingToSet,
+    SettingLine,
+    Settings,
+    Unsupported,
+    Writer,
+    format_setting,
+)
+from grpodoctor.vocabulary.knobs import Setting
+
+_LOSS = "trainer.loss"
+
+
+def _limit(bound: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    if knobs.get("loss") == "ipo":
+        return (SettingLine(f"{_LOSS}.ipo_threshold", format_setting(bound)),)
+    return tuple(
+        SettingLine(f"{_LOSS}.dppo_mask_{side}", format_setting(bound)) for side in ("low", "high")
+    )
+
+
+def _loss(kind: str, bound: float | None) -> Writer:
+    def write(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+        limit = knobs.get("divergence_limit", bound)
+        lines = () if limit is None else _limit(limit, knobs)
+        return (SettingLine(f"{_LOSS}.type", f'"{kind}"'), *lines)
+
+    return write
+
+
+METHODS = (
+    KnobMapping("divergence_limit", write=_limit),
+    KnobMapping("drift_penalty", f"{_LOSS}.kl_tau"),
+    KnobMapping("advantage", values={"max_rl": {"orchestrator.algo.type": "max_rl"}}),
+    KnobMapping(
+        "loss",
+        read={"default": "dppo_binary_tv", "ipo": "ipo"},
+        values={"ipo": _loss("ipo", None), "dppo_binary_tv": _loss("default", 0.15)},
+    ),
+    KnobMapping(
+        "correction",
+        values={
+            "error_mask": Unsupported('mask them in a loss of type "custom"'),
+            "none": NothingToSet("prime-rl's loss is anchored on the sampler"),
+        },
+    ),
+    KnobMapping(
+        "drop_failed_rollouts",
+        write=NothingToSet("rollouts that end with an error are dropped; retry them in your env"),
+    ),
+    KnobMapping(
+        "float32_weights",
+        "trainer.model.optimization_dtype",
+        write="float32",
+        note="the default",
+    ),
+    KnobMapping(
+        "mask_tool_tokens",
+        write=NothingToSet("only sampled tokens are trained, except with algo type echo"),
+    ),
+    KnobMapping("pass_rate_filter", write=Unsupported("filter the environment's dataset")),
+    KnobMapping("repetition_penalty", write=Unsupported("add it to your environment's rubric")),
+    KnobMapping("staleness_limit", "orchestrator.max_off_policy_steps"),
+    KnobMapping("router_loss", write=NothingToSet("prime-rl never adds the auxiliary loss")),
+)
+
+FACTS = (
+    KnobMapping("top_p", "orchestrator.train.sampling.extra_body.top_p"),
+    KnobMapping("top_k", "orchestrator.train.sampling.extra_body.top_k"),
+    KnobMapping("min_p", "orchestrator.train.sampling.extra_body.min_p"),
+    KnobMapping(
+        "greedy_sampling",
+        "orchestrator.train.sampling.temperature",
+        read=lambda setting, _: setting == 0,
+    ),
+    KnobMapping("staleness_limit", "orchestrator.max_off_policy_steps"),
+    KnobMapping("context_length", "trainer.model.seq_len"),
+    KnobMapping(
+        "unprotected_bfloat16",
+        "trainer.model.optimization_dtype",
+        read={"bfloat16": True, "float32": False},
+    ),
+)
+
+DEFAULTS: Settings = {"advantage": "centred", "aggregation": "token-mean"}
+"""prime-rl has no other."""

@@ -1,0 +1,196 @@
+"""Published methods and facts about the configuration in TRL's arguments, checked against 1.16."""
+
+from __future__ import annotations
+
+from grpodoctor.frameworks.knob_mapping import (
+    KnobMapping,
+    NothingToSet,
+    Raw,
+    SettingLine,
+    Settings,
+    Unsupported,
+    WithNote,
+    format_setting,
+)
+from grpodoctor.vocabulary.knobs import Setting
+
+_MODE = "vllm_importance_sampling_mode"
+_CORRECTION = "vllm_importance_sampling_correction"
+_VLLM = "takes effect only with use_vllm=True"
+_OWN_DENOMINATOR = ("cispo", "sapo", "vespo", "luspo")
+_LOSS_TYPES = {"sequence-mean": "grpo", "token-mean": "dapo", "constant": "dr_grpo"}
+_CALL = "get_repetition_penalty_reward(ngram_size=3, max_penalty=-1.0)"
+
+
+def _aggregation(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    loss = knobs.get("loss")
+    if loss in _OWN_DENOMINATOR:
+        return (SettingLine("", "", f'loss_type="{loss}" has a denominator of its own'),)
+    note = (
+        'changes only the denominator; Dr. GRPO also requires scale_rewards="none"'
+        if setting == "constant"
+        else ""
+    )
+    return (SettingLine("loss_type", f'"{_LOSS_TYPES[str(setting)]}"', note),)
+
+
+def clip_high(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+    """`epsilon_high`, which is the largest weight itself with CISPO."""
+    if knobs.get("loss") == "cispo" and isinstance(setting, int | float):
+        value, note = 1 + setting, "the largest weight, not a distance from 1"
+        return (SettingLine("epsilon_high", format_setting(float(value)), note),)
+    return (SettingLine("epsilon_high", format_setting(setting)),)
+
+
+def _read_weight_cap(setting: Setting, settings: Settings) -> Setting | None:
+    return setting if settings.get("loss_type") == "cispo" else None
+
+
+def _read_response_ratio(setting: Setting, settings: Settings) -> Setting | None:
+    return setting == "sequence" and settings.get("loss_type", "dapo") in ("dapo", "bnpo")
+
+
+def _read_loss_of_level(setting: Setting, settings: Settings) -> Setting | None:
+    """The ratio of whole responses makes GSPO of the losses with PPO's clip."""
+    kind = settings.get("loss_type", "dapo")
+    return "gspo" if setting == "sequence" and kind in ("grpo", "bnpo", "dr_grpo", "dapo") else None
+
+
+def _read_quantized(setting: Setting, _: Settings) -> Setting | None:
+    return bool(setting)
+
+
+def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
+    if settings.get(_CORRECTION) is False or settings.get("use_vllm") is False:
+        return "none"
+    if setting == "token_mask" and settings.get("vllm_importance_sampling_clip_min"):
+        return "icepop"
+    names = {
+        "token_truncate": "tis_token",
+        "sequence_truncate": "tis_sequence",
+        "token_mask": "mis_token",
+        "sequence_mask": "mis_sequence",
+    }
+    return names.get(str(setting))
+
+
+METHODS = (
+    KnobMapping(
+        "kl_estimator",
+        values={"k3": NothingToSet("TRL always uses k3")},
+        write=Unsupported("the estimator is always k3"),
+    ),
+    KnobMapping(
+        "loss",
+        values={
+            "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+            "gspo": {
+                "importance_sampling_level": WithNote("sequence", 'also requires loss_type="grpo"')
+            },
+            "cispo": {"loss_type": "cispo"},
+            "sapo": {
+                "loss_type": "sapo",
+                "sapo_temperature_pos": 1.0,
+                "sapo_temperature_neg": 1.05,
+            },
+            "vespo": {
+                "loss_type": "vespo",
+                _MODE: WithNote("token_truncate", "with vLLM, VESPO requires a per-token mode"),
+            },
+            "gmpo": Unsupported("use GMPOTrainer and GMPOConfig of trl.experimental.gmpo"),
+        },
+    ),
+    KnobMapping("clip_high", write=clip_high),
+    KnobMapping(
+        "aggregation",
+        values=dict.fromkeys(_LOSS_TYPES, _aggregation),
+        read={kind: name for name, kind in _LOSS_TYPES.items()},
+    ),
+    KnobMapping(
+        "advantage",
+        values={
+            "batch_std": "batch",
+            "gdpo": {"multi_objective_aggregation": "normalize_then_sum"},
+        },
+    ),
+    KnobMapping(
+        "correction",
+        read=_read_correction,
+        values={
+            "error_mask": {
+                "off_policy_mask_threshold": WithNote(
+                    0.5, "masks only negative advantages, TRL's nearest measure"
+                )
+            },
+            "mis_token": {_CORRECTION: WithNote(True, _VLLM), _MODE: "token_mask"},
+            "mis_sequence": {_CORRECTION: WithNote(True, _VLLM), _MODE: "sequence_mask"},
+            "icepop": {
+                _CORRECTION: WithNote(True, _VLLM),
+                _MODE: "token_mask",
+                "vllm_importance_sampling_clip_min": 0.5,
+                "vllm_importance_sampling_clip_max": 5.0,
+            },
+        },
+    ),
+    KnobMapping(
+        "dynamic_sampling",
+        values={True: Unsupported("drop prompts that are always or never solved from the dataset")},
+    ),
+    KnobMapping(
+        "drop_failed_rollouts",
+        write=NothingToSet(
+            "return None as the reward of a failed rollout: since 1.16 it has no advantage"
+        ),
+    ),
+    KnobMapping(
+        "float32_weights",
+        write={"model_init_kwargs": Raw('{"dtype": "float32"}'), "bf16": True},
+    ),
+    KnobMapping("forking_tokens", "top_entropy_quantile"),
+    KnobMapping(
+        "mask_tool_tokens",
+        write=NothingToSet("TRL masks tool results; a rollout_func must return env_mask"),
+    ),
+    KnobMapping("pass_rate_filter", write=Unsupported("filter train_dataset before the run")),
+    KnobMapping(
+        "repetition_penalty",
+        "reward_funcs",
+        write=Raw(f"[..., {_CALL}]"),
+        note="import it from trl.rewards",
+    ),
+    KnobMapping("router_loss", "router_aux_loss_coef", write=Raw("0.0")),
+    KnobMapping(
+        "staleness_limit",
+        write=NothingToSet(
+            "GRPOTrainer samples before every batch; AsyncGRPOConfig has max_staleness=1"
+        ),
+    ),
+)
+
+FACTS = (
+    KnobMapping("weight_cap", "epsilon_high", read=_read_weight_cap),
+    KnobMapping("loss", "importance_sampling_level", read=_read_loss_of_level),
+    KnobMapping("top_p", "top_p"),
+    KnobMapping("top_k", "top_k"),
+    KnobMapping("min_p", "min_p"),
+    KnobMapping("repetition_penalty", "repetition_penalty"),
+    KnobMapping("greedy_sampling", "temperature", read=lambda setting, _: setting == 0),
+    KnobMapping("kl_in_loss", "beta"),
+    KnobMapping(
+        "sequence_ratio_weights_tokens", "importance_sampling_level", read=_read_response_ratio
+    ),
+    KnobMapping("max_prompt_length", "max_prompt_length"),
+    KnobMapping("context_length", "vllm_max_model_length"),
+    KnobMapping("dual_clip", "delta"),
+    KnobMapping("router_loss", "router_aux_loss_coef"),
+)
+
+DEFAULTS: Settings = {
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "aggregation": "token-mean",
+    "advantage": "group",
+    "temperature": 1.0,
+    "group_size": 8,
+}
+"""Of GRPOConfig 1.16."""

@@ -1,0 +1,79 @@
+"""The rules about the configuration, for a run that has not started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpodoctor.frameworks.complete_config import framework_of_config
+from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.frameworks.run_config import flattened, read_file
+from grpodoctor.monitor.advice import advice_for
+from grpodoctor.preflight.check_results import CheckFinding
+from grpodoctor.preflight.results import PreflightFinding, UnfinishedCheck
+from grpodoctor.rules.base import Finding, Rule
+from grpodoctor.rules.lint import LintResult, lint
+
+_MOST_REMEDIES = 2
+"""Remedies that are shown for a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResults:
+    """What the rules saw in the configuration."""
+
+    findings: tuple[PreflightFinding, ...] = ()
+    passed: tuple[str, ...] = ()
+    skipped: tuple[UnfinishedCheck, ...] = ()
+
+
+def check_config(
+    path: Path | None, framework_name: str | None, rules: Sequence[Rule]
+) -> ConfigResults:
+    """Check a config file.
+
+    Args:
+        path: the config; None if the user gave none.
+        framework_name: its framework; None to recognize it by its keys.
+        rules: the rules about the configuration to examine.
+
+    Raises:
+        ConfigError: if the file cannot be read, or its framework is not recognized.
+    """
+    if not rules:
+        return ConfigResults()
+    if path is None:
+        missing = UnfinishedCheck(
+            "CFG", "configuration", "no config was given", "pass --run-config FILE"
+        )
+        return ConfigResults(skipped=(missing,))
+    config = dict(flattened(read_file(path)))
+    framework = (
+        configurable_framework_named(framework_name)
+        if framework_name
+        else framework_of_config(config)
+    )
+    result = lint(framework.name, config, framework.knobs.read(config), rules)
+    findings = tuple(
+        PreflightFinding(
+            finding.code, finding.name, _check_finding(finding, result, framework.name)
+        )
+        for finding in result.findings
+    )
+    return ConfigResults(findings, result.quiet)
+
+
+def _check_finding(finding: Finding, result: LintResult, framework: str) -> CheckFinding:
+    figures = {each.metric: each.value for each in finding.evidence}
+    advice = tuple(_advice(finding, result, framework))
+    return CheckFinding(finding.severity, finding.summary, advice, figures=figures)
+
+
+def _advice(finding: Finding, result: LintResult, framework: str) -> Iterator[str]:
+    for remedy in finding.remedies[:_MOST_REMEDIES]:
+        advice = advice_for(remedy, result.settings, framework)
+        if advice.obstacle:
+            continue
+        lines = [line.line for line in (*advice.spelling, *advice.if_not_set) if line.key]
+        yield f"{advice.title}: {', '.join(lines)}" if lines else advice.title

@@ -1,0 +1,1 @@
+"""Remedies that change how rewards become advantages."""

@@ -1,0 +1,1 @@
+"""Remedies that keep the policy exploring."""

@@ -1,0 +1,1 @@
+"""Remedies for the KL penalty and its reference."""

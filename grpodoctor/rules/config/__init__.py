@@ -1,0 +1,1 @@
+"""Rules about a run's configuration, which need no step."""

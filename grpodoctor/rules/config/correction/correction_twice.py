@@ -1,0 +1,73 @@
+"""CFG031."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+_ANCHORED = (
+    "dppo_binary_tv",
+    "dppo_binary_kl",
+    "dppo_topk_tv",
+    "dppo_topk_kl",
+    "ipo",
+    "m2po",
+    "scalerl",
+    "minirl",
+)
+"""Losses whose ratio is learner / sampler."""
+
+
+@dataclass(frozen=True)
+class CorrectionTwice(ConfigRule):
+    """Two settings correct the same engine mismatch.
+
+    What it sees:
+        A correction (TIS, MIS, IcePop) together with a loss anchored on the sampler, or with old
+        log-probabilities from the sampler.
+
+    Why it matters:
+        DPPO, ScaleRL and bypass modes take the ratio to the sampler, which contains the engine
+        mismatch already. A correction then multiplies it a second time. With the sampler's
+        log-probabilities as the old ones, its weight is 1 and it does nothing.
+
+    Evidence it needs:
+        Settings: `loss`, `correction`. Optional: `old_logprobs`.
+
+    Remedies:
+        Keep one of the two.
+
+    When it is wrong:
+        Rejection of outliers may be combined with an anchored loss on purpose.
+
+    References:
+        DPPO, arXiv 2602.04879, section 5.4; SkyRL, cispo_anchor.
+    """
+
+    code: ClassVar[str] = "CFG031"
+    name: ClassVar[str] = "correction-twice"
+    summary: ClassVar[str] = (
+        "The engine mismatch is corrected twice, or the correction has no effect."
+    )
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "correction")
+    remedies: ClassVar[tuple[str, ...]] = ("dppo", "recompute-old-logprobs")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2602.04879",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for a correction of a ratio that contains the mismatch."""
+        correction = settings.get("correction")
+        if correction == "none":
+            return None
+        if settings.is_one_of("loss", *_ANCHORED):
+            text = (
+                f"{correction} corrects the mismatch that {settings.get('loss')} already contains."
+            )
+            return ConfigFault("warning", text)
+        if settings.is_one_of("old_logprobs", "sampler"):
+            text = f"{correction} has no effect: old log-probabilities are the sampler's own."
+            return ConfigFault("warning", text)
+        return None

@@ -1,0 +1,53 @@
+"""CFG032."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class QuantizedSamplerUncorrected(ConfigRule):
+    """The sampler is quantized, and nothing corrects for it.
+
+    What it sees:
+        A quantized sampler without an engine correction and without a loss anchored on the sampler.
+
+    Why it matters:
+        Rounding of the weights makes the sampler another policy. int8 is often harmless; 4 bits and
+        mixtures of experts are not: unlikely tokens differ most, and they carry exploration.
+
+    Evidence it needs:
+        Settings: `sampler_quantized`, `correction`, `loss`.
+
+    Remedies:
+        Switch a correction on (`tis`), and watch MIS001.
+
+    When it is wrong:
+        An int8 or fp8 sampler of a dense model may agree well enough; `grpodoctor probe` measures
+        it.
+
+    References:
+        Yao et al. 2025 (int8 rollouts); FlashRL.
+    """
+
+    code: ClassVar[str] = "CFG032"
+    name: ClassVar[str] = "quantized-sampler-uncorrected"
+    summary: ClassVar[str] = "A quantized sampler is used without a correction."
+    condition: ClassVar[Condition] = "engine-mismatch"
+    needs: ClassVar[tuple[str, ...]] = ("sampler_quantized", "correction", "loss")
+    remedies: ClassVar[tuple[str, ...]] = ("tis", "higher-precision-sampler")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2510.26788",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for a correction."""
+        is_quantized = settings.get("sampler_quantized") is True
+        is_anchored = str(settings.get("loss")).startswith("dppo_")
+        if not is_quantized or is_anchored or not settings.is_one_of("correction", "none"):
+            return None
+        return ConfigFault(
+            "info", "The sampler is quantized, and correction=none ignores the mismatch."
+        )

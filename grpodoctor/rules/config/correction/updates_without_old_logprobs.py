@@ -1,0 +1,54 @@
+"""CFG030."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class UpdatesWithoutOldLogprobs(ConfigRule):
+    """Several updates per batch use the sampler's log-probabilities as the old policy.
+
+    What it sees:
+        PPO's clip with old log-probabilities from the sampler and more than one update per batch.
+
+    Why it matters:
+        The clip must bound how far this batch's updates move the policy. Against the sampler, it
+        also counts the difference between the engines: tokens on which they differ are clipped
+        before any update, at every update, and always the same ones. The finding is a warning where
+        the sampler is quantized, so that the engines are known to differ.
+
+    Evidence it needs:
+        Settings: `loss`, `old_logprobs`, `updates_per_batch`. Optional: `sampler_quantized`.
+
+    Remedies:
+        Recompute old log-probabilities with the learner at the start of the batch.
+
+    When it is wrong:
+        Engines that agree to the last bit, and losses anchored on the sampler by design.
+
+    References:
+        Yao et al. 2025; arXiv 2512.01374 (the two factors of the ratio).
+    """
+
+    code: ClassVar[str] = "CFG030"
+    name: ClassVar[str] = "updates-without-old-logprobs"
+    summary: ClassVar[str] = "Several updates are clipped against the sampler's log-probabilities."
+    condition: ClassVar[Condition] = "wrong-old-logprobs"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "old_logprobs", "updates_per_batch")
+    remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs", "tis")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2512.01374",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for the sampler's log-probabilities in PPO's clip."""
+        updates = settings.number("updates_per_batch") or 1.0
+        is_clipped = settings.is_one_of("loss", "ppo_clip", "gspo", "gspo_token", "gmpo")
+        if not is_clipped or not settings.is_one_of("old_logprobs", "sampler") or updates <= 1:
+            return None
+        text = f"{updates:g} updates per batch are clipped against the sampler's log-probabilities."
+        is_known_to_differ = settings.get("sampler_quantized") is True
+        return ConfigFault("warning" if is_known_to_differ else "info", text)

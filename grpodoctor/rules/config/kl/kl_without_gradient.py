@@ -1,0 +1,52 @@
+"""CFG042."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class KlWithoutGradient(ConfigRule):
+    """The KL penalty in the loss uses an estimator whose gradient is zero on average.
+
+    What it sees:
+        k1 as the estimator of a KL penalty in the loss with a coefficient above 0.
+
+    Why it matters:
+        The gradient of k1, the plain log-ratio, is zero in expectation under samples of the policy:
+        it adds noise and no pull. slime's default is k1.
+
+    Evidence it needs:
+        Settings: `kl_in_loss`, `kl_estimator`.
+
+    Remedies:
+        Use k3 (low_var_kl) or k2 in the loss. In the reward, k1 is right.
+
+    When it is wrong:
+        A framework that multiplies the estimate by the ratio, which restores the gradient.
+
+    References:
+        arXiv 2506.09477; arXiv 2510.01555 (gradients of the estimators).
+    """
+
+    code: ClassVar[str] = "CFG042"
+    name: ClassVar[str] = "kl-without-gradient"
+    summary: ClassVar[str] = "The estimator k1 in the loss has no gradient on average."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("kl_in_loss", "kl_estimator")
+    remedies: ClassVar[tuple[str, ...]] = ("check-kl-sign", "kl-penalty")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2506.09477", "arXiv 2510.01555")
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for k1 in the loss."""
+        coefficient = settings.number("kl_in_loss") or 0.0
+        if coefficient <= 0 or not settings.is_one_of("kl_estimator", "k1"):
+            return None
+        text = (
+            f"The KL penalty of {coefficient:g} has no effect: k1 in the loss has no mean gradient."
+        )
+        return ConfigFault("warning", text)

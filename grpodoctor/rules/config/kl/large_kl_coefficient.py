@@ -1,0 +1,54 @@
+"""CFG043."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class LargeKlCoefficient(ConfigRule):
+    """The KL penalty outweighs the reward.
+
+    What it sees:
+        A KL coefficient of 0.5 or more.
+
+    Why it matters:
+        Published coefficients are 0 to 0.05. With rewards of 0 and 1, a coefficient of 0.5 makes
+        half a nat of drift as expensive as a quarter of the reward, so the policy hardly moves.
+
+    Evidence it needs:
+        Settings: `kl_coefficient`.
+
+    Remedies:
+        Start at 0.001 or 0.04, or without a penalty.
+
+    When it is wrong:
+        Rewards on a scale of tens, or a penalty for a short warm-up.
+
+    References:
+        DeepSeekMath, arXiv 2402.03300 (0.04); DeepSeek-R1, arXiv 2501.12948 (0.001); DAPO, arXiv
+        2503.14476 (0).
+    """
+
+    code: ClassVar[str] = "CFG043"
+    name: ClassVar[str] = "large-kl-coefficient"
+    summary: ClassVar[str] = "The KL coefficient is far above published ones."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("kl_coefficient",)
+    remedies: ClassVar[tuple[str, ...]] = ("check-kl-sign",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300", "arXiv 2501.12948")
+
+    largest: float = 0.5
+    """Ten times the largest published coefficient, 0.05."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the coefficient with published ones."""
+        coefficient = settings.number("kl_coefficient") or 0.0
+        if coefficient < self.largest:
+            return None
+        text = f"The KL coefficient is {coefficient:g}; published runs use at most 0.05."
+        return ConfigFault("warning", text)

@@ -1,0 +1,51 @@
+"""CFG012."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class CriticWithGroupFilter(ConfigRule):
+    """Groups without variance are replaced although a critic is the baseline.
+
+    What it sees:
+        A critic (gae) together with dynamic sampling.
+
+    Why it matters:
+        With a critic, a group of equal rewards contributes gradient like any other. Replacing it
+        costs samples and biases the prompts toward those that are solved half of the time.
+
+    Evidence it needs:
+        Settings: `advantage`, `dynamic_sampling`.
+
+    Remedies:
+        Switch dynamic sampling off.
+
+    When it is wrong:
+        A critic that predicts the reward of such prompts exactly leaves no gradient either.
+
+    References:
+        VAPO, arXiv 2504.05118; DAPO, arXiv 2503.14476, section 3.2.
+    """
+
+    code: ClassVar[str] = "CFG012"
+    name: ClassVar[str] = "critic-with-group-filter"
+    summary: ClassVar[str] = "Groups are filtered although a critic is the baseline."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("advantage", "dynamic_sampling")
+    remedies: ClassVar[tuple[str, ...]] = ("warm-up-critic",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2504.05118", "arXiv 2503.14476")
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for both."""
+        is_filtered = settings.get("dynamic_sampling") is True
+        if not is_filtered or not settings.is_one_of("advantage", "gae"):
+            return None
+        return ConfigFault(
+            "info", "Dynamic sampling drops groups from which the critic (gae) learns."
+        )

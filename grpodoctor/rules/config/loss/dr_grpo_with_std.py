@@ -1,0 +1,54 @@
+"""CFG002."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class DrGrpoWithStd(ConfigRule):
+    """Half of Dr. GRPO is set: the constant denominator without the centered advantages.
+
+    What it sees:
+        A constant denominator of the loss and advantages that are divided by the group's standard
+        deviation.
+
+    Why it matters:
+        Dr. GRPO removes two biases: of length, by the constant denominator, and of difficulty, by
+        not dividing by the standard deviation. In TRL, loss_type=dr_grpo changes the denominator
+        only; in verl, norm_adv_by_std_in_grpo the advantages only.
+
+    Evidence it needs:
+        Settings: `aggregation`, `advantage`.
+
+    Remedies:
+        Switch the scaling off as well (`dr-grpo`).
+
+    When it is wrong:
+        The combination is legitimate if it is meant: only the length bias is removed.
+
+    References:
+        Understanding R1-Zero-Like Training, arXiv 2503.20783, section 3.
+    """
+
+    code: ClassVar[str] = "CFG002"
+    name: ClassVar[str] = "dr-grpo-with-std"
+    summary: ClassVar[str] = (
+        "Dr. GRPO's denominator is combined with advantages divided by the group's std."
+    )
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("aggregation", "advantage")
+    remedies: ClassVar[tuple[str, ...]] = ("dr-grpo",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for the denominator without the advantages."""
+        is_half = settings.is_one_of("aggregation", "constant") and settings.is_one_of(
+            "advantage", "group"
+        )
+        text = "The denominator is Dr. GRPO's, but advantages are still divided by the group's std."
+        return ConfigFault("warning", text) if is_half else None

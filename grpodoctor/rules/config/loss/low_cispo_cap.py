@@ -1,0 +1,58 @@
+"""CFG003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class LowCispoCap(ConfigRule):
+    """The cap of CISPO's weights is that of PPO's clip.
+
+    What it sees:
+        CISPO with a largest weight below 2, such as 1.28.
+
+    Why it matters:
+        CISPO bounds the weight and keeps the gradient. Published caps are 4 to 8. With PPO's bound,
+        tokens that must rise quickly get the weight of tokens that stay, so the advantage over PPO
+        is lost. A bound of 0.28 means a cap of 1.28 in verl, open-instruct and slime, and a cap of
+        0.28 in TRL, which drops most of the gradient.
+
+    Evidence it needs:
+        Settings: `loss`, `clip_high`. Optional: `weight_cap`.
+
+    Remedies:
+        Raise the cap to 5: clip_high 4 in verl, SkyRL and slime, epsilon_high 5 in TRL and
+        ms-swift.
+
+    When it is wrong:
+        With one update per batch all weights are 1, and the cap has no effect.
+
+    References:
+        MiniMax-M1, arXiv 2506.13585; arXiv 2510.13786 (caps of 4, 5 and 8 make no difference).
+    """
+
+    code: ClassVar[str] = "CFG003"
+    name: ClassVar[str] = "low-cispo-cap"
+    summary: ClassVar[str] = "CISPO's weights are capped as tightly as PPO's clip."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_high")
+    remedies: ClassVar[tuple[str, ...]] = ("cispo",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2506.13585", "arXiv 2510.13786")
+
+    lowest_cap: float = 2.0
+    """Half the lowest published cap, 4."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the cap of the weight with published ones."""
+        weight = settings.number("weight_cap")
+        cap = 1 + (settings.number("clip_high") or 0.0) if weight is None else weight
+        if not settings.is_one_of("loss", "cispo") or cap >= self.lowest_cap:
+            return None
+        return ConfigFault(
+            "warning", f"CISPO caps weights at {cap:.3g}; published caps are 4 to 8."
+        )

@@ -1,0 +1,51 @@
+"""CFG011."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class LowDualClip(ConfigRule):
+    """The bound for negative advantages lies inside the ordinary clip.
+
+    What it sees:
+        A dual clip (clip_ratio_c, delta, eps_clip_c) of at most 1 + clip_high.
+
+    Why it matters:
+        The dual clip stops tokens with a negative advantage whose ratio is far too large; it must
+        be above 1 + clip_high, and 3 is usual. Below, it removes the gradient of ordinary tokens
+        that should become less likely. A value of 1 or less stops nearly all of them.
+
+    Evidence it needs:
+        Settings: `dual_clip`, `clip_high`, `loss`.
+
+    Remedies:
+        Set it to 3, or to 10 for large models.
+
+    When it is wrong:
+        DPPO in verl uses the same key as a cap on its weight.
+
+    References:
+        Mastering Complex Control in MOBA Games with Deep RL, arXiv 1912.09729.
+    """
+
+    code: ClassVar[str] = "CFG011"
+    name: ClassVar[str] = "low-dual-clip"
+    summary: ClassVar[str] = "The dual clip lies within the ordinary one."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("dual_clip", "clip_high", "loss")
+    remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1912.09729",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the two bounds of the ratio."""
+        dual, high = settings.number("dual_clip") or 0.0, settings.number("clip_high") or 0.0
+        if not settings.is_one_of("loss", "ppo_clip") or not 0 < dual <= 1 + high:
+            return None
+        text = f"The dual clip of {dual:g} is not above the ordinary bound, {1 + high:g}."
+        return ConfigFault("warning", text)

@@ -1,0 +1,63 @@
+"""CFG010."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class NoTrustRegion(ConfigRule):
+    """Several updates are made on a batch, and nothing bounds how far they go.
+
+    What it sees:
+        A loss without a trust region, or clip bounds that are never reached, with more than one
+        update per batch.
+
+    Why it matters:
+        From the second update on, the samples are those of an older policy. Without a clip or a
+        mask, the policy can run away from the data within one batch.
+
+    Evidence it needs:
+        Settings: `loss`, `updates_per_batch`. Optional: `clip_low` and `clip_high`.
+
+    Remedies:
+        Use one update per batch, or a loss with a bound.
+
+    When it is wrong:
+        Few, small updates on large batches stay close to the data without a bound.
+
+    References:
+        PPO, arXiv 1707.06347, section 3.
+    """
+
+    code: ClassVar[str] = "CFG010"
+    name: ClassVar[str] = "no-trust-region"
+    summary: ClassVar[str] = "Several updates per batch are made without a bound on the ratio."
+    condition: ClassVar[Condition] = "oversized-updates"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "updates_per_batch")
+    remedies: ClassVar[tuple[str, ...]] = ("fewer-updates",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1707.06347",)
+
+    widest: float = 5.0
+    """Distance from 1 above which the clip of a token hardly ever acts: CISPO's caps lie below
+    it."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for a loss or a clip without effect."""
+        updates = settings.number("updates_per_batch") or 1.0
+        if updates <= 1:
+            return None
+        if settings.is_one_of("loss", "reinforce"):
+            text = f"{updates:g} updates per batch have no trust region: the loss has no clip."
+            return ConfigFault("warning", text)
+        high = settings.number("clip_high") or 0.0
+        if settings.is_one_of("loss", "ppo_clip") and high >= self.widest:
+            text = (
+                f"The clip of {high:g} never acts, although {updates:g} updates are made per batch."
+            )
+            return ConfigFault("info", text)
+        return None

@@ -1,0 +1,65 @@
+"""CFG005."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class OverlappingExploration(ConfigRule):
+    """Several settings raise entropy at once.
+
+    What it sees:
+        Two or more of: a raised upper clip, an entropy bonus, a covariance loss, a sampling
+        temperature above 1.
+
+    Why it matters:
+        Each of them was tuned alone. Together they push entropy further than intended, and no curve
+        shows which one did it. An entropy bonus of 0.01 on top of a raised clip has ended runs.
+
+    Evidence it needs:
+        Settings: `loss`, `clip_low`, `clip_high`, `entropy_coefficient`. Optional: `temperature`.
+
+    Remedies:
+        Keep one: start with the raised clip.
+
+    When it is wrong:
+        A combination that was tuned as a whole is fine.
+
+    References:
+        The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617, section 4;
+        arXiv 2503.14476.
+    """
+
+    code: ClassVar[str] = "CFG005"
+    name: ClassVar[str] = "overlapping-exploration"
+    summary: ClassVar[str] = "Two or more settings raise entropy by different means."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high", "entropy_coefficient")
+    remedies: ClassVar[tuple[str, ...]] = ("clip-higher",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617", "arXiv 2503.14476")
+
+    large_bonus: float = 0.01
+    """Coefficient at which entropy exploded in arXiv 2505.22617."""
+    hot: float = 1.05
+    """Temperature that counts as raised; recipes sample at 1."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Count the settings that raise entropy."""
+        low, high = settings.number("clip_low") or 0.0, settings.number("clip_high") or 0.0
+        bonus = settings.number("entropy_coefficient") or 0.0
+        names = {
+            "a raised clip": settings.is_one_of("loss", "ppo_clip") and high > 1.1 * low,
+            "an entropy bonus": bonus > 0,
+            "a covariance loss": settings.is_one_of("loss", "clip_cov", "kl_cov"),
+            "a raised temperature": (settings.number("temperature") or 1.0) >= self.hot,
+        }
+        used = [name for name, is_used in names.items() if is_used]
+        if len(used) < 2:
+            return None
+        text = f"{len(used)} settings raise entropy at once: {' and '.join(used)}."
+        return ConfigFault("warning" if bonus >= self.large_bonus else "info", text)

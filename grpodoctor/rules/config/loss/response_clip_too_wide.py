@@ -1,0 +1,57 @@
+"""CFG001."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class ResponseClipTooWide(ConfigRule):
+    """The ratio of whole responses has a clip that is meant for single tokens.
+
+    What it sees:
+        GSPO or one of its variants with a clip bound above 0.05, such as the default 0.2.
+
+    Why it matters:
+        GSPO's ratio is a geometric mean over hundreds of tokens, so it stays within a thousandth of
+        1. A bound of 0.2 is never reached: the run has no trust region, and nothing limits the
+        step.
+
+    Evidence it needs:
+        Settings: `loss`, `clip_low`, `clip_high`.
+
+    Remedies:
+        Set the bounds of the paper, 0.0003 and 0.0004. Other work found 0.004 to 0.005 better.
+
+    When it is wrong:
+        Responses of fewer than ten tokens have larger ratios, and a wider clip can act on them.
+
+    References:
+        GSPO, arXiv 2507.18071 (3e-4 and 4e-4); arXiv 2510.13786 (4e-3 to 5e-3).
+    """
+
+    code: ClassVar[str] = "CFG001"
+    name: ClassVar[str] = "response-clip-too-wide"
+    summary: ClassVar[str] = "GSPO has the clip of single tokens, so nothing is clipped."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high")
+    remedies: ClassVar[tuple[str, ...]] = ("gspo",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2507.18071", "arXiv 2510.13786")
+
+    widest: float = 0.05
+    """Ten times the widest bound known to work, 5e-3."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the wider bound with the widest known to work."""
+        low, high = settings.number("clip_low") or 0.0, settings.number("clip_high") or 0.0
+        loss = settings.get("loss")
+        if loss not in ("gspo", "gspo_token", "luspo") or max(low, high) <= self.widest:
+            return None
+        text = (
+            f"The clip of {max(low, high):g} never acts: {loss} takes the ratio of whole responses."
+        )
+        return ConfigFault("warning", text)

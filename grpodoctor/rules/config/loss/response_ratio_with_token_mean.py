@@ -1,0 +1,49 @@
+"""CFG008."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class ResponseRatioWithTokenMean(ConfigRule):
+    """GSPO is averaged over tokens instead of responses.
+
+    What it sees:
+        The ratio of whole responses with a mean over all tokens, as with TRL's default loss_type.
+
+    Why it matters:
+        Every token of a response has the same ratio, so a mean over tokens gives a response of
+        4,000 tokens forty times the weight of one of 100. GSPO gives both the same weight.
+
+    Evidence it needs:
+        Settings: `sequence_ratio_weights_tokens`.
+
+    Remedies:
+        Average over responses: loss_type=grpo in TRL and ms-swift.
+
+    When it is wrong:
+        It is a choice where length weighting is intended; AReaL offers no other.
+
+    References:
+        GSPO, arXiv 2507.18071, Eq. 5; TRL's warning in GRPOTrainer.
+    """
+
+    code: ClassVar[str] = "CFG008"
+    name: ClassVar[str] = "response-ratio-with-token-mean"
+    summary: ClassVar[str] = "GSPO's response terms are weighted by their length."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("sequence_ratio_weights_tokens",)
+    remedies: ClassVar[tuple[str, ...]] = ("gspo",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2507.18071",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for the mean over tokens."""
+        if settings.get("sequence_ratio_weights_tokens") is not True:
+            return None
+        text = "GSPO's ratio is averaged over tokens, so long responses weigh more than short ones."
+        return ConfigFault("info", text)

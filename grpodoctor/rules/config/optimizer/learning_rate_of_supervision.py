@@ -1,0 +1,62 @@
+"""CFG050."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class LearningRateOfSupervision(ConfigRule):
+    """The learning rate is ten times or more above those of RL recipes.
+
+    What it sees:
+        Full training of a pretrained model at a learning rate of 1e-4 or more, or adapters at 1e-2.
+
+    Why it matters:
+        RL recipes for full training use 5e-7 to 5e-6. At the rates of supervised training, the
+        first updates move the policy so far that entropy collapses or explodes within tens of
+        steps.
+
+    Evidence it needs:
+        Settings: `learning_rate`, `lora_rank`. Optional: `pretrained_model`.
+
+    Remedies:
+        Start at 1e-6 for full training, and at 1e-5 to 1e-4 for LoRA (`lower-learning-rate`).
+
+    When it is wrong:
+        Small models trained from scratch, and optimizers other than Adam, need higher rates.
+
+    References:
+        DAPO, arXiv 2503.14476 (1e-6); DeepSeekMath, arXiv 2402.03300 (1e-6); LoRA Without Regret,
+        2025 (ten times higher for LoRA).
+    """
+
+    code: ClassVar[str] = "CFG050"
+    name: ClassVar[str] = "learning-rate-of-supervision"
+    summary: ClassVar[str] = "The learning rate is that of supervised training."
+    condition: ClassVar[Condition] = "oversized-updates"
+    needs: ClassVar[tuple[str, ...]] = ("learning_rate", "lora_rank")
+    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2402.03300")
+
+    full: float = 0.0001
+    """Twenty times the highest usual rate of full training, 5e-6."""
+    adapters: float = 0.01
+    """A hundred times the usual rate of adapters, 1e-4."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the rate with the usual ones, if the model is pretrained."""
+        rate, rank = settings.number("learning_rate") or 0.0, settings.number("lora_rank") or 0.0
+        if settings.get("pretrained_model") is False or rate < (
+            self.adapters if rank else self.full
+        ):
+            return None
+        what = "adapters" if rank else "full training"
+        usual = "1e-5 to 1e-4" if rank else "5e-7 to 5e-6"
+        return ConfigFault(
+            "warning", f"A learning rate of {rate:g} for {what} is far above {usual}."
+        )

@@ -1,0 +1,52 @@
+"""CFG051."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class NoLearningRate(ConfigRule):
+    """The learning rate changes nothing.
+
+    What it sees:
+        A learning rate of 0, or below 1e-9.
+
+    Why it matters:
+        Adam's step is about the learning rate for each weight. Below 1e-9, the step is smaller than
+        the rounding of float32 weights, so the policy never changes.
+
+    Evidence it needs:
+        Settings: `learning_rate`.
+
+    Remedies:
+        Set a learning rate, unless the run is a control (`raise-learning-rate`).
+
+    When it is wrong:
+        A control run at rate 0, which `grpodoctor preflight --control` reads.
+
+    References:
+        Adam, arXiv 1412.6980.
+    """
+
+    code: ClassVar[str] = "CFG051"
+    name: ClassVar[str] = "no-learning-rate"
+    summary: ClassVar[str] = "The learning rate is zero or too small to change any weight."
+    condition: ClassVar[Condition] = "undersized-updates"
+    needs: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    remedies: ClassVar[tuple[str, ...]] = ("raise-learning-rate",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1412.6980",)
+
+    smallest: float = 1e-09
+    """Weights of about 0.02 have a rounding of 2e-9 in float32."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the rate with the rounding of the weights."""
+        rate = settings.number("learning_rate") or 0.0
+        if rate >= self.smallest:
+            return None
+        return ConfigFault("warning", f"A learning rate of {rate:g} changes no weight.")

@@ -1,0 +1,54 @@
+"""CFG054."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class RouterLossInRl(ConfigRule):
+    """The auxiliary loss of the routers competes with the reward.
+
+    What it sees:
+        An auxiliary router loss with a weight of 0.01 or more.
+
+    Why it matters:
+        The auxiliary loss balances experts during pretraining. In RL it is a gradient that is there
+        even if all advantages are 0, and it moves routes away from the sampler's.
+
+    Evidence it needs:
+        Settings: `router_loss`.
+
+    Remedies:
+        Set it to 0 (`router-loss-off`), or to 0.001 if the load becomes uneven.
+
+    When it is wrong:
+        A run whose experts collapsed without it.
+
+    References:
+        NeMo RL's Qwen3.5 recipe (0); Switch Transformers, arXiv 2101.03961 (0.01 in pretraining).
+    """
+
+    code: ClassVar[str] = "CFG054"
+    name: ClassVar[str] = "router-loss-in-rl"
+    summary: ClassVar[str] = "The routers' auxiliary loss has the weight of pretraining."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("router_loss",)
+    remedies: ClassVar[tuple[str, ...]] = ("router-loss-off",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2101.03961",)
+
+    largest: float = 0.01
+    """The weight in pretraining; 0.001 is what `balance-experts` sets."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the weight with that of pretraining."""
+        weight = settings.number("router_loss") or 0.0
+        if weight < self.largest:
+            return None
+        return ConfigFault(
+            "warning", f"The routers' auxiliary loss has a weight of {weight:g} in RL."
+        )

@@ -1,0 +1,1 @@
+"""Rules about how training responses are sampled."""

@@ -1,0 +1,50 @@
+"""CFG024."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class IgnoredEndToken(ConfigRule):
+    """The sampler goes on after the end token.
+
+    What it sees:
+        ignore_eos in the sampling of training responses.
+
+    Why it matters:
+        The option exists for benchmarks. Every response reaches the limit, text after the end token
+        is trained, and rewards judge text that nobody would see.
+
+    Evidence it needs:
+        Settings: `ignores_end_token`.
+
+    Remedies:
+        Switch ignore_eos off (`check-end-token`).
+
+    When it is wrong:
+        A benchmark of speed, which is no training.
+
+    References:
+        vLLM and SGLang, sampling parameter ignore_eos.
+    """
+
+    code: ClassVar[str] = "CFG024"
+    name: ClassVar[str] = "ignored-end-token"
+    summary: ClassVar[str] = "The sampler ignores the end token."
+    condition: ClassVar[Condition] = "no-end-token"
+    needs: ClassVar[tuple[str, ...]] = ("ignores_end_token",)
+    remedies: ClassVar[tuple[str, ...]] = ("check-end-token",)
+    references: ClassVar[tuple[str, ...]] = (
+        "docs.vllm.ai/en/latest/api/vllm/sampling_params.html",
+    )
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for the option."""
+        if settings.get("ignores_end_token") is not True:
+            return None
+        return ConfigFault("critical", "The sampler ignores the end token (ignore_eos=True).")

@@ -1,0 +1,65 @@
+"""CFG026."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class OverlongBuffer(ConfigRule):
+    """The overlong punishment covers every response, or never becomes complete.
+
+    What it sees:
+        A buffer as long as the limit, or a punishment that is complete at another length than the
+        limit.
+
+    Why it matters:
+        The punishment grows over the buffer before the limit. A buffer as long as the limit
+        punishes every token of every response, so the policy learns to say nothing. A limit of the
+        punishment above the generation limit is never reached; one below it punishes by more than
+        1.
+
+    Evidence it needs:
+        Settings: `overlong_buffer`, `max_length`. Optional: `punishment_limit` and `overlong`.
+
+    Remedies:
+        Set the buffer to a fifth of the limit, and the punishment's limit to the generation limit
+        (`soft-overlong`).
+
+    When it is wrong:
+        A short buffer near a long limit is a choice.
+
+    References:
+        DAPO, arXiv 2503.14476, Eq. 13.
+    """
+
+    code: ClassVar[str] = "CFG026"
+    name: ClassVar[str] = "overlong-buffer"
+    summary: ClassVar[str] = "The overlong punishment does not end at the length limit."
+    condition: ClassVar[Condition] = "wrong-settings"
+    needs: ClassVar[tuple[str, ...]] = ("overlong_buffer", "max_length")
+    remedies: ClassVar[tuple[str, ...]] = ("soft-overlong",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare buffer, generation limit and punishment limit."""
+        if "punishment" not in str(settings.get("overlong") or "punishment"):
+            return None
+        buffer, limit = (
+            settings.number("overlong_buffer") or 0.0,
+            settings.number("max_length") or 0.0,
+        )
+        complete = settings.number("punishment_limit")
+        if buffer >= limit:
+            text = (
+                f"The overlong buffer of {buffer:.0f} tokens covers the whole limit of {limit:.0f}."
+            )
+            return ConfigFault("warning", text)
+        if complete is not None and complete != limit:
+            text = f"The overlong punishment ends at {complete:.0f} tokens, not at {limit:.0f}."
+            return ConfigFault("warning", text)
+        return None

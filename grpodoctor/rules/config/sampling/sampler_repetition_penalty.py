@@ -1,0 +1,53 @@
+"""CFG023."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class SamplerRepetitionPenalty(ConfigRule):
+    """The sampler penalizes repeated tokens, and the learner does not know it.
+
+    What it sees:
+        A repetition penalty other than 1 in the sampling of training responses.
+
+    Why it matters:
+        The penalty changes the sampled distribution at every repeated token. The learner's
+        probabilities do not have it, so ratios at common words are wrong from the first step on,
+        and the policy learns to repeat: its samples never show the cost.
+
+    Evidence it needs:
+        Settings: `repetition_penalty`.
+
+    Remedies:
+        Set it to 1, and punish repetition in the reward (`repetition-penalty`).
+
+    When it is wrong:
+        Never, unless the learner applies the same penalty.
+
+    References:
+        CTRL, arXiv 1909.05858, section 4.1 (the penalty).
+    """
+
+    code: ClassVar[str] = "CFG023"
+    name: ClassVar[str] = "sampler-repetition-penalty"
+    summary: ClassVar[str] = "The sampler has a repetition penalty that the loss does not know."
+    condition: ClassVar[Condition] = "off-policy"
+    needs: ClassVar[tuple[str, ...]] = ("repetition_penalty",)
+    remedies: ClassVar[tuple[str, ...]] = ("repetition-penalty", "whole-distribution")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1909.05858",)
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Look for a penalty."""
+        penalty = settings.number("repetition_penalty")
+        if penalty in (None, 0, 1):
+            return None
+        text = (
+            f"The sampler's repetition penalty of {penalty:g} is not part of the learner's policy."
+        )
+        return ConfigFault("warning", text)

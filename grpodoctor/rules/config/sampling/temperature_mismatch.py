@@ -1,0 +1,56 @@
+"""CFG020."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.vocabulary.conditions import Condition
+
+
+@dataclass(frozen=True)
+class TemperatureMismatch(ConfigRule):
+    """Responses are sampled at another temperature than the loss assumes.
+
+    What it sees:
+        A sampling temperature that differs from the temperature of the learner's log-probabilities.
+
+    Why it matters:
+        At temperature 0.7 the sampler's distribution is sharper than the one whose gradient is
+        taken. Every ratio is then wrong in the same direction, tokens are clipped before the first
+        update, and the policy is pushed toward the sharper distribution.
+
+    Evidence it needs:
+        Settings: `temperature`, `learner_temperature`.
+
+    Remedies:
+        Use one temperature in both; 1 is the usual choice.
+
+    When it is wrong:
+        A framework that divides logits by the temperature in a place that its config does not show.
+
+    References:
+        OpenRLHF, verl and TRL divide the learner's logits by the sampling temperature; SkyRL,
+        trainer.algorithm.temperature.
+    """
+
+    code: ClassVar[str] = "CFG020"
+    name: ClassVar[str] = "temperature-mismatch"
+    summary: ClassVar[str] = "The sampler and the loss have different temperatures."
+    condition: ClassVar[Condition] = "off-policy"
+    needs: ClassVar[tuple[str, ...]] = ("temperature", "learner_temperature")
+    remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
+
+    tolerance: float = 0.01
+    """Relative difference that is a rounding of the setting."""
+
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """Compare the two temperatures."""
+        sampler = settings.number("temperature") or 0.0
+        learner = settings.number("learner_temperature") or 0.0
+        if abs(sampler - learner) <= self.tolerance * max(sampler, learner):
+            return None
+        text = f"The sampler's temperature is {sampler:g}, and the loss uses {learner:g}."
+        return ConfigFault("warning", text)

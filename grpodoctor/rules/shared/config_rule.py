@@ -1,0 +1,81 @@
+"""The base class of rules that read the run's configuration instead of metrics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import NotApplicable
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFault:
+    """What a rule saw in a configuration."""
+
+    severity: Severity
+    summary: str
+    """One sentence of at most 20 words that contains the decisive setting."""
+    remedies: tuple[str, ...] | None = None
+    """Remedy ids, best first, where they depend on what was seen. None: the rule's own remedies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The known settings of a run: knobs, facts and the framework's defaults."""
+
+    values: Mapping[str, Setting]
+
+    def get(self, name: str) -> Setting | None:
+        """A setting; None if it is unknown."""
+        return self.values.get(name)
+
+    def number(self, name: str) -> float | None:
+        """A setting as a number; None if it is unknown or not a number."""
+        value = self.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value)
+
+    def is_one_of(self, name: str, *values: Setting) -> bool:
+        """Whether a setting is known and has one of these values."""
+        return self.values.get(name) in values
+
+
+class ConfigRule(Rule):
+    """Base class of the rules about the configuration.
+
+    They need no metric and no memory: a fault is seen at the first step, and resolved by a change
+    of a knob.
+    """
+
+    needs: ClassVar[tuple[str, ...]]
+    """Knobs and `CONFIG_FACTS` that the rule requires."""
+    inputs: ClassVar[tuple[Need, ...]] = ()
+    reads_config: ClassVar[bool] = True
+    persistence: ClassVar[int] = 1
+    clearance: ClassVar[int] = 1
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Examine the configuration in force at the chart's current step."""
+        settings = Settings(chart.config.settings(chart.knobs))
+        unknown = [name for name in self.needs if settings.get(name) is None]
+        if unknown:
+            return NotApplicable(f"the config does not determine {', '.join(unknown)}")
+        fault = self.find_fault(settings)
+        if fault is None:
+            return None
+        evidence = tuple(
+            Evidence(name, max(chart.step, 0), value)
+            for name in self.needs
+            if (value := settings.number(name)) is not None
+        )
+        return Sighting(fault.severity, fault.summary, evidence, fault.remedies)
+
+    @abstractmethod
+    def find_fault(self, settings: Settings) -> ConfigFault | None:
+        """The fault of a configuration in which all `needs` are known; None if there is none."""

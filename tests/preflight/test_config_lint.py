@@ -1,0 +1,64 @@
+"""The rules about the configuration in a preflight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.preflight.catalogue import all_checks, select_checks_and_rules
+from grpodoctor.preflight.config_lint import check_config
+from grpodoctor.rules.lint import config_rules
+
+FAULTY = """
+actor_rollout_ref:
+  actor: {policy_loss: {loss_mode: gspo}, use_kl_loss: true}
+  rollout: {n: 8, temperature: 1.0}
+algorithm: {adv_estimator: grpo, use_kl_in_reward: true}
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_faulty_config_is_reported_with_settings_to_paste(tmp_path: Path) -> None:
+    results = check_config(write(tmp_path / "config.yaml", FAULTY), None, config_rules())
+    by_code = {each.code: each.finding for each in results.findings}
+    assert {"CFG001", "CFG041"} <= by_code.keys()
+    assert "actor_rollout_ref.actor.clip_ratio_low=0.0003" in by_code["CFG001"].advice[0]
+    assert by_code["CFG001"].figures == {"clip_low": 0.2, "clip_high": 0.2}
+    assert len(results.passed) > 5
+    assert results.skipped == ()
+
+
+def test_a_remedy_is_written_in_the_framework_s_keys(tmp_path: Path) -> None:
+    config = write(tmp_path / "args.json", '{"loss_type": "dr_grpo", "num_generations": 8}')
+    results = check_config(config, "trl", config_rules())
+    (finding,) = [each.finding for each in results.findings if each.code == "CFG002"]
+    assert 'scale_rewards="none"' in finding.advice[0]
+
+
+def test_without_a_config_one_line_says_what_is_missing() -> None:
+    (skipped,) = check_config(None, None, config_rules()).skipped
+    assert (skipped.code, skipped.remedy) == ("CFG", "pass --run-config FILE")
+
+
+def test_an_unknown_config_is_refused_with_the_option_that_helps(tmp_path: Path) -> None:
+    config = write(tmp_path / "config.yaml", "colour: blue\n")
+    with pytest.raises(ConfigError, match="contains no setting of a known framework") as caught:
+        check_config(config, None, config_rules())
+    assert "--framework" in str(caught.value)
+
+
+def test_rules_and_checks_are_selected_together() -> None:
+    checks, rules = select_checks_and_rules(
+        ("CFG", "DAT"), ("CFG001",), config_rules=config_rules()
+    )
+    assert {check.family for check in checks} == {"DAT"}
+    assert "CFG001" not in {rule.code for rule in rules}
+    assert len(rules) == len(config_rules()) - 1
+    everything, all_rules = select_checks_and_rules(config_rules=config_rules())
+    assert (everything, all_rules) == (all_checks(), config_rules())

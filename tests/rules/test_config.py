@@ -1,0 +1,463 @@
+"""The rules about the configuration: a faulty one, a sound one, and one that does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.frameworks.complete_config import framework_of_config
+from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.frameworks.settings import framework_settings
+from grpodoctor.rules.catalogue import all_rules, rule_of
+from grpodoctor.rules.engine import Engine
+from grpodoctor.rules.lint import lint
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.trainer.config.knobs import knobs_of
+from grpodoctor.trainer.config.presets import preset_names, preset_of
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.vocabulary.config_facts import CONFIG_FACTS, setting_named
+from grpodoctor.vocabulary.knobs import KNOBS, Setting
+from grpodoctor.vocabulary.values import Mean
+from tests.rules.scenario import BANNED, MOST_WORDS
+
+CONFIG_RULES = [rule for rule in all_rules() if isinstance(rule, ConfigRule)]
+CLIP = {"clip_low": 0.2, "clip_high": 0.2}
+CISPO: dict[str, Setting] = {"loss": "cispo", "clip_low": 1.0, "clip_high": 4.0}
+PLAIN: dict[str, Setting] = {"loss": "ppo_clip", **CLIP}
+
+SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] = {
+    "CFG001": (
+        [{**PLAIN, "loss": "gspo"}, {"loss": "gspo_token", "clip_low": 3e-4, "clip_high": 0.2}],
+        [PLAIN, {"loss": "gspo", "clip_low": 4e-3, "clip_high": 5e-3}],
+    ),
+    "CFG002": (
+        [{"aggregation": "constant", "advantage": "group"}],
+        [
+            {"aggregation": "constant", "advantage": "centred"},
+            {"aggregation": "constant", "advantage": "gae"},
+            {"aggregation": "token-mean", "advantage": "group"},
+        ],
+    ),
+    "CFG003": (
+        [{**CISPO, "clip_high": 0.28}, {**CISPO, "weight_cap": 0.28}],
+        [CISPO, {**CISPO, "clip_high": 0.2, "weight_cap": 5.0}, {**PLAIN, "clip_high": 0.28}],
+    ),
+    "CFG004": (
+        [{"loss": "dppo_binary_tv", "advantage": "group"}],
+        [
+            {"loss": "dppo_binary_kl", "advantage": "centred"},
+            {"loss": "ppo_clip", "advantage": "group"},
+        ],
+    ),
+    "CFG005": (
+        [
+            {**PLAIN, "clip_high": 0.28, "entropy_coefficient": 0.001},
+            {**PLAIN, "loss": "kl_cov", "entropy_coefficient": 0.01},
+            {**PLAIN, "clip_high": 0.28, "entropy_coefficient": 0.0, "temperature": 1.2},
+        ],
+        [
+            {**PLAIN, "clip_high": 0.28, "entropy_coefficient": 0.0},
+            {**PLAIN, "entropy_coefficient": 0.001},
+            {**CISPO, "entropy_coefficient": 0.001},
+        ],
+    ),
+    "CFG006": (
+        [{"group_size": 1, "advantage": "group"}, {"group_size": 1, "advantage": "centred"}],
+        [{"group_size": 1, "advantage": "gae"}, {"group_size": 2, "advantage": "group"}],
+    ),
+    "CFG007": ([{"padded_denominator": True}], [{"padded_denominator": False}]),
+    "CFG008": (
+        [{"sequence_ratio_weights_tokens": True}],
+        [{"sequence_ratio_weights_tokens": False}],
+    ),
+    "CFG009": (
+        [{"loss": "sapo", "clip_low": 0.2, "clip_high": 0.28}],
+        [{**PLAIN, "clip_high": 0.28}, {**PLAIN, "loss": "sapo"}],
+    ),
+    "CFG010": (
+        [
+            {"loss": "reinforce", "updates_per_batch": 4},
+            {"loss": "ppo_clip", "updates_per_batch": 4, "clip_high": 10.0},
+        ],
+        [
+            {"loss": "reinforce", "updates_per_batch": 1},
+            {"loss": "ppo_clip", "updates_per_batch": 16, "clip_high": 0.28},
+            {**CISPO, "updates_per_batch": 16},
+        ],
+    ),
+    "CFG011": (
+        [{**PLAIN, "dual_clip": 1.2}, {**PLAIN, "dual_clip": 0.5}],
+        [{**PLAIN, "dual_clip": 3.0}, {**PLAIN, "dual_clip": 0.0}, {**CISPO, "dual_clip": 3.0}],
+    ),
+    "CFG012": (
+        [{"advantage": "gae", "dynamic_sampling": True}],
+        [
+            {"advantage": "gae", "dynamic_sampling": False},
+            {"advantage": "group", "dynamic_sampling": True},
+        ],
+    ),
+    "CFG020": (
+        [{"temperature": 0.7, "learner_temperature": 1.0}],
+        [{"temperature": 1.0, "learner_temperature": 1.0}],
+    ),
+    "CFG021": (
+        [
+            {"temperature": 1.0, "top_p": 0.9},
+            {"temperature": 1.0, "top_p": 0.95},
+            {"temperature": 1.0, "top_k": 10},
+            {"temperature": 1.0, "top_k": 50},
+            {"temperature": 1.0, "min_p": 0.1},
+        ],
+        [
+            {"temperature": 1.0, "top_p": 1.0, "top_k": -1},
+            {"temperature": 1.0, "top_k": 0, "min_p": 0.0},
+            {"temperature": 1.0},
+        ],
+    ),
+    "CFG022": (
+        [{"group_size": 8, "greedy_sampling": True}, {"group_size": 8, "temperature": 0.1}],
+        [
+            {"group_size": 8, "temperature": 0.6},
+            {"group_size": 8, "greedy_sampling": False, "temperature": 1.0},
+            {"group_size": 8},
+        ],
+    ),
+    "CFG023": ([{"repetition_penalty": 1.05}], [{"repetition_penalty": 1.0}]),
+    "CFG024": ([{"ignores_end_token": True}], [{"ignores_end_token": False}]),
+    "CFG025": (
+        [{"max_length": 1024, "max_prompt_length": 512, "context_length": 1024}],
+        [{"max_length": 1024, "max_prompt_length": 512, "context_length": 1536}],
+    ),
+    "CFG026": (
+        [
+            {"overlong_buffer": 1024, "max_length": 1024},
+            {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 2048},
+        ],
+        [
+            {"overlong_buffer": 200, "max_length": 1024, "punishment_limit": 1024},
+            {"overlong_buffer": 2048, "max_length": 1024, "overlong": "none"},
+        ],
+    ),
+    "CFG027": ([{"tool_tokens_in_loss": True}], [{"tool_tokens_in_loss": False}]),
+    "CFG030": (
+        [{"loss": "ppo_clip", "old_logprobs": "sampler", "updates_per_batch": 4}],
+        [
+            {"loss": "ppo_clip", "old_logprobs": "sampler", "updates_per_batch": 1},
+            {"loss": "ppo_clip", "old_logprobs": "recompute", "updates_per_batch": 4},
+            {"loss": "dppo_binary_tv", "old_logprobs": "sampler", "updates_per_batch": 4},
+        ],
+    ),
+    "CFG031": (
+        [
+            {"loss": "dppo_binary_tv", "correction": "tis_token"},
+            {"loss": "ppo_clip", "correction": "tis_token", "old_logprobs": "sampler"},
+        ],
+        [
+            {"loss": "dppo_binary_tv", "correction": "none"},
+            {"loss": "ppo_clip", "correction": "tis_token", "old_logprobs": "recompute"},
+            {"loss": "ppo_clip", "correction": "tis_token"},
+        ],
+    ),
+    "CFG032": (
+        [{"sampler_quantized": True, "correction": "none", "loss": "ppo_clip"}],
+        [
+            {"sampler_quantized": True, "correction": "tis_token", "loss": "ppo_clip"},
+            {"sampler_quantized": True, "correction": "none", "loss": "dppo_binary_tv"},
+            {"sampler_quantized": False, "correction": "none", "loss": "ppo_clip"},
+        ],
+    ),
+    "CFG033": (
+        [{"staleness_limit": 8, "correction": "none", "loss": "ppo_clip"}],
+        [
+            {"staleness_limit": 4, "correction": "none", "loss": "ppo_clip"},
+            {"staleness_limit": 8, "correction": "tis_token", "loss": "ppo_clip"},
+            {"staleness_limit": 8, "correction": "none", "loss": "cispo"},
+        ],
+    ),
+    "CFG040": (
+        [{"kl_coefficient": 0.04, "reference_loaded": False}],
+        [
+            {"kl_coefficient": 0.0, "reference_loaded": False},
+            {"kl_coefficient": 0.04, "reference_loaded": True},
+        ],
+    ),
+    "CFG041": (
+        [{"kl_in_reward": 0.001, "kl_in_loss": 0.001}],
+        [{"kl_in_reward": 0.001, "kl_in_loss": 0.0}, {"kl_in_reward": 0.0, "kl_in_loss": 0.04}],
+    ),
+    "CFG042": (
+        [{"kl_in_loss": 0.01, "kl_estimator": "k1"}],
+        [{"kl_in_loss": 0.01, "kl_estimator": "k3"}, {"kl_in_loss": 0.0, "kl_estimator": "k1"}],
+    ),
+    "CFG043": ([{"kl_coefficient": 1.0}], [{"kl_coefficient": 0.1}]),
+    "CFG050": (
+        [
+            {"learning_rate": 2e-4, "lora_rank": 0},
+            {"learning_rate": 0.05, "lora_rank": 32},
+        ],
+        [
+            {"learning_rate": 1e-6, "lora_rank": 0},
+            {"learning_rate": 2e-4, "lora_rank": 32},
+            {"learning_rate": 1e-3, "lora_rank": 0, "pretrained_model": False},
+        ],
+    ),
+    "CFG051": ([{"learning_rate": 0.0}, {"learning_rate": 1e-12}], [{"learning_rate": 1e-7}]),
+    "CFG052": (
+        [{"unprotected_bfloat16": True, "learning_rate": 1e-6}],
+        [
+            {"unprotected_bfloat16": False, "learning_rate": 1e-6},
+            {"unprotected_bfloat16": True, "learning_rate": 1e-4},
+        ],
+    ),
+    "CFG053": ([{"entropy_coefficient": -0.001}], [{"entropy_coefficient": 0.001}]),
+    "CFG054": ([{"router_loss": 0.02}], [{"router_loss": 0.001}, {"router_loss": 0.0}]),
+    "CFG055": (
+        [{"advantage": "gae", "critic_pretraining": 0, "max_length": 4096}],
+        [
+            {"advantage": "gae", "critic_pretraining": 50, "max_length": 4096},
+            {"advantage": "group", "critic_pretraining": 0, "max_length": 4096},
+            {"advantage": "gae", "critic_pretraining": 0, "max_length": 28},
+        ],
+    ),
+}  # fmt: skip
+"""Faulty and sound settings for each rule."""
+
+each_rule = pytest.mark.parametrize("rule", CONFIG_RULES, ids=lambda rule: rule.code)
+
+
+def fault(rule: ConfigRule, settings: Mapping[str, Setting]) -> ConfigFault | None:
+    for name, value in settings.items():
+        assert setting_named(name).check(value) == value, name
+    assert set(rule.needs) <= settings.keys(), "the scenario lacks a setting"
+    return rule.find_fault(Settings(settings))
+
+
+def test_every_rule_has_scenarios() -> None:
+    assert {rule.code for rule in CONFIG_RULES} == SCENARIOS.keys()
+
+
+@each_rule
+def test_a_faulty_config_is_reported(rule: ConfigRule) -> None:
+    for settings in SCENARIOS[rule.code][0]:
+        found = fault(rule, settings)
+        assert found is not None, settings
+        assert len(found.summary.split()) <= MOST_WORDS
+        assert not any(word in found.summary for word in BANNED)
+        assert found.summary.endswith(".")
+
+
+@each_rule
+def test_a_sound_config_is_not_reported(rule: ConfigRule) -> None:
+    for settings in SCENARIOS[rule.code][1]:
+        assert fault(rule, settings) is None, settings
+
+
+@each_rule
+def test_the_needs_are_knobs_or_facts(rule: ConfigRule) -> None:
+    assert rule.needs
+    assert all(name in KNOBS or name in CONFIG_FACTS for name in rule.needs)
+
+
+def test_every_fact_is_read_by_a_rule_and_found_in_a_config() -> None:
+    source = "".join(path.read_text() for path in Path("grpodoctor/rules/config").rglob("*.py"))
+    unread = {name for name in CONFIG_FACTS if f'"{name}"' not in source}
+    assert unread == set()
+    tables = [configurable_framework_named(name).knobs for name in FRAMEWORKS]
+    assert CONFIG_FACTS.keys() <= {row.knob for table in tables for row in table.facts}
+
+
+FRAMEWORKS = (
+    "grpodoctor", "verl", "trl", "openrlhf", "slime", "skyrl", "nemo-rl", "areal", "ms-swift",
+    "open-instruct", "prime-rl", "tinker-cookbook",
+)  # fmt: skip
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+GRPO = {"algorithm.adv_estimator": "grpo", f"{ROLLOUT}.n": 8}
+
+FAULTY: list[tuple[str, dict[str, Setting], str]] = [
+    ("verl", {**GRPO, f"{ACTOR}.policy_loss.loss_mode": "gspo"}, "CFG001"),
+    ("trl", {"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.0}, "CFG001"),
+    ("slime", {"advantage_estimator": "gspo", "eps_clip": 0.2}, "CFG001"),
+    ("openrlhf", {"actor.policy_loss_type": "gspo", "actor.eps_clip": 0.2}, "CFG001"),
+    ("trl", {"loss_type": "dr_grpo", "num_generations": 8}, "CFG002"),
+    ("ms-swift", {"loss_type": "dr_grpo", "num_generations": 8, "vllm_mode": "x"}, "CFG002"),
+    ("trl", {"loss_type": "cispo", "epsilon_high": 0.28}, "CFG003"),
+    ("verl", {**GRPO, f"{ACTOR}.policy_loss.loss_mode": "cispo"}, "CFG003"),
+    ("verl", {**GRPO, f"{ACTOR}.policy_loss.loss_mode": "dppo_tv"}, "CFG004"),
+    ("verl", {"algorithm.adv_estimator": "grpo", "data.train_batch_size": 64}, "CFG006"),
+    ("verl", {**GRPO, f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm"}, "CFG007"),
+    ("trl", {"importance_sampling_level": "sequence", "num_generations": 8}, "CFG008"),
+    ("tinker-cookbook", {"num_substeps": 4, "group_size": 8}, "CFG010"),
+    ("tinker-cookbook", {"temperature": 0.7, "group_size": 8}, "CFG020"),
+    ("areal", {"gconfig.temperature": 0.7, "actor.temperature": 1.0}, "CFG020"),
+    ("skyrl", {"generator.sampling_params.temperature": 0.7, "trainer.algorithm.temperature": 1.0},
+     "CFG020"),
+    ("trl", {"temperature": 1.0, "top_p": 0.8}, "CFG021"),
+    ("verl", {**GRPO, f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.top_k": 5}, "CFG021"),
+    ("verl", {**GRPO, f"{ROLLOUT}.do_sample": False}, "CFG022"),
+    ("trl", {"repetition_penalty": 1.1, "num_generations": 8}, "CFG023"),
+    ("verl", {**GRPO, f"{ROLLOUT}.ignore_eos": True}, "CFG024"),
+    ("verl", {**GRPO, "data.max_prompt_length": 1024, "data.max_response_length": 4096,
+              f"{ROLLOUT}.max_model_len": 4096}, "CFG025"),
+    ("verl", {**GRPO, "data.max_response_length": 4096,
+              "reward.reward_kwargs.max_resp_len": 2048,
+              "reward.reward_kwargs.overlong_buffer_cfg.len": 512}, "CFG026"),
+    ("open-instruct", {"loss_fn": "dapo", "mask_tool_use": False, "clip_lower": 0.2}, "CFG027"),
+    ("slime", {"use_rollout_logprobs": True, "num_steps_per_rollout": 4, "eps_clip": 0.2},
+     "CFG030"),
+    ("verl", {**GRPO, "algorithm.rollout_correction.bypass_mode": True,
+              "data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16}, "CFG030"),
+    ("verl", {**GRPO, "algorithm.rollout_correction.bypass_mode": True,
+              "algorithm.rollout_correction.rollout_is": "token"}, "CFG031"),
+    ("verl", {**GRPO, f"{ROLLOUT}.quantization": "fp8"}, "CFG032"),
+    ("open-instruct", {"async_steps": 8, "use_rho_correction": False, "clip_lower": 0.2},
+     "CFG033"),
+    ("open-instruct", {"beta": 0.05, "load_ref_policy": False, "clip_lower": 0.2}, "CFG040"),
+    ("verl", {**GRPO, "algorithm.use_kl_in_reward": True, f"{ACTOR}.use_kl_loss": True}, "CFG041"),
+    ("slime", {"use_kl_loss": True, "kl_loss_coef": 0.01, "eps_clip": 0.2}, "CFG042"),
+    ("openrlhf", {"algo.kl.use_loss": True, "algo.kl.init_coef": 0.01, "algo.kl.estimator": "k1"},
+     "CFG042"),
+    ("verl", {**GRPO, f"{ACTOR}.optim.lr": 2e-4, "actor_rollout_ref.model.lora_rank": 0},
+     "CFG050"),
+    ("verl", {**GRPO, f"{ACTOR}.optim.lr": 0.0}, "CFG051"),
+    ("verl", {**GRPO, f"{ACTOR}.optim.lr": 1e-6, f"{ACTOR}.fsdp_config.model_dtype": "bf16"},
+     "CFG052"),
+    ("verl", {**GRPO, f"{ACTOR}.entropy_coeff": -0.01}, "CFG053"),
+    ("trl", {"router_aux_loss_coef": 0.02, "num_generations": 8}, "CFG054"),
+    ("openrlhf", {"algo.advantage.estimator": "gae", "critic.freezing_steps": 0,
+                  "rollout.max_new_tokens": 4096}, "CFG055"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "config", "code"), FAULTY)
+def test_a_framework_s_own_config_is_checked(
+    framework: str, config: dict[str, Setting], code: str
+) -> None:
+    knobs = configurable_framework_named(framework).knobs.read(config)
+    assert code in {finding.code for finding in lint(framework, config, knobs).findings}
+
+
+SOUND: list[tuple[str, dict[str, Setting]]] = [
+    ("verl", {**GRPO, "data.train_batch_size": 512, f"{ACTOR}.ppo_mini_batch_size": 32,
+              f"{ACTOR}.clip_ratio_high": 0.28, f"{ACTOR}.optim.lr": 1e-6,
+              f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.top_p": 1.0, f"{ROLLOUT}.top_k": -1}),
+    ("trl", {"num_generations": 8, "beta": 0.0, "epsilon": 0.2, "epsilon_high": 0.28,
+             "learning_rate": 1e-6, "temperature": 1.0, "loss_type": "dapo",
+             "importance_sampling_level": "token", "scale_rewards": "group"}),
+    ("slime", {"advantage_estimator": "grpo", "eps_clip": 0.2, "eps_clip_high": 0.28,
+               "use_kl_loss": True, "kl_loss_coef": 0.0, "kl_loss_type": "low_var_kl",
+               "lr": 1e-6, "n_samples_per_prompt": 8, "rollout_temperature": 1.0}),
+    ("openrlhf", {"algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0.001,
+                  "algo.kl.use_loss": True, "algo.kl.estimator": "k3",
+                  "rollout.n_samples_per_prompt": 8, "actor.adam.lr": 5e-7}),
+    ("open-instruct", {"beta": 0.0, "load_ref_policy": False, "clip_higher": 0.272,
+                       "num_samples_per_prompt_rollout": 16, "async_steps": 8,
+                       "learning_rate": 1e-6, "mask_tool_use": True}),
+    ("nemo-rl", {"loss_fn.ratio_clip_min": 0.2, "loss_fn.ratio_clip_max": 0.28,
+                 "loss_fn.reference_policy_kl_penalty": 0.01, "grpo.normalize_rewards": True,
+                 "loss_fn.reference_policy_kl_type": "k3",
+                 "grpo.num_generations_per_prompt": 16}),
+    ("skyrl", {"trainer.algorithm.eps_clip_high": 0.28, "generator.n_samples_per_prompt": 8,
+               "generator.sampling_params.temperature": 1.0}),
+    ("areal", {"actor.eps_clip": 0.2, "gconfig.n_samples": 8, "gconfig.temperature": 1.0,
+               "actor.temperature": 1.0, "gconfig.top_k": 100_000_000, "actor.kl_ctl": 0.0}),
+    ("tinker-cookbook", {"group_size": 16, "learning_rate": 1e-5, "temperature": 1.0,
+                         "lora_rank": 32, "max_tokens": 2048}),
+    ("prime-rl", {"orchestrator.group_size": 16, "trainer.optim.lr": 1e-6,
+                  "orchestrator.max_off_policy_steps": 8}),
+    ("ms-swift", {"num_generations": 8, "beta": 0.04, "learning_rate": 1e-6, "lora_rank": 8,
+                  "router_replay_mode": "disabled", "temperature": 1.0, "top_p": 0.95}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "config"), SOUND, ids=[name for name, _ in SOUND])
+def test_a_usual_config_of_each_framework_raises_no_alarm(
+    framework: str, config: dict[str, Setting]
+) -> None:
+    knobs = configurable_framework_named(framework).knobs.read(config)
+    result = lint(framework, config, knobs)
+    assert [f.code for f in result.findings if f.severity != "info"] == []
+    assert result.quiet, "no rule could look"
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_clean(name: str) -> None:
+    config = load_config(preset_of(name).settings)
+    assert lint("grpodoctor", config.model_dump(), knobs_of(config)).findings == ()
+
+
+def engine_of(config: dict[str, Setting], framework: str = "verl") -> Engine:
+    knobs = configurable_framework_named(framework).knobs.read(config)
+    return Engine(CONFIG_RULES, Manifest(framework=framework, knobs=knobs, config=config))
+
+
+def step(number: int, **knobs: Setting) -> StepRecord:
+    return StepRecord(number, {"reward/mean": Mean.of([0.5])}, knobs)
+
+
+def test_a_fault_is_a_finding_at_the_first_step() -> None:
+    engine = engine_of({**GRPO, f"{ACTOR}.policy_loss.loss_mode": "gspo"})
+    (change,) = engine.observe(step(7))
+    assert (change.kind, change.finding.code) == ("raised", "CFG001")
+    assert (change.finding.severity, change.finding.onset_step) == ("warning", 7)
+    assert {each.metric: each.value for each in change.finding.evidence} == CLIP
+    assert engine.observe(step(8)) == [], "it is not reported at every step"
+
+
+def test_a_change_of_the_knob_resolves_it() -> None:
+    engine = engine_of({**GRPO, f"{ACTOR}.policy_loss.loss_mode": "gspo"})
+    engine.observe(step(1))
+    (change,) = engine.observe(step(5, clip_low=3e-4, clip_high=4e-4))
+    assert (change.kind, change.finding.code) == ("resolved", "CFG001")
+    (again,) = engine.observe(step(9, clip_high=0.2))
+    assert (again.kind, again.finding.onset_step) == ("raised", 9)
+
+
+def test_a_run_that_starts_again_is_checked_again() -> None:
+    engine = engine_of({**GRPO, f"{ACTOR}.policy_loss.loss_mode": "gspo"})
+    engine.observe(step(5))
+    engine.observe(step(6))
+    changes = engine.observe(step(5))
+    assert [change.kind for change in changes if change.finding.code == "CFG001"]
+    assert [finding.code for finding in engine.diagnosis().findings] == ["CFG001"]
+
+
+def test_without_a_config_all_are_skipped_for_one_reason() -> None:
+    engine = engine_of({})
+    engine.observe(step(1))
+    diagnosis = engine.diagnosis()
+    assert {rule.code for rule in diagnosis.skipped} == SCENARIOS.keys()
+    assert {(rule.missing, rule.how) for rule in diagnosis.skipped} == {
+        (("config",), "pass the run's config with --run-config FILE")
+    }
+    assert diagnosis.findings == ()
+
+
+def test_a_setting_that_the_config_lacks_is_never_assumed() -> None:
+    reasons = lint("trl", {"num_generations": 8}, {"group_size": 8}).not_applicable
+    assert reasons["CFG020"] == "the config does not determine learner_temperature"
+    assert "CFG051" in reasons
+    engine = engine_of({"num_generations": 8}, "trl")
+    engine.observe(step(1))
+    assert engine.diagnosis().not_applicable == (), "a report is not filled with them"
+
+
+def test_the_framework_of_a_config_is_recognized() -> None:
+    assert framework_of_config(GRPO).name == "verl"
+    assert framework_of_config({"loss_fn.ratio_clip_min": 0.2}).name == "nemo-rl"
+
+
+def test_the_printed_settings_of_a_fault_s_remedy_remove_it() -> None:
+    config = {**GRPO, f"{ACTOR}.policy_loss.loss_mode": "gspo"}
+    for line in framework_settings({"clip_low": 3e-4, "clip_high": 4e-4}, "verl"):
+        config[line.key] = float(line.value)
+    knobs = configurable_framework_named("verl").knobs.read(config)
+    assert "CFG001" not in {finding.code for finding in lint("verl", config, knobs).findings}
+
+
+def test_every_rule_s_code_is_in_its_file() -> None:
+    for rule in CONFIG_RULES:
+        assert rule_of(rule.code) is rule
