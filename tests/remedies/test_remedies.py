@@ -90,6 +90,7 @@ IDS = {
     "refilter-prompts",
     "reinforce-rej",
     "repetition-penalty",
+    "reset-reference",
     "reweight-rewards",
     "router-loss-off",
     "routing-replay",

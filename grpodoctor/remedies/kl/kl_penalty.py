@@ -51,7 +51,7 @@ class KlPenalty(Remedy):
     more_targets = (Criterion("entropy/mean", "toward-baseline"),)
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "DeepSeekMath, arXiv 2402.03300"
-    alternatives = ("check-reference", "check-kl-sign")
+    alternatives = ("check-kl-sign",)
     when_unknown: ClassVar[Mapping[str, Setting]] = {"kl_coefficient": 0.04}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -13,6 +13,10 @@ class ResetReference(Remedy):
         another model, the penalty pulls the policy toward that model instead. ProRL resets the
         reference to the current policy every few hundred steps for the same reason.
 
+    When it applies:
+        The KL to the reference is far from 0 at the first step, or the penalty holds back a policy
+        that has moved on for the better.
+
     What it costs:
         A restart. The divergence of earlier steps cannot be compared with that of later ones.
 
@@ -33,6 +37,7 @@ class ResetReference(Remedy):
     slots = ("kl",)
     target = Criterion("kl/reference/k3", "down")
     paper = "ProRL, arXiv 2505.24864"
+    alternatives = ("check-reference",)
     how = (
         "Compare the path, revision, precision and adapter of the reference model with those of "
         "the starting policy. Load the reference from that checkpoint. With LoRA, check that the "
