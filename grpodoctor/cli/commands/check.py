@@ -89,7 +89,7 @@ def check(
 ) -> None:
     """Diagnose a run from its logs and rollout dumps.
 
-    The first line is the verdict: healthy, solved, sick, too short or not examined.
+    The first line is the verdict: healthy, flat, solved, sick, too short or not examined.
 
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 not readable or not examined.
     """

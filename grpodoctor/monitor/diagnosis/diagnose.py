@@ -15,14 +15,19 @@ from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
-from grpodoctor.rules.shared.run_health import is_solved
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.shared.run_health import is_solved, reading_noise
+from grpodoctor.runs.chart import Chart, Series
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
 """Metrics of which one must be read before a run counts as examined."""
 
+_HELD_OUT = ("reward/heldout", "accuracy/heldout")
+
 _LEVEL = 10
 """Readings that make the current level of the reward."""
+
+_ERRORS = 2.0
+"""Standard errors of the difference of two levels from which a reward has risen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ def diagnose(
         readings=readings,
         coverage=coverage,
         progress=_progress(chart),
+        rose=any(_rose(chart.series(name)) for name in (*_OUTCOMES, *_HELD_OUT)),
         why_not_judged="" if readings else other_training(reading.unmapped),
     )
     verdict = verdict_of(problems, evidence, _first_action(problems, advice))
@@ -131,6 +137,16 @@ def _first_action(problems: Sequence[Problem], advice: Mapping[str, Advice]) -> 
     """What to do first: the title of the first remedy of the first cause."""
     remedies = problems[0].cause.remedies if problems else ()
     return next((advice[remedy].title for remedy in remedies if remedy in advice), "")
+
+
+def _rose(series: Series) -> bool:
+    """Whether a measure of success is above its start by more than noise."""
+    start = series.start
+    if start is None:
+        return False
+    # The error of the median of n readings is 1.25 / sqrt(n) of the noise of one.
+    error = 1.25 * reading_noise(series) * math.sqrt(2 / min(len(series), _LEVEL))
+    return series.level(_LEVEL) - start.level > _ERRORS * error
 
 
 def _progress(chart: Chart) -> str:

@@ -13,9 +13,17 @@ from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
 
-VerdictKind = Literal["healthy", "solved", "sick", "too short", "not examined"]
+VerdictKind = Literal["healthy", "flat", "solved", "sick", "too short", "not examined"]
+"""`flat` is a run without a fault whose reward did not rise: nothing shows that it is healthy."""
 
-VERDICT_ORDER: tuple[VerdictKind, ...] = ("sick", "not examined", "too short", "solved", "healthy")
+VERDICT_ORDER: tuple[VerdictKind, ...] = (
+    "sick",
+    "not examined",
+    "too short",
+    "flat",
+    "solved",
+    "healthy",
+)
 """Worst first, for reports about several runs."""
 
 _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
@@ -40,6 +48,8 @@ class RunEvidence:
     coverage: Coverage
     progress: str = ""
     """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
+    rose: bool = True
+    """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     why_not_judged: str = ""
     """Why the log is not judged, if the reader knows: it is no reinforcement learning."""
 
@@ -128,9 +138,11 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
             f"{_ran(evidence)} and found no fault."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
-    progress = f"{evidence.progress} over {evidence.steps} steps; " if evidence.progress else ""
-    sentence = f"{progress}{_ran(evidence)} and found no fault."
-    return Verdict("healthy", sentence, readings=evidence.readings)
+    progress = f"{evidence.progress} over {evidence.steps} steps" if evidence.progress else ""
+    flat = "" if evidence.rose else ", no rise beyond noise"
+    parts = [f"{progress}{flat}"] if progress else []
+    sentence = f"{'; '.join([*parts, _ran(evidence)])} and found no fault."
+    return Verdict("healthy" if evidence.rose else "flat", sentence, readings=evidence.readings)
 
 
 def _is_solved(problem: Problem) -> bool:

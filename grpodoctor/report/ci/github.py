@@ -15,6 +15,7 @@ _VERDICT_COMMANDS: Mapping[VerdictKind, str] = {
     "sick": "error",
     "not examined": "error",
     "too short": "warning",
+    "flat": "notice",
     "solved": "notice",
     "healthy": "notice",
 }

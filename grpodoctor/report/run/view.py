@@ -47,6 +47,7 @@ from grpodoctor.support.safe_text import plain
 
 VERDICT_TONES: dict[VerdictKind, Tone] = {
     "healthy": "good",
+    "flat": "info",
     "solved": "good",
     "sick": "critical",
     "too short": "warning",

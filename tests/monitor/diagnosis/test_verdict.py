@@ -25,6 +25,12 @@ def test_a_healthy_run_states_its_progress_and_its_coverage():
     )
 
 
+def test_a_run_without_a_rise_is_not_called_healthy():
+    verdict = verdict_of([], replace(EVIDENCE, progress="reward 0.2 → 0", rose=False), "")
+    assert verdict.kind == "flat"
+    assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no rise beyond noise; 20")
+
+
 def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0, gpus=8)
     verdict = verdict_of([problem("LEN002", cost=cost)], EVIDENCE, "Raise the limit")
