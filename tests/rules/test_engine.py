@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import RESOLVED_KEPT, Engine
 from grpodoctor.runs.chart import Chart
@@ -327,7 +327,7 @@ def test_no_rule_breaks_on_odd_readings(data: st.DataObject) -> None:
     for step in range(25):
         odd = data.draw(st.dictionaries(st.sampled_from(names), readings, max_size=len(names)))
         engine.observe(StepRecord(step, odd))
-    assert engine.diagnosis() is not None
+    assert engine.diagnosis().defects == ()
 
 
 @pytest.mark.parametrize(
@@ -343,3 +343,49 @@ def test_the_advice_names_the_key_of_the_runs_own_framework(framework: str, said
     engine.observe(StepRecord(1, {}))
     (skipped,) = engine.diagnosis().skipped
     assert skipped.how == said
+
+
+@dataclass(frozen=True)
+class Broken(AboveBar):
+    """Raises at every third step."""
+
+    code: ClassVar[str] = "TST009"
+    name: ClassVar[str] = "broken"
+
+    def examine(self, chart: Chart) -> RuleResult:
+        if chart.step % 3 == 1:
+            raise ZeroDivisionError("no groups\nat all")
+        return super().examine(chart)
+
+
+def test_a_rule_that_raises_is_a_defect_and_the_others_continue() -> None:
+    engine = Engine([Broken(), AboveBar()])
+    for step in range(10):
+        engine.observe(StepRecord(step, {"reward/mean": Mean.of([1.0])}))
+    diagnosis = engine.diagnosis()
+    (defect,) = diagnosis.defects
+    assert (defect.code, defect.step, defect.count) == ("TST009", 1, 3)
+    assert defect.error == "ZeroDivisionError: no groups at all"
+    assert [each.code for each in diagnosis.findings if each.code != "TST009"] == [AboveBar.code]
+    assert "TST009" not in diagnosis.quiet
+
+
+@dataclass(frozen=True)
+class NeedsMore(AboveBar):
+    """Finds that the readings do not suffice before step 5."""
+
+    code: ClassVar[str] = "TST010"
+    name: ClassVar[str] = "needs-more"
+
+    def examine(self, chart: Chart) -> RuleResult:
+        return NOT_LOGGED if chart.step < 5 else None
+
+
+def test_a_rule_whose_readings_do_not_suffice_is_skipped_until_they_do() -> None:
+    engine = Engine([NeedsMore()])
+    record = {"reward/mean": Mean.of([1.0])}
+    for step in range(5):
+        engine.observe(StepRecord(step, record))
+    assert [each.code for each in engine.diagnosis().skipped] == ["TST010"]
+    engine.observe(StepRecord(5, record))
+    assert engine.diagnosis().quiet == ("TST010",)

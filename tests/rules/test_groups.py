@@ -266,3 +266,61 @@ def test_without_any_reward_there_is_nothing_to_subtract_from() -> None:
 def test_rare_rewards_say_nothing_of_the_batches_without_any() -> None:
     rare: dict[str, Curve] = {REWARD: [0.0, 0.0, 0.1, *[0.0] * 60], "advantage/mean": 0.0}
     assert Patient(steps(60, rare)).findings("GRP005") == []
+
+
+def verl(curves: dict[str, Curve], *, count: int = 60, **knobs: Setting) -> Patient:
+    """A log without any count of groups."""
+    return Patient(steps(count, curves), knobs=knobs)
+
+
+def test_equal_extremes_of_the_reward_show_that_no_group_varies() -> None:
+    """A public run: -1 for every response, after a rise from -2.1."""
+    reward = ramp(-2.1, -1.0, 8)
+    curves: dict[str, Curve] = {REWARD: reward, "reward/max": reward, "reward/min": reward}
+    finding = verl({**curves, "optimizer/grad_norm": 0.005}).finding("GRP004")
+    assert (finding.severity, finding.active) == ("critical", True)
+    assert "equal in 100% of batches" in finding.summary
+    varying: dict[str, Curve] = {**curves, "reward/min": -9.0}
+    patient = verl(varying)
+    assert patient.findings("GRP004") == []
+    assert "GRP004" in {each.code for each in patient.engine.diagnosis().skipped}
+
+
+def test_starvation_at_a_success_rate_near_zero_is_starvation() -> None:
+    rare = noisy(0.004, 0.002, 1)
+    finding = verl({ACCURACY: rare, REWARD: rare}, group_size=8).finding("GRP002")
+    assert (finding.severity, finding.remedies[0]) == ("critical", "recheck-reward")
+    assert "At least 9" in finding.summary
+    unknown = verl({ACCURACY: rare, REWARD: rare}).finding("GRP002")
+    assert unknown.severity == "warning"
+    assert "of responses are correct" in unknown.summary
+    never = verl({REWARD: 0.0}).finding("GRP002")
+    assert never.severity == "critical"
+    assert "No response was rewarded" in never.summary
+
+
+def test_a_low_reward_that_rises_or_has_another_scale_is_no_starvation() -> None:
+    rising = noisy(ramp(0.002, 0.3, 20), 0.001, 2)
+    assert verl({REWARD: rising}).findings("GRP002") == []
+    signed = noisy(0.0, 0.01, 3, low=-9)
+    patient = verl({REWARD: signed})
+    assert patient.findings("GRP002") == []
+    assert "GRP002" in {each.code for each in patient.engine.diagnosis().skipped}
+
+
+def test_a_noisy_opening_is_no_decline() -> None:
+    """Four groups per batch: the first three shares say nothing about the start."""
+    rng = random.Random(3)
+    wrong = [0.5, 0.25, 0.5] + [rng.choice([0.5, 0.75, 0.75, 1.0]) for _ in range(60)]
+    low = noisy(0.1, 0.02, 4)
+    finding = verl({WRONG: wrong, REWARD: low, ACCURACY: low}).finding("GRP002")
+    assert finding.severity == "warning"
+    assert "got worse" not in finding.summary
+
+
+def test_equal_groups_at_a_high_reward_are_the_correct_ones() -> None:
+    """A public run: 93 % flat groups at a reward of .955 produced no finding."""
+    curves: dict[str, Curve] = {FLAT: noisy(0.93, 0.02, 1), REWARD: noisy(0.955, 0.01, 2)}
+    patient = verl(curves)
+    assert patient.finding("GRP001").severity == "info"
+    assert patient.findings("GRP004") == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
@@ -98,3 +99,51 @@ def test_a_policy_far_from_its_reference_is_a_warning_where_nothing_rose_for_it(
 )
 def test_runs_near_their_reference_or_far_from_the_start_are_quiet(curve: Curve) -> None:
     assert run({REFERENCE: curve}).findings("KLD002") == []
+
+
+def offset(curve: Curve, *, first: int = 0, period: int = 1) -> Patient:
+    records = steps(60, {REFERENCE: curve})[:: period or 1]
+    records = [StepRecord(first + each.step, each.values) for each in records]
+    return Patient(records)
+
+
+def test_a_divergence_at_the_first_step_shows_another_reference() -> None:
+    """A public run: 1.1 nats at the first step."""
+    finding = offset(noisy(1.1, 0.05, 1)).finding("KLD003")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert finding.remedies == ("reset-reference",)
+    misaligned = offset(noisy(18.0, 2.0, 2)).finding("KLD003")
+    assert (misaligned.severity, misaligned.remedies) == ("critical", ("check-loss-mask",))
+
+
+@pytest.mark.parametrize(
+    "curve", [0.0, noisy(ramp(0.001, 3.0, 30), 0.01, 3), noisy(0.19, 0.05, 4), [9.0, *[0.01] * 60]]
+)
+def test_a_divergence_that_grows_or_a_first_outlier_is_no_offset(curve: Curve) -> None:
+    assert offset(curve).findings("KLD003") == []
+
+
+def test_a_log_that_begins_later_says_nothing_about_the_start() -> None:
+    assert offset(noisy(1.1, 0.05, 1), first=400).findings("KLD003") == []
+    assert offset(noisy(18.0, 1.0, 1), first=400).finding("KLD003").severity == "critical"
+    assert offset(noisy(1.1, 0.05, 1), first=10, period=10).finding("KLD003").severity == "warning"
+
+
+def test_without_a_reference_the_offset_is_skipped() -> None:
+    patient = run({}, without=(REFERENCE,))
+    assert "KLD003" in {each.code for each in patient.engine.diagnosis().skipped}
+
+
+def test_a_penalty_that_does_not_hold_the_policy_is_not_enlarged() -> None:
+    """With an inverted sign, a larger coefficient drives the policy away faster."""
+    curves: dict[str, Curve] = {
+        **healthy(1),
+        REFERENCE: lambda step: 0.2 + 0.01 * step if step < 10 else 2.5,
+        "accuracy/train": noisy(0.5, 0.03, 4),
+    }
+    patient = Patient(steps(60, curves), knobs={"kl_coefficient": 0.04})
+    finding = patient.finding("KLD002")
+    assert finding.remedies == ("lower-learning-rate",)
+    assert "despite a KL penalty of 0.04" in finding.summary
+    without = Patient(steps(60, curves), knobs={"kl_coefficient": 0.0})
+    assert "kl-penalty" in without.finding("KLD002").remedies

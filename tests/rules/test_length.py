@@ -143,3 +143,28 @@ def test_counted_truncation_is_left_to_its_rule() -> None:
     patient = run({ALL: 3400.0, CUT: 0.9})
     assert patient.findings("LEN003") == []
     assert patient.findings("LEN002")
+
+
+def test_a_truncation_share_that_climbs_while_the_reward_rises_is_a_warning() -> None:
+    """A public run: .001 to .2 in 200 steps."""
+    reward = noisy(ramp(0.3, 0.7, 200), 0.03, 1)
+    curves: dict[str, Curve] = {CUT: noisy(ramp(0.001, 0.2, 200), 0.01, 2), "reward/mean": reward}
+    patient = Patient(steps(140, curves))
+    finding = patient.finding("LEN002")
+    assert finding.severity == "warning"
+    assert finding.onset_step < 90
+    assert "rose from" in finding.summary
+    steady: dict[str, Curve] = {CUT: noisy(0.12, 0.03, 3), "reward/mean": reward}
+    assert Patient(steps(200, steady)).findings("LEN002") == []
+
+
+def test_responses_that_are_all_at_the_limit_are_a_diagnosis() -> None:
+    """A public run: 128 of 128 tokens in 100 of 100 steps, reward .02 to 0."""
+    flat = noisy(0.02, 0.01, 1)
+    finding = early(128.0, reward=flat).finding("LEN003")
+    assert finding.severity == "critical"
+    assert "in 100% of the batches" in finding.summary
+    assert early(128.0, reward=flat, max_length=128).finding("LEN003").severity == "critical"
+    assert early(128.0, reward=flat, max_length=4096).findings("LEN003") == []
+    solved = [0.3, 0.5, 0.8] + [1.0] * 60
+    assert early(128.0, reward=solved).finding("LEN003").severity == "info"

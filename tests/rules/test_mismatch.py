@@ -190,3 +190,28 @@ def test_absent_zero_and_not_applicable(code: str) -> None:
     assert run(dict.fromkeys(names, 0)).findings(code) == []
     patient = run(dict.fromkeys(names, NotApplicable("the learner samples")))
     assert patient.why_not(code) == "the learner samples"
+
+
+LOGPROBS, WEIGHT = "mismatch/logprob_diff_mean", "correction/weight_mean"
+
+
+def only(name: str, curve: Curve, **knobs: Setting) -> Patient:
+    return Patient(steps(60, {name: curve, "reward/mean": 0.5}), knobs=knobs)
+
+
+@pytest.mark.parametrize(
+    ("level", "severity"), [(0.004, None), (0.02, None), (0.055, "warning"), (0.25, "critical")]
+)
+def test_a_difference_in_log_probability_is_judged(level: float, severity: str | None) -> None:
+    found = only(LOGPROBS, noisy(level, level / 10, 1)).findings("MIS001")
+    assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+def test_weights_that_differ_from_one_from_the_start_are_evidence() -> None:
+    finding = only(WEIGHT, noisy(0.8, 0.01, 1), correction="tis_token").finding("MIS001")
+    assert finding.severity == "warning"
+    assert "0.80 instead of 1" in finding.summary
+    assert only(WEIGHT, noisy(0.99, 0.01, 1), correction="tis_token").findings("MIS001") == []
+    assert only(WEIGHT, noisy(0.8, 0.1, 1), correction="tis_sequence").findings("MIS001") == []
+    falling = noisy(ramp(1.0, 0.7, 40, begin=20), 0.01, 2)
+    assert only(WEIGHT, falling, correction="tis_token").findings("MIS001") == []

@@ -243,3 +243,81 @@ def test_a_log_of_loss_and_reward_whose_batches_are_nearly_all_wrong_is_without_
     half = [0.0, 0.25] * 50
     ordinary = Patient(steps(100, {LOSS: 0.0, "reward/mean": half}))
     assert {each.severity for each in ordinary.findings("OPT001")} <= {"info"}
+
+
+def spiked(at: dict[int, float], others: dict[str, Curve] | None = None) -> Patient:
+    def gradient(step: int) -> float:
+        return at.get(step, 0.9 + 0.02 * (step % 5))
+
+    return Patient(steps(60, {"optimizer/grad_norm": gradient, **(others or {})}))
+
+
+def test_a_gradient_of_a_hundred_times_the_median_is_a_warning_from_the_fifth_reading() -> None:
+    finding = spiked({6: 400.0}).finding("OPT002")
+    assert (finding.severity, finding.onset_step) == ("warning", 6)
+    assert spiked({40: 300.0}).finding("OPT002").severity == "warning"
+    assert spiked({40: 20.0}).finding("OPT002").severity == "info"
+    assert spiked({3: 400.0}).findings("OPT002") == []
+
+
+def test_repeated_spikes_of_gradient_and_divergence_are_critical() -> None:
+    divergence: Curve = lambda step: 3.0 if step in (30, 40) else 0.01  # noqa: E731 - a curve
+    both = spiked({30: 400.0, 40: 500.0}, {"kl/reference/k3": divergence})
+    finding = both.findings("OPT002")[-1]
+    assert finding.severity == "critical"
+    assert "kl/reference/k3" in finding.summary
+    once = spiked({30: 400.0}, {"kl/reference/k3": divergence}).findings("OPT002")
+    assert [each.severity for each in once] == ["warning"]
+
+
+def test_a_gradient_that_returns_to_its_starting_level_is_no_spike() -> None:
+    """A nearly solved run: most gradients are tiny, and some batches still have signal."""
+
+    def gradient(step: int) -> float:
+        return 4.0 if step < 20 or step % 7 == 0 else 0.004
+
+    patient = Patient(steps(200, {"optimizer/grad_norm": gradient}))
+    assert [each for each in patient.findings("OPT002") if each.severity != "info"] == []
+
+
+def jumped(at: dict[int, float], others: dict[str, Curve] | None = None) -> Patient:
+    def loss(step: int) -> float:
+        return at.get(step, 0.01 * (step % 7 - 3))
+
+    return Patient(steps(60, {"optimizer/loss": loss, **(others or {})}))
+
+
+def test_a_loss_that_jumps_is_reported() -> None:
+    assert jumped({40: 1.0}).finding("OPT004").severity == "info"
+    repeated = jumped({40: 1.0, 44: -1.2, 48: 1.1}).findings("OPT004")
+    assert repeated[-1].severity == "warning"
+    gradient: Curve = lambda step: 50.0 if step == 40 else 1.0  # noqa: E731 - a curve
+    joint = jumped({40: 5.0}, {"optimizer/grad_norm": gradient}).finding("OPT004")
+    assert joint.severity == "warning"
+    assert "optimizer/grad_norm spikes" in joint.summary
+
+
+def test_an_ordinary_loss_is_quiet_and_a_missing_one_is_skipped() -> None:
+    assert jumped({}).findings("OPT004") == []
+    assert jumped({40: 0.1}).findings("OPT004") == []
+    zeros: Curve = lambda step: 0.0 if step < 40 else 0.0016  # noqa: E731 - a curve
+    assert Patient(steps(80, {"optimizer/loss": zeros})).findings("OPT004") == []
+    skipped = Patient(steps(30, {"reward/mean": 0.5})).engine.diagnosis().skipped
+    assert "OPT004" in {each.code for each in skipped}
+
+
+def test_a_gradient_that_penalties_leave_is_not_called_alive() -> None:
+    """A public run: reward max = min = -1, advantages 0, and a gradient of .005 from the KL."""
+    curves: dict[str, Curve] = {
+        "optimizer/grad_norm": 0.005,
+        "optimizer/loss": 0.0,
+        "reward/mean": -1.0,
+        "advantage/max": 0.0,
+        "advantage/min": 0.0,
+    }
+    finding = Patient(steps(60, curves)).finding("OPT001")
+    assert finding.severity == "warning"
+    assert "penalties alone" in finding.summary
+    varying: dict[str, Curve] = {**curves, "advantage/max": 1.2, "advantage/min": -0.9}
+    harmless = Patient(steps(60, varying)).finding("OPT001")
+    assert "A loss of 0 is expected" in harmless.summary

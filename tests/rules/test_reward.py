@@ -155,9 +155,9 @@ def test_absent_and_not_applicable() -> None:
     assert run(dict.fromkeys(names, 0.0), count=150).findings("REW002") == []
 
 
-def plain(reward: Curve) -> Patient:
+def plain(reward: Curve, *, count: int = 80) -> Patient:
     """A log that says nothing of groups."""
-    return Patient(steps(80, {REWARD: reward}))
+    return Patient(steps(count, {REWARD: reward}))
 
 
 def test_a_reward_that_stays_at_its_ceiling_is_saturation() -> None:
@@ -282,3 +282,40 @@ def test_a_lucky_start_is_no_level_to_fall_from() -> None:
         rng = random.Random(seed)
         reward = [0.9, 0.8, 0.9] + [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0]) for _ in range(80)]
         assert Patient(steps(83, {"reward/mean": reward})).findings("REW002") == []
+
+
+def test_a_reward_that_settles_below_its_best_is_constant() -> None:
+    """A public run: -2.1 to -1, and then -1 for every response, but for a batch now and then."""
+    reward = [-2.1, -1.7, -1.3, -1.2, -1.1, -1.05] + [-1.0] * 40
+    reward[30] = -1.03
+    finding = plain(reward).finding("REW004")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert "-1 for 20 readings" in finding.summary
+    solved = [0.5, 0.7, 0.9] + [1.0] * 60
+    assert plain(solved).findings("REW004") == []
+    held = [round(0.5 + 0.01 * (step // 10), 2) for step in range(120)]
+    assert plain(held).findings("REW004") == []
+
+
+def test_a_run_that_breaks_off_is_reported_within_ten_readings() -> None:
+    """A public run: about .6, then -.02 to -.19 in its last eight steps."""
+    rng = random.Random(2)
+    reward = [0.6 + rng.gauss(0, 0.1) for _ in range(92)]
+    reward += [-0.02, -0.16, 0.2, 0.05, -0.09, -0.17, -0.19, -0.18]
+    finding = plain(reward, count=100).finding("REW002")
+    assert finding.severity == "critical"
+    assert finding.onset_step >= 85
+
+
+def test_a_collapse_within_the_first_eight_readings_is_seen() -> None:
+    reward = [0.6, 0.62, 0.58, 0.2, 0.05, 0.02, 0.0, 0.01, 0.0, 0.0, 0.0, 0.0]
+    finding = plain(reward, count=12).finding("REW002")
+    assert (finding.severity, finding.summary[:11]) == ("critical", "Reward fell")
+
+
+def test_noise_alone_is_no_sharp_fall() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        reward = [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0]) for _ in range(400)]
+        found = plain(reward, count=400).findings("REW002")
+        assert not [each for each in found if "sharply" in each.summary]

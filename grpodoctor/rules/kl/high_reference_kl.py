@@ -83,13 +83,12 @@ class HighReferenceKl(Rule):
         level = series.level(RECENT)
         if not level >= self.min_kl or not level >= self.growth_factor * start.level:
             return None
-        text = f"The policy is {level:.2g} nats per token away from the reference"
+        text = f"The policy is {level:.2g} nats per token from the reference"
         evidence = cite_all(chart, name, outcome_metric(chart))
         coefficient = chart.knobs.get("kl_coefficient")
         has_penalty = isinstance(coefficient, int | float) and coefficient > 0
         if has_improved(chart) is False:
-            text = f"{text}, and {outcome_noun(chart)} has not risen."
-            if has_penalty:
-                text = f"{text[:-1]} despite a KL penalty of {coefficient:g}."
+            despite = f" despite a KL penalty of {coefficient:g}" if has_penalty else ""
+            text = f"{text}{despite}; {outcome_noun(chart)} has not risen."
             return Sighting("warning", text, evidence)
         return Sighting("info", f"{text}.", evidence)

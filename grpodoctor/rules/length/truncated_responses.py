@@ -76,13 +76,19 @@ class TruncatedResponses(Rule):
     """Multiple of the starting share in that case; hard prompts start high and stay there."""
     noise_factor: float = 2.0
     """Rise in noises of one reading in that case: five standard errors of the two levels."""
+    grave_share: float = 0.8
+    """Share that needs fewer readings: no run begins there and is well."""
+    min_grave_readings: int = 3
+    """Minimum readings above it."""
     min_readings: int = 5
     """Minimum readings for a level: four batches are not a run."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share and its rise since the start."""
         series = chart.series(_TRUNCATED)
-        if series.level(RECENT) < self.early_rise / 2 or len(series) < self.min_readings:
+        if series.level(RECENT) < self.early_rise / 2 or len(series) < self.min_grave_readings:
+            return None
+        if len(series) < self.min_readings and min(series.tail(RECENT)) < self.grave_share:
             return None
         share = series.level(RECENT)
         if not share >= self.info_share:

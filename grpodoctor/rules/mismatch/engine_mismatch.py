@@ -102,6 +102,8 @@ class EngineMismatch(Rule):
     critical_logprob: float = 0.15
     """Mean |log p - log p'| that is critical: collapsed runs reach .25, int4 samplers whose
     log-probabilities enter the ratio .19."""
+    min_logprob_readings: int = 3
+    """Minimum readings: each is a mean over thousands of tokens, and no few dominate it."""
     weight_tolerance: float = 0.1
     """Distance of the mean token weight from 1: a tenth of the probability is capped, masked, or
     belongs to tokens that another distribution produced."""
@@ -158,7 +160,7 @@ class EngineMismatch(Rule):
 
     def _by_logprob(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(_LOGPROBS)
-        if len(series) < self.min_readings or series.last < self.warning_logprob / 2:
+        if len(series) < self.min_logprob_readings or series.last < self.warning_logprob / 2:
             return None
         level = series.level(2 * RECENT)
         if not level >= self.warning_logprob:

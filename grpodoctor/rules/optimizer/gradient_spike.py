@@ -76,8 +76,7 @@ class GradientSpike(Rule):
     """Recent median as a share of the starting value below which repeated spikes are batches with
     signal among batches without, unless the outcome has fallen."""
     extreme_factor: float = 100.0
-    """Multiple of the median, and ten times the largest earlier gradient, that no healthy run
-    shows even once."""
+    """Multiple of the median that healthy runs with steady gradients do not show even once."""
     min_readings: int = 10
     """Minimum number of nonzero gradients that make a range."""
     min_early_readings: int = 5
@@ -102,8 +101,9 @@ class GradientSpike(Rule):
         if len(earlier) < self.min_early_readings:
             return None
         level, _ = robust_level(earlier)
-        is_extreme = series.last > self.extreme_factor * max(level, max(earlier) / 10)
-        if len(earlier) < self.min_readings and not is_extreme:
+        is_extreme = series.last > self.extreme_factor * level
+        is_early = len(earlier) < self.min_readings
+        if is_early and not (is_extreme and series.last > 10 * max(earlier)):
             return None
         limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
         start = series.start.level if series.start else 0.0

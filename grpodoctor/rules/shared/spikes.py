@@ -17,6 +17,9 @@ _PERCENTILE = 0.9
 _JOINT_FACTOR = 10.0
 """Multiple of the recent median at which another metric counts as spiking at the same step."""
 
+_JOINT_PERCENTILE_FACTOR = 3.0
+"""The same for the 90th percentile, for metrics that alternate between small and large."""
+
 _KLS = ("kl/old_policy/k3", "kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 _RATIO = "ratio/max"
 
@@ -57,4 +60,5 @@ def _spikes(series: Series) -> bool:
     if len(earlier) < WINDOW // 10:
         return False
     level, _ = robust_level(earlier)
-    return magnitudes[-1] > max(_JOINT_FACTOR * level, *earlier)
+    percentile = sorted(earlier)[int(_PERCENTILE * len(earlier))]
+    return magnitudes[-1] > max(_JOINT_FACTOR * level, _JOINT_PERCENTILE_FACTOR * percentile)
