@@ -1,6 +1,6 @@
 """How long the rules take: 10,000 steps of 60 metrics through all of them, on one core.
 
-Also the memory that the chart and the engine hold after 1,000 and after 10,000 steps, which must
+Also the memory that the chart and the engine hold after 5,000 and after 10,000 steps, which must
 not differ, and the rules that take longest.
 """
 
@@ -45,12 +45,12 @@ def seconds(records: Sequence[StepRecord], rules: Sequence[Rule]) -> float:
 
 
 def growth(records: Sequence[StepRecord]) -> int:
-    """Bytes held after 10,000 steps minus those held after 1,000."""
+    """Bytes held after 10,000 steps minus those held after 5,000."""
     engine = observe(records, all_rules(), 1_000)
     tracemalloc.start()
     try:
         held = []
-        for first, last in ((1_000, 2_000), (2_000, STEPS)):
+        for first, last in ((1_000, STEPS // 2), (STEPS // 2, STEPS)):
             for step in range(first, last):
                 engine.observe(StepRecord(step, records[step % len(records)].values))
             gc.collect()
@@ -81,7 +81,7 @@ def main() -> int:
     print(f"{STEPS:,} steps of {metrics} metrics through {len(rules)} rules")
     print(f"chart alone      {chart:6.2f} s of one core")
     print(f"chart and rules  {everything:6.2f} s of one core; must stay below {BAR_SECONDS:.0f} s")
-    print(f"memory           {grown / 1000:+6.1f} kB from step 2,000 to step {STEPS:,}")
+    print(f"memory           {grown / 1000:+6.1f} kB from step {STEPS // 2:,} to step {STEPS:,}")
     slowest = shares(records)[:SLOWEST]
     print("slowest rules    " + ", ".join(f"{name} {share:.0%}" for share, name in slowest))
     return int(not (everything < BAR_SECONDS and grown < MOST_GROWTH))

@@ -104,11 +104,14 @@ class RewardCollapse(Rule):
         best = series.highest
         if best is None or series.last >= best.level:
             return None
+        lost = share_lost(series)
+        by_groups = self._from_groups(chart, name) if lost < self.warning_loss else None
+        if lost < self.warning_loss and by_groups is None:
+            return None
         if name == _ACCURACY and self._is_reward_kept(chart, best.step):
             return None
-        lost = share_lost(series)
-        if lost < self.warning_loss:
-            return self._from_groups(chart, name)
+        if by_groups is not None:
+            return by_groups
         text = f"{_noun(name)} fell from {best.level:.3g} (step {best.step}) to {_now(series)}."
         # Both levels are extremes of many: the best one, and the current one, tested at each step.
         is_certain = lost - 2 * selection_bias(series) >= self.certain_loss
@@ -124,7 +127,7 @@ class RewardCollapse(Rule):
             return None
         later = min(len(series) - OPENING, 2 * RECENT)
         now = series.level(later)
-        if not opening.level - now > 4 * reading_noise(series):
+        if opening.level <= now or not opening.level - now > 4 * reading_noise(series):
             return None
         left = max(series.tail(min(later, RECENT))) / opening.level
         is_dead = left <= 1 - self.critical_loss
