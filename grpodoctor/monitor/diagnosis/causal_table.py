@@ -102,8 +102,8 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "length-growth": {"truncation": "longer responses reach the length limit"},
     "length-loss": {"reward-loss": "responses become too short to contain the solution"},
     "truncation": {
-        "zero-rewards": "a truncated response has no answer and is graded as incorrect",
         "equal-rewards": "truncated responses earn the same reward",
+        "zero-rewards": "a truncated response has no answer and is graded as incorrect",
         "reward-loss": "a truncated response has no answer and is graded as incorrect",
     },
     "reward-hacking": {
@@ -114,7 +114,8 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "zero-rewards": {
         "equal-rewards": "groups in which every response fails have equal rewards",
         "constant-reward": "every response earns nothing",
-        "plateau": "groups in which every response fails contribute no gradient",
+        "zero-gradient": "groups in which every response fails have no advantage",
+        "plateau": "groups in which every response fails have no gradient",
     },
     "equal-rewards": {
         "zero-gradient": _NO_VARIANCE,

@@ -136,7 +136,9 @@ def _stride(chart: Chart, reading: Reading) -> float:
 def _first_action(problems: Sequence[Problem], advice: Mapping[str, Advice]) -> str:
     """What to do first: the title of the first remedy of the first cause."""
     remedies = problems[0].cause.remedies if problems else ()
-    return next((advice[remedy].title for remedy in remedies if remedy in advice), "")
+    known = [advice[remedy] for remedy in remedies if remedy in advice]
+    usable = [each for each in known if not each.obstacle] or known
+    return usable[0].title if usable else ""
 
 
 def _rose(series: Series) -> bool:

@@ -22,6 +22,7 @@ from grpodoctor.report.view import (
 )
 
 _BRIEF_SETTINGS = 3
+_BRIEF_CODES = 4
 
 
 def coverage_sentence(coverage: Coverage) -> str:
@@ -46,7 +47,8 @@ def brief_coverage(report: Report) -> tuple[Block, ...]:
         return ()
     settings = coverage.settings[:_BRIEF_SETTINGS]
     sentence = Paragraph((Span("Coverage:", "strong"), coverage_sentence(coverage)))
-    return (Group((sentence, Bullets(tuple(map(_setting_line, settings))))),)
+    lines = tuple(_setting_line(setting, _BRIEF_CODES) for setting in settings)
+    return (Group((sentence, Bullets(lines))),)
 
 
 def full_coverage(report: Report) -> Iterator[Block]:
@@ -68,8 +70,10 @@ def full_coverage(report: Report) -> Iterator[Block]:
         yield Section("Rules that found nothing", (Codes(report.quiet),))
 
 
-def _setting_line(setting: EnablingSetting) -> Inline:
-    codes = ", ".join(setting.codes)
+def _setting_line(setting: EnablingSetting, most: int | None = None) -> Inline:
+    codes = ", ".join(setting.codes[:most])
+    if most is not None and len(setting.codes) > most:
+        codes += ", …"
     return setting.setting, Span(f"({len(setting.codes)}: {codes})", "faint")
 
 

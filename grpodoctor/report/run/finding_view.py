@@ -30,6 +30,8 @@ from grpodoctor.support.safe_text import plain
 _MAX_ID_LETTERS = 80
 _MAIN_EVIDENCE = 3
 _MOST_SYMPTOMS = 4
+_MOST_LINES = 3
+"""Settings of a further remedy in a brief report; a remedy with more is named only."""
 
 CardDetail = Literal["full", "main", "short"]
 """`full`: everything; `main`: the first problem of a brief report; `short`: the following ones."""
@@ -83,14 +85,19 @@ def _card(
 
 
 def _advice(finding: Finding, report: Report, detail: CardDetail) -> tuple[Block, ...]:
-    """The remedies: all in full, the first in full, or the first alone."""
+    """The remedies: all in full, or the first in full and the settings of the others if short."""
     remedies = _offered(finding, report)
     if detail == "full":
         return tuple(map(_remedy, remedies))
-    shown = remedies[:1] if detail == "short" else remedies
-    others = [advice.id for advice in remedies[len(shown) :]]
+    shown = [*remedies[:1], *filter(_is_short, remedies[1:] if detail == "main" else ())]
+    others = [advice.id for advice in remedies if advice not in shown]
     named = (Paragraph(f"other remedies: {', '.join(others)}", "faint"),) if others else ()
     return (*(_remedy(advice, brief=index > 0) for index, advice in enumerate(shown)), *named)
+
+
+def _is_short(advice: Advice) -> bool:
+    """Whether the settings of a remedy fit into a brief report."""
+    return 0 < sum(bool(line.key) for line in _lines(advice)) <= _MOST_LINES
 
 
 def _consequences(problem: Problem, detail: CardDetail) -> tuple[Block, ...]:

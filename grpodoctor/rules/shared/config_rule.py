@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
 from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 
@@ -56,6 +57,7 @@ class ConfigRule(Rule):
     needs: ClassVar[tuple[str, ...]]
     """Knobs and `CONFIG_FACTS` that the rule requires."""
     inputs: ClassVar[tuple[Need, ...]] = ()
+    condition: ClassVar[Condition] = "wrong-settings"
     reads_config: ClassVar[bool] = True
     persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 1

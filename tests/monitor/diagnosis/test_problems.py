@@ -86,7 +86,8 @@ def test_what_changed_just_before_is_suspected_before_what_was_always_there():
 def test_a_condition_that_was_looked_for_and_not_found_breaks_the_chain():
     findings = finding("LEN002", "critical"), finding("OPT001")
     assert causes(*findings) == {"LEN002": ["OPT001"]}
-    assert causes(*findings, quiet={"GRP004"}) == {"LEN002": [], "OPT001": []}
+    assert causes(*findings, quiet={"GRP004"}) == {"LEN002": ["OPT001"]}
+    assert causes(*findings, quiet={"GRP004", "GRP002"}) == {"LEN002": [], "OPT001": []}
 
 
 def test_success_explains_what_follows_from_it_but_not_a_collapse():

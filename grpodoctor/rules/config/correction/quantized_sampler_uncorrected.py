@@ -36,6 +36,7 @@ class QuantizedSamplerUncorrected(ConfigRule):
 
     code: ClassVar[str] = "CFG032"
     name: ClassVar[str] = "quantized-sampler-uncorrected"
+    explains: ClassVar[tuple[Condition, ...]] = ("engine-mismatch", "off-policy")
     summary: ClassVar[str] = "A quantized sampler is used without a correction."
     condition: ClassVar[Condition] = "engine-mismatch"
     needs: ClassVar[tuple[str, ...]] = ("sampler_quantized", "correction", "loss")

@@ -49,6 +49,7 @@ class StaleSamplesUncorrected(ConfigRule):
 
     code: ClassVar[str] = "CFG033"
     name: ClassVar[str] = "stale-samples-uncorrected"
+    explains: ClassVar[tuple[Condition, ...]] = ("off-policy",)
     summary: ClassVar[str] = "Samples may be many steps old, and nothing corrects for it."
     condition: ClassVar[Condition] = "off-policy"
     needs: ClassVar[tuple[str, ...]] = ("staleness_limit", "correction", "loss")

@@ -37,6 +37,7 @@ class UpdatesWithoutOldLogprobs(ConfigRule):
 
     code: ClassVar[str] = "CFG030"
     name: ClassVar[str] = "updates-without-old-logprobs"
+    explains: ClassVar[tuple[Condition, ...]] = ("wrong-old-logprobs", "large-kl")
     summary: ClassVar[str] = "Several updates are clipped against the sampler's log-probabilities."
     condition: ClassVar[Condition] = "wrong-old-logprobs"
     needs: ClassVar[tuple[str, ...]] = ("loss", "old_logprobs", "updates_per_batch")

@@ -35,6 +35,7 @@ class KlWithoutGradient(ConfigRule):
 
     code: ClassVar[str] = "CFG042"
     name: ClassVar[str] = "kl-without-gradient"
+    explains: ClassVar[tuple[Condition, ...]] = ("reference-drift",)
     summary: ClassVar[str] = "The estimator k1 in the loss has no gradient on average."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("kl_in_loss", "kl_estimator")

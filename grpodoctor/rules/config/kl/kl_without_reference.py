@@ -36,6 +36,7 @@ class KlWithoutReference(ConfigRule):
 
     code: ClassVar[str] = "CFG040"
     name: ClassVar[str] = "kl-without-reference"
+    explains: ClassVar[tuple[Condition, ...]] = ("reference-drift",)
     summary: ClassVar[str] = "A KL penalty is set, and no reference model is loaded."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("kl_coefficient", "reference_loaded")

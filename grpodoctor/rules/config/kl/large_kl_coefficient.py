@@ -36,6 +36,7 @@ class LargeKlCoefficient(ConfigRule):
 
     code: ClassVar[str] = "CFG043"
     name: ClassVar[str] = "large-kl-coefficient"
+    explains: ClassVar[tuple[Condition, ...]] = ("plateau",)
     summary: ClassVar[str] = "The KL coefficient is far above published ones."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("kl_coefficient",)

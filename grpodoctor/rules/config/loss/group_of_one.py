@@ -39,6 +39,7 @@ class GroupOfOne(ConfigRule):
 
     code: ClassVar[str] = "CFG006"
     name: ClassVar[str] = "group-of-one"
+    explains: ClassVar[tuple[Condition, ...]] = ("equal-rewards", "zero-gradient")
     summary: ClassVar[str] = "Groups have one response, so there is no baseline."
     condition: ClassVar[Condition] = "wrong-advantages"
     needs: ClassVar[tuple[str, ...]] = ("group_size", "advantage")

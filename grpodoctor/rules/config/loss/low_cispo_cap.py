@@ -38,6 +38,7 @@ class LowCispoCap(ConfigRule):
 
     code: ClassVar[str] = "CFG003"
     name: ClassVar[str] = "low-cispo-cap"
+    explains: ClassVar[tuple[Condition, ...]] = ("clipped-tokens",)
     summary: ClassVar[str] = "CISPO's weights are capped as tightly as PPO's clip."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("loss", "clip_high")

@@ -36,6 +36,7 @@ class LowDualClip(ConfigRule):
 
     code: ClassVar[str] = "CFG011"
     name: ClassVar[str] = "low-dual-clip"
+    explains: ClassVar[tuple[Condition, ...]] = ("clipped-tokens",)
     summary: ClassVar[str] = "The dual clip lies within the ordinary one."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("dual_clip", "clip_high", "loss")

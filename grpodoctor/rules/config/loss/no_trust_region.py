@@ -36,6 +36,7 @@ class NoTrustRegion(ConfigRule):
 
     code: ClassVar[str] = "CFG010"
     name: ClassVar[str] = "no-trust-region"
+    explains: ClassVar[tuple[Condition, ...]] = ("large-kl", "reward-loss")
     summary: ClassVar[str] = "Several updates per batch are made without a bound on the ratio."
     condition: ClassVar[Condition] = "oversized-updates"
     needs: ClassVar[tuple[str, ...]] = ("loss", "updates_per_batch")

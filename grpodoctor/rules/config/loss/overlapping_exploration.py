@@ -37,6 +37,7 @@ class OverlappingExploration(ConfigRule):
 
     code: ClassVar[str] = "CFG005"
     name: ClassVar[str] = "overlapping-exploration"
+    explains: ClassVar[tuple[Condition, ...]] = ("entropy-rise",)
     summary: ClassVar[str] = "Two or more settings raise entropy by different means."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high", "entropy_coefficient")

@@ -36,6 +36,7 @@ class PaddedDenominator(ConfigRule):
 
     code: ClassVar[str] = "CFG007"
     name: ClassVar[str] = "padded-denominator"
+    explains: ClassVar[tuple[Condition, ...]] = ("length-growth",)
     summary: ClassVar[str] = "The constant denominator is the padded width of the batch."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("padded_denominator",)

@@ -36,6 +36,7 @@ class ResponseClipTooWide(ConfigRule):
 
     code: ClassVar[str] = "CFG001"
     name: ClassVar[str] = "response-clip-too-wide"
+    explains: ClassVar[tuple[Condition, ...]] = ("large-kl",)
     summary: ClassVar[str] = "GSPO has the clip of single tokens, so nothing is clipped."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high")

@@ -35,6 +35,7 @@ class Bfloat16Weights(ConfigRule):
 
     code: ClassVar[str] = "CFG052"
     name: ClassVar[str] = "bfloat16-weights"
+    explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates", "plateau")
     summary: ClassVar[str] = "Weights are in bf16 without a float32 copy."
     condition: ClassVar[Condition] = "undersized-updates"
     needs: ClassVar[tuple[str, ...]] = ("unprotected_bfloat16", "learning_rate")

@@ -35,6 +35,7 @@ class EntropyCoefficientSign(ConfigRule):
 
     code: ClassVar[str] = "CFG053"
     name: ClassVar[str] = "entropy-coefficient-sign"
+    explains: ClassVar[tuple[Condition, ...]] = ("entropy-loss",)
     summary: ClassVar[str] = "The entropy coefficient punishes entropy."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("entropy_coefficient",)

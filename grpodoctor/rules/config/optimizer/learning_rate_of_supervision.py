@@ -37,6 +37,7 @@ class LearningRateOfSupervision(ConfigRule):
 
     code: ClassVar[str] = "CFG050"
     name: ClassVar[str] = "learning-rate-of-supervision"
+    explains: ClassVar[tuple[Condition, ...]] = ("oversized-updates", "large-kl", "reward-loss")
     summary: ClassVar[str] = "The learning rate is that of supervised training."
     condition: ClassVar[Condition] = "oversized-updates"
     needs: ClassVar[tuple[str, ...]] = ("learning_rate", "lora_rank")

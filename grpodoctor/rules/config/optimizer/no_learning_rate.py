@@ -35,6 +35,7 @@ class NoLearningRate(ConfigRule):
 
     code: ClassVar[str] = "CFG051"
     name: ClassVar[str] = "no-learning-rate"
+    explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates", "plateau")
     summary: ClassVar[str] = "The learning rate is zero or too small to change any weight."
     condition: ClassVar[Condition] = "undersized-updates"
     needs: ClassVar[tuple[str, ...]] = ("learning_rate",)

@@ -35,6 +35,7 @@ class RouterLossInRl(ConfigRule):
 
     code: ClassVar[str] = "CFG054"
     name: ClassVar[str] = "router-loss-in-rl"
+    explains: ClassVar[tuple[Condition, ...]] = ("expert-instability",)
     summary: ClassVar[str] = "The routers' auxiliary loss has the weight of pretraining."
     condition: ClassVar[Condition] = "wrong-settings"
     needs: ClassVar[tuple[str, ...]] = ("router_loss",)

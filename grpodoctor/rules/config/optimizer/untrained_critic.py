@@ -35,6 +35,7 @@ class UntrainedCritic(ConfigRule):
 
     code: ClassVar[str] = "CFG055"
     name: ClassVar[str] = "untrained-critic"
+    explains: ClassVar[tuple[Condition, ...]] = ("useless-critic",)
     summary: ClassVar[str] = "The policy follows an untrained critic from the first step."
     condition: ClassVar[Condition] = "useless-critic"
     needs: ClassVar[tuple[str, ...]] = ("advantage", "critic_pretraining", "max_length")

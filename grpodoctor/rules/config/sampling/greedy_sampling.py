@@ -35,6 +35,7 @@ class GreedySampling(ConfigRule):
 
     code: ClassVar[str] = "CFG022"
     name: ClassVar[str] = "greedy-sampling"
+    explains: ClassVar[tuple[Condition, ...]] = ("equal-rewards", "diversity-loss")
     summary: ClassVar[str] = "Training responses are sampled greedily or almost greedily."
     condition: ClassVar[Condition] = "equal-rewards"
     needs: ClassVar[tuple[str, ...]] = ("group_size",)

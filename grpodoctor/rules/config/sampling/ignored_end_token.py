@@ -35,6 +35,7 @@ class IgnoredEndToken(ConfigRule):
 
     code: ClassVar[str] = "CFG024"
     name: ClassVar[str] = "ignored-end-token"
+    explains: ClassVar[tuple[Condition, ...]] = ("no-end-token", "truncation")
     summary: ClassVar[str] = "The sampler ignores the end token."
     condition: ClassVar[Condition] = "no-end-token"
     needs: ClassVar[tuple[str, ...]] = ("ignores_end_token",)

@@ -35,6 +35,7 @@ class LengthBudget(ConfigRule):
 
     code: ClassVar[str] = "CFG025"
     name: ClassVar[str] = "length-budget"
+    explains: ClassVar[tuple[Condition, ...]] = ("truncation",)
     summary: ClassVar[str] = "Prompt and response do not fit into the sampler's context."
     condition: ClassVar[Condition] = "truncation"
     needs: ClassVar[tuple[str, ...]] = ("max_length", "max_prompt_length", "context_length")

@@ -36,6 +36,7 @@ class SamplerRepetitionPenalty(ConfigRule):
 
     code: ClassVar[str] = "CFG023"
     name: ClassVar[str] = "sampler-repetition-penalty"
+    explains: ClassVar[tuple[Condition, ...]] = ("engine-mismatch", "off-policy")
     summary: ClassVar[str] = "The sampler has a repetition penalty that the loss does not know."
     condition: ClassVar[Condition] = "off-policy"
     needs: ClassVar[tuple[str, ...]] = ("repetition_penalty",)

@@ -37,6 +37,7 @@ class TemperatureMismatch(ConfigRule):
 
     code: ClassVar[str] = "CFG020"
     name: ClassVar[str] = "temperature-mismatch"
+    explains: ClassVar[tuple[Condition, ...]] = ("off-policy", "engine-mismatch")
     summary: ClassVar[str] = "The sampler and the loss have different temperatures."
     condition: ClassVar[Condition] = "off-policy"
     needs: ClassVar[tuple[str, ...]] = ("temperature", "learner_temperature")

@@ -35,6 +35,7 @@ class ToolTokensInLoss(ConfigRule):
 
     code: ClassVar[str] = "CFG027"
     name: ClassVar[str] = "tool-tokens-in-loss"
+    explains: ClassVar[tuple[Condition, ...]] = ("wrong-loss-tokens",)
     summary: ClassVar[str] = "Tokens of tools are trained as if the policy had written them."
     condition: ClassVar[Condition] = "wrong-loss-tokens"
     needs: ClassVar[tuple[str, ...]] = ("tool_tokens_in_loss",)

@@ -39,6 +39,7 @@ class TruncatedSampling(ConfigRule):
 
     code: ClassVar[str] = "CFG021"
     name: ClassVar[str] = "truncated-sampling"
+    explains: ClassVar[tuple[Condition, ...]] = ("engine-mismatch", "off-policy")
     summary: ClassVar[str] = "Training samples come from a part of the vocabulary."
     condition: ClassVar[Condition] = "off-policy"
     needs: ClassVar[tuple[str, ...]] = ("temperature",)
