@@ -63,12 +63,8 @@ class Verdict:
     """What is wrong, since when, what it cost, and what to do first; without the verdict's name."""
     since: int | None = None
     """Onset of the main problem."""
-    until: int | None = None
-    """Last step of the main problem, if it is resolved."""
     code: str = ""
     """Code of the main problem's cause."""
-    active: bool = True
-    """Whether the main problem is still present."""
     readings: int = 0
     """Readings of the reward."""
     readings_needed: int = MIN_READINGS
@@ -76,11 +72,7 @@ class Verdict:
     @property
     def period(self) -> str:
         """Since when, such as `since step 40`; empty if the verdict has no onset."""
-        if self.since is None:
-            return ""
-        if self.active:
-            return f"since step {self.since}"
-        return f"at steps {self.since} to {self.until}, resolved"
+        return "" if self.since is None else f"since step {self.since}"
 
     @property
     def text(self) -> str:
@@ -100,8 +92,6 @@ class Verdict:
             "sentence": self.sentence,
             "code": self.code or None,
             "since_step": self.since,
-            "until_step": self.until,
-            "active": self.active,
             "readings": self.readings,
             "readings_needed": self.readings_needed,
         }
@@ -123,6 +113,8 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     solved = next((each for each in problems if _is_solved(each)), None)
     faults = [each for each in problems if any(map(is_alarm, each.findings))]
     faults = [each for each in faults if each is not solved]
+    resolved = [each for each in faults if not each.active]
+    faults = [each for each in faults if each.active]
     contradicting = [each for each in faults if _contradicts_success(each)]
     if evidence.why_not_judged:
         return Verdict("not examined", evidence.why_not_judged)
@@ -135,13 +127,13 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if evidence.readings < MIN_READINGS:
         sentence = (
             f"{evidence.readings} of the {MIN_READINGS} reward readings that a verdict needs; "
-            f"{_ran(evidence)} and found no fault."
+            f"{_ran(evidence)} and {_found(resolved)}."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
     progress = f"{evidence.progress} over {evidence.steps} steps" if evidence.progress else ""
     flat = "" if evidence.rose else ", no rise beyond noise"
     parts = [f"{progress}{flat}"] if progress else []
-    sentence = f"{'; '.join([*parts, _ran(evidence)])} and found no fault."
+    sentence = f"{'; '.join([*parts, _ran(evidence)])} and {_found(resolved)}."
     return Verdict("healthy" if evidence.rose else "flat", sentence, readings=evidence.readings)
 
 
@@ -169,19 +161,14 @@ def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) 
 def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -> Verdict:
     problem, *others = faults
     cause = problem.cause
-    parts = [_clause(cause.summary)]
-    if problem.active:
-        parts += _cost_clauses(problem)
-    parts += _others([other for other in others if other.active or not problem.active])
-    if first_action and problem.active:
+    parts = [_clause(cause.summary), *_cost_clauses(problem), *_others(others)]
+    if first_action:
         parts.append(f"first, {first_action[:1].lower()}{first_action[1:]}")
     return Verdict(
         "sick",
         f"{'; '.join(parts)}.",
         since=cause.onset_step,
-        until=None if problem.active else max(each.last_step for each in problem.findings),
         code=cause.code,
-        active=problem.active,
         readings=evidence.readings,
     )
 
@@ -218,6 +205,18 @@ def _others(problems: Sequence[Problem]) -> list[str]:
     names = [f"{problem.cause.code} {problem.cause.name}" for problem in problems[:2]]
     more = f" and {len(problems) - 2} more" if len(problems) > 2 else ""
     return [f"also {', '.join(names)}{more}"]
+
+
+def _found(resolved: Sequence[Problem]) -> str:
+    """What the rules found in a run without an active fault."""
+    if not resolved:
+        return "found no fault"
+    problem, *others = resolved
+    cause = problem.cause
+    last = max(finding.last_step for finding in problem.findings)
+    steps = f"at steps {cause.onset_step} to {last}"
+    more = f" and {len(others)} more" if others else ""
+    return f"found no active fault; {cause.code} {cause.name} {steps}{more} resolved"
 
 
 def _clause(summary: str) -> str:

@@ -31,7 +31,7 @@ def _rank(report: Report) -> tuple[int, bool, int, int, str]:
     verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
     severity = SEVERITIES.index(problems[0].severity) if problems else 0
     cost = problems[0].cost.steps if problems else 0
-    return VERDICT_ORDER.index(verdict.kind), not verdict.active, -severity, -cost, report.run.path
+    return VERDICT_ORDER.index(verdict.kind), -severity, -cost, report.run.path
 
 
 def view_of_runs(
@@ -87,8 +87,7 @@ def _row(report: Report, root: str) -> tuple[Inline, ...]:
     verdict = report.diagnosis.verdict
     since = "" if verdict.since is None else str(verdict.since)
     path = report.run.path.removeprefix(f"{root.rstrip('/')}/") if root else report.run.path
-    kind = verdict.kind if verdict.active else f"{verdict.kind}, resolved"
-    return Span(kind, "strong", VERDICT_TONES[verdict.kind]), since, path, _cause(report)
+    return Span(verdict.kind, "strong", VERDICT_TONES[verdict.kind]), since, path, _cause(report)
 
 
 def _cause(report: Report) -> str:

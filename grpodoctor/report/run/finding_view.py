@@ -150,7 +150,7 @@ def _sequence(where: str | None) -> Inline:
 def first_settings(report: Report) -> tuple[Setting, ...]:
     """The settings to type first: those of the first remedy of the first fault that has any."""
     verdict = report.diagnosis.verdict
-    if verdict.kind != "sick" or not verdict.active:
+    if verdict.kind != "sick":
         return ()
     for advice in _offered(report.diagnosis.problems[0].cause, report)[:1]:
         lines = [line for line in _lines(advice) if line.key]

@@ -40,10 +40,18 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     )
 
 
-def test_resolved_problems_are_no_reason_to_act():
-    verdict = verdict_of([problem("LEN002", last=60, active=False)], EVIDENCE, "Raise the limit")
-    assert (verdict.kind, verdict.active) == ("sick", False)
-    assert verdict.line == ("Sick at steps 10 to 60, resolved: LEN002 at .5.")
+def test_a_run_whose_problems_are_resolved_is_healthy():
+    resolved = problem("LEN002", last=60, active=False)
+    verdict = verdict_of([resolved], EVIDENCE, "Raise the limit")
+    assert verdict.line == (
+        "Healthy: reward 0.1 → 0.6 over 100 steps; 20 of 30 rules ran and found no active fault; "
+        "LEN002 truncated-responses at steps 10 to 60 resolved."
+    )
+    active = problem("REW002", "reward-loss")
+    assert verdict_of([active, resolved], EVIDENCE, "").line.startswith(
+        "Sick since step 10: REW002"
+    )
+    assert "LEN002" not in verdict_of([active, resolved], EVIDENCE, "").line
 
 
 def test_a_solved_run_is_told_to_stop_and_not_to_go_back():
