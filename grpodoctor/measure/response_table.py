@@ -20,11 +20,15 @@ from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
 from grpodoctor.measure.groups import Groups, groups_of, length_gap, reward_groups
 from grpodoctor.measure.responses import bound_excess, mean_over
+from grpodoctor.measure.similarity import group_similarity
 from grpodoctor.measure.subsample import (
     COMPRESSED_RESPONSES,
+    PAIRED_RESPONSES,
     SEARCHED_RESPONSES,
+    HashRanks,
     lowest_ranked,
     only_where,
+    prompt_ranks,
 )
 from grpodoctor.vocabulary.values import (
     Max,
@@ -42,10 +46,10 @@ COMPONENT = "component/"
 """Prefix of the columns of reward components."""
 _INTEGER_COLUMNS = {
     "step": np.int64, "rank": np.int64, "group": np.uint64, "text": np.uint64,
-    "prompt": np.uint64, "hash_rank": np.uint64,
+    "prompt": np.uint64, "hash_rank": np.uint64, "signature": np.uint64,
 }  # fmt: skip
-"""Integer columns. In `group` and `text`, 0 means unknown; a response with `hash_rank` 0 is never
-selected."""
+"""Integer columns. In `group`, `text` and `signature`, 0 means unknown; a response with `hash_rank`
+0 is never selected."""
 
 
 @dataclass(slots=True)
@@ -201,7 +205,23 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
         order = np.lexsort((texts, columns["group"]))
         same = [each[order[1:]] == each[order[:-1]] for each in (texts, columns["group"])]
         readings["groups/duplicate_rate"] = Rate(int((same[0] & same[1]).sum()), texts.size)
+    similarity = _similarity(columns)
+    if similarity is not None:
+        readings["groups/text_similarity"] = similarity
     return readings | _group_rewards(columns, groups)
+
+
+def _similarity(columns: Mapping[str, NDArray[np.generic]]) -> Reading | None:
+    """How similar the responses of a group are; None without texts and prompts."""
+    if "signature" not in columns:
+        return None
+    signatures_B, prompts_B, hash_ranks_B = (
+        columns[name].astype(np.uint64, copy=False) for name in ("signature", "prompt", "hash_rank")
+    )
+    ranks_B: HashRanks = only_where(prompt_ranks(prompts_B, hash_ranks_B), signatures_B != 0)
+    owners = [columns["rank"]] if "rank" in columns else []
+    selected_B = lowest_ranked(ranks_B, PAIRED_RESPONSES, *owners)
+    return group_similarity(signatures_B[selected_B], columns["group"][selected_B])
 
 
 def _group_rewards(

@@ -149,6 +149,20 @@ def bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
     return Mean.of([bounded_B.max()]) if bounded_B.size else _ALONE
 
 
+def loss_mask_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """`optimizer/environment_token_rate`; empty where the loss has no mask of its own."""
+    if batch.loss_mask_BT is None:
+        return {}
+    in_loss = int(batch.loss_mask_BT.sum())
+    foreign = int((batch.loss_mask_BT & ~batch.mask_BT).sum())
+    why = "no token is in the loss"
+    return {
+        "optimizer/environment_token_rate": Rate(foreign, in_loss)
+        if in_loss
+        else NotApplicable(why)
+    }
+
+
 @np.errstate(over="ignore", invalid="ignore")
 def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`staleness/*` and `mismatch/first_ratio_off`: whether tokens came from this policy."""

@@ -14,6 +14,7 @@ from grpodoctor.measure.responses import (
     advantage_readings,
     entropy_readings,
     length_readings,
+    loss_mask_readings,
     reward_readings,
     staleness_readings,
 )
@@ -76,6 +77,7 @@ def rollout_readings(batch: RolloutBatch) -> dict[str, Reading]:
         **entropy_readings(batch),
         **group_readings(batch, groups),
         **advantage_readings(batch, groups),
+        **loss_mask_readings(batch),
         **staleness_readings(batch),
         **mismatch_readings(batch),
         **text_readings(batch),

@@ -26,6 +26,12 @@ SEARCHED_RESPONSES = 128
 """Responses per step and rank that are searched for words of reflection. The standard error of a
 share of one half is 0.04."""
 
+PAIRED_RESPONSES = 64
+"""Responses per step and rank that are compared with the others of their group: whole groups, since
+the selection goes by prompt first."""
+_WITHIN_PROMPT = np.uint64(0xFFFF)
+"""Low bits of a hash rank that order the responses of one prompt."""
+
 
 def name_hash(text: str) -> int:
     """A 64-bit hash, never 0, the same in every process."""
@@ -62,6 +68,14 @@ def hash_ranks(
     mixed_B = (mixed_B ^ (mixed_B >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed_B ^= mixed_B >> np.uint64(31)
     return np.where(prints_B == 0, np.uint64(0), np.maximum(mixed_B, np.uint64(1)))
+
+
+def prompt_ranks(prompts_B: HashRanks, hash_ranks_B: HashRanks) -> HashRanks:
+    """Hash ranks that select whole prompts; 0 where prompt or response is unknown."""
+    spread_B = prompts_B * np.uint64(0x9E3779B97F4A7C15)
+    ranks_B = (spread_B & ~_WITHIN_PROMPT) | (hash_ranks_B & _WITHIN_PROMPT)
+    known_B = (prompts_B != 0) & (hash_ranks_B != 0)
+    return np.where(known_B, np.maximum(ranks_B, np.uint64(1)), np.uint64(0))
 
 
 def only_where(hash_ranks_B: HashRanks, candidates_B: Flags) -> HashRanks:

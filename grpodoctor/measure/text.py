@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.ragged import Ragged, fingerprints
+from grpodoctor.measure.similarity import SHINGLE, group_similarity, signature
 from grpodoctor.measure.subsample import (
     COMPRESSED_RESPONSES,
+    PAIRED_RESPONSES,
     SEARCHED_RESPONSES,
     HashRanks,
     hash_ranks,
     lowest_ranked,
     name_hashes,
     only_where,
+    prompt_ranks,
     text_fingerprints,
 )
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
@@ -63,8 +66,10 @@ def text_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """
     texts = [text.encode("utf-8", "surrogatepass") for text in batch.texts]
     tokens = Ragged.of_lengths(batch.tokens_BT[batch.mask_BT], batch.lengths_B.astype(np.int64))
-    prints_B = text_fingerprints(texts)
-    hash_ranks_B = hash_ranks(name_hashes(batch.prompts), prints_B, fingerprints(tokens))
+    prompts_B, prints_B = name_hashes(batch.prompts), text_fingerprints(texts)
+    hash_ranks_B = hash_ranks(prompts_B, prints_B, fingerprints(tokens))
+    pairable_B = np.array([len(text) >= SHINGLE for text in texts])
+    paired_B = only_where(prompt_ranks(prompts_B, hash_ranks_B), pairable_B)
     with_text_B, with_grams_B = (
         only_where(hash_ranks_B, prints_B != 0),
         only_where(hash_ranks_B, tokens.lengths_B >= GRAM),
@@ -74,7 +79,9 @@ def text_readings(batch: RolloutBatch) -> dict[str, Reading]:
         rows: list[int] = np.flatnonzero(lowest_ranked(hash_ranks_B, most)).tolist()
         return rows
 
+    similarity = _similarity(batch, texts, subsample(paired_B, PAIRED_RESPONSES))
     return {
+        **({} if similarity is None else {"groups/text_similarity": similarity}),
         "text/unique_ngram_rate": _unique_trigrams(
             [tokens.row(row) for row in subsample(with_grams_B, COMPRESSED_RESPONSES)]
         ),
@@ -93,6 +100,11 @@ def _unique_trigrams(responses: list[NDArray[np.integer]]) -> Reading:
     if not responses:
         return NotApplicable("no response has three tokens")
     return Mean.of([unique_trigrams(each) for each in responses])
+
+
+def _similarity(batch: RolloutBatch, texts: list[bytes], rows: list[int]) -> Reading | None:
+    signatures = np.array([signature(texts[row]) for row in rows], np.uint64)
+    return group_similarity(signatures, batch.group_ids_B[rows])
 
 
 def _reflection(texts: list[bytes]) -> Reading:

@@ -19,6 +19,7 @@ _ON_POLICY = NotApplicable(
 _NO_LOSS_TOKENS = NotApplicable("no token is in the loss")
 _NO_CLIP = NotApplicable("the loss does not clip")
 _NO_DUAL_CLIP = NotApplicable("the loss has no dual clip")
+_NONE_CLIPPED_HIGH = NotApplicable("no token is clipped on the high side")
 _CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate")
 
 
@@ -114,6 +115,11 @@ def _clip_readings(update: UpdateBatch, ratio_N: NDArray[np.float64]) -> dict[st
         if update.dual_clip is None
         else Rate.of((advantages_N < 0) & (ratio_N > update.dual_clip)),
     }
+    if clipped.high.shape == ratio_N.shape:
+        old_N = update.old_logprobs_BT[mask_BT].astype(np.float64)
+        readings["clip/high_probability"] = (
+            Mean.of(np.exp(old_N[clipped.high])) if clipped.high.any() else _NONE_CLIPPED_HIGH
+        )
     if update.entropy_BT is not None:
         readings["clip/fork_token_rate"] = _fork_rate(update.entropy_BT[mask_BT], clipped)
     return readings

@@ -29,6 +29,9 @@ BASELINE = 10
 MOST_METRICS = 4096
 """Windows kept, so that a log with a new name at each step does not fill the memory."""
 
+MOST_RESUMES = 64
+"""Resumes kept; a job that restarts more often has a problem of its own."""
+
 MOST_KNOB_CHANGES = 256
 """Knob changes that can be reverted when a run goes back."""
 
@@ -139,6 +142,15 @@ class Series:
         steps = [step for step, _ in self._first[:2]]
         return (*steps, -1, -1)[:2]  # type: ignore[return-value]  # always two
 
+    @property
+    def first_step(self) -> int:
+        """The step of the first finite reading; -1 if there is none."""
+        return self._first[0][0] if self._first else -1
+
+    def head(self, count: int) -> list[float]:
+        """The first `count` finite readings, at most `BASELINE`; fewer if there are fewer."""
+        return [value for _, value in self._first[:count]]
+
     def rewind(self, step: int) -> None:
         """Remove the readings from `step` on, since the run went back.
 
@@ -211,6 +223,16 @@ class Series:
 _EMPTY = Series()
 
 
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A run that went back to an earlier step, or continued after a pause."""
+
+    step: int
+    """First step of the new branch."""
+    abandoned_step: int
+    """Last step of the branch before it."""
+
+
 @dataclass
 class Chart:
     """The input of all rules, which must not change it."""
@@ -228,6 +250,8 @@ class Chart:
     """The readings of the current step, by canonical name."""
     fresh: frozenset[str] = frozenset()
     """Metrics with a number at the current step, including inferred ones."""
+    resumes: deque[Resume] = field(default_factory=lambda: deque(maxlen=MOST_RESUMES))
+    """The times that the run went back to an earlier step, in the order of the log."""
     _series: dict[str, Series] = field(default_factory=dict)
     _layouts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     """Sets of fresh metrics by their names in order, which saves making the same set again."""
@@ -248,6 +272,7 @@ class Chart:
     def observe(self, record: StepRecord) -> None:
         """Add a step. A step at or before the current one means that the run went back."""
         if record.step <= self.step:
+            self.resumes.append(Resume(record.step, self.step))
             self._rewind(record.step)
         self.step = record.step
         self.steps_seen += 1

@@ -72,6 +72,7 @@ _EXPERTS = "record the routed experts of the same tokens in sampler and learner"
 _REPLAY = "replay the routing of a mixture of experts (R2 or R3) and count the routes that are used"
 _CRITIC = "train with a critic; group-relative advantages do not use one"
 _COMPONENTS = "record each reward component alongside the total"
+_DAPO_CLIP = "DAPO, arXiv 2503.14476, section 3.1"
 
 METRICS: tuple[Metric, ...] = (
     # reward
@@ -156,6 +157,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups/duplicate_rate", "rate", "share", "responses",
            "Responses that are identical to an earlier one of their group, in tokens or, in a dump "
            "without tokens, in text.", "sampler", 0, 1),
+    Metric("groups/text_similarity", "mean", "share", "pairs of responses of a group",
+           "Share of common 6-byte pieces in two responses to the same prompt (Jaccard, estimated by "
+           "MinHash), in 64 responses of each step and rank, chosen by a hash of prompt and content.",
+           "sampler", 0, 1, "Broder 1997, On the Resemblance and Containment of Documents",
+           _ROLLOUTS),
     Metric("groups/effective_rate", "rate", "share", "groups", "Groups with reward variance.",
            "sampler", 0, 1, _DAPO, _ROLLOUTS),
     Metric("groups/reward_std", "mean", "reward", "groups",
@@ -202,6 +208,9 @@ METRICS: tuple[Metric, ...] = (
            "Dual-clip PPO, arXiv 1912.09729"),
     Metric("clip/fork_token_rate", "rate", "share", "the 20 % of tokens with the highest entropy",
            "Forking tokens that are clipped on either side.", "learner / old", 0, 1),
+    Metric("clip/high_probability", "mean", "probability", "tokens clipped on the high side",
+           "Probability before the update of the tokens that the upper clip removes.", "old", 0, 1,
+           _DAPO_CLIP),
     Metric("clip/covariance_rate", "rate", "share", "loss tokens",
            "Tokens selected for a high covariance of log-probability and advantage. They get no gradient "
            "(Clip-Cov) or a KL penalty to the old policy (KL-Cov).", "learner", 0, 1,
@@ -347,6 +356,9 @@ METRICS: tuple[Metric, ...] = (
            "learner", 0, source="VAPO, arXiv 2504.05118"),
     Metric("optimizer/loss_tokens", "mean", "tokens", "updates",
            "Tokens in the loss mask, whatever their advantage.", low=0),
+    Metric("optimizer/environment_token_rate", "rate", "share", "loss tokens",
+           "Loss tokens that the policy did not generate: text of tools, the environment or padding.",
+           low=0, high=1, how="record which tokens the policy generated and which are in the loss"),
     Metric("optimizer/left_out_rate", "rate", "share", "responses",
            "Responses without loss: filtered with their group, masked, or duplicates.", low=0,
            high=1),

@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.measure.similarity import MOST_BYTES, SHINGLE, signature
 from grpodoctor.measure.subsample import (
     COMPRESSED_RESPONSES,
+    PAIRED_RESPONSES,
     SEARCHED_RESPONSES,
     HashRanks,
     lowest_ranked,
     only_where,
+    prompt_ranks,
 )
 from grpodoctor.measure.text import GRAM, REFLECTION_RE2, compression, unique_trigrams
 
@@ -89,6 +92,8 @@ class TextSubsample:
             _Candidates(SEARCHED_RESPONSES),
             _Candidates(COMPRESSED_RESPONSES),
         )
+        self._pairs = _Candidates(PAIRED_RESPONSES)
+        self._signatures: dict[int, int] = {}
         self._rows = 0
         self._figures: dict[str, dict[int, float]] = defaultdict(dict)
 
@@ -101,7 +106,8 @@ class TextSubsample:
         """Add a batch of responses.
 
         Args:
-            columns: `step`, `hash_rank` (the random rank) and, if several ranks sampled, `rank`.
+            columns: `step`, `prompt`, `hash_rank` (the random rank) and, if several ranks sampled,
+                `rank`.
             texts: in UTF-8.
             tokens: the generated tokens.
         """
@@ -110,6 +116,9 @@ class TextSubsample:
         if texts is not None:
             has_text_B = np.fromiter(map(bool, texts), bool, len(texts))
             self._texts.add(owners, only_where(hash_ranks_B, has_text_B), first, texts.__getitem__)
+            long_B = np.fromiter((len(text) >= SHINGLE for text in texts), bool, len(texts))
+            pair_ranks_B = only_where(prompt_ranks(columns["prompt"], hash_ranks_B), long_B)
+            self._pairs.add(owners, pair_ranks_B, first, lambda row: texts[row][:MOST_BYTES])
         if tokens is not None:
             is_long_B = tokens.lengths_B >= GRAM
             self._tokens.add(
@@ -119,7 +128,7 @@ class TextSubsample:
                 lambda row: tokens.row(row).copy(),
             )
         self._rows += hash_ranks_B.size
-        if self._texts.size + 8 * self._tokens.size > MAX_HELD:
+        if self._texts.size + self._pairs.size + 8 * self._tokens.size > MAX_HELD:
             self._measure()
 
     def _measure(self) -> None:
@@ -135,22 +144,30 @@ class TextSubsample:
             hits = _reflects([candidate.content for candidate in texts])
             rows = (candidate.row for candidate in texts)
             self._figures["reflects"].update(zip(rows, hits, strict=True))
-        for held in self._tokens.take():
-            for candidate in held:
-                if candidate.content is not None:
-                    figure = unique_trigrams(candidate.content)
-                    self._figures["trigrams"][candidate.row] = figure
+        for candidate in _unmeasured(self._tokens):
+            self._figures["trigrams"][candidate.row] = unique_trigrams(candidate.content)
+        for candidate in _unmeasured(self._pairs):
+            self._signatures[candidate.row] = signature(candidate.content)
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
-        """The figures of all responses of the shard; NaN outside the subsample."""
+        """The figures of all responses of the shard; NaN or 0 outside the subsample."""
         self._measure()
         columns: dict[str, NDArray[np.generic]] = {}
+        if self._signatures:
+            signatures = np.zeros(self._rows, np.uint64)
+            signatures[list(self._signatures)] = list(self._signatures.values())
+            columns["signature"] = signatures
         for name, figures in self._figures.items():
             if figures:
                 column = np.full(self._rows, np.nan)
                 column[list(figures)] = list(figures.values())
                 columns[name] = column
         return columns
+
+
+def _unmeasured(candidates: _Candidates) -> Iterator[_Candidate]:
+    for held in candidates.take():
+        yield from (candidate for candidate in held if candidate.content is not None)
 
 
 def _reflects(texts: Sequence[bytes]) -> list[float]:

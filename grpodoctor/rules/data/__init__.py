@@ -1,0 +1,1 @@
+"""Rules about tokens, tools and environments."""

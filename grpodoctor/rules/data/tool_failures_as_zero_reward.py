@@ -1,0 +1,105 @@
+"""DAT002."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.agent_health import course_of
+from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_FAILURES = ("tools/failure_rate", "rollouts/error_rate")
+_OUTCOME = ("reward/mean", "accuracy/train")
+
+
+@dataclass(frozen=True)
+class ToolFailuresAsZeroReward(Rule):
+    """Tools or environments fail, and the reward falls with them.
+
+    What it sees:
+        A share of failed tool calls or of responses with an error that stays or becomes high.
+        The finding is a warning if the reward falls from step to step when failures rise, or if
+        nothing has risen; otherwise it is `info`.
+
+    Why it matters:
+        A response whose tool server timed out is graded as wrong. Its group then teaches that
+        whatever the policy did was wrong, which is noise at best; with an outage, every group does.
+
+    Evidence it needs:
+        `tools/failure_rate` or `rollouts/error_rate`, and `reward/mean` or `accuracy/train`.
+
+    Remedies:
+        Drop responses whose environment failed, or sample them again. Count timeouts and errors of
+        the server apart from calls that the policy wrote wrongly.
+
+    When it is wrong:
+        Calls that the policy writes wrongly fail too, and deserve their zero. A share that falls as
+        the policy learns the syntax is progress, and the rule reports nothing.
+
+    References:
+        verl issue 5953 and AReaL issue 450 for runs that starve on failing environments; TRL
+        documentation of `tools/failure_frequency`.
+    """
+
+    code: ClassVar[str] = "DAT002"
+    name: ClassVar[str] = "tool-failures-as-zero-reward"
+    condition: ClassVar[Condition] = "tool-failures"
+    summary: ClassVar[str] = "Tools or environments fail, and the reward falls with them."
+    inputs: ClassVar[tuple[Need, ...]] = (_FAILURES, _OUTCOME)
+    remedies: ClassVar[tuple[str, ...]] = ("drop-failed-rollouts",)
+    references: ClassVar[tuple[str, ...]] = ("github.com/areal-project/AReaL/issues/450",)
+    persistence: ClassVar[int] = 3
+    clearance: ClassVar[int] = 2 * RECENT
+
+    min_share: float = 0.1
+    """Share of failures. At a tenth, more than half of all groups of eight contain one."""
+    max_correlation: float = -0.5
+    """Correlation of the changes of failures and reward from reading to reading. Changes have no
+    common trend; twenty independent pairs stay above this with a probability of .99."""
+    min_readings: int = 10
+    """Minimum readings for a level; twice as many for a share that does not fall."""
+    correlated_readings: int = 21
+    """Readings for a correlation of twenty changes."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look at the level and the course of the failures, then at the reward."""
+        name, outcome = current_metric(chart, _FAILURES), current_metric(chart, _OUTCOME)
+        series = chart.series(name)
+        if len(series) < self.min_readings or max(series.tail(RECENT)) < self.min_share:
+            return None
+        # The mean, since outages are short: the median of ten readings would miss them.
+        level, course = statistics.fmean(series.tail(2 * RECENT)), course_of(series)
+        if not level >= self.min_share or course == "unlearned":
+            return None
+        correlation = self._correlation(chart, name, outcome)
+        noun = "tool calls" if name == _FAILURES[0] else "responses"
+        text = f"{level:.0%} of {noun} fail"
+        severity: Severity = "warning"
+        if correlation <= self.max_correlation:
+            text = f"{text}, and the reward falls with them (correlation {correlation:.2f})."
+        elif len(series) < self.correlated_readings and course != "grown":
+            return None
+        elif outcome_has_risen(chart) is False or course == "grown":
+            text = f"{text}, and count as zero reward unless they are dropped."
+        else:
+            severity, text = "info", f"{text}; the reward rises nevertheless."
+        return Sighting(severity, text, cite_all(chart, name, outcome))
+
+    def _correlation(self, chart: Chart, failures: str, outcome: str) -> float:
+        """Correlation of successive changes; 0 if there are too few or one is constant."""
+        rewards = dict(chart.series(outcome))
+        pairs = [(value, rewards[at]) for at, value in chart.series(failures) if at in rewards]
+        if len(pairs) < self.correlated_readings:
+            return 0.0
+        changes = np.diff(np.array(pairs), axis=0)
+        with np.errstate(all="ignore"):  # readings of 1e300 are damage, and give no correlation
+            found = float(np.corrcoef(changes.T)[0, 1])
+        return found if math.isfinite(found) else 0.0

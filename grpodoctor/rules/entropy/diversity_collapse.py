@@ -1,0 +1,110 @@
+"""ENT003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    current_metric,
+    is_solved,
+    outcome_lost,
+    outcome_metric,
+)
+from grpodoctor.rules.shared.trend import outcome_has_risen, outcome_text, start_level
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_ENTROPY = ("entropy/mean", "entropy/sampled")
+_ALIKE = ("groups/text_similarity", "groups/duplicate_rate")
+_SPREAD = ("groups/reward_std", "reward/std", "groups/effective_rate")
+
+
+@dataclass(frozen=True)
+class DiversityCollapse(Rule):
+    """The responses to a prompt become alike: entropy, distinct text and reward spread fall.
+
+    What it sees:
+        Three signs at once, each compared with its own start: entropy below half, the distinct part
+        of the responses to one prompt below half, and the spread of rewards below half. The finding
+        is a warning if no outcome has risen, and `info` if it has.
+
+    Why it matters:
+        A group teaches by the differences between its responses. Entropy alone falls with learning;
+        text and reward spread that fall with it show that the group has no differences left,
+        although the prompts are not solved.
+
+    Evidence it needs:
+        Entropy, `groups/text_similarity` or `groups/duplicate_rate`, and a spread of the rewards.
+        The recorder and rollout dumps with prompts give the last two.
+
+    Remedies:
+        Raise the upper clip bound or the sampling temperature, use larger groups, and fewer updates
+        per batch.
+
+    When it is wrong:
+        Solved prompts have alike responses; the rule reports nothing then. A task with few possible
+        answers, such as multiple choice, has alike responses from the start.
+
+    References:
+        Cui et al. 2025, arXiv 2505.22617; Broder 1997, On the Resemblance and Containment of
+        Documents.
+    """
+
+    code: ClassVar[str] = "ENT003"
+    name: ClassVar[str] = "diversity-collapse"
+    condition: ClassVar[Condition] = "diversity-loss"
+    summary: ClassVar[str] = "Responses to a prompt become alike while nothing improves."
+    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY, _ALIKE, _SPREAD)
+    remedies: ClassVar[tuple[str, ...]] = (
+        "clip-higher",
+        "raise-temperature",
+        "larger-groups",
+        "fewer-updates",
+    )
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617",)
+    persistence: ClassVar[int] = 5
+    clearance: ClassVar[int] = 2 * RECENT
+
+    remaining_share: float = 0.5
+    """Share of the starting value that counts as lost, for each sign. Healthy runs of the bundled
+    trainer lose entropy (to .38) and distinct text (to .65), and keep .8 of the reward's spread;
+    all three fall together only when prompts are solved or the policy collapses."""
+    least_start: float = 0.02
+    """Starting value below which a sign has nothing to lose."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Require all three signs, then look at the outcome."""
+        entropy, alike, spread = (
+            current_metric(chart, names) for names in (_ENTROPY, _ALIKE, _SPREAD)
+        )
+        if not all(self._is_lost(chart, name) for name in (entropy, spread, alike)):
+            return None
+        if is_solved(chart):
+            return None
+        has_risen, lost = outcome_has_risen(chart), outcome_lost(chart)
+        is_better = has_risen is not False and lost < self.remaining_share
+        start, level = start_level(chart.series(entropy)), chart.series(entropy).level(RECENT)
+        share = level / start if start else 0.0
+        similarity = chart.series(alike).level(RECENT)
+        text = (
+            f"Entropy is at {share:.0%} of its start, responses to a prompt are {similarity:.0%} "
+            f"alike; {outcome_text(chart)}."
+        )
+        evidence = cite_all(chart, entropy, alike, spread, outcome_metric(chart))
+        return Sighting("info" if is_better else "warning", text, evidence)
+
+    def _is_lost(self, chart: Chart, name: str) -> bool:
+        """Whether less than half of the starting value is left; of the distinct part of texts."""
+        series = chart.series(name)
+        start = start_level(series)
+        if start is None:
+            return False
+        is_alike = name in _ALIKE
+        start, last = (1 - start, 1 - series.last) if is_alike else (start, series.last)
+        if start < self.least_start or last > self.remaining_share * start:
+            return False
+        level = series.level(RECENT)
+        return (1 - level if is_alike else level) <= self.remaining_share * start

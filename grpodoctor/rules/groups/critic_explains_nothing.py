@@ -1,0 +1,76 @@
+"""GRP006."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_EXPLAINED = "critic/explained_variance"
+
+
+@dataclass(frozen=True)
+class CriticExplainsNothing(Rule):
+    """The critic predicts the returns no better than a constant.
+
+    What it sees:
+        An explained variance at or below zero over many readings, after the time in which a critic
+        learns. The finding is a warning if the outcome has fallen or not risen, and `info` if the
+        run learns nevertheless.
+
+    Why it matters:
+        The advantages are returns minus values. A critic that explains nothing adds its own error
+        to every advantage: at an explained variance of -1 the noise doubles. Group-relative
+        advantages would do better without a second model.
+
+    Evidence it needs:
+        `critic/explained_variance`.
+
+    Remedies:
+        Train the critic alone for some steps first, raise its learning rate, start it from the
+        policy or a reward model; or use group-relative advantages.
+
+    When it is wrong:
+        If nearly all returns are equal, there is no variance to explain, and the figure is noise.
+
+    References:
+        VAPO, arXiv 2504.05118, section 4.1 (pretraining of the critic); VinePPO, arXiv 2410.01679,
+        for critics of language models that predict poorly.
+    """
+
+    code: ClassVar[str] = "GRP006"
+    name: ClassVar[str] = "critic-explains-nothing"
+    condition: ClassVar[Condition] = "useless-critic"
+    summary: ClassVar[str] = "The critic predicts the returns no better than a constant."
+    inputs: ClassVar[tuple[Need, ...]] = (_EXPLAINED,)
+    remedies: ClassVar[tuple[str, ...]] = ("warm-up-critic",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2504.05118", "arXiv 2410.01679")
+    persistence: ClassVar[int] = 3
+    clearance: ClassVar[int] = 2 * RECENT
+
+    max_explained: float = 0.0
+    """Explained variance of a constant prediction."""
+    min_readings: int = 30
+    """Readings that a critic may take to learn; a new value head starts at or below zero."""
+    lost_share: float = 0.2
+    """Share of the best outcome whose loss counts as harm."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the level with zero, then look at the outcome."""
+        series = chart.series(_EXPLAINED)
+        if series.last > self.max_explained or len(series) < self.min_readings:
+            return None
+        level = series.level(2 * RECENT)
+        if level > self.max_explained or is_solved(chart):
+            return None
+        text = f"The critic's explained variance is {level:.2g}"
+        evidence = cite_all(chart, _EXPLAINED, "critic/loss", outcome_metric(chart))
+        if outcome_has_risen(chart) is False or outcome_lost(chart) >= self.lost_share:
+            text = f"{text}; it adds noise to the advantages, and nothing has risen."
+            return Sighting("warning", text, evidence)
+        return Sighting("info", f"{text}, no better than a constant.", evidence)

@@ -1,0 +1,104 @@
+"""LEN005."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.trend import (
+    began_half_way,
+    outcome_has_risen,
+    outcome_text,
+)
+from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
+
+_LENGTH = "length/mean"
+
+
+@dataclass(frozen=True)
+class LengthCollapse(Rule):
+    """Responses have shrunk to a small share of their starting length.
+
+    What it sees:
+        A mean length below a quarter of its starting value. The finding is a warning if no outcome
+        (reward or accuracy, in training or held out) has risen, critical if the outcome fell as
+        well, and `info` if the reward rose while almost nothing of the responses is left.
+
+    Why it matters:
+        The policy has stopped reasoning and answers at once, or ends after a few tokens. A length
+        penalty, a format reward or an end token that pays by itself teaches this. Short responses
+        also carry few tokens, so the gradient becomes noisy.
+
+    Evidence it needs:
+        `length/mean`. Optional: `reward/mean`, `accuracy/train`, held-out evaluation.
+
+    Remedies:
+        Read ten responses. Check the reward function on a short wrong response, weaken a length
+        penalty, or return to a checkpoint before the onset.
+
+    When it is wrong:
+        A model that thinks far too long at first becomes shorter as it learns the format; its
+        reward then rises, and the rule reports nothing until a tenth is left. A limit that was
+        lowered, or a prompt mix with simpler tasks, also shortens responses.
+
+    References:
+        DAPO, arXiv 2503.14476, section 3.4; Kimi k1.5, arXiv 2501.12599, section 2.3.3, for length
+        penalties that come too early.
+    """
+
+    code: ClassVar[str] = "LEN005"
+    name: ClassVar[str] = "length-collapse"
+    condition: ClassVar[Condition] = "length-loss"
+    summary: ClassVar[str] = "Responses shrank to a small share of their starting length."
+    inputs: ClassVar[tuple[Need, ...]] = (_LENGTH,)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "check-end-token")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2501.12599")
+    persistence: ClassVar[int] = 5
+    clearance: ClassVar[int] = 2 * RECENT
+
+    collapsed_share: float = 0.35
+    """Share of the starting length. Healthy public runs that learn a format keep .45 to .7 of it;
+    a run that collapsed onto a constant reward kept .27."""
+    remaining_share: float = 0.1
+    """Share of the starting length below which a rising reward still gets an `info`: fewer tokens
+    than a tenth hold no reasoning."""
+    critical_loss: float = 0.35
+    """Share of the best outcome whose loss makes the finding critical; see REW002."""
+    min_start: float = 32
+    """Tokens of the shortest starting length that can collapse; sums and labels are that short."""
+    min_readings: int = 15
+    """Minimum readings for a level that does not overlap with the first ones."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the length with its start, then look at the outcome."""
+        series = chart.series(_LENGTH)
+        start = self._start(series)
+        if start is None or start < self.min_start or series.last > self.collapsed_share * start:
+            return None
+        level = series.level(RECENT)
+        if len(series) < self.min_readings or level > self.collapsed_share * start:
+            return None
+        severity = self._severity(chart, level / start)
+        if severity is None or is_solved(chart):
+            return None
+        text = (
+            f"Mean length fell from {start:.0f} to {level:.0f} tokens while {outcome_text(chart)}."
+        )
+        evidence = cite_all(chart, _LENGTH, outcome_metric(chart), "entropy/mean")
+        return Sighting(severity, text, evidence, find_onset=began_half_way(series, start))
+
+    def _start(self, series: Series) -> float | None:
+        """The longer of the two starting values: a run can collapse within its first ten steps."""
+        levels = [each.level for each in (series.opening, series.baseline) if each is not None]
+        return max(levels, default=None)
+
+    def _severity(self, chart: Chart, share: float) -> Severity | None:
+        if outcome_lost(chart) >= self.critical_loss:
+            return "critical"
+        has_risen = outcome_has_risen(chart)
+        if has_risen is False:
+            return "warning"
+        return "info" if has_risen is None or share <= self.remaining_share else None

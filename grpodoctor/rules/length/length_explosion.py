@@ -1,0 +1,109 @@
+"""LEN006."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    first_step_where,
+    outcome_lost,
+    outcome_metric,
+    outcome_noun,
+)
+from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
+
+_LENGTH = "length/mean"
+_LATEST = 5
+
+
+def _is_above(middle: float, value: float) -> bool:
+    return value >= middle
+
+
+@dataclass(frozen=True)
+class LengthExplosion(Rule):
+    """Response length explodes while the reward collapses.
+
+    What it sees:
+        A mean length of at least one and a half times its level before, while a third or more of
+        the best outcome is lost.
+
+    Why it matters:
+        A policy that has lost the ability to end its responses writes until the limit. This is the
+        visible part of a collapse: gibberish, loops, or invalid actions that are repeated until the
+        episode ends. It also makes each further step more expensive.
+
+    Evidence it needs:
+        `length/mean`, and `reward/mean` or `accuracy/train`.
+
+    Remedies:
+        Return to a checkpoint before the onset and lower the learning rate. A KL penalty keeps the
+        policy near text that ends.
+
+    When it is wrong:
+        A switch to harder prompts lengthens responses and lowers the reward at once.
+
+    References:
+        verl issue 2738 for a collapse that shows in length and entropy together; DAPO, arXiv
+        2503.14476, section 3.4.
+    """
+
+    code: ClassVar[str] = "LEN006"
+    name: ClassVar[str] = "length-explosion"
+    condition: ClassVar[Condition] = "length-growth"
+    summary: ClassVar[str] = "Response length explodes while the reward collapses."
+    inputs: ClassVar[tuple[Need, ...]] = (_LENGTH, ("reward/mean", "accuracy/train"))
+    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "kl-penalty", "soft-overlong")
+    references: ClassVar[tuple[str, ...]] = (
+        "github.com/volcengine/verl/issues/2738",
+        "arXiv 2503.14476",
+    )
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 2 * RECENT
+
+    min_growth: float = 1.5
+    """Multiple of the level before. Public collapses show 1.9 (where the limit is reached) to 6.
+    Healthy runs grow as much, but do not lose their reward."""
+    min_loss: float = 0.35
+    """Share of the best outcome that must be lost; see REW002."""
+    min_readings: int = 10
+    """Readings before the latest ones that make the level before."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the latest length with the lowest earlier level, then look at the outcome."""
+        series = chart.series(_LENGTH)
+        lowest = series.lowest
+        if len(series) < self.min_readings + _LATEST or lowest is None:
+            return None
+        if series.last < self.min_growth * lowest.level:
+            return None  # cheap, and true of nearly every step
+        before = _usual(series)
+        if before <= 0 or series.last < self.min_growth * before:
+            return None
+        level = series.level(_LATEST)
+        if level < self.min_growth * before:
+            return None
+        lost = outcome_lost(chart)
+        if lost < self.min_loss:
+            return None
+        text = (
+            f"Mean length rose from {before:.0f} to {level:.0f} tokens "
+            f"while {lost:.0%} of the best {outcome_noun(chart)} was lost."
+        )
+        onset = partial(first_step_where, series, partial(_is_above, (before + level) / 2))
+        evidence = (cite(chart, _LENGTH, before), *cite_all(chart, outcome_metric(chart)))
+        return Sighting("warning", text, evidence, find_onset=onset)
+
+
+def _usual(series: Series) -> float:
+    """The usual length before: its starting value or the median of the window, the lower one."""
+    levels = [statistics.median(series.tail(len(series))[:-_LATEST])]
+    if series.baseline is not None:
+        levels.append(series.baseline.level)
+    return min(levels)

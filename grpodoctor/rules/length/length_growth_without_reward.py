@@ -1,0 +1,88 @@
+"""LEN004."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.trend import (
+    began_half_way,
+    outcome_has_risen,
+    outcome_text,
+    start_level,
+)
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_LENGTH = "length/mean"
+
+
+@dataclass(frozen=True)
+class LengthGrowthWithoutReward(Rule):
+    """Responses have become much longer, and neither reward nor accuracy has risen.
+
+    What it sees:
+        A mean length of at least twice its starting value, while no outcome (reward or accuracy, in
+        training or held out) is above its starting value.
+
+    Why it matters:
+        Longer reasoning that pays is a success of RL. Length that pays nothing costs time in
+        proportion: 300 to 1,100 tokens make each step almost four times as expensive. It often
+        comes from a loss that punishes long incorrect responses less per token, and ends at the
+        length limit.
+
+    Evidence it needs:
+        `length/mean`, and `reward/mean` or `accuracy/train`.
+
+    Remedies:
+        Use a denominator that does not depend on the response's own length; punish responses that
+        approach the limit.
+
+    When it is wrong:
+        A prompt mix that becomes harder lengthens responses and lowers the reward by itself. A
+        reward that collapses while responses become longer is reported by LEN006.
+
+    References:
+        Dr. GRPO, arXiv 2503.20783; DAPO, arXiv 2503.14476, sections 3.3 and 3.4.
+    """
+
+    code: ClassVar[str] = "LEN004"
+    name: ClassVar[str] = "length-growth-without-reward"
+    condition: ClassVar[Condition] = "length-growth"
+    summary: ClassVar[str] = "Responses grow much longer while the reward does not rise."
+    inputs: ClassVar[tuple[Need, ...]] = (_LENGTH, ("reward/mean", "accuracy/train"))
+    remedies: ClassVar[tuple[str, ...]] = ("token-level-loss", "dr-grpo", "soft-overlong")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783", "arXiv 2503.14476")
+    persistence: ClassVar[int] = 5
+    clearance: ClassVar[int] = 2 * RECENT
+
+    min_growth: float = 2.0
+    """Multiple of the starting value. In healthy public runs without a rising reward the length
+    stays within a factor of 1.4."""
+    min_start: float = 32
+    """Tokens of the shortest starting length that is judged: sums and labels double by a word."""
+    min_readings: int = 20
+    """Minimum readings, so that the starting value and the current level do not overlap."""
+    collapse_loss: float = 0.35
+    """Share of the best outcome whose loss REW002 and LEN006 report instead."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the length with its start, then the outcomes with theirs."""
+        series = chart.series(_LENGTH)
+        start = start_level(series)
+        if start is None or start < self.min_start or series.last < self.min_growth * start:
+            return None
+        level = series.level(RECENT)
+        if len(series) < self.min_readings or level < self.min_growth * start:
+            return None
+        if outcome_has_risen(chart) is not False or is_solved(chart):
+            return None
+        if outcome_lost(chart) >= self.collapse_loss:
+            return None
+        text = (
+            f"Mean length grew from {start:.0f} to {level:.0f} tokens while {outcome_text(chart)}."
+        )
+        evidence = cite_all(chart, _LENGTH, outcome_metric(chart), "length/truncated_rate")
+        return Sighting("warning", text, evidence, find_onset=began_half_way(series, start))

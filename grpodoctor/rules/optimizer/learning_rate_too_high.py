@@ -1,0 +1,127 @@
+"""OPT006."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import RECENT, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
+
+_SIGNED = "kl/old_policy/k1"
+_KLS = ("kl/old_policy/k3", _SIGNED, "kl/reference/k3", "kl/reference/k1")
+_SIDES = ("clip/low_rate", "clip/high_rate")
+_ANY = "clip/any_rate"
+_RATE = "optimizer/learning_rate"
+_OFF = "mismatch/first_ratio_off"
+
+
+@dataclass(frozen=True)
+class LearningRateTooHigh(Rule):
+    """KL divergence and clip fraction jump together: the steps are too large.
+
+    What it sees:
+        A KL divergence (to the old policy, or to the reference) and a clip fraction that are both
+        several times their lowest level, and above the level of ordinary runs, while the outcome
+        falls or does not rise.
+
+    Why it matters:
+        The two measure the same step in different ways, so noise in one of them does not show in
+        the other. When both jump, the policy leaves the trust region within a batch. Small runs
+        with a rate five times too high lose most of their accuracy within fifty steps.
+
+    Evidence it needs:
+        `kl/old_policy` or `kl/reference`, and a clip fraction. Optional: `optimizer/learning_rate`.
+
+    Remedies:
+        Lower the learning rate, or make fewer updates per batch. A warm-up that ends at the onset
+        points to the rate.
+
+    When it is wrong:
+        Stale samples and a sampler that disagrees with the learner raise both as well (MIS001,
+        MIS002, SYN001); the rule reports nothing if ratios differ from 1 before any update.
+
+    References:
+        PPO, arXiv 1707.06347, section 4 (a step size that follows the KL divergence); tinker
+        cookbook pull request 822.
+    """
+
+    code: ClassVar[str] = "OPT006"
+    name: ClassVar[str] = "learning-rate-too-high"
+    condition: ClassVar[Condition] = "oversized-updates"
+    summary: ClassVar[str] = "KL divergence and clip fraction jump together: steps are too large."
+    inputs: ClassVar[tuple[Need, ...]] = (_KLS, (*_SIDES, _ANY))
+    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1707.06347",)
+    persistence: ClassVar[int] = 3
+    clearance: ClassVar[int] = 2 * RECENT
+
+    growth_factor: float = 3.0
+    """Multiple of the lowest level at which a metric counts as having jumped."""
+    min_old_kl: float = 0.01
+    """KL to the old policy in nats per token. Healthy runs show .001, with sixteen cautious updates
+    .004; a learning rate three times too high shows .005 to .009, one five times too high .014."""
+    min_reference_kl: float = 0.2
+    """KL to the reference in nats per token: twice what healthy runs of the bundled trainer reach
+    in a hundred steps."""
+    min_clip: float = 0.01
+    """Clipped share of tokens: healthy runs clip .001 to .005."""
+    signed_clip: float = 0.05
+    """Clipped share that a signed KL estimate needs; see KLD001."""
+    early_kl_factor: float = 2.0
+    """Multiple of the KL threshold that needs no growth: some runs are too fast from the start."""
+    lost_share: float = 0.2
+    """Share of the best outcome whose loss counts as harm."""
+    latest: int = 5
+    """Readings that make the current level."""
+    min_readings: int = 8
+    """Minimum readings of the outcome before it counts as not rising."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Require a jump of both, then a falling or flat outcome."""
+        name = next(kl for kl in _KLS if chart.is_fresh(kl))
+        kl = chart.series(name)
+        floor = self.min_reference_kl if name.startswith("kl/reference") else self.min_old_kl
+        if kl.last < floor / 2 or len(kl) < self.min_readings:
+            return None
+        level = kl.level(self.latest)
+        if level < floor or not self._has_jumped(kl, level, self.early_kl_factor * floor):
+            return None
+        clipped = self._clipped(chart)
+        # A signed mean of that size without clips comes from a few tokens; see KLD001.
+        needed = self.signed_clip if name == _SIGNED else self.min_clip
+        if clipped < needed or not self._clips_jumped(chart, clipped):
+            return None
+        if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.min_clip:
+            return None  # MIS002 reports the cause
+        lost = outcome_lost(chart)
+        if outcome_has_risen(chart) is not False and lost < self.lost_share:
+            return None
+        rate = chart.series(_RATE)
+        at = f" at a learning rate of {rate.last:.2g}" if chart.is_fresh(_RATE) else ""
+        text = f"KL is {level:.2g} nats per token and {clipped:.1%} of tokens are clipped{at}."
+        names = (name, *_SIDES, _ANY, _RATE, outcome_metric(chart))
+        return Sighting("warning", text, cite_all(chart, *names))
+
+    def _sides(self, chart: Chart) -> list[str]:
+        sides = [name for name in _SIDES if chart.is_fresh(name)]
+        return sides or [name for name in (_ANY,) if chart.is_fresh(name)]
+
+    def _clipped(self, chart: Chart) -> float:
+        return sum(chart.series(name).level(self.latest) for name in self._sides(chart))
+
+    def _has_jumped(self, series: Series, level: float, certain: float) -> bool:
+        """Whether a metric is far above its lowest level, or too high for any run."""
+        lows = [min(series.head(RECENT))]
+        if series.lowest is not None:
+            lows.append(series.lowest.level)
+        return level >= certain or level >= self.growth_factor * max(min(lows), 0.0)
+
+    def _clips_jumped(self, chart: Chart, clipped: float) -> bool:
+        lows = sum(min(chart.series(name).head(RECENT)) for name in self._sides(chart))
+        return clipped >= self.early_kl_factor * self.min_clip or (
+            clipped >= self.growth_factor * lows
+        )

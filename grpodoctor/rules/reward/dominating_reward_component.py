@@ -1,0 +1,143 @@
+"""REW010."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.reward_components import (
+    MEAN,
+    STD,
+    component_means,
+    component_name,
+)
+from grpodoctor.rules.shared.run_health import RECENT, share_lost
+from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_REWARD = "reward/mean"
+
+
+@dataclass(frozen=True)
+class DominatingRewardComponent(Rule):
+    """One component of the reward dominates the others.
+
+    What it sees:
+        A component that supplies nearly all of the reward's rise while another one falls (warning),
+        or nearly all of the reward's variance while others vary as well (`info`).
+
+    Why it matters:
+        Advantages are computed from the sum. A component on a larger scale, or one that is easier
+        to earn, decides which responses are reinforced, and the policy trades the others for it.
+
+    Evidence it needs:
+        `reward/component/<name>/mean` of at least two components and `reward/mean`. Optional: the
+        components' standard deviations.
+
+    Remedies:
+        Weight the components by their spread, or normalize each within the group before adding them
+        (GDPO).
+
+    When it is wrong:
+        Correctness should dominate: check which component it is. A component that falls by design,
+        such as a length penalty that longer reasoning incurs, is no loss. Components are logged
+        without their weights, so variances are compared only if the components add up to the
+        reward.
+
+    References:
+        GDPO, arXiv 2601.05242.
+    """
+
+    code: ClassVar[str] = "REW010"
+    name: ClassVar[str] = "dominating-reward-component"
+    condition: ClassVar[Condition] = "wrong-reward"
+    summary: ClassVar[str] = "One component of the reward dominates the others."
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
+    remedies: ClassVar[tuple[str, ...]] = ("reweight-rewards", "gdpo", "recheck-reward")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2601.05242",)
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 4
+    cadence: ClassVar[int] = 10
+
+    dominant_share: float = 0.95
+    """Share of the total variance, or of the total rise."""
+    fallen_share: float = 0.35
+    """Share of its best level that the other component must have lost; see REW002."""
+    min_rise: float = 4.0
+    """Standard errors by which the dominating component must have risen."""
+    additive_tolerance: float = 0.01
+    """Share by which the sum of the components may differ from the reward. A larger difference
+    means that the components are weighted or unknown."""
+    min_readings: int = 20
+    """Minimum readings: starting value and current level must not overlap."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look for a component that falls while another one rises, then at the variances."""
+        components = component_means(chart)
+        if len(components) < 2 or len(chart.series(_REWARD)) < self.min_readings:
+            return None
+        return self._judge_rises(chart, components) or self._judge_spreads(chart, components)
+
+    def _judge_rises(self, chart: Chart, components: list[str]) -> Sighting | None:
+        rises = {name: change(chart.series(name)) for name in components}
+        rising = [name for name, (rise, error) in rises.items() if rise > self.min_rise * error]
+        total = math.fsum(rises[name][0] for name in rising)
+        if not rising or total <= 0:
+            return None
+        top = max(rising, key=lambda name: rises[name][0])
+        if rises[top][0] < self.dominant_share * total:
+            return None
+        fallen = [name for name in components if self._has_fallen(chart, name)]
+        if not fallen:
+            return None
+        worst = max(fallen, key=lambda name: share_lost(chart.series(name)))
+        series, start = chart.series(top), start_level(chart.series(top))
+        best = chart.series(worst).highest
+        if start is None or best is None:
+            return None
+        text = (
+            f"Component {component_name(top)} rose from {start:.3g} to {series.level(RECENT):.3g} "
+            f"while {component_name(worst)} fell from {best.level:.3g} to "
+            f"{chart.series(worst).level(RECENT):.3g}."
+        )
+        return Sighting("warning", text, (cite(chart, top, start), cite(chart, worst, best.level)))
+
+    def _has_fallen(self, chart: Chart, name: str) -> bool:
+        """Whether a component that once paid has lost much of its best level, and its start."""
+        series = chart.series(name)
+        fall, error = change(series)
+        if series.highest is None or series.highest.level <= 0:
+            return False
+        return share_lost(series) >= self.fallen_share and fall < -error
+
+    def _judge_spreads(self, chart: Chart, components: list[str]) -> Sighting | None:
+        if not self._adds_up(chart, components):
+            return None
+        spreads = {name: self._spread(chart, name) for name in components}
+        varying = {name: value for name, value in spreads.items() if value > 0}
+        total = math.fsum(value**2 for value in varying.values())
+        if len(varying) < 2 or total <= 0:
+            return None
+        top = max(varying, key=lambda name: varying[name])
+        share = varying[top] ** 2 / total
+        if share < self.dominant_share:
+            return None
+        text = (
+            f"Component {component_name(top)} supplies {share:.0%} of the reward's variance; "
+            f"{len(varying) - 1} other components hardly count."
+        )
+        stds = [name.removesuffix(MEAN) + STD for name in varying]
+        return Sighting("info", text, cite_all(chart, *stds))
+
+    def _adds_up(self, chart: Chart, components: list[str]) -> bool:
+        total = math.fsum(chart.series(name).last for name in components)
+        reward = chart.series(_REWARD).last
+        return abs(total - reward) <= self.additive_tolerance * max(abs(reward), abs(total))
+
+    def _spread(self, chart: Chart, name: str) -> float:
+        series = chart.series(name.removesuffix(MEAN) + STD)
+        level = series.level(RECENT) if len(series) else 0.0
+        return level if math.isfinite(level) else 0.0

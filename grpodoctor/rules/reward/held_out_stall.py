@@ -1,0 +1,150 @@
+"""REW008."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.estimators import level_shift
+from grpodoctor.vocabulary.conditions import Condition
+
+_HELDOUT = ("accuracy/heldout", "reward/heldout")
+_TRAIN = ("reward/mean", "accuracy/train")
+
+
+class _Course(NamedTuple):
+    """Evaluations and training reward over the same steps."""
+
+    heldout: list[float]
+    early: int
+    """Evaluations at the beginning that the latest third is compared with."""
+    train_before: float
+    train_after: float
+
+    @property
+    def rise(self) -> float:
+        """Rise of the training reward."""
+        return self.train_after - self.train_before
+
+
+@dataclass(frozen=True)
+class HeldOutStall(Rule):
+    """The training reward rises while held-out evaluation does not.
+
+    What it sees:
+        A training reward that rose well beyond its noise, and held-out evaluations that are no
+        higher than they were, over the same steps: the whole run, or the latest 128 readings. The
+        finding is a warning from eight evaluations on, and `info` before. A fall of the evaluations
+        is reported by REW003.
+
+    Why it matters:
+        The policy gets better at the training prompts or at the reward function, and not at the
+        task. It memorizes answers, exploits a shaped reward, or learns a format that the evaluation
+        does not count.
+
+    Evidence it needs:
+        `accuracy/heldout` or `reward/heldout`, at least eight evaluations, and `reward/mean` or
+        `accuracy/train`.
+
+    Remedies:
+        Compare training and evaluation on the same ten prompts. Check the reward function, add
+        prompts, or add a KL penalty.
+
+    When it is wrong:
+        A held-out set of other difficulty moves later than the training reward. With few held-out
+        prompts a rise stays within the error of an evaluation. A policy that is at its ceiling on
+        the held-out set cannot rise there; the rule leaves out levels above .9 of a share.
+
+    References:
+        Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
+    """
+
+    code: ClassVar[str] = "REW008"
+    name: ClassVar[str] = "held-out-stall"
+    condition: ClassVar[Condition] = "held-out-loss"
+    summary: ClassVar[str] = "The training reward rises while held-out evaluation does not."
+    inputs: ClassVar[tuple[Need, ...]] = (_HELDOUT, _TRAIN)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "refilter-prompts")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 3
+
+    min_evaluations: int = 6
+    """Evaluations for `info`: three in each half."""
+    sure_evaluations: int = 8
+    """Evaluations for a warning. In a healthy public run, five of which the last two are no higher
+    than the first are within the noise."""
+    first_evaluations: int = 3
+    """Evaluations that make the level at the start: a run that learns in its first steps is at its
+    plateau by the fifth."""
+    min_rise: float = 4.0
+    """Standard errors by which the training reward must have risen over the same steps."""
+    min_share: float = 0.25
+    """Minimum rise of the training reward as a share of its spread over the responses, or of its
+    level where the spread is not logged: a small rise need not show elsewhere."""
+    ceiling: float = 0.9
+    """Held-out share above which little is left to gain."""
+    min_fall: float = 0.1
+    """Share of the level whose loss is a fall, which REW003 judges."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare evaluations and training over the same steps: the whole run, or the window."""
+        name, train = current_metric(chart, _HELDOUT), current_metric(chart, _TRAIN)
+        heldout = list(chart.series(name))
+        if len(heldout) < self.min_evaluations:
+            return None
+        values = [value for _, value in heldout]
+        if max(values) <= 1 and statistics.median(values) >= self.ceiling:
+            return None
+        whole = self._since_start(chart, train, values)
+        found = self._judge(chart, name, train, whole)
+        if found is not None:
+            return found
+        since = chart.series(train).steps(WINDOW)[0]
+        recent = [value for step, value in heldout if step >= since]
+        if len(recent) < self.sure_evaluations:
+            return None
+        return self._judge(chart, name, train, self._in_window(chart, train, recent))
+
+    def _since_start(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
+        """The course since the start of the run; None if the training reward has not risen."""
+        series, start = chart.series(train), start_level(chart.series(train))
+        rise, error = change(series)
+        if len(heldout) >= WINDOW or start is None or not rise > self.min_rise * error:
+            return None
+        return _Course(heldout, self.first_evaluations, start, series.level(RECENT))
+
+    def _in_window(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
+        values = chart.series(train).tail(WINDOW)
+        middle = len(values) // 2
+        if not level_shift(values[:middle], values[middle:]) >= self.min_rise:
+            return None
+        before, after = (statistics.median(part) for part in (values[:middle], values[middle:]))
+        return _Course(heldout, len(heldout) // 2, before, after)
+
+    def _judge(self, chart: Chart, name: str, train: str, course: _Course | None) -> RuleResult:
+        if course is None or not course.rise >= self.min_share * self._scale(chart, train):
+            return None
+        early, late = course.heldout[: course.early], course.heldout[-len(course.heldout) // 3 :]
+        before, after = statistics.median(early), statistics.median(late)
+        is_constant = min(course.heldout) == max(course.heldout)  # REW009 reports it
+        if is_constant or after > before or after < before - self.min_fall * abs(before):
+            return None
+        text = (
+            f"{train} rose from {course.train_before:.3g} to {course.train_after:.3g}, "
+            f"but {name} went from {before:.3g} to {after:.3g}."
+        )
+        is_sure = len(course.heldout) >= self.sure_evaluations
+        evidence = (cite(chart, name, before), cite(chart, train, course.train_before))
+        return Sighting("warning" if is_sure else "info", text, evidence)
+
+    def _scale(self, chart: Chart, train: str) -> float:
+        spread = chart.series("reward/std")
+        if train == "reward/mean" and len(spread):
+            return spread.level(RECENT)
+        return abs(chart.series(train).level(RECENT))

@@ -1,0 +1,104 @@
+"""REW011."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.run_health import has_improved, is_solved, reading_noise
+from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_REWARD, _STD, _SIZE = "reward/mean", "reward/std", "groups/size"
+
+
+@dataclass(frozen=True)
+class NoisyReward(Rule):
+    """The reward of a step varies so much that progress cannot be seen, or more than it should.
+
+    What it sees:
+        The step-to-step noise of the mean reward, compared with the spread of the rewards and the
+        number of prompts in a batch. The finding is a warning if the noise is several times what
+        the batch explains and the reward has not risen. It is `info`, with the smallest batch that
+        would do, if the batch is too small to show progress.
+
+    Why it matters:
+        The mean of a batch scatters by at most the spread of rewards divided by the square root of
+        the number of prompts. Noise beyond that comes from elsewhere: a reward model or judge that
+        changes from step to step, prompts sorted by difficulty, or an environment that fails now
+        and then. Noise within it hides progress, and makes the gradient as noisy.
+
+    Evidence it needs:
+        `reward/mean` and `reward/std`. Optional: the number of prompts of a batch, from the config.
+
+    Remedies:
+        Use more prompts per batch; 64 prompts with 8 responses are the common advice. Score the
+        same responses twice to measure the noise of the judge.
+
+    When it is wrong:
+        Batches of different tasks (multi-task mixtures, curricula) vary by more than their size
+        explains.
+
+    References:
+        McCandlish et al. 2018, An Empirical Model of Large-Batch Training, arXiv 1812.06162.
+    """
+
+    code: ClassVar[str] = "REW011"
+    name: ClassVar[str] = "noisy-reward"
+    condition: ClassVar[Condition] = "noisy-reward"
+    summary: ClassVar[str] = "The reward varies from step to step more than the batch explains."
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _STD)
+    remedies: ClassVar[tuple[str, ...]] = ("larger-batch", "recheck-reward")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 1812.06162",)
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 4
+    cadence: ClassVar[int] = 10
+
+    min_readings: int = 30
+    """Readings from which the noise of one reading is known to about a tenth."""
+    excess: float = 3.0
+    """Noise as a multiple of what the batch explains at most, with all responses to a prompt alike.
+    Runs of the bundled trainer reach 1.0, as the theory says."""
+    hiding_noise: float = 0.3
+    """Noise as a share of the spread of rewards, above which a batch is too small. Sixteen prompts
+    have at most .25; a gain of a tenth of the spread then takes fifty steps to show."""
+    most_times: float = 1000.0
+    """Largest batch that is recommended, as a multiple of the present one."""
+    enough_noise: float = 0.125
+    """Noise as a share of the spread of rewards that 64 prompts have at most."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the noise of the mean with the spread of the rewards."""
+        series = chart.series(_REWARD)
+        if len(series) < self.min_readings or is_solved(chart):
+            return None
+        spread = chart.series(_STD).level(WINDOW)
+        if not spread > 0:
+            return None
+        noise = reading_noise(series)
+        prompts = chart.knobs.get("prompts_per_batch")
+        if isinstance(prompts, int) and not isinstance(prompts, bool):
+            explained = spread / math.sqrt(prompts)
+            if noise > self.excess * explained:
+                return self._judge_excess(chart, noise, explained)
+        if noise / spread < self.hiding_noise or has_improved(chart) is not False:
+            return None
+        ratio = min(noise / (self.enough_noise * spread), self.most_times**0.5)
+        advice = f"use {ratio**2:.0f} times as many prompts per batch"
+        if isinstance(prompts, int) and not isinstance(prompts, bool):
+            advice = f"use {math.ceil(prompts * ratio**2)} prompts per batch"
+        text = f"The mean reward varies by {noise:.2g} per step; {advice}."
+        return Sighting("info", text, self._evidence(chart, self.enough_noise * spread))
+
+    def _judge_excess(self, chart: Chart, noise: float, explained: float) -> Sighting:
+        text = f"The mean reward varies by {noise:.2g} per step; the batch explains {explained:.2g}"
+        evidence = self._evidence(chart, explained)
+        if outcome_has_risen(chart) is False:
+            return Sighting("warning", f"{text}, and nothing has risen.", evidence)
+        return Sighting("info", f"{text}.", evidence)
+
+    def _evidence(self, chart: Chart, bound: float) -> tuple[Evidence, ...]:
+        return (cite(chart, _REWARD, bound), *cite_all(chart, _STD, _SIZE))

@@ -1,0 +1,81 @@
+"""REW009."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, never_moved
+from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_SUCCESS = ("accuracy/heldout", "reward/heldout", "accuracy/train")
+_REWARD = "reward/mean"
+
+
+@dataclass(frozen=True)
+class RewardWithoutSuccess(Rule):
+    """The reward rises by shaping alone: success stays at its lowest value.
+
+    What it sees:
+        A success measure (held-out evaluation or training accuracy) that has had the same value, at
+        or below zero, in every reading, while the reward is well above its start.
+
+    Why it matters:
+        Partial credit for format, length or intermediate steps is a ladder to the task. A policy
+        that climbs it without ever solving the task optimizes the ladder: the reward curve looks
+        like progress, and nothing is gained.
+
+    Evidence it needs:
+        `accuracy/heldout`, `reward/heldout` or `accuracy/train`, and `reward/mean`.
+
+    Remedies:
+        Check that a correct answer is recognized. Use easier prompts until some succeed, and give
+        shaping less weight than success.
+
+    When it is wrong:
+        A task whose first success comes late looks the same until then. An evaluation that is
+        broken, such as one with another answer format, also stays at zero.
+
+    References:
+        TRL issue 3903 (format learned, accuracy zero); Ng, Harada and Russell 1999, Policy
+        Invariance under Reward Transformations.
+    """
+
+    code: ClassVar[str] = "REW009"
+    name: ClassVar[str] = "reward-without-success"
+    condition: ClassVar[Condition] = "reward-hacking"
+    summary: ClassVar[str] = "The reward rises while success stays at its lowest value."
+    inputs: ClassVar[tuple[Need, ...]] = (_SUCCESS, _REWARD)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "easier-prompts", "reweight-rewards")
+    references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/trl/issues/3903",)
+    persistence: ClassVar[int] = 1
+    clearance: ClassVar[int] = 1
+
+    min_evaluations: int = 5
+    """Held-out evaluations without a success. At 64 prompts and a rate of 1 %, five of them have
+    none with a probability of .04."""
+    min_batches: int = 30
+    """Training readings without a success, where nothing is held out; see `min_evaluations`."""
+    min_rise: float = 4.0
+    """Standard errors by which the reward must have risen."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look for a success measure that never moved, and for a reward that did."""
+        name = current_metric(chart, _SUCCESS)
+        success = chart.series(name)
+        needed = self.min_batches if name == "accuracy/train" else self.min_evaluations
+        if len(success) < needed or success.last > 0 or not never_moved(success):
+            return None
+        reward = chart.series(_REWARD)
+        rise, error = change(reward)
+        start = start_level(reward)
+        if start is None or not rise > self.min_rise * error:
+            return None
+        text = (
+            f"{name} has been {success.last:g} in all {len(success)} readings "
+            f"while the reward rose from {start:.3g} to {reward.level(RECENT):.3g}."
+        )
+        return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD, start)))

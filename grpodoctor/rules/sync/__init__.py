@@ -1,0 +1,1 @@
+"""Rules about weight sync, staleness and resumed runs."""

@@ -1,0 +1,94 @@
+"""SYN004."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.jumps import Jump, latest_jump
+from grpodoctor.rules.shared.mismatch_levels import HARMFUL
+from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_KL: Mapping[str, float] = {
+    "kl/reference/k1": 0.1,
+    "kl/reference/k2": 0.1,
+    "kl/reference/k3": 0.1,
+}
+"""Divergence to the reference that matters after a resume: more than ordinary runs reach in all."""
+_LEVELS: Mapping[str, float] = {**HARMFUL, **_KL}
+
+
+@dataclass(frozen=True)
+class MismatchAfterResume(Rule):
+    """The mismatch or the reference KL is higher after a resume than before it.
+
+    What it sees:
+        A mismatch between sampler and learner, or a divergence to the reference, that jumps at the
+        step at which the run was resumed, and stays high.
+
+    Why it matters:
+        Training continues from other weights than it stopped with. Known causes are an adapter that
+        is counted twice, a sampler that keeps its first weights because the sync is skipped on
+        resume, a reference that is loaded from the new checkpoint, and optimizer state that is
+        missing.
+
+    Evidence it needs:
+        A log that contains the resume, and `mismatch/prob_diff_mean`,
+        `mismatch/logprob_diff_mean`, `mismatch/kl_k3` or `kl/reference/k3`.
+
+    Remedies:
+        Score the same ten responses with the checkpoint and with the resumed learner and sampler
+        before the first update; all three must agree.
+
+    When it is wrong:
+        A resume with other settings (temperature, engine, data) changes the mismatch as well.
+
+    References:
+        ms-swift issue 8233 (adapter counted twice); open-instruct pull request 1627 (sync skipped
+        when resuming).
+    """
+
+    code: ClassVar[str] = "SYN004"
+    name: ClassVar[str] = "mismatch-after-resume"
+    condition: ClassVar[Condition] = "stale-weights"
+    summary: ClassVar[str] = "The mismatch or the reference KL is higher after a resume."
+    inputs: ClassVar[tuple[Need, ...]] = (tuple(_LEVELS),)
+    remedies: ClassVar[tuple[str, ...]] = ("check-resume", "check-weight-sync")
+    references: ClassVar[tuple[str, ...]] = (
+        "github.com/modelscope/ms-swift/issues/8233",
+        "github.com/allenai/open-instruct/pull/1627",
+    )
+    persistence: ClassVar[int] = 1
+    clearance: ClassVar[int] = 2 * RECENT
+
+    factor: float = 2.5
+    """Multiple of the highest reading before. The step is known, so the jump may be smaller than
+    one at an unknown step; see SYN003."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look for a jump at a resume."""
+        if not chart.resumes:
+            return None
+        for name in _LEVELS:
+            if not chart.is_fresh(name):
+                continue
+            jump = latest_jump(chart.series(name), self.factor, _LEVELS[name])
+            if jump is not None and self._is_at_resume(chart, jump):
+                return self._sighting(chart, name, jump)
+        return None
+
+    def _is_at_resume(self, chart: Chart, jump: Jump) -> bool:
+        return any(jump.previous_step < resume.step <= jump.step for resume in chart.resumes)
+
+    def _sighting(self, chart: Chart, name: str, jump: Jump) -> Sighting:
+        text = (
+            f"{name} rose from {jump.before:.2g} to {jump.after:.2g} "
+            f"when the run was resumed at step {jump.step}."
+        )
+        return Sighting(
+            "warning", text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
+        )

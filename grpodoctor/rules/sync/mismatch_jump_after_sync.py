@@ -1,0 +1,95 @@
+"""SYN003."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.jumps import Jump, latest_jump
+from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
+from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_ENTROPY = ("entropy/mean", "entropy/sampled")
+
+
+@dataclass(frozen=True)
+class MismatchJumpAfterSync(Rule):
+    """The mismatch between sampler and learner jumps within one step and stays high.
+
+    What it sees:
+        A mismatch that rises to a multiple of all recent readings from one reading to the next, and
+        stays there. A jump at a resume is reported by SYN004.
+
+    Why it matters:
+        Rounding and staleness change slowly. A jump means that a weight sync delivered something
+        else than the learner's weights: lost or misnamed tensors, an adapter merged twice, a cache
+        that was not cleared, quantized weights written over. The sampler then produces gibberish
+        from that step on, and the learner is trained on it.
+
+    Evidence it needs:
+        `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean`, `mismatch/kl_k3` or `kl_k1`.
+
+    Remedies:
+        Stop, and compare a few weights of both engines at the step of the jump. Restart the engine
+        from the latest checkpoint; if the jump comes back at the first sync, the sync is at fault.
+
+    When it is wrong:
+        A change of the sampling temperature, or of the prompts to a much longer or rarer kind,
+        moves the mismatch at once. Unlikely tokens differ most, so a policy whose entropy explodes
+        shows more mismatch without any fault of the engines; the rule compares the mismatch per nat
+        of entropy where entropy is logged.
+
+    References:
+        TRL issue 5312 (.015 to .201 at step 3); SkyRL issue 1680; NeMo RL issue 2631.
+    """
+
+    code: ClassVar[str] = "SYN003"
+    name: ClassVar[str] = "mismatch-jump-after-sync"
+    condition: ClassVar[Condition] = "stale-weights"
+    summary: ClassVar[str] = "The sampler-learner mismatch jumps within one step and stays high."
+    inputs: ClassVar[tuple[Need, ...]] = (tuple(HARMFUL),)
+    remedies: ClassVar[tuple[str, ...]] = ("check-weight-sync", "stop-training")
+    references: ClassVar[tuple[str, ...]] = (
+        "github.com/huggingface/trl/issues/5312",
+        "github.com/NovaSky-AI/SkyRL/issues/1680",
+        "github.com/NVIDIA-NeMo/RL/issues/2631",
+    )
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 2 * RECENT
+
+    factor: float = 4.0
+    """Multiple of the highest recent reading. Readings of one engine pair stay within a factor of
+    two of each other; reported jumps are 5 to 25 times."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look for the latest jump that lasts and is not at a resume."""
+        name = logged_mismatch(chart)
+        series = chart.series(name)
+        if series.last < HARMFUL[name]:
+            return None
+        jump = latest_jump(series, self.factor, HARMFUL[name])
+        if jump is None:
+            return None
+        if any(jump.previous_step < resume.step <= jump.step for resume in chart.resumes):
+            return None
+        if chart.knobs_changed_at == jump.step or self._follows_entropy(chart, jump):
+            return None
+        text = (
+            f"The mismatch jumped from {jump.before:.2g} to {jump.after:.2g} at step {jump.step} "
+            "and stayed there."
+        )
+        return Sighting(
+            "critical", text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
+        )
+
+    def _follows_entropy(self, chart: Chart, jump: Jump) -> bool:
+        """Whether entropy rose as well, by so much that the mismatch per nat did not jump."""
+        for name in _ENTROPY:
+            readings = dict(chart.series(name))
+            before, after = readings.get(jump.previous_step), readings.get(jump.step)
+            if before and after:
+                return jump.after / jump.before < self.factor * after / before
+        return False

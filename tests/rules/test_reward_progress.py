@@ -1,0 +1,159 @@
+"""REW008 to REW011: reward that rises without success, for one component, or too noisily."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
+
+REWARD, STD, HELDOUT = "reward/mean", "reward/std", "accuracy/heldout"
+RISING: Curve = noisy(ramp(0.2, 0.7, 70), 0.04, 1)
+FLAT: Curve = noisy(0.4, 0.05, 2)
+
+
+def run(curves: dict[str, Curve], count: int = 100, **knobs: Setting) -> Patient:
+    return Patient(steps(count, curves), knobs=knobs)
+
+
+def test_a_reward_that_rises_alone_is_a_warning() -> None:
+    """One hundred steps and ten evaluations, all around .42."""
+    heldout = every(10, noisy(ramp(0.44, 0.41, 90), 0.004, 3))
+    finding = run({REWARD: RISING, HELDOUT: heldout}).finding("REW008")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "recheck-reward")
+    assert finding.active
+
+
+def test_few_evaluations_are_info() -> None:
+    heldout = every(15, noisy(ramp(0.44, 0.42, 90), 0.004, 3))
+    finding = run({REWARD: RISING, HELDOUT: heldout}).finding("REW008")
+    assert finding.severity == "info"
+
+
+def test_a_stall_after_early_progress_is_seen_in_the_window() -> None:
+    """Both rise together at first; from step 300 on only the reward does."""
+    reward = noisy(lambda step: 0.2 + min(step, 100) / 400 + max(0, step - 300) / 400, 0.02, 1)
+    heldout = every(10, noisy(ramp(0.3, 0.5, 100), 0.003, 3))
+    finding = run({REWARD: reward, STD: 0.3, HELDOUT: heldout}, 500).finding("REW008")
+    assert finding.severity == "warning"
+    assert finding.onset_step > 300
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_evaluations_that_rise_with_the_reward_are_quiet(seed: int) -> None:
+    heldout = every(10, noisy(ramp(0.4, 0.6, 90), 0.03, seed))
+    assert run({REWARD: RISING, HELDOUT: heldout}).findings("REW008") == []
+
+
+def test_no_stall_without_a_rise_or_near_the_ceiling() -> None:
+    steady = every(10, noisy(0.42, 0.004, 3))
+    assert run({REWARD: FLAT, HELDOUT: steady}).findings("REW008") == []
+    solved = every(10, noisy(0.96, 0.004, 3))
+    assert run({REWARD: RISING, HELDOUT: solved}).findings("REW008") == []
+
+
+def test_shaping_that_rises_while_nothing_succeeds() -> None:
+    """A format reward from 0 to .5; the evaluation has been -1 since the start."""
+    shaped = noisy(ramp(0.0, 0.5, 60), 0.03, 1)
+    finding = run({REWARD: shaped, "reward/heldout": every(10, -1.0)}).finding("REW009")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "recheck-reward")
+    trained = run({REWARD: shaped, "accuracy/train": 0.0}).finding("REW009")
+    assert "accuracy/train has been 0" in trained.summary
+
+
+def test_any_success_or_a_flat_reward_ends_it() -> None:
+    shaped = noisy(ramp(0.0, 0.5, 60), 0.03, 1)
+    once = every(10, lambda step: 0.02 if step == 50 else 0.0)
+    assert [
+        each for each in run({REWARD: shaped, HELDOUT: once}).findings("REW009") if each.active
+    ] == []
+    assert run({REWARD: FLAT, HELDOUT: every(10, 0.0)}).findings("REW009") == []
+
+
+def component(name: str, part: str = "mean") -> str:
+    return f"reward/component/{name}/{part}"
+
+
+def test_a_component_that_rises_while_another_falls_is_a_warning() -> None:
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.2, 1.0, 60), 0.03, 1),
+        component("style"): noisy(ramp(0.0, 1.2, 60), 0.03, 2),
+        component("correct"): noisy(ramp(0.4, 0.05, 60), 0.02, 3),
+    }
+    finding = run(curves, 150).finding("REW010")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "reweight-rewards")
+    assert "Component style rose" in finding.summary
+    assert "correct fell" in finding.summary
+
+
+def scaled(large: float) -> dict[str, Curve]:
+    return {
+        REWARD: lambda step: 10.0 + 0.5 + step % 3,
+        component("score"): lambda step: 10.0 + step % 3,
+        component("score", "std"): large,
+        component("format"): 0.5,
+        component("format", "std"): 0.3,
+    }
+
+
+def test_a_component_on_a_larger_scale_is_info() -> None:
+    finding = run(scaled(8.0)).finding("REW010")
+    assert finding.severity == "info"
+    assert "100%" in finding.summary
+    assert run(scaled(0.6)).findings("REW010") == []
+
+
+def test_unknown_weights_say_nothing_about_the_scale() -> None:
+    curves = {**scaled(8.0), REWARD: lambda step: 2.0 + step % 3}
+    assert run(curves).findings("REW010") == []
+
+
+def test_a_public_run_with_a_learned_correctness_is_quiet() -> None:
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.2, 1.5, 60), 0.1, 1),
+        component("correct"): noisy(ramp(0.1, 1.2, 60), 0.1, 2),
+        component("format"): noisy(ramp(0.1, 0.3, 60), 0.02, 3),
+        component("strict"): 0.0,
+    }
+    assert run(curves).findings("REW010") == []
+
+
+def test_noise_beyond_the_batch_is_a_warning_if_nothing_rises() -> None:
+    """64 prompts explain .06; a judge that changes from step to step adds .3."""
+    curves: dict[str, Curve] = {REWARD: noisy(0.5, 0.3, 1, low=-9), STD: 0.5}
+    finding = run(curves, prompts_per_batch=64).finding("REW011")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "larger-batch")
+
+
+def test_a_small_batch_gets_the_smallest_that_would_do() -> None:
+    """Eight prompts scatter by .18, which 64 of them halve and halve again."""
+    curves: dict[str, Curve] = {REWARD: noisy(0.5, 0.177, 1), STD: 0.5}
+    finding = run(curves, prompts_per_batch=8).finding("REW011")
+    assert finding.severity == "info"
+    needed = int(finding.summary.split(" use ")[1].split()[0])
+    assert 40 <= needed <= 100
+    unknown = run(curves).finding("REW011")
+    assert "times as many prompts" in unknown.summary
+
+
+@pytest.mark.parametrize("prompts", [16, 64, 512])
+def test_noise_as_the_batch_explains_it_is_quiet(prompts: int) -> None:
+    curves: dict[str, Curve] = {REWARD: noisy(0.5, 0.45 * prompts**-0.5, 1), STD: 0.5}
+    assert run(curves, prompts_per_batch=prompts).findings("REW011") == []
+
+
+CODES = ("REW008", "REW009", "REW010", "REW011")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_healthy_runs_are_quiet(seed: int) -> None:
+    patient = Patient(steps(150, healthy(seed)), knobs={"prompts_per_batch": 16})
+    assert [each for code in CODES for each in patient.findings(code)] == []
+
+
+def test_skipped_and_not_applicable() -> None:
+    skipped = {each.code for each in run({"clip/low_rate": 0.0}).engine.diagnosis().skipped}
+    assert set(CODES) <= skipped
+    patient = run({REWARD: NotApplicable("distilled"), HELDOUT: 0.5, STD: 0.1})
+    assert patient.why_not("REW010") == "distilled"

@@ -1,0 +1,146 @@
+"""SYN001 to SYN005: staleness, weights that do not arrive, resumed runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+AGE, RATE, REWARD = "staleness/mean", "optimizer/learning_rate", "reward/mean"
+PROB, LOGPROB = "mismatch/prob_diff_mean", "mismatch/logprob_diff_mean"
+FLAT: Curve = noisy(0.4, 0.05, 9)
+RISING: Curve = noisy(ramp(0.3, 0.7, 60), 0.04, 9)
+
+
+def run(curves: dict[str, Curve], count: int = 80, **knobs: Setting) -> Patient:
+    return Patient(steps(count, curves), knobs=knobs)
+
+
+def aged(age: float, reward: Curve, **knobs: Setting) -> Patient:
+    return run({AGE: noisy(age, 0.5, 1), REWARD: reward}, **knobs)
+
+
+def test_staleness_is_judged_by_the_loss_and_the_outcome() -> None:
+    finding = aged(12, FLAT, loss="ppo_clip").finding("SYN001")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "limit-staleness")
+    assert "tolerates 4" in finding.summary
+    assert aged(12, RISING, loss="ppo_clip").finding("SYN001").severity == "info"
+    assert "tolerates 8" in aged(12, FLAT, correction="tis_token").finding("SYN001").summary
+
+
+@pytest.mark.parametrize(
+    ("age", "knobs"),
+    [(3, {}), (7, {"correction": "tis_token"}), (7, {"loss": "scalerl"}), (60, {"loss": "vespo"})],
+)
+def test_tolerated_staleness_is_quiet(age: float, knobs: dict[str, Setting]) -> None:
+    assert aged(age, FLAT, **knobs).findings("SYN001") == []
+
+
+def drifting(step: int) -> float:
+    """A sampler that keeps its first weights: .09 after sixty steps in a small run."""
+    return 1e-7 + 0.0016 * step
+
+
+def test_weights_that_never_arrive_are_critical() -> None:
+    finding = run({PROB: noisy(drifting, 0.003, 1), RATE: 1e-4}).finding("SYN002")
+    assert (finding.severity, finding.remedies[0]) == ("critical", "check-weight-sync")
+    assert finding.onset_step == 0
+
+
+def test_the_learning_rate_s_schedule_is_followed() -> None:
+    """Nothing moves during a long warm-up, then everything does."""
+
+    def rate(step: int) -> float:
+        return 1e-4 if step >= 30 else 0.0
+
+    def moved(step: int) -> float:
+        return 1e-4 + 0.002 * max(0, step - 30)
+
+    assert run({PROB: noisy(moved, 0.001, 1), RATE: rate}).finding("SYN002").severity == "critical"
+
+
+@pytest.mark.parametrize("interval", [2, 8, 16])
+def test_a_sampler_that_is_synced_now_and_then_is_no_sampler_without_weights(interval: int) -> None:
+    def sawtooth(step: int) -> float:
+        return 1e-7 + 0.003 * (step % interval)
+
+    assert run({PROB: noisy(sawtooth, 0.002, 1), RATE: 1e-4}).findings("SYN002") == []
+
+
+def test_a_quantized_sampler_that_drifts_is_left_to_its_rule() -> None:
+    """A public fp8 run: .010 to .031 over the whole run."""
+    slow = noisy(ramp(0.010, 0.031, 100), 0.001, 1)
+    assert run({"mismatch/kl_k3": slow, RATE: 1e-6}, 120).findings("SYN002") == []
+    assert run({PROB: noisy(0.03, 0.002, 1), RATE: 1e-4}).findings("SYN002") == []
+
+
+def jumping(step: int) -> float:
+    """A public report: .015 to .201 at step 3."""
+    return 0.201 if step >= 3 else 0.015
+
+
+def test_a_jump_that_lasts_is_critical_and_dated() -> None:
+    finding = run({LOGPROB: noisy(jumping, 0.002, 1)}, 12).finding("SYN003")
+    assert (finding.severity, finding.onset_step) == ("critical", 3)
+    assert finding.remedies[0] == "check-weight-sync"
+
+
+def test_an_outlier_or_a_slow_rise_is_no_jump() -> None:
+    once: Curve = lambda step: 0.3 if step == 30 else 0.015  # noqa: E731 - as short as it gets
+    assert run({LOGPROB: noisy(once, 0.002, 1)}).findings("SYN003") == []
+    assert run({LOGPROB: noisy(ramp(0.01, 0.2, 60), 0.003, 1)}).findings("SYN003") == []
+    below = noisy(lambda step: 0.02 if step > 20 else 0.002, 0.0003, 1)
+    assert run({LOGPROB: below}).findings("SYN003") == []
+
+
+def test_a_jump_that_follows_the_entropy_is_the_policy_s() -> None:
+    """A public collapse: entropy .16 to 1.5 and mismatch .013 to .19 in one reading."""
+    curves: dict[str, Curve] = {
+        LOGPROB: noisy(lambda step: 0.15 if step >= 30 else 0.013, 0.001, 1),
+        "entropy/mean": noisy(lambda step: 2.0 if step >= 30 else 0.16, 0.01, 2),
+    }
+    assert run(curves).findings("SYN003") == []
+
+
+def resumed(before: Curve, after: Curve, name: str = LOGPROB, at: int = 40) -> Patient:
+    first = steps(60, {name: before, REWARD: FLAT})
+    second = steps(40, {name: after, REWARD: FLAT}, first=at)
+    return Patient([*first, *second])
+
+
+def test_a_mismatch_after_a_resume_is_told_from_one_after_a_sync() -> None:
+    patient = resumed(noisy(0.012, 0.001, 1), noisy(0.2, 0.01, 2))
+    finding = patient.finding("SYN004")
+    assert (finding.severity, finding.onset_step) == ("warning", 40)
+    assert finding.remedies[0] == "check-resume"
+    assert patient.findings("SYN003") == []
+    counted_twice = resumed(noisy(0.02, 0.002, 1), noisy(0.5, 0.02, 2), "kl/reference/k3")
+    assert counted_twice.finding("SYN004").severity == "warning"
+
+
+def test_a_resume_that_continues_is_quiet() -> None:
+    assert resumed(noisy(0.012, 0.001, 1), noisy(0.013, 0.001, 2)).findings("SYN004") == []
+
+
+def test_overlapping_branches_are_info() -> None:
+    finding = resumed(0.01, 0.01).finding("SYN005")
+    assert finding.severity == "info"
+    assert "Steps 40 to 59 occur twice" in finding.summary
+
+
+CODES = ("SYN001", "SYN002", "SYN003", "SYN004", "SYN005")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_healthy_runs_are_quiet(seed: int) -> None:
+    patient = Patient(steps(150, healthy(seed)))
+    assert [each for code in CODES for each in patient.findings(code)] == []
+
+
+def test_skipped_and_not_applicable() -> None:
+    skipped = {each.code for each in run({"clip/low_rate": 0.0}).engine.diagnosis().skipped}
+    assert set(CODES) <= skipped
+    patient = run({AGE: NotApplicable("synchronous")})
+    assert patient.why_not("SYN001") == "synchronous"

@@ -1,0 +1,109 @@
+"""OPT005, OPT006 and MOE006: steps of the wrong size, foreign gradients."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+GRADIENT, RATE = "optimizer/grad_norm", "optimizer/learning_rate"
+CHANGED, MOVED = "optimizer/changed_weight_rate", "optimizer/update_norm_ratio"
+REFERENCE, OLD = "kl/reference/k3", "kl/old_policy/k3"
+LOW, HIGH, REWARD = "clip/low_rate", "clip/high_rate", "reward/mean"
+AUXILIARY = "experts/auxiliary_loss"
+FLAT: Curve = noisy(0.4, 0.05, 9)
+RISING: Curve = noisy(ramp(0.3, 0.7, 60), 0.04, 9)
+
+
+def run(curves: dict[str, Curve], count: int = 100, first: int = 0, **knobs: Setting) -> Patient:
+    return Patient(steps(count, curves, first=first), knobs=knobs)
+
+
+def still(**curves: Curve) -> dict[str, Curve]:
+    return {GRADIENT: noisy(0.5, 0.05, 1), REWARD: FLAT, **curves}
+
+
+def test_updates_that_are_rounded_away() -> None:
+    """bf16 weights at a rate of 1e-6: a healthy gradient, and hardly a weight that changes."""
+    finding = run({**still(), CHANGED: noisy(0.004, 0.001, 2)}).finding("OPT005")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "float32-weights")
+    assert run({**still(), MOVED: 3e-9}).finding("OPT005").severity == "warning"
+    assert run({**still(), REFERENCE: noisy(1e-4, 1e-5, 2)}).finding("OPT005").severity == "warning"
+
+
+def test_small_updates_that_teach_are_no_fault() -> None:
+    learning = {**still(), CHANGED: noisy(0.004, 0.001, 2), REWARD: RISING}
+    assert run(learning).findings("OPT005") == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {CHANGED: 1.0},
+        {REFERENCE: 0.02},
+        {REFERENCE: 0.0},
+        {CHANGED: 0.004, GRADIENT: 0.0},
+        {CHANGED: 0.004, "groups/zero_variance_rate": 0.95},
+    ],
+)
+def test_other_reasons_for_a_flat_reward(other: dict[str, Curve]) -> None:
+    assert run({**still(), **other}).findings("OPT005") == []
+
+
+def hasty(reward: Curve) -> dict[str, Curve]:
+    return {
+        OLD: noisy(ramp(0.001, 0.03, 10, begin=30), 0.0005, 1),
+        LOW: noisy(ramp(0.003, 0.03, 10, begin=30), 0.0005, 2),
+        HIGH: noisy(ramp(0.001, 0.01, 10, begin=30), 0.0003, 3),
+        RATE: ramp(1e-6, 1e-5, 40),
+        REWARD: reward,
+    }
+
+
+def test_kl_and_clips_that_jump_together() -> None:
+    falling = noisy(ramp(0.5, 0.2, 20, begin=35), 0.03, 4)
+    finding = run(hasty(falling)).finding("OPT006")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "lower-learning-rate")
+    assert 30 <= finding.onset_step <= 45
+    assert "learning rate of 1e-05" in finding.summary
+
+
+@pytest.mark.parametrize("name", [OLD, LOW])
+def test_one_of_them_alone_is_noise(name: str) -> None:
+    curves = {**hasty(FLAT), name: noisy(0.001, 0.0002, 5), HIGH: 0.0}
+    assert run(curves).findings("OPT006") == []
+
+
+def test_large_steps_that_teach_are_quiet() -> None:
+    assert run(hasty(noisy(ramp(0.3, 0.8, 60), 0.03, 4))).findings("OPT006") == []
+
+
+def test_ratios_that_are_off_before_the_update_have_another_cause() -> None:
+    off = {**hasty(FLAT), "mismatch/first_ratio_off": 0.4}
+    assert run(off).findings("OPT006") == []
+
+
+def test_a_router_loss_is_info_until_nothing_rises() -> None:
+    auxiliary: Curve = noisy(0.02, 0.001, 1)
+    finding = run({AUXILIARY: auxiliary, REWARD: FLAT}).finding("MOE006")
+    assert (finding.severity, finding.remedies) == ("warning", ("router-loss-off",))
+    assert run({AUXILIARY: auxiliary, REWARD: RISING}).finding("MOE006").severity == "info"
+    assert run({AUXILIARY: 0.0, REWARD: FLAT}).findings("MOE006") == []
+
+
+CODES = ("OPT005", "OPT006", "MOE006")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_healthy_runs_are_quiet(seed: int) -> None:
+    patient = Patient(steps(150, healthy(seed)))
+    assert [each for code in CODES for each in patient.findings(code)] == []
+
+
+def test_skipped_and_not_applicable() -> None:
+    skipped = {each.code for each in run({REWARD: FLAT}).engine.diagnosis().skipped}
+    assert set(CODES) <= skipped
+    patient = run({REFERENCE: NotApplicable("no reference"), GRADIENT: 1.0})
+    assert patient.why_not("OPT005") == "no reference"
