@@ -52,9 +52,11 @@ def test_an_outage_that_takes_the_reward_with_it() -> None:
 
 def test_constant_failures_are_a_warning_only_if_nothing_rises() -> None:
     assert (
-        run({FAILURES: noisy(0.3, 0.03, 1), REWARD: FLAT}).finding("DAT002").severity == "warning"
+        run({FAILURES: noisy(0.6, 0.03, 1), REWARD: FLAT}).finding("DAT002").severity == "warning"
     )
-    assert run({ERRORS: noisy(0.3, 0.03, 1), REWARD: RISING}).finding("DAT002").severity == "info"
+    assert run({ERRORS: noisy(0.6, 0.03, 1), REWARD: RISING}).finding("DAT002").severity == "info"
+    programs = run({FAILURES: noisy(0.24, 0.02, 1), REWARD: FLAT})
+    assert programs.finding("DAT002").severity == "info"
 
 
 def test_a_syntax_that_is_learned_is_progress() -> None:

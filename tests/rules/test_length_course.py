@@ -98,6 +98,13 @@ def test_responses_of_one_length_never_end() -> None:
     assert run({LENGTH: 128.0, LONGEST: 128.0}, 20).finding("LEN007").severity == "critical"
 
 
+def test_a_grader_that_finds_the_answer_in_a_cut_response() -> None:
+    """A public run: every response at the limit of 512 tokens, reward .11 to .95."""
+    learning = noisy(ramp(0.1, 0.95, 15), 0.02, 1)
+    patient = run({LENGTH: 512.0, LONGEST: 512.0, CUT: 1.0, REWARD: learning}, 40)
+    assert patient.finding("LEN007").severity == "info"
+
+
 def test_responses_that_stop_ending_are_dated() -> None:
     """A public run: all responses at the limit of 512 tokens from the middle on."""
     curves: dict[str, Curve] = {

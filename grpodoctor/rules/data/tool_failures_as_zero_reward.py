@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.agent_health import course_of
+from grpodoctor.rules.shared.agent_health import Course, course_of
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
@@ -25,9 +25,9 @@ class ToolFailuresAsZeroReward(Rule):
     """Tools or environments fail, and the reward falls with them.
 
     What it sees:
-        A share of failed tool calls or of responses with an error that stays or becomes high.
-        The finding is a warning if the reward falls from step to step when failures rise, or if
-        nothing has risen; otherwise it is `info`.
+        A share of failed tool calls or of responses with an error that stays or becomes high. The
+        finding is a warning if the reward falls from step to step when failures rise, or if most
+        calls fail and nothing has risen; otherwise it is `info`.
 
     Why it matters:
         A response whose tool server timed out is graded as wrong. Its group then teaches that
@@ -61,6 +61,11 @@ class ToolFailuresAsZeroReward(Rule):
 
     min_share: float = 0.1
     """Share of failures. At a tenth, more than half of all groups of eight contain one."""
+    grown_share: float = 0.3
+    """Share of failures that is worth a warning if it has grown."""
+    constant_share: float = 0.5
+    """Share of failures that is worth a warning by itself. Programs that a policy writes fail in a
+    fifth to a quarter of the calls in public runs, which is their own fault."""
     max_correlation: float = -0.5
     """Correlation of the changes of failures and reward from reading to reading. Changes have no
     common trend; twenty independent pairs stay above this with a probability of .99."""
@@ -87,11 +92,14 @@ class ToolFailuresAsZeroReward(Rule):
             text = f"{text}, and the reward falls with them (correlation {correlation:.2f})."
         elif len(series) < self.correlated_readings and course != "grown":
             return None
-        elif outcome_has_risen(chart) is False or course == "grown":
+        elif outcome_has_risen(chart) is False and self._is_high(level, course):
             text = f"{text}, and count as zero reward unless they are dropped."
         else:
-            severity, text = "info", f"{text}; the reward rises nevertheless."
+            severity, text = "info", f"{text}; the reward does not follow them."
         return Sighting(severity, text, cite_all(chart, name, outcome))
+
+    def _is_high(self, level: float, course: Course) -> bool:
+        return level >= (self.grown_share if course == "grown" else self.constant_share)
 
     def _correlation(self, chart: Chart, failures: str, outcome: str) -> float:
         """Correlation of successive changes; 0 if there are too few or one is constant."""

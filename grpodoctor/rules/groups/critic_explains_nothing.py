@@ -57,6 +57,11 @@ class CriticExplainsNothing(Rule):
     """Explained variance of a constant prediction."""
     min_readings: int = 30
     """Readings that a critic may take to learn; a new value head starts at or below zero."""
+    harmful: float = -0.5
+    """Explained variance at which the critic adds half of the returns' variance as noise; a critic
+    that is only slow stays near zero."""
+    certain_readings: int = 100
+    """Readings after which a critic near zero is not slow any more."""
     lost_share: float = 0.2
     """Share of the best outcome whose loss counts as harm."""
 
@@ -70,7 +75,9 @@ class CriticExplainsNothing(Rule):
             return None
         text = f"The critic's explained variance is {level:.2g}"
         evidence = cite_all(chart, _EXPLAINED, "critic/loss", outcome_metric(chart))
-        if outcome_has_risen(chart) is False or outcome_lost(chart) >= self.lost_share:
+        is_certain = level <= self.harmful or len(series) >= self.certain_readings
+        has_failed = outcome_has_risen(chart) is False or outcome_lost(chart) >= self.lost_share
+        if is_certain and has_failed:
             text = f"{text}; it adds noise to the advantages, and nothing has risen."
             return Sighting("warning", text, evidence)
         return Sighting("info", f"{text}, no better than a constant.", evidence)

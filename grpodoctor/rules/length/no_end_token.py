@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -23,7 +24,8 @@ class NoEndToken(Rule):
     What it sees:
         One of two patterns. Every response of the latest readings has the same length, so nothing
         ended by itself. Or the log counts all responses as truncated although their lengths differ,
-        so they do end, by a token that the trainer does not recognize.
+        so they do end, by a token that the trainer does not recognize. The finding is `info` while
+        reward or accuracy rise: a grader may find the answer in a response that is cut.
 
     Why it matters:
         A response without its end is graded without its answer and, if truncated responses are
@@ -60,6 +62,8 @@ class NoEndToken(Rule):
     min_readings: int = 5
     """Readings in which no response ended. With a share of 1 % that end, 128 responses have none
     with a probability of .28, and five such batches in a row of .002."""
+    certain_readings: int = 10
+    """Readings without a rise of any outcome that make the finding critical."""
     all_truncated: float = 0.999
     """Share of truncated responses that counts as all of them."""
     same_length: float = 0.999
@@ -90,7 +94,10 @@ class NoEndToken(Rule):
         if count < self.min_readings:
             return None
         text = f"No response of the last {count} readings ends: all are {limit:.0f} tokens long."
-        return self._sighting(chart, "critical", text, count)
+        severity: Severity = "critical" if count >= self.certain_readings else "warning"
+        if outcome_has_risen(chart):
+            severity = "info"
+        return self._sighting(chart, severity, text, count)
 
     def _judge_different_lengths(self, chart: Chart) -> Sighting | None:
         mean, longest = chart.series(_MEAN), chart.series(_MAX)
