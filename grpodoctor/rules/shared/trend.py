@@ -20,8 +20,8 @@ OUTCOMES = ("accuracy/train", "reward/mean", "accuracy/heldout", "reward/heldout
 
 def start_level(series: Series) -> float | None:
     """The starting value; the first three readings before there are twenty."""
-    if series.baseline is not None and len(series) >= 2 * BASELINE:
-        return series.baseline.level
+    if series.start is not None and len(series) >= 2 * BASELINE:
+        return series.start.level
     return series.opening.level if series.opening is not None else None
 
 
