@@ -66,6 +66,25 @@ def test_a_distillation_is_recognized_and_its_reward_of_zero_expected() -> None:
         assert "to 0.2 nats" in finding.summary
 
 
+def test_zero_rewards_of_a_distillation_raise_no_alarm() -> None:
+    curves: dict[str, Curve] = {
+        TEACHER: noisy(ramp(0.8, 0.2, 60), 0.01, 1),
+        REWARD: 0.0,
+        "reward/std": 0.0,
+        ACCURACY: 0.0,
+        "groups/all_incorrect_rate": 1.0,
+        "groups/zero_variance_rate": 1.0,
+        "optimizer/grad_norm": noisy(1.0, 0.1, 2),
+        "optimizer/loss": noisy(0.3, 0.02, 3),
+        "length/mean": noisy(500, 20, 5),
+    }
+    patient = run(curves)
+    assert patient.alarms() == []
+    assert "teacher" in str(patient.why_not("GRP002"))
+    del curves[TEACHER]
+    assert run(curves).alarms() != []
+
+
 def test_a_reward_that_moves_is_judged_as_usual() -> None:
     assert run({TEACHER: 0.5, REWARD: RISING}).findings("INS002") == []
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.run_health import (
     FAILED_OUTCOME,
     ZERO_VARIANCE_METRICS,
@@ -107,6 +108,8 @@ class AllIncorrectGroups(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share of all-incorrect groups, or what the success rate implies."""
+        if is_distilled(chart):
+            return DISTILLED
         name = next((name for name in _RATES if chart.is_fresh(name)), None)
         logged = chart.reading(_RATES[0])
         if isinstance(logged, NotApplicable):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.run_health import CRITIC_IS_BASELINE, RECENT, has_critic, is_solved
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
@@ -77,6 +78,8 @@ class GroupTooSmallForPassRate(Rule):
         accuracy = chart.series(_ACCURACY)
         if accuracy.last > 0.5 or len(accuracy) < self.min_readings:
             return None  # all-correct groups are GRP001's
+        if is_distilled(chart):
+            return DISTILLED
         if has_critic(chart):
             return CRITIC_IS_BASELINE
         size = self._size(chart)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.run_health import (
     FLAT_BATCHES,
     RECENT,
@@ -92,6 +93,8 @@ class ZeroRewardStd(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share of unexplained zero-variance groups."""
+        if is_distilled(chart):
+            return DISTILLED
         name = zero_variance_metric(chart) or _ZERO_VARIANCE
         is_inferred, series = name == INFERRED_ZERO_VARIANCE, chart.series(name)
         if is_inferred and has_critic(chart):

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, never_moved
+from grpodoctor.rules.shared.distillation import TEACHER, is_distilled
+from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.trend import start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
-_TEACHER, _REWARD = "kl/teacher", "reward/mean"
+_REWARD = "reward/mean"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class DistillationRun(Rule):
     name: ClassVar[str] = "distillation-run"
     condition: ClassVar[Condition] = "expected"
     summary: ClassVar[str] = "The run distills from a teacher; a reward of zero is normal."
-    inputs: ClassVar[tuple[Need, ...]] = (_TEACHER,)
+    inputs: ClassVar[tuple[Need, ...]] = (TEACHER,)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2306.13649",)
     persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 1
@@ -56,14 +57,14 @@ class DistillationRun(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """State the course of the divergence to the teacher."""
-        teacher, reward = chart.series(_TEACHER), chart.series(_REWARD)
+        teacher = chart.series(TEACHER)
         start = start_level(teacher)
         if len(teacher) < self.min_readings or start is None:
             return None
-        if len(reward) and not never_moved(reward):
+        if not is_distilled(chart):
             return None
         text = (
             f"This run distills from a teacher (KL {start:.2g} to {teacher.level(RECENT):.2g} "
             "nats); a constant reward is expected."
         )
-        return Sighting("info", text, cite_all(chart, _TEACHER, _REWARD))
+        return Sighting("info", text, cite_all(chart, TEACHER, _REWARD))

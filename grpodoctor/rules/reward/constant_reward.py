@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.reward_components import (
     MOST_NAMED,
     PREFIX,
@@ -100,6 +101,8 @@ class ConstantReward(Rule):
         """Look for means that never left their first value."""
         if len(chart.series(_REWARD)) < self.min_readings:
             return None
+        if is_distilled(chart):
+            return DISTILLED
         if self._never_moved(chart, _REWARD):
             return self._constant_total(chart)
         if self._has_settled(chart.series(_REWARD)) and not is_solved(chart):

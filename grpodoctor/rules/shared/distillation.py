@@ -1,0 +1,21 @@
+"""Whether a run learns from a teacher instead of a reward."""
+
+from __future__ import annotations
+
+from grpodoctor.rules.shared.run_health import never_moved
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.values import NotApplicable
+
+TEACHER = "kl/teacher"
+
+DISTILLED = NotApplicable(
+    "the run learns from a teacher, so its gradient does not depend on the reward"
+)
+
+
+def is_distilled(chart: Chart) -> bool:
+    """Whether a divergence to a teacher is logged, and no reward or one that never moved."""
+    if not len(chart.series(TEACHER)):
+        return False
+    reward = chart.series("reward/mean")
+    return not len(reward) or never_moved(reward)
