@@ -59,6 +59,8 @@ class TruncatedResponses(Rule):
         "arXiv 2503.14476",
         "github.com/huggingface/trl/pull/7039",
     )
+    persistence: ClassVar[int] = 2
+    """The level is that of several readings, which one outlier does not move."""
     clearance: ClassVar[int] = RECENT
 
     info_share: float = 0.2
