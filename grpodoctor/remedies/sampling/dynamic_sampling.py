@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from grpodoctor.remedies.base import Criterion, Readings, Remedy
 from grpodoctor.vocabulary.knobs import Setting
 
+_ZERO_VARIANCE = ("groups/zero_variance_rate", "groups/zero_variance_rate/inferred")
+
 
 class DynamicSampling(Remedy):
     """Keep sampling until every group of the batch has reward variance.
@@ -60,6 +62,7 @@ class DynamicSampling(Remedy):
         """Groups are not the baseline, or hardly any group has variance."""
         if knobs.get("advantage") == "gae":
             return "the run has a critic, which learns from every group"
-        if readings.get("groups/zero_variance_rate", 0.0) > 0.95:  # twenty groups for each kept one
+        rates = [readings.get(name, 0.0) for name in _ZERO_VARIANCE]
+        if max(rates) > 0.95:  # twenty groups for each kept one
             return "hardly any group has variance, so sampling would stop at its limit"
         return ""
