@@ -73,16 +73,11 @@ NAMED: dict[str, set[str]] = {
 }
 """Families of which one must speak."""
 
-NOT_YET = {("tinker-cookbook", "truncated"): "needs a rule for growth without reward"}
-"""Formats and courses that need a rule of another change, and what it is."""
-
 
 @pytest.mark.parametrize("course", NAMED)
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_sick_run_is_named(name: str, course: str, directory: Path) -> None:
     found = families(checked(directory, name, course))
-    if not found & NAMED[course] and (name, course) in NOT_YET:
-        pytest.xfail(NOT_YET[name, course])
     assert found & NAMED[course], found
 
 
