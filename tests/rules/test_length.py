@@ -168,3 +168,13 @@ def test_responses_that_are_all_at_the_limit_are_a_diagnosis() -> None:
     assert early(128.0, reward=flat, max_length=4096).findings("LEN003") == []
     solved = [0.3, 0.5, 0.8] + [1.0] * 60
     assert early(128.0, reward=solved).finding("LEN003").severity == "info"
+
+
+def test_a_mean_at_ninety_eight_percent_of_the_limit_needs_twenty_readings_only() -> None:
+    """A public run: 250 of 256 tokens, reward .19 to .05 in batches of eight."""
+    finding = early(noisy(250, 4, 1), count=40, max_length=256).finding("LEN003")
+    assert finding.severity == "warning"
+    rising = noisy(ramp(0.1, 0.7, 15), 0.02, 2)
+    assert (
+        early(noisy(250, 4, 1), reward=rising, max_length=256).finding("LEN003").severity == "info"
+    )

@@ -77,6 +77,9 @@ class LengthNearLimit(Rule):
     half_truncated_level: float = 0.9
     """Mean length divided by the limit at which, whatever the distribution, at least half of the
     responses are longer than four fifths of the limit (Markov's inequality)."""
+    mostly_truncated_level: float = 0.95
+    """The same at which three quarters of the responses are that long; it needs twenty readings
+    only. A public run at 250 of 256 tokens ended with an accuracy of 0."""
     patience: int = 50
     """Readings without a rise of the outcome that make such a level a warning: healthy runs rise
     within that time."""
@@ -114,7 +117,8 @@ class LengthNearLimit(Rule):
         if is_constant:
             is_known = self._setting(chart) is not None
             return "critical" if has_failed else "warning" if is_known else "info"
-        is_long = len(chart.series(_MEAN)) >= self.patience
+        is_grave = level >= self.mostly_truncated_level
+        is_long = is_grave or len(chart.series(_MEAN)) >= self.patience
         is_high = level >= self.half_truncated_level
         return "warning" if has_failed and is_long and is_high else "info"
 

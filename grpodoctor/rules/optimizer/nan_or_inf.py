@@ -71,8 +71,11 @@ class NanOrInf(Rule):
         suspects = [
             (name, reading)
             for name, reading in chart.readings.items()
-            # Nearly all readings are means, and this rule looks at every one of every step.
-            if type(reading) is not Mean or reading.nonfinite
+            # Nearly all readings are means or rates, and this rule looks at every one.
+            if not (
+                (type(reading) is Mean and not reading.nonfinite)
+                or (type(reading) is Rate and not name.startswith(_COUNTERS))
+            )
         ]
         counts = [
             (name, count)
