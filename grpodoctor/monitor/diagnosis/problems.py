@@ -31,7 +31,7 @@ class Symptom:
 
     finding: Finding
     path: tuple[Condition, ...]
-    """The conditions from the cause to the symptom."""
+    """The conditions from the finding that explains it, a cause or another symptom."""
 
     @property
     def because(self) -> str:
@@ -131,10 +131,8 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
     causes = _direct_causes(findings, context)
     symptoms: dict[int, list[Symptom]] = {}
     for index in causes:
-        root = _root(index, causes)
-        path = _path(findings[root], findings[index], context, findings)
-        conditions = path or (context.condition(findings[root]), context.condition(findings[index]))
-        symptoms.setdefault(root, []).append(Symptom(findings[index], conditions))
+        path = _path(findings[causes[index]], findings[index], context, findings) or ()
+        symptoms.setdefault(_root(index, causes), []).append(Symptom(findings[index], path))
     problems = [
         _problem(finding, tuple(symptoms.get(index, ())), context)
         for index, finding in enumerate(findings)
