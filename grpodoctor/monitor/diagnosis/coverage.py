@@ -18,6 +18,7 @@ _MIXTURE = re.compile(
 )
 """Names of models that are mixtures of experts."""
 
+_UNDETERMINED = "the run does not contain the settings or readings that it judges"
 _SUBJECTS: Mapping[str, str] = {
     "experts/": "the run has no mixture of experts",
     "critic/": "the run has no critic",
@@ -71,6 +72,7 @@ def coverage_of(
     skipped: Sequence[Skipped],
     not_applicable: Sequence[Inapplicable],
     defective: Collection[str] = (),
+    examined: Collection[str] | None = None,
 ) -> Coverage:
     """The coverage of a run.
 
@@ -80,6 +82,7 @@ def coverage_of(
         skipped: the rules that lack a metric.
         not_applicable: the rules that do not apply.
         defective: codes of the rules that raised an exception and found nothing.
+        examined: codes of the rules that ran; all others by default.
     """
     by_code = {rule.code: rule for rule in rules}
     absent = _absent_subjects(chart)
@@ -88,6 +91,10 @@ def coverage_of(
         for rule in skipped
         if (why := _why_omitted(by_code[rule.code].inputs, absent))
     ]
+    listed = {rule.code for rule in (*skipped, *not_applicable)}.union(defective)
+    if examined is not None:
+        silent = sorted(by_code.keys() - listed - set(examined))
+        omitted += [Inapplicable(code, _UNDETERMINED) for code in silent]
     codes = {rule.code for rule in omitted}
     blocked = tuple(rule for rule in skipped if rule.code not in codes)
     settings, unavailable = _plan(chart, [(by_code[rule.code], rule.how) for rule in blocked])

@@ -112,7 +112,14 @@ def diagnose(
     problems = problems_of(results.findings, context)
     found = {finding.code for finding in results.findings}
     defective = {defect.code for defect in results.defects} - found
-    coverage = coverage_of(chart, rules, results.skipped, results.not_applicable, defective)
+    coverage = coverage_of(
+        chart,
+        rules,
+        results.skipped,
+        results.not_applicable,
+        defective,
+        examined=found.union(results.quiet),
+    )
     readings = max(len(chart.series(name)) for name in _OUTCOMES)
     evidence = RunEvidence(
         steps=reading.steps,
