@@ -72,6 +72,10 @@ class NotLogged:
 
 NOT_LOGGED = NotLogged()
 
+UNDECIDED = NotLogged()
+"""The readings of this step no longer show what the rule looks for, but do not exclude it either,
+such as a lower bound of 0. The rule counts as skipped; its active finding ends after a while."""
+
 RuleResult = Sighting | NotApplicable | NotLogged | None
 """What `Rule.examine` returns; None if the rule saw nothing."""
 

@@ -35,6 +35,7 @@ from grpodoctor.frameworks.logging_advice import how_to_log
 from grpodoctor.rules.base import (
     NOT_LOGGED,
     SEVERITIES,
+    UNDECIDED,
     Finding,
     Need,
     NotLogged,
@@ -298,7 +299,8 @@ class Engine:
             result = self._result(state.rule)
             if isinstance(result, NotLogged):
                 state.due = 1
-                return ()
+                ends = result is UNDECIDED and state.finding is not None
+                return tuple(self._add_absence(state)) if ends else ()
             state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
             state.examined = state.examined or state.why_inapplicable is None
         state.due = state.rule.cadence

@@ -324,3 +324,14 @@ def test_equal_groups_at_a_high_reward_are_the_correct_ones() -> None:
     patient = verl(curves)
     assert patient.finding("GRP001").severity == "info"
     assert patient.findings("GRP004") == []
+
+
+def test_starvation_that_a_lower_bound_showed_ends_when_the_bound_no_longer_does() -> None:
+    # The standard deviation within groups is 0 at first, while next to nothing is rewarded.
+    curves: dict[str, Curve] = {
+        "groups/reward_std": lambda step: 0.0 if step < 40 else 0.4,
+        "reward/mean": lambda step: 0.0 if step < 40 else 0.6,
+    }
+    starved, recovered = Patient(steps(40, curves)), Patient(steps(120, curves))
+    assert [finding.active for finding in starved.findings("GRP002")] == [True]
+    assert [finding.active for finding in recovered.findings("GRP002")] == [False]

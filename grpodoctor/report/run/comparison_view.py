@@ -27,7 +27,7 @@ def worst_first(reports: Sequence[Report]) -> list[Report]:
     return sorted(reports, key=_rank)
 
 
-def _rank(report: Report) -> tuple[int, bool, int, int, str]:
+def _rank(report: Report) -> tuple[int, int, int, str]:
     verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
     severity = SEVERITIES.index(problems[0].severity) if problems else 0
     cost = problems[0].cost.steps if problems else 0

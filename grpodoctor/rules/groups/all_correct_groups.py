@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     CRITIC_IS_BASELINE,
     RECENT,
@@ -84,7 +84,7 @@ class AllCorrectGroups(Rule):
         if has_critic(chart):
             return CRITIC_IS_BASELINE
         name = current_metric(chart, (_ALL_CORRECT, _ZERO_VARIANCE, INFERRED_ALL_CORRECT))
-        quiet = NOT_LOGGED if name == INFERRED_ALL_CORRECT else None
+        quiet = UNDECIDED if name == INFERRED_ALL_CORRECT else None
         series = chart.series(name)
         if series.last < self.min_share / 2 or len(series) < self.min_readings:
             return quiet

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    UNDECIDED,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite_all,
+)
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.run_health import (
     FAILED_OUTCOME,
@@ -118,7 +127,8 @@ class AllIncorrectGroups(Rule):
             return self._by_success(chart)
         result = self._by_rate(chart, name)
         if result is None and name in _BOUNDS:
-            return self._by_success(chart)
+            by_success = self._by_success(chart)
+            return UNDECIDED if by_success is NOT_LOGGED else by_success
         return result
 
     def _by_rate(self, chart: Chart, name: str) -> Sighting | None:

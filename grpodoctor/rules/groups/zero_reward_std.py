@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.run_health import (
     FLAT_BATCHES,
@@ -99,7 +99,7 @@ class ZeroRewardStd(Rule):
         is_inferred, series = name == INFERRED_ZERO_VARIANCE, chart.series(name)
         if is_inferred and has_critic(chart):
             return None
-        quiet = NOT_LOGGED if is_inferred else None
+        quiet = UNDECIDED if is_inferred else None
         if series.last < self.min_share or len(series) < self.min_readings:
             return quiet
         zero_variance = self._share(series, is_inferred=is_inferred)
