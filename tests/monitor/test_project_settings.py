@@ -106,4 +106,5 @@ def test_the_nearest_file_counts_and_the_search_ends_at_the_repository(tmp_path)
 def test_options_override_the_file(tmp_path):
     settings = load_settings(written(tmp_path, 'select = ["ENT"]\nignore = ["ENT002"]'))
     assert {rule.code[:3] for rule in settings.rules(["LEN"])} == {"LEN"}
-    assert not settings.rules(ignore=["ENT001"])
+    assert "ENT002" not in {rule.code for rule in settings.rules()}
+    assert not settings.rules(ignore=["ENT"])
