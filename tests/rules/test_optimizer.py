@@ -321,3 +321,13 @@ def test_a_gradient_that_penalties_leave_is_not_called_alive() -> None:
     varying: dict[str, Curve] = {**curves, "advantage/max": 1.2, "advantage/min": -0.9}
     harmless = Patient(steps(60, varying)).finding("OPT001")
     assert "A loss of 0 is expected" in harmless.summary
+
+
+def test_batches_with_signal_among_vanished_gradients_are_no_extreme_spikes() -> None:
+    """A healthy agent run: nine gradients in ten near .01, the others up to 10, reward .93."""
+    rng = random.Random(4)
+    start = [3.0 + rng.random() for _ in range(20)]
+    late = [rng.uniform(2, 9) if rng.random() < 0.08 else 0.01 * rng.random() for _ in range(400)]
+    curves: dict[str, Curve] = {GRADIENT: start + late, "reward/mean": noisy(0.93, 0.01, 5)}
+    found = Patient(steps(420, curves)).findings("OPT002")
+    assert [each for each in found if each.severity != "info"] == []

@@ -20,6 +20,7 @@ from grpodoctor.rules.base import (
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.run_health import (
     FAILED_OUTCOME,
+    FLAT_BATCHES,
     ZERO_VARIANCE_METRICS,
     current_metric,
     first_step_where,
@@ -141,6 +142,8 @@ class AllIncorrectGroups(Rule):
             return None
         if name in ZERO_VARIANCE_METRICS and zero_variance_cause(chart) != "all-incorrect":
             return None
+        if name == INFERRED_ZERO_VARIANCE and share < FLAT_BATCHES:
+            return None  # with one prompt per batch, half of the batches may be equal by chance
         return self._sighting(chart, name, share, severity)
 
     def _sighting(self, chart: Chart, name: str, share: float, severity: Severity) -> Sighting:

@@ -76,7 +76,8 @@ class GradientSpike(Rule):
     """Recent median as a share of the starting value below which repeated spikes are batches with
     signal among batches without, unless the outcome has fallen."""
     extreme_factor: float = 100.0
-    """Multiple of the median that healthy runs with steady gradients do not show even once."""
+    """Multiple of the median, and ten times the 90th percentile, that healthy runs do not show
+    even once."""
     min_readings: int = 10
     """Minimum number of nonzero gradients that make a range."""
     min_early_readings: int = 5
@@ -101,7 +102,9 @@ class GradientSpike(Rule):
         if len(earlier) < self.min_early_readings:
             return None
         level, _ = robust_level(earlier)
-        is_extreme = series.last > self.extreme_factor * level
+        percentile = sorted(earlier)[int(0.9 * len(earlier))]
+        is_extreme = series.last > self.extreme_factor * max(level, percentile / 10)
+        is_extreme = is_extreme and not self._has_vanished(chart, level)
         is_early = len(earlier) < self.min_readings
         if is_early and not (is_extreme and series.last > 10 * max(earlier)):
             return None
