@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.rules.lint import lint
 from grpodoctor.trainer.algorithms.losses.sequence_level.gspo import Gspo
 from grpodoctor.trainer.config.key_names import _OTHER_TRAINERS
+from grpodoctor.trainer.config.knobs import knobs_of
 from grpodoctor.trainer.config.loss import loss_settings
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 from grpodoctor.trainer.config.train_config import TrainConfig, known_keys, load_config, load_preset
@@ -128,11 +130,15 @@ def test_the_settings_of_any_loss_survive_being_written_and_read(kind: str) -> N
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 
 
-def test_a_token_clip_width_on_responses_gives_a_warning() -> None:
-    wide = load_config(assignments=["loss.kind=gspo", "loss.clip_high=0.2"])
-    assert "whole responses" in wide.warnings()[0]
-    assert not load_config(assignments=["loss.kind=gspo"]).warnings()
-    assert not load_config(assignments=["loss.clip_high=0.2"]).warnings()
+def test_a_token_clip_width_on_responses_is_a_fault_of_the_configuration() -> None:
+    def faults(*assignments: str) -> list[str]:
+        config = load_config(assignments=[*assignments])
+        found = lint("grpodoctor", config.model_dump(), knobs_of(config)).findings
+        return [finding.code for finding in found]
+
+    assert faults("loss.kind=gspo", "loss.clip_high=0.2") == ["CFG001"]
+    assert faults("loss.kind=luspo", "loss.clip_high=0.2") == ["CFG001"]
+    assert faults("loss.kind=gspo") == faults("loss.clip_high=0.2") == []
 
 
 def test_a_loss_with_its_own_denominator_takes_no_other() -> None:
@@ -253,7 +259,6 @@ def test_every_preset_loads_for_a_run_of_one_step(name: str) -> None:
     [
         (("advantage.kind=max_rl", "overlong.kind=soft-punishment"), "which a soft overlong"),
         (("advantage.kind=reinforce_plus_plus_baseline",), "groups without variance"),
-        (("loss.kind=luspo", "loss.clip_high=0.2"), "its paper uses 0.002 and 0.0025"),
     ],
 )
 def test_settings_that_an_advantage_or_loss_does_not_suit_give_a_warning(
