@@ -113,8 +113,8 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     solved = next((each for each in problems if _is_solved(each)), None)
     faults = [each for each in problems if any(map(is_alarm, each.findings))]
     faults = [each for each in faults if each is not solved]
-    resolved = [each for each in faults if not each.active]
-    faults = [each for each in faults if each.active]
+    resolved = [each for each in faults if not _is_alarming(each)]
+    faults = [each for each in faults if _is_alarming(each)]
     contradicting = [each for each in faults if _contradicts_success(each)]
     if evidence.why_not_judged:
         return Verdict("not examined", evidence.why_not_judged)
@@ -135,6 +135,11 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     parts = [f"{progress}{flat}"] if progress else []
     sentence = f"{'; '.join([*parts, _ran(evidence)])} and {_found(resolved)}."
     return Verdict("healthy" if evidence.rose else "flat", sentence, readings=evidence.readings)
+
+
+def _is_alarming(problem: Problem) -> bool:
+    """Whether a warning of the problem is active; a note may outlive its cause."""
+    return any(finding.active and is_alarm(finding) for finding in problem.findings)
 
 
 def _is_solved(problem: Problem) -> bool:

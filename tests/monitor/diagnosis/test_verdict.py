@@ -5,7 +5,7 @@ import pytest
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.other_training import other_training
-from grpodoctor.monitor.diagnosis.problems import Problem
+from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
 
@@ -47,6 +47,8 @@ def test_a_run_whose_problems_are_resolved_is_healthy():
         "Healthy: reward 0.1 → 0.6 over 100 steps; 20 of 30 rules ran and found no active fault; "
         "LEN002 truncated-responses at steps 10 to 60 resolved."
     )
+    note = Symptom(finding("REW001", "info"), ("truncation",))
+    assert verdict_of([replace(resolved, symptoms=(note,))], EVIDENCE, "").kind == "healthy"
     active = problem("REW002", "reward-loss")
     assert verdict_of([active, resolved], EVIDENCE, "").line.startswith(
         "Sick since step 10: REW002"
