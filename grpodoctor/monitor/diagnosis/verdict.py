@@ -218,7 +218,7 @@ def _found(resolved: Sequence[Problem]) -> str:
         return "found no fault"
     problem, *others = resolved
     cause = problem.cause
-    last = max(finding.last_step for finding in problem.findings)
+    last = max(finding.last_step for finding in problem.findings if is_alarm(finding))
     steps = f"at steps {cause.onset_step} to {last}"
     more = f" and {len(others)} more" if others else ""
     return f"found no active fault; {cause.code} {cause.name} {steps}{more} resolved"
