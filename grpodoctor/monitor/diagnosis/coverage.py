@@ -91,7 +91,7 @@ def coverage_of(
         for rule in skipped
         if (why := _why_omitted(by_code[rule.code].inputs, absent))
     ]
-    listed = {rule.code for rule in (*skipped, *not_applicable)}.union(defective)
+    listed = {*_codes(skipped), *_codes(not_applicable), *defective}
     if examined is not None:
         silent = sorted(by_code.keys() - listed - set(examined))
         omitted += [Inapplicable(code, _UNDETERMINED) for code in silent]
@@ -158,3 +158,7 @@ def _plan(
 def _missing(chart: Chart, rule: Rule) -> list[tuple[str, ...]]:
     needs = [(need,) if isinstance(need, str) else need for need in rule.inputs]
     return [names for names in needs if not any(len(chart.series(name)) for name in names)]
+
+
+def _codes(rules: Iterable[Skipped | Inapplicable]) -> set[str]:
+    return {rule.code for rule in rules}
