@@ -140,6 +140,9 @@ class Rule(ABC):
     first step and after each change of a knob; without a known config it is skipped."""
     handles_not_applicable: ClassVar[bool] = False
     """Whether the rule is also examined when an input is not applicable."""
+    judged_by_outcome: ClassVar[bool] = False
+    """Whether a rising reward shows that what the rule saw does no harm. The report then lists its
+    findings as `info`: a setting that usually breaks a run did not break this one."""
 
     @property
     def family(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.monitor.advice import Advice
@@ -97,19 +97,24 @@ def diagnose(
         advice: the remedies of all findings, resolved for the run.
     """
     results, chart = engine.diagnosis(), engine.chart
+    by_code = {rule.code: rule for rule in rules}
+    rose = any(_rose(chart.series(name)) for name in (*_OUTCOMES, *_HELD_OUT))
+    findings = results.findings
+    if rose:
+        findings = tuple(_judged_by_outcome(finding, by_code) for finding in findings)
 
     def cost_of(finding: Finding) -> Cost:
         last = None if finding.active else finding.last_step
         return costs.cost(finding.onset_step, last, gpus=reading.gpus)
 
     context = RunContext(
-        rules={rule.code: rule for rule in rules},
+        rules=by_code,
         quiet=frozenset(results.quiet),
         solved=is_solved(chart),
         stride=_stride(chart, reading),
         cost_of=cost_of,
     )
-    problems = problems_of(results.findings, context)
+    problems = problems_of(findings, context)
     found = {finding.code for finding in results.findings}
     defective = {defect.code for defect in results.defects} - found
     coverage = coverage_of(
@@ -126,11 +131,19 @@ def diagnose(
         readings=readings,
         coverage=coverage,
         progress=_progress(chart),
-        rose=any(_rose(chart.series(name)) for name in (*_OUTCOMES, *_HELD_OUT)),
+        rose=rose,
         why_not_judged="" if readings else other_training(reading.unmapped),
     )
     verdict = verdict_of(problems, evidence, _first_action(problems, advice))
     return Diagnosis(verdict, problems, coverage)
+
+
+def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
+    """A finding about a run whose outcome rises."""
+    rule = rules.get(finding.code)
+    if rule is None or not rule.judged_by_outcome:
+        return finding
+    return replace(finding, severity="info")
 
 
 def _stride(chart: Chart, reading: Reading) -> float:

@@ -48,6 +48,7 @@ class AdvantagesWithoutBaseline(Rule):
     code: ClassVar[str] = "GRP005"
     name: ClassVar[str] = "advantages-without-baseline"
     condition: ClassVar[Condition] = "wrong-advantages"
+    judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The advantages equal the rewards: no baseline is subtracted."
     inputs: ClassVar[tuple[Need, ...]] = (_ADVANTAGE, _REWARD)
     remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)

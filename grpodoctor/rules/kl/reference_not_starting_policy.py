@@ -49,6 +49,7 @@ class ReferenceNotStartingPolicy(Rule):
     code: ClassVar[str] = "KLD003"
     name: ClassVar[str] = "reference-not-starting-policy"
     condition: ClassVar[Condition] = "wrong-reference"
+    judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The KL divergence from the reference is large at the first step."
     inputs: ClassVar[tuple[Need, ...]] = (_KLS,)
     remedies: ClassVar[tuple[str, ...]] = ("reset-reference",)

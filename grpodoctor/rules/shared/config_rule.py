@@ -59,6 +59,7 @@ class ConfigRule(Rule):
     inputs: ClassVar[tuple[Need, ...]] = ()
     condition: ClassVar[Condition] = "wrong-settings"
     reads_config: ClassVar[bool] = True
+    judged_by_outcome: ClassVar[bool] = True
     persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 1
 
