@@ -213,8 +213,7 @@ def test_reward_components_that_are_always_zero_are_noted(logs: Path) -> None:
 def test_a_task_that_was_never_rewarded_is_a_warning(logs: Path) -> None:
     """No batch of 39 has a correct equation; some responses earn the format reward."""
     report = checked(logs / "maojiasong_events.out.tfevents.1740427850")
-    # In 20 of 39 batches all rewards are equal: every group was all-incorrect.
-    assert gravest(report) == {"REW004": "warning", "GRP002": "warning"}
+    assert gravest(report) == {"REW004": "warning"}
     assert "equation_reward_func (0)" in summary(report, "REW004")
 
 

@@ -157,13 +157,9 @@ def _examine(path: str, settings: _Settings, stack: ExitStack) -> ReportData | N
         RunError: if there is no run to read.
     """
     from grpodoctor.errors import MixedRunsError
-    from grpodoctor.runs.reading.run_discovery import has_native_run
     from grpodoctor.support.remote_stores import is_remote
 
-    if is_remote(path):
-        return _replay(path, settings, stack)
-    folder = Path(path)
-    if folder.is_dir() and not _is_native(folder) and has_native_run(folder):
+    if not is_remote(path) and _holds_native_runs(Path(path)):
         return None
     try:
         return _replay(path, settings, stack)
@@ -171,10 +167,14 @@ def _examine(path: str, settings: _Settings, stack: ExitStack) -> ReportData | N
         return None
 
 
-def _is_native(folder: Path) -> bool:
+def _holds_native_runs(folder: Path) -> bool:
     from grpodoctor.runs.reading.opening import is_native
+    from grpodoctor.runs.reading.run_discovery import has_native_run
 
-    return is_native(folder)
+    try:
+        return folder.is_dir() and not is_native(folder) and has_native_run(folder)
+    except OSError:  # the error is reported when the run is read
+        return False
 
 
 def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:

@@ -10,7 +10,7 @@ class CheckResume(Remedy):
 
     What it does:
         A resume must restore weights, optimizer state, learning-rate schedule, data position and
-        the sampler's weights. If one is missing, the run goes on with a jump: the mismatch rises
+        the sampler's weights. If one is missing, the run continues with a jump: the mismatch rises
         because the sampler kept old weights, the KL restarts because the reference was replaced, or
         prompts repeat.
 

@@ -26,7 +26,7 @@ class WeightsNeverDelivered(Rule):
         the learning rates, and is never reset by a weight sync.
 
     Why it matters:
-        The sampler goes on with the first weights: a sync that fails silently, an adapter that the
+        The sampler keeps the first weights: a sync that fails silently, an adapter that the
         engine does not load, names of parameters that do not match. Every batch is then sampled by
         the starting policy, the run learns off-policy, and the reward of its samples cannot rise.
         Public reports lost up to two months.

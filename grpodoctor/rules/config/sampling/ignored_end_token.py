@@ -11,7 +11,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 @dataclass(frozen=True)
 class IgnoredEndToken(ConfigRule):
-    """The sampler goes on after the end token.
+    """The sampler continues after the end token.
 
     What it sees:
         ignore_eos in the sampling of training responses.
