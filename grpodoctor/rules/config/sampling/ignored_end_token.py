@@ -18,7 +18,7 @@ class IgnoredEndToken(ConfigRule):
 
     Why it matters:
         The option exists for benchmarks. Every response reaches the limit, text after the end token
-        is trained, and rewards judge text that nobody would see.
+        is trained, and rewards judge text that no user would see.
 
     Evidence it needs:
         Settings: `ignores_end_token`.
