@@ -89,6 +89,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 def test_a_probe_runs_its_own_programs_in_another_python(
     installed: Path, model: Path, tmp_path: Path
 ) -> None:

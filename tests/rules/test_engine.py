@@ -287,6 +287,7 @@ def _names(need: Need) -> tuple[str, ...]:
     return (need,) if isinstance(need, str) else need
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_run() -> None:
     wanted = {name for rule in all_rules() for need in rule.inputs for name in _names(need)}
     curves = {name: curve for name, curve in healthy(1).items() if name in wanted}

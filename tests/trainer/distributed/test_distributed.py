@@ -245,6 +245,7 @@ def test_one_process_goes_on_with_a_checkpoint_of_two(both: Both, tmp_path: Path
     assert_same_records(both("dapo")[0], part)
 
 
+@pytest.mark.slow
 def test_two_ranks_go_on_with_a_checkpoint_of_one_process(both: Both, tmp_path: Path) -> None:
     part = without_newest(both("dapo")[0], tmp_path / "part")
     code, said = train(part, options=("--resume",))
@@ -280,6 +281,7 @@ def fail_on_the_second_rank(prompts, completions, answers):
 """
 
 
+@pytest.mark.slow
 def test_a_reward_that_fails_on_one_rank_ends_all_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(REWARD)
     code, said = train(
@@ -295,6 +297,7 @@ def test_a_reward_that_fails_on_one_rank_ends_all_in_one_line(tmp_path: Path) ->
     assert any("no such answer" in str(event.body.get("message")) for event in events)
 
 
+@pytest.mark.slow
 def test_a_rank_without_memory_ends_the_others_and_leaves_the_last_checkpoint(
     tmp_path: Path,
 ) -> None:
