@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from grpodoctor.errors import name_some
 from grpodoctor.frameworks.framework import Framework
@@ -21,12 +21,12 @@ _SUPERVISED = re.compile(
     r"(?:.*/)?(?:mean_token_accuracy|token_acc(?:uracy)?|perplexity|ppl|train_mean_nll|nll|gpt_loss|"
     r"lm_loss|eval_loss|val_loss|validation_loss|val/loss|validation/loss|eval/loss|lr\(1e-3\))"
 )
-_MIN_KEYS: Mapping[str, int] = {
-    "preference optimization such as DPO": 2,
-    "reward modeling": 3,
-    "supervised fine-tuning": 1,
+_OBJECTIVES: Mapping[str, tuple[re.Pattern[str], int]] = {
+    "preference optimization such as DPO": (_PREFERENCES, 2),
+    "reward modeling": (_REWARD_MODEL, 3),
+    "supervised fine-tuning": (_SUPERVISED, 1),
 }
-"""Objectives without reinforcement learning, and the keys that are enough evidence for each."""
+"""Objectives without reinforcement learning: their keys, and how many are enough evidence."""
 
 
 def other_objective(framework: Framework, keys: Collection[str]) -> str:
@@ -40,17 +40,21 @@ def other_objective(framework: Framework, keys: Collection[str]) -> str:
         An objective and its evidence, such as `supervised fine-tuning (eval_loss)`; empty if the
         run may be reinforcement learning.
     """
-    patterns = (_PREFERENCES, _REWARD_MODEL, _SUPERVISED)
-    found = [sorted(key for key in keys if pattern.fullmatch(key)) for pattern in patterns]
     metrics = logged_metrics(framework, keys)
-    for (objective, least), evidence in zip(_MIN_KEYS.items(), found, strict=True):
-        is_reward_model = evidence is found[1]
-        ruled_out = {name for name in metrics if name.startswith(_REINFORCED)}
-        if is_reward_model:
-            ruled_out -= {"reward/mean", "accuracy/train"}
-        if len(evidence) >= least and not ruled_out:
-            return f"{objective} ({name_some(evidence)})"
+    ruled_out = {name for name in metrics if name.startswith(_REINFORCED)}
+    for objective, evidence in suggested_objectives(keys):
+        is_reward_model = objective == "reward modeling"
+        if not ruled_out - ({"reward/mean", "accuracy/train"} if is_reward_model else set()):
+            return f"{objective} ({evidence})"
     return ""
+
+
+def suggested_objectives(keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The objectives besides reinforcement learning that logged keys suggest, and these keys."""
+    for objective, (pattern, least) in _OBJECTIVES.items():
+        evidence = sorted(key for key in keys if pattern.fullmatch(key))
+        if len(evidence) >= least:
+            yield objective, name_some(evidence)
 
 
 def logged_metrics(framework: Framework, keys: Collection[str]) -> set[str]:

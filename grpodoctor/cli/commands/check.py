@@ -45,29 +45,36 @@ if TYPE_CHECKING:
 
 _NOT_EXAMINED = 2
 
+PathsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="Run directory or log of any framework; also an s3://, gs://, hf:// or https:// "
+        "address. Several paths, or a directory of runs, give one line per run."
+    ),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(help="Report file: .md, .html, .json, .txt, .sarif or .xml. \\[default: stdout]"),
+]
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show all rules, all metrics and how the log was read."),
+]
+SuggestMapOption = Annotated[
+    bool,
+    typer.Option(
+        "--suggest-map",
+        help="Suggest metrics for unknown log keys, and write them to the settings file.",
+    ),
+]
+
 
 def check(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            help="Run directory or log of any framework; also an s3://, gs://, hf:// or https:// "
-            "address. Several paths, or a directory of runs, give one line per run."
-        ),
-    ],
+    paths: PathsArgument,
     output_format: RunReportFormatOption = None,
     as_json: JsonOption = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Report file: .md, .html, .json, .txt, .sarif or .xml. \\[default: stdout]"
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", "-v", help="Show all rules, all metrics and how the log was read."
-        ),
-    ] = False,
+    output: OutputOption = None,
+    verbose: VerboseOption = False,
     select: Select = None,
     ignore: Ignore = None,
     fail_on: FailOnOption = FailOn.warning,
@@ -77,13 +84,7 @@ def check(
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
     ray: RayOption = None,
-    suggest_map: Annotated[
-        bool,
-        typer.Option(
-            "--suggest-map",
-            help="Suggest metrics for unknown log keys, and write them to the settings file.",
-        ),
-    ] = False,
+    suggest_map: SuggestMapOption = False,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:

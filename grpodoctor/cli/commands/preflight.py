@@ -13,6 +13,7 @@ from grpodoctor.cli.options import (
     FailOn,
     FailOnOption,
     JsonOption,
+    ReportFormat,
     ReportFormatOption,
     fails,
     split_codes,
@@ -65,15 +66,12 @@ def preflight(
     Without an engine, a reward function or reference answers, the checks that require them are
     skipped. `grpodoctor rule CODE` prints the page of a check.
 
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input or
-    failed engine.
+    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 bad input or failed engine.
     """
     from grpodoctor.preflight.request import PreflightRequest
     from grpodoctor.preflight.run_settings import RunSettings
-    from grpodoctor.report.preflight.view import view_of
 
-    options.check_output(output)
-    chosen_format = report_format(output_format, as_json, output)
+    chosen_format = _report_format(output_format, as_json, output)
     settings = RunSettings(
         group_size=group_size, batch_prompts=batch_prompts, max_tokens=max_tokens,
         temperatures=options.parse_temperatures(temperature), samples=samples, limit=limit,
@@ -88,8 +86,23 @@ def preflight(
         filtered=write_filtered, settings=settings,
     )  # fmt: skip
     results = _run(request, select=split_codes(select), ignore=split_codes(ignore))
-    write_report(view_of(results), chosen_format, output)
+    _write_report(results, chosen_format, output)
     raise typer.Exit(2 if results.failed else int(fails(results.reaches, fail_on, exit_zero)))
+
+
+def _report_format(
+    output_format: ReportFormat | None, as_json: bool, output: Path | None
+) -> ReportFormat:
+    options.check_output(output)
+    return report_format(output_format, as_json, output)
+
+
+def _write_report(
+    results: PreflightResults, chosen_format: ReportFormat, output: Path | None
+) -> None:
+    from grpodoctor.report.preflight.view import view_of
+
+    write_report(view_of(results), chosen_format, output)
 
 
 def _run(

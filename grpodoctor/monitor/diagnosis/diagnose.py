@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from grpodoctor.frameworks.objective import suggested_objectives
 from grpodoctor.monitor.advice import Advice
 from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
-from grpodoctor.monitor.diagnosis.other_training import other_training
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.rules.base import Finding, Rule
@@ -144,6 +144,13 @@ def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
     if rule is None or not rule.judged_by_outcome:
         return finding
     return replace(finding, severity="info")
+
+
+def other_training(keys: Sequence[str]) -> str:
+    """Why a log without a reward is not judged; empty if its kind is not recognized."""
+    for objective, evidence in suggested_objectives(keys):
+        return f"this is a log of {objective} ({evidence}), not of reinforcement learning."
+    return ""
 
 
 def _stride(chart: Chart, reading: Reading) -> float:

@@ -1,7 +1,7 @@
 """Whether the mechanism of a remedy applies to a run, as far as its settings and readings show.
 
 A remedy whose mechanism is known not to apply is not offered. One that depends on something that
-is not logged is offered, and `condition_of` states what it depends on.
+is not logged is offered.
 """
 
 from __future__ import annotations
@@ -64,19 +64,13 @@ def _keeps_flat_groups(chart: Chart) -> bool | None:
     return None if setting is None else not setting
 
 
-_MECHANISMS: Mapping[str, tuple[Callable[[Chart], bool | None], str]] = {
-    "clip-higher": (
-        _clips_high,
-        "it helps only if clip/high_rate, which is not logged, is above 0",
-    ),
-    "fewer-updates": (_updates_twice, "it helps only if a batch gets more than one update"),
-    "kl-penalty": (
-        _penalty_helps,
-        "if a KL penalty is in force already and the KL still grows, check its sign first",
-    ),
-    "dynamic-sampling": (_keeps_flat_groups, "it helps only if it is off"),
+_MECHANISMS: Mapping[str, Callable[[Chart], bool | None]] = {
+    "clip-higher": _clips_high,
+    "fewer-updates": _updates_twice,
+    "kl-penalty": _penalty_helps,
+    "dynamic-sampling": _keeps_flat_groups,
 }
-"""For each remedy: whether its mechanism applies, and the condition to state if that is unknown."""
+"""For each remedy: whether its mechanism applies; None if the run does not show it."""
 
 
 def remedies_that_apply(chart: Chart, remedies: Sequence[str]) -> tuple[str, ...]:
@@ -84,13 +78,5 @@ def remedies_that_apply(chart: Chart, remedies: Sequence[str]) -> tuple[str, ...
     return tuple(
         remedy
         for remedy in remedies
-        if remedy not in _MECHANISMS or _MECHANISMS[remedy][0](chart) is not False
+        if remedy not in _MECHANISMS or _MECHANISMS[remedy](chart) is not False
     )
-
-
-def condition_of(chart: Chart, remedy: str) -> str | None:
-    """The condition under which a remedy helps, if the run does not show whether it is met."""
-    if remedy not in _MECHANISMS:
-        return None
-    applies, condition = _MECHANISMS[remedy]
-    return condition if applies(chart) is None else None

@@ -4,7 +4,7 @@ import pytest
 
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
-from grpodoctor.monitor.diagnosis.other_training import other_training
+from grpodoctor.monitor.diagnosis.diagnose import other_training
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
@@ -95,9 +95,9 @@ def test_a_run_without_a_reward_is_not_examined():
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [
-        ({"train/logps/chosen", "train/logps/rejected"}, "preference training"),
-        ({"min_reward", "mean_reward", "max_reward", "margin"}, "reward-model training"),
-        ({"mean_token_accuracy", "num_tokens"}, "supervised training"),
+        ({"train/logps/chosen", "train/logps/rejected"}, "preference optimization"),
+        ({"min_reward", "mean_reward", "max_reward", "margin"}, "reward modeling"),
+        ({"mean_token_accuracy", "num_tokens"}, "supervised fine-tuning"),
         ({"num_tokens", "epoch"}, ""),
     ],
 )
