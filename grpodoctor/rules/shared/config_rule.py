@@ -42,6 +42,10 @@ class Settings:
             return None
         return float(value)
 
+    def amount(self, name: str) -> float:
+        """A setting as a number; 0 if it is unknown or not a number."""
+        return self.number(name) or 0.0
+
     def is_one_of(self, name: str, *values: Setting) -> bool:
         """Whether a setting is known and has one of these values."""
         return self.values.get(name) in values
@@ -51,7 +55,8 @@ class ConfigRule(Rule):
     """Base class of the rules about the configuration.
 
     They need no metric and no memory: a fault is seen at the first step, and resolved by a change
-    of a knob.
+    of a knob. A rule is a page, its identity, what it `needs`, and `find_fault`; only a rule with
+    thresholds is a dataclass of its own.
     """
 
     needs: ClassVar[tuple[str, ...]]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 _ANCHORED = (
     "dppo_binary_tv",
@@ -21,7 +17,6 @@ _ANCHORED = (
 """Losses whose ratio is learner / sampler."""
 
 
-@dataclass(frozen=True)
 class CorrectionTwice(ConfigRule):
     """Two settings correct the same engine mismatch.
 
@@ -47,15 +42,12 @@ class CorrectionTwice(ConfigRule):
         DPPO, arXiv 2602.04879, section 5.4; SkyRL, cispo_anchor.
     """
 
-    code: ClassVar[str] = "CFG031"
-    name: ClassVar[str] = "correction-twice"
-    summary: ClassVar[str] = (
-        "The engine mismatch is corrected twice, or the correction has no effect."
-    )
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "correction")
-    remedies: ClassVar[tuple[str, ...]] = ("dppo", "recompute-old-logprobs")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2602.04879",)
+    code = "CFG031"
+    name = "correction-twice"
+    summary = "The engine mismatch is corrected twice, or the correction has no effect."
+    needs = ("loss", "correction")
+    remedies = ("dppo", "recompute-old-logprobs")
+    references = ("arXiv 2602.04879",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for a correction of a ratio that contains the mismatch."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class QuantizedSamplerUncorrected(ConfigRule):
     """The sampler is quantized, and nothing corrects for it.
 
@@ -34,14 +29,14 @@ class QuantizedSamplerUncorrected(ConfigRule):
         Yao et al. 2025 (int8 rollouts); FlashRL.
     """
 
-    code: ClassVar[str] = "CFG032"
-    name: ClassVar[str] = "quantized-sampler-uncorrected"
-    explains: ClassVar[tuple[Condition, ...]] = ("engine-mismatch", "off-policy")
-    summary: ClassVar[str] = "A quantized sampler is used without a correction."
-    condition: ClassVar[Condition] = "engine-mismatch"
-    needs: ClassVar[tuple[str, ...]] = ("sampler_quantized", "correction", "loss")
-    remedies: ClassVar[tuple[str, ...]] = ("tis", "higher-precision-sampler")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2510.26788",)
+    code = "CFG032"
+    name = "quantized-sampler-uncorrected"
+    explains = ("engine-mismatch", "off-policy")
+    summary = "A quantized sampler is used without a correction."
+    condition = "engine-mismatch"
+    needs = ("sampler_quantized", "correction", "loss")
+    remedies = ("tis", "higher-precision-sampler")
+    references = ("arXiv 2510.26788",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for a correction."""

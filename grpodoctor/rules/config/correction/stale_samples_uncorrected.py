@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 _TOLERANT = (
     "cispo",
@@ -47,21 +45,21 @@ class StaleSamplesUncorrected(ConfigRule):
         AReaL, arXiv 2505.24298 (quality falls beyond 4 to 8 steps without the decoupled loss).
     """
 
-    code: ClassVar[str] = "CFG033"
-    name: ClassVar[str] = "stale-samples-uncorrected"
-    explains: ClassVar[tuple[Condition, ...]] = ("off-policy",)
-    summary: ClassVar[str] = "Samples may be many steps old, and nothing corrects for it."
-    condition: ClassVar[Condition] = "off-policy"
-    needs: ClassVar[tuple[str, ...]] = ("staleness_limit", "correction", "loss")
-    remedies: ClassVar[tuple[str, ...]] = ("limit-staleness", "tis")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2505.24298",)
+    code = "CFG033"
+    name = "stale-samples-uncorrected"
+    explains = ("off-policy",)
+    summary = "Samples may be many steps old, and nothing corrects for it."
+    condition = "off-policy"
+    needs = ("staleness_limit", "correction", "loss")
+    remedies = ("limit-staleness", "tis")
+    references = ("arXiv 2505.24298",)
 
     tolerated: float = 4.0
     """Steps at which AReaL's runs lose nothing."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the limit with what an uncorrected loss tolerates."""
-        limit = settings.number("staleness_limit") or 0.0
+        limit = settings.amount("staleness_limit")
         is_tolerant = settings.is_one_of("loss", *_TOLERANT)
         if limit <= self.tolerated or is_tolerant or not settings.is_one_of("correction", "none"):
             return None

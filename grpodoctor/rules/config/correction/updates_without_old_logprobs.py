@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class UpdatesWithoutOldLogprobs(ConfigRule):
     """Several updates per batch use the sampler's log-probabilities as the old policy.
 
@@ -35,14 +30,14 @@ class UpdatesWithoutOldLogprobs(ConfigRule):
         Yao et al. 2025; arXiv 2512.01374 (the two factors of the ratio).
     """
 
-    code: ClassVar[str] = "CFG030"
-    name: ClassVar[str] = "updates-without-old-logprobs"
-    explains: ClassVar[tuple[Condition, ...]] = ("wrong-old-logprobs", "large-kl")
-    summary: ClassVar[str] = "Several updates are clipped against the sampler's log-probabilities."
-    condition: ClassVar[Condition] = "wrong-old-logprobs"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "old_logprobs", "updates_per_batch")
-    remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs", "tis")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2512.01374",)
+    code = "CFG030"
+    name = "updates-without-old-logprobs"
+    explains = ("wrong-old-logprobs", "large-kl")
+    summary = "Several updates are clipped against the sampler's log-probabilities."
+    condition = "wrong-old-logprobs"
+    needs = ("loss", "old_logprobs", "updates_per_batch")
+    remedies = ("recompute-old-logprobs", "tis")
+    references = ("arXiv 2512.01374",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the sampler's log-probabilities in PPO's clip."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class KlCountedTwice(ConfigRule):
     """The KL penalty counts twice: in the reward and in the loss.
 
@@ -34,17 +29,16 @@ class KlCountedTwice(ConfigRule):
         loss).
     """
 
-    code: ClassVar[str] = "CFG041"
-    name: ClassVar[str] = "kl-counted-twice"
-    summary: ClassVar[str] = "The KL penalty is in the reward and in the loss."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("kl_in_reward", "kl_in_loss")
-    remedies: ClassVar[tuple[str, ...]] = ("check-kl-sign",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
+    code = "CFG041"
+    name = "kl-counted-twice"
+    summary = "The KL penalty is in the reward and in the loss."
+    needs = ("kl_in_reward", "kl_in_loss")
+    remedies = ("check-kl-sign",)
+    references = ("arXiv 2402.03300",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for both."""
-        reward, loss = settings.number("kl_in_reward") or 0.0, settings.number("kl_in_loss") or 0.0
+        reward, loss = settings.amount("kl_in_reward"), settings.amount("kl_in_loss")
         if reward <= 0 or loss <= 0:
             return None
         text = f"The KL penalty is in the reward ({reward:g}) and in the loss ({loss:g})."

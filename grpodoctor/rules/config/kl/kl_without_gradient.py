@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class KlWithoutGradient(ConfigRule):
     """The KL penalty in the loss uses an estimator whose gradient is zero on average.
 
@@ -33,18 +28,17 @@ class KlWithoutGradient(ConfigRule):
         arXiv 2506.09477; arXiv 2510.01555 (gradients of the estimators).
     """
 
-    code: ClassVar[str] = "CFG042"
-    name: ClassVar[str] = "kl-without-gradient"
-    explains: ClassVar[tuple[Condition, ...]] = ("reference-drift",)
-    summary: ClassVar[str] = "The estimator k1 in the loss has no gradient on average."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("kl_in_loss", "kl_estimator")
-    remedies: ClassVar[tuple[str, ...]] = ("check-kl-sign", "kl-penalty")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2506.09477", "arXiv 2510.01555")
+    code = "CFG042"
+    name = "kl-without-gradient"
+    explains = ("reference-drift",)
+    summary = "The estimator k1 in the loss has no gradient on average."
+    needs = ("kl_in_loss", "kl_estimator")
+    remedies = ("check-kl-sign", "kl-penalty")
+    references = ("arXiv 2506.09477", "arXiv 2510.01555")
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for k1 in the loss."""
-        coefficient = settings.number("kl_in_loss") or 0.0
+        coefficient = settings.amount("kl_in_loss")
         if coefficient <= 0 or not settings.is_one_of("kl_estimator", "k1"):
             return None
         text = (

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class KlWithoutReference(ConfigRule):
     """A KL penalty has no reference model.
 
@@ -34,18 +29,17 @@ class KlWithoutReference(ConfigRule):
         DeepSeekMath, arXiv 2402.03300, section 4.1.
     """
 
-    code: ClassVar[str] = "CFG040"
-    name: ClassVar[str] = "kl-without-reference"
-    explains: ClassVar[tuple[Condition, ...]] = ("reference-drift",)
-    summary: ClassVar[str] = "A KL penalty is set, and no reference model is loaded."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("kl_coefficient", "reference_loaded")
-    remedies: ClassVar[tuple[str, ...]] = ("kl-penalty",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
+    code = "CFG040"
+    name = "kl-without-reference"
+    explains = ("reference-drift",)
+    summary = "A KL penalty is set, and no reference model is loaded."
+    needs = ("kl_coefficient", "reference_loaded")
+    remedies = ("kl-penalty",)
+    references = ("arXiv 2402.03300",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the reference."""
-        coefficient = settings.number("kl_coefficient") or 0.0
+        coefficient = settings.amount("kl_coefficient")
         if coefficient <= 0 or settings.get("reference_loaded") is not False:
             return None
         text = f"The KL coefficient is {coefficient:g}, and no reference model is loaded."

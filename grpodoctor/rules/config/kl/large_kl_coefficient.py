@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -34,21 +32,20 @@ class LargeKlCoefficient(ConfigRule):
         2503.14476 (0).
     """
 
-    code: ClassVar[str] = "CFG043"
-    name: ClassVar[str] = "large-kl-coefficient"
-    explains: ClassVar[tuple[Condition, ...]] = ("plateau",)
-    summary: ClassVar[str] = "The KL coefficient is far above published ones."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("kl_coefficient",)
-    remedies: ClassVar[tuple[str, ...]] = ("check-kl-sign",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300", "arXiv 2501.12948")
+    code = "CFG043"
+    name = "large-kl-coefficient"
+    explains = ("plateau",)
+    summary = "The KL coefficient is far above published ones."
+    needs = ("kl_coefficient",)
+    remedies = ("check-kl-sign",)
+    references = ("arXiv 2402.03300", "arXiv 2501.12948")
 
     largest: float = 0.5
     """Ten times the largest published coefficient, 0.05."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the coefficient with published ones."""
-        coefficient = settings.number("kl_coefficient") or 0.0
+        coefficient = settings.amount("kl_coefficient")
         if coefficient < self.largest:
             return None
         text = f"The KL coefficient is {coefficient:g}; published runs use at most 0.05."

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class CriticWithGroupFilter(ConfigRule):
     """Groups without variance are replaced although a critic is the baseline.
 
@@ -33,13 +28,12 @@ class CriticWithGroupFilter(ConfigRule):
         VAPO, arXiv 2504.05118; DAPO, arXiv 2503.14476, section 3.2.
     """
 
-    code: ClassVar[str] = "CFG012"
-    name: ClassVar[str] = "critic-with-group-filter"
-    summary: ClassVar[str] = "Groups are filtered although a critic is the baseline."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("advantage", "dynamic_sampling")
-    remedies: ClassVar[tuple[str, ...]] = ("warm-up-critic",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2504.05118", "arXiv 2503.14476")
+    code = "CFG012"
+    name = "critic-with-group-filter"
+    summary = "Groups are filtered although a critic is the baseline."
+    needs = ("advantage", "dynamic_sampling")
+    remedies = ("warm-up-critic",)
+    references = ("arXiv 2504.05118", "arXiv 2503.14476")
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for both."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class DppoWithStd(ConfigRule):
     """DPPO is combined with advantages that are divided by the standard deviation.
 
@@ -34,13 +29,13 @@ class DppoWithStd(ConfigRule):
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879.
     """
 
-    code: ClassVar[str] = "CFG004"
-    name: ClassVar[str] = "dppo-with-std"
-    summary: ClassVar[str] = "DPPO gets advantages that are divided by the group's std."
-    condition: ClassVar[Condition] = "wrong-advantages"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "advantage")
-    remedies: ClassVar[tuple[str, ...]] = ("dppo",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2602.04879",)
+    code = "CFG004"
+    name = "dppo-with-std"
+    summary = "DPPO gets advantages that are divided by the group's std."
+    condition = "wrong-advantages"
+    needs = ("loss", "advantage")
+    remedies = ("dppo",)
+    references = ("arXiv 2602.04879",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for standardized advantages."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class DrGrpoWithStd(ConfigRule):
     """Half of Dr. GRPO is set: the constant denominator without the centered advantages.
 
@@ -35,15 +30,12 @@ class DrGrpoWithStd(ConfigRule):
         Understanding R1-Zero-Like Training, arXiv 2503.20783, section 3.
     """
 
-    code: ClassVar[str] = "CFG002"
-    name: ClassVar[str] = "dr-grpo-with-std"
-    summary: ClassVar[str] = (
-        "Dr. GRPO's denominator is combined with advantages divided by the group's std."
-    )
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("aggregation", "advantage")
-    remedies: ClassVar[tuple[str, ...]] = ("dr-grpo",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
+    code = "CFG002"
+    name = "dr-grpo-with-std"
+    summary = "Dr. GRPO's denominator is combined with advantages divided by the group's std."
+    needs = ("aggregation", "advantage")
+    remedies = ("dr-grpo",)
+    references = ("arXiv 2503.20783",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the denominator without the advantages."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 _RELATIVE = ("group", "centred", "leave_one_out", "gdpo", "gopo", "scalerl", "batch_std", "max_rl")
 """Advantages whose baseline is the mean of the group."""
 
 
-@dataclass(frozen=True)
 class GroupOfOne(ConfigRule):
     """A prompt has one response, and the group is the baseline.
 
@@ -37,14 +32,14 @@ class GroupOfOne(ConfigRule):
         DeepSeekMath, arXiv 2402.03300, section 4.1.
     """
 
-    code: ClassVar[str] = "CFG006"
-    name: ClassVar[str] = "group-of-one"
-    explains: ClassVar[tuple[Condition, ...]] = ("equal-rewards", "zero-gradient")
-    summary: ClassVar[str] = "Groups have one response, so there is no baseline."
-    condition: ClassVar[Condition] = "wrong-advantages"
-    needs: ClassVar[tuple[str, ...]] = ("group_size", "advantage")
-    remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
+    code = "CFG006"
+    name = "group-of-one"
+    explains = ("equal-rewards", "zero-gradient")
+    summary = "Groups have one response, so there is no baseline."
+    condition = "wrong-advantages"
+    needs = ("group_size", "advantage")
+    remedies = ("larger-groups",)
+    references = ("arXiv 2402.03300",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for groups of one response."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,13 @@ class LowCispoCap(ConfigRule):
         MiniMax-M1, arXiv 2506.13585; arXiv 2510.13786 (caps of 4, 5 and 8 make no difference).
     """
 
-    code: ClassVar[str] = "CFG003"
-    name: ClassVar[str] = "low-cispo-cap"
-    explains: ClassVar[tuple[Condition, ...]] = ("clipped-tokens",)
-    summary: ClassVar[str] = "CISPO's weights are capped as tightly as PPO's clip."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_high")
-    remedies: ClassVar[tuple[str, ...]] = ("cispo",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2506.13585", "arXiv 2510.13786")
+    code = "CFG003"
+    name = "low-cispo-cap"
+    explains = ("clipped-tokens",)
+    summary = "CISPO's weights are capped as tightly as PPO's clip."
+    needs = ("loss", "clip_high")
+    remedies = ("cispo",)
+    references = ("arXiv 2506.13585", "arXiv 2510.13786")
 
     lowest_cap: float = 2.0
     """Half the lowest published cap, 4."""
@@ -51,7 +48,7 @@ class LowCispoCap(ConfigRule):
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the cap of the weight with published ones."""
         weight = settings.number("weight_cap")
-        cap = 1 + (settings.number("clip_high") or 0.0) if weight is None else weight
+        cap = 1 + settings.amount("clip_high") if weight is None else weight
         if not settings.is_one_of("loss", "cispo") or cap >= self.lowest_cap:
             return None
         return ConfigFault(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class LowDualClip(ConfigRule):
     """The bound for negative advantages lies inside the ordinary clip.
 
@@ -34,18 +29,17 @@ class LowDualClip(ConfigRule):
         Mastering Complex Control in MOBA Games with Deep RL, arXiv 1912.09729.
     """
 
-    code: ClassVar[str] = "CFG011"
-    name: ClassVar[str] = "low-dual-clip"
-    explains: ClassVar[tuple[Condition, ...]] = ("clipped-tokens",)
-    summary: ClassVar[str] = "The dual clip lies within the ordinary one."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("dual_clip", "clip_high", "loss")
-    remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 1912.09729",)
+    code = "CFG011"
+    name = "low-dual-clip"
+    explains = ("clipped-tokens",)
+    summary = "The dual clip lies within the ordinary one."
+    needs = ("dual_clip", "clip_high", "loss")
+    remedies = ("recompute-old-logprobs",)
+    references = ("arXiv 1912.09729",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the two bounds of the ratio."""
-        dual, high = settings.number("dual_clip") or 0.0, settings.number("clip_high") or 0.0
+        dual, high = settings.amount("dual_clip"), settings.amount("clip_high")
         if not settings.is_one_of("loss", "ppo_clip") or not 0 < dual <= 1 + high:
             return None
         text = f"The dual clip of {dual:g} is not above the ordinary bound, {1 + high:g}."

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,14 @@ class NoTrustRegion(ConfigRule):
         PPO, arXiv 1707.06347, section 3.
     """
 
-    code: ClassVar[str] = "CFG010"
-    name: ClassVar[str] = "no-trust-region"
-    explains: ClassVar[tuple[Condition, ...]] = ("large-kl", "reward-loss")
-    summary: ClassVar[str] = "Several updates per batch are made without a bound on the ratio."
-    condition: ClassVar[Condition] = "oversized-updates"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "updates_per_batch")
-    remedies: ClassVar[tuple[str, ...]] = ("fewer-updates",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 1707.06347",)
+    code = "CFG010"
+    name = "no-trust-region"
+    explains = ("large-kl", "reward-loss")
+    summary = "Several updates per batch are made without a bound on the ratio."
+    condition = "oversized-updates"
+    needs = ("loss", "updates_per_batch")
+    remedies = ("fewer-updates",)
+    references = ("arXiv 1707.06347",)
 
     widest: float = 5.0
     """Distance from 1 above which the clip of a token hardly ever acts: CISPO's caps lie below
@@ -55,7 +53,7 @@ class NoTrustRegion(ConfigRule):
         if settings.is_one_of("loss", "reinforce"):
             text = f"{updates:g} updates per batch have no trust region: the loss has no clip."
             return ConfigFault("warning", text)
-        high = settings.number("clip_high") or 0.0
+        high = settings.amount("clip_high")
         if settings.is_one_of("loss", "ppo_clip") and high >= self.widest:
             text = (
                 f"The clip of {high:g} never acts, although {updates:g} updates are made per batch."

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,13 @@ class OverlappingExploration(ConfigRule):
         arXiv 2503.14476.
     """
 
-    code: ClassVar[str] = "CFG005"
-    name: ClassVar[str] = "overlapping-exploration"
-    explains: ClassVar[tuple[Condition, ...]] = ("entropy-rise",)
-    summary: ClassVar[str] = "Two or more settings raise entropy by different means."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high", "entropy_coefficient")
-    remedies: ClassVar[tuple[str, ...]] = ("clip-higher",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617", "arXiv 2503.14476")
+    code = "CFG005"
+    name = "overlapping-exploration"
+    explains = ("entropy-rise",)
+    summary = "Two or more settings raise entropy by different means."
+    needs = ("loss", "clip_low", "clip_high", "entropy_coefficient")
+    remedies = ("clip-higher",)
+    references = ("arXiv 2505.22617", "arXiv 2503.14476")
 
     large_bonus: float = 0.01
     """Coefficient at which entropy exploded in arXiv 2505.22617."""
@@ -51,8 +48,8 @@ class OverlappingExploration(ConfigRule):
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Count the settings that raise entropy."""
-        low, high = settings.number("clip_low") or 0.0, settings.number("clip_high") or 0.0
-        bonus = settings.number("entropy_coefficient") or 0.0
+        low, high = settings.amount("clip_low"), settings.amount("clip_high")
+        bonus = settings.amount("entropy_coefficient")
         names = {
             "a raised clip": settings.is_one_of("loss", "ppo_clip") and high > 1.1 * low,
             "an entropy bonus": bonus > 0,

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class PaddedDenominator(ConfigRule):
     """The denominator that should be constant is the width of the padded batch.
 
@@ -34,14 +29,13 @@ class PaddedDenominator(ConfigRule):
         Understanding R1-Zero-Like Training, arXiv 2503.20783; verl, agg_loss.
     """
 
-    code: ClassVar[str] = "CFG007"
-    name: ClassVar[str] = "padded-denominator"
-    explains: ClassVar[tuple[Condition, ...]] = ("length-growth",)
-    summary: ClassVar[str] = "The constant denominator is the padded width of the batch."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("padded_denominator",)
-    remedies: ClassVar[tuple[str, ...]] = ("dr-grpo",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
+    code = "CFG007"
+    name = "padded-denominator"
+    explains = ("length-growth",)
+    summary = "The constant denominator is the padded width of the batch."
+    needs = ("padded_denominator",)
+    remedies = ("dr-grpo",)
+    references = ("arXiv 2503.20783",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the missing factor."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -34,21 +32,20 @@ class ResponseClipTooWide(ConfigRule):
         GSPO, arXiv 2507.18071 (3e-4 and 4e-4); arXiv 2510.13786 (4e-3 to 5e-3).
     """
 
-    code: ClassVar[str] = "CFG001"
-    name: ClassVar[str] = "response-clip-too-wide"
-    explains: ClassVar[tuple[Condition, ...]] = ("large-kl",)
-    summary: ClassVar[str] = "GSPO has the clip of single tokens, so nothing is clipped."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high")
-    remedies: ClassVar[tuple[str, ...]] = ("gspo",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2507.18071", "arXiv 2510.13786")
+    code = "CFG001"
+    name = "response-clip-too-wide"
+    explains = ("large-kl",)
+    summary = "GSPO has the clip of single tokens, so nothing is clipped."
+    needs = ("loss", "clip_low", "clip_high")
+    remedies = ("gspo",)
+    references = ("arXiv 2507.18071", "arXiv 2510.13786")
 
     widest: float = 0.05
     """Ten times the widest bound known to work, 5e-3."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the wider bound with the widest known to work."""
-        low, high = settings.number("clip_low") or 0.0, settings.number("clip_high") or 0.0
+        low, high = settings.amount("clip_low"), settings.amount("clip_high")
         loss = settings.get("loss")
         if loss not in ("gspo", "gspo_token", "luspo") or max(low, high) <= self.widest:
             return None

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class ResponseRatioWithTokenMean(ConfigRule):
     """GSPO is averaged over tokens instead of responses.
 
@@ -33,13 +28,12 @@ class ResponseRatioWithTokenMean(ConfigRule):
         GSPO, arXiv 2507.18071, Eq. 5; TRL's warning in GRPOTrainer.
     """
 
-    code: ClassVar[str] = "CFG008"
-    name: ClassVar[str] = "response-ratio-with-token-mean"
-    summary: ClassVar[str] = "GSPO's response terms are weighted by their length."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("sequence_ratio_weights_tokens",)
-    remedies: ClassVar[tuple[str, ...]] = ("gspo",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2507.18071",)
+    code = "CFG008"
+    name = "response-ratio-with-token-mean"
+    summary = "GSPO's response terms are weighted by their length."
+    needs = ("sequence_ratio_weights_tokens",)
+    remedies = ("gspo",)
+    references = ("arXiv 2507.18071",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the mean over tokens."""

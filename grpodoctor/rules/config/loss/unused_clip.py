@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 _WITHOUT_CLIP = ("sapo", "vespo", "kl_cov", "reinforce")
 
 
-@dataclass(frozen=True)
 class UnusedClip(ConfigRule):
     """A raised clip has no effect, because the loss has none.
 
@@ -35,17 +30,17 @@ class UnusedClip(ConfigRule):
         SAPO, arXiv 2511.20347; DAPO, arXiv 2503.14476, section 3.1.
     """
 
-    code: ClassVar[str] = "CFG009"
-    name: ClassVar[str] = "unused-clip"
-    summary: ClassVar[str] = "The clip is raised, but the loss has none."
-    condition: ClassVar[Condition] = "expected"
-    needs: ClassVar[tuple[str, ...]] = ("loss", "clip_low", "clip_high")
-    remedies: ClassVar[tuple[str, ...]] = ("entropy-bonus",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2511.20347", "arXiv 2503.14476")
+    code = "CFG009"
+    name = "unused-clip"
+    summary = "The clip is raised, but the loss has none."
+    condition = "expected"
+    needs = ("loss", "clip_low", "clip_high")
+    remedies = ("entropy-bonus",)
+    references = ("arXiv 2511.20347", "arXiv 2503.14476")
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for a raised clip where the loss uses none."""
-        low, high = settings.number("clip_low") or 0.0, settings.number("clip_high") or 0.0
+        low, high = settings.amount("clip_low"), settings.amount("clip_high")
         if high <= 1.1 * low or not settings.is_one_of("loss", *_WITHOUT_CLIP):
             return None
         text = f"The clip of {high:g} has no effect: {settings.get('loss')} has none."

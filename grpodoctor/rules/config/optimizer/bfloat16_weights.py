@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -33,21 +31,21 @@ class Bfloat16Weights(ConfigRule):
         Mixed Precision Training, arXiv 1710.03740, section 3.1.
     """
 
-    code: ClassVar[str] = "CFG052"
-    name: ClassVar[str] = "bfloat16-weights"
-    explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates", "plateau")
-    summary: ClassVar[str] = "Weights are in bf16 without a float32 copy."
-    condition: ClassVar[Condition] = "undersized-updates"
-    needs: ClassVar[tuple[str, ...]] = ("unprotected_bfloat16", "learning_rate")
-    remedies: ClassVar[tuple[str, ...]] = ("float32-weights",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 1710.03740",)
+    code = "CFG052"
+    name = "bfloat16-weights"
+    explains = ("undersized-updates", "plateau")
+    summary = "Weights are in bf16 without a float32 copy."
+    condition = "undersized-updates"
+    needs = ("unprotected_bfloat16", "learning_rate")
+    remedies = ("float32-weights",)
+    references = ("arXiv 1710.03740",)
 
     large_enough: float = 1e-05
     """A tenth of the spacing of bf16 numbers near 0.02."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for weights that are too coarse for the step."""
-        rate = settings.number("learning_rate") or 0.0
+        rate = settings.amount("learning_rate")
         if settings.get("unprotected_bfloat16") is not True or rate >= self.large_enough:
             return None
         text = f"Weights are bf16 without a float32 copy; steps of {rate:g} are rounded away."

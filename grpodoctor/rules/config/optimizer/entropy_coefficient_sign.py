@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class EntropyCoefficientSign(ConfigRule):
     """The entropy coefficient has the wrong sign.
 
@@ -33,18 +28,17 @@ class EntropyCoefficientSign(ConfigRule):
         The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617.
     """
 
-    code: ClassVar[str] = "CFG053"
-    name: ClassVar[str] = "entropy-coefficient-sign"
-    explains: ClassVar[tuple[Condition, ...]] = ("entropy-loss",)
-    summary: ClassVar[str] = "The entropy coefficient punishes entropy."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("entropy_coefficient",)
-    remedies: ClassVar[tuple[str, ...]] = ("entropy-bonus", "clip-higher")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617",)
+    code = "CFG053"
+    name = "entropy-coefficient-sign"
+    explains = ("entropy-loss",)
+    summary = "The entropy coefficient punishes entropy."
+    needs = ("entropy_coefficient",)
+    remedies = ("entropy-bonus", "clip-higher")
+    references = ("arXiv 2505.22617",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look at the sign."""
-        coefficient = settings.number("entropy_coefficient") or 0.0
+        coefficient = settings.amount("entropy_coefficient")
         if coefficient >= 0:
             return None
         text = f"The entropy coefficient of {coefficient:g} punishes entropy; a bonus is positive."

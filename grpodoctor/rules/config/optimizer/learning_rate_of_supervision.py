@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,14 @@ class LearningRateOfSupervision(ConfigRule):
         2025 (ten times higher for LoRA).
     """
 
-    code: ClassVar[str] = "CFG050"
-    name: ClassVar[str] = "learning-rate-of-supervision"
-    explains: ClassVar[tuple[Condition, ...]] = ("oversized-updates", "large-kl", "reward-loss")
-    summary: ClassVar[str] = "The learning rate is that of supervised training."
-    condition: ClassVar[Condition] = "oversized-updates"
-    needs: ClassVar[tuple[str, ...]] = ("learning_rate", "lora_rank")
-    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2402.03300")
+    code = "CFG050"
+    name = "learning-rate-of-supervision"
+    explains = ("oversized-updates", "large-kl", "reward-loss")
+    summary = "The learning rate is that of supervised training."
+    condition = "oversized-updates"
+    needs = ("learning_rate", "lora_rank")
+    remedies = ("lower-learning-rate",)
+    references = ("arXiv 2503.14476", "arXiv 2402.03300")
 
     full: float = 0.0001
     """Twenty times the highest usual rate of full training, 5e-6."""
@@ -51,7 +49,7 @@ class LearningRateOfSupervision(ConfigRule):
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the rate with the usual ones, if the model is pretrained."""
-        rate, rank = settings.number("learning_rate") or 0.0, settings.number("lora_rank") or 0.0
+        rate, rank = settings.amount("learning_rate"), settings.amount("lora_rank")
         if settings.get("pretrained_model") is False or rate < (
             self.adapters if rank else self.full
         ):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -33,21 +31,21 @@ class NoLearningRate(ConfigRule):
         Adam, arXiv 1412.6980.
     """
 
-    code: ClassVar[str] = "CFG051"
-    name: ClassVar[str] = "no-learning-rate"
-    explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates", "plateau")
-    summary: ClassVar[str] = "The learning rate is zero or too small to change any weight."
-    condition: ClassVar[Condition] = "undersized-updates"
-    needs: ClassVar[tuple[str, ...]] = ("learning_rate",)
-    remedies: ClassVar[tuple[str, ...]] = ("raise-learning-rate",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 1412.6980",)
+    code = "CFG051"
+    name = "no-learning-rate"
+    explains = ("undersized-updates", "plateau")
+    summary = "The learning rate is zero or too small to change any weight."
+    condition = "undersized-updates"
+    needs = ("learning_rate",)
+    remedies = ("raise-learning-rate",)
+    references = ("arXiv 1412.6980",)
 
     smallest: float = 1e-09
     """Weights of about 0.02 have a rounding of 2e-9 in float32."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the rate with the rounding of the weights."""
-        rate = settings.number("learning_rate") or 0.0
+        rate = settings.amount("learning_rate")
         if rate >= self.smallest:
             return None
         return ConfigFault("warning", f"A learning rate of {rate:g} changes no weight.")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -33,21 +31,20 @@ class RouterLossInRl(ConfigRule):
         NeMo RL's Qwen3.5 recipe (0); Switch Transformers, arXiv 2101.03961 (0.01 in pretraining).
     """
 
-    code: ClassVar[str] = "CFG054"
-    name: ClassVar[str] = "router-loss-in-rl"
-    explains: ClassVar[tuple[Condition, ...]] = ("expert-instability",)
-    summary: ClassVar[str] = "The routers' auxiliary loss has the weight of pretraining."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("router_loss",)
-    remedies: ClassVar[tuple[str, ...]] = ("router-loss-off",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2101.03961",)
+    code = "CFG054"
+    name = "router-loss-in-rl"
+    explains = ("expert-instability",)
+    summary = "The routers' auxiliary loss has the weight of pretraining."
+    needs = ("router_loss",)
+    remedies = ("router-loss-off",)
+    references = ("arXiv 2101.03961",)
 
     largest: float = 0.01
     """The weight in pretraining; 0.001 is what `balance-experts` sets."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the weight with that of pretraining."""
-        weight = settings.number("router_loss") or 0.0
+        weight = settings.amount("router_loss")
         if weight < self.largest:
             return None
         return ConfigFault(

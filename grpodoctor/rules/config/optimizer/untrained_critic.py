@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,14 @@ class UntrainedCritic(ConfigRule):
         VAPO, arXiv 2504.05118; VC-PPO, arXiv 2503.01491.
     """
 
-    code: ClassVar[str] = "CFG055"
-    name: ClassVar[str] = "untrained-critic"
-    explains: ClassVar[tuple[Condition, ...]] = ("useless-critic",)
-    summary: ClassVar[str] = "The policy follows an untrained critic from the first step."
-    condition: ClassVar[Condition] = "useless-critic"
-    needs: ClassVar[tuple[str, ...]] = ("advantage", "critic_pretraining", "max_length")
-    remedies: ClassVar[tuple[str, ...]] = ("warm-up-critic",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2504.05118", "arXiv 2503.01491")
+    code = "CFG055"
+    name = "untrained-critic"
+    explains = ("useless-critic",)
+    summary = "The policy follows an untrained critic from the first step."
+    condition = "useless-critic"
+    needs = ("advantage", "critic_pretraining", "max_length")
+    remedies = ("warm-up-critic",)
+    references = ("arXiv 2504.05118", "arXiv 2503.01491")
 
     long: int = 1000
     """Responses for which the papers saw the loss; short ones train the critic within a few
@@ -48,8 +46,8 @@ class UntrainedCritic(ConfigRule):
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for pretraining."""
-        steps = settings.number("critic_pretraining") or 0.0
-        is_short = (settings.number("max_length") or 0.0) < self.long
+        steps = settings.amount("critic_pretraining")
+        is_short = settings.amount("max_length") < self.long
         if not settings.is_one_of("advantage", "gae") or steps > 0 or is_short:
             return None
         return ConfigFault(

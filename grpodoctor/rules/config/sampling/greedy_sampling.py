@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,14 @@ class GreedySampling(ConfigRule):
         DeepSeek-R1, arXiv 2501.12948 (sampling at 0.6 and above).
     """
 
-    code: ClassVar[str] = "CFG022"
-    name: ClassVar[str] = "greedy-sampling"
-    explains: ClassVar[tuple[Condition, ...]] = ("equal-rewards", "diversity-loss")
-    summary: ClassVar[str] = "Training responses are sampled greedily or almost greedily."
-    condition: ClassVar[Condition] = "equal-rewards"
-    needs: ClassVar[tuple[str, ...]] = ("group_size",)
-    remedies: ClassVar[tuple[str, ...]] = ("raise-temperature",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2501.12948",)
+    code = "CFG022"
+    name = "greedy-sampling"
+    explains = ("equal-rewards", "diversity-loss")
+    summary = "Training responses are sampled greedily or almost greedily."
+    condition = "equal-rewards"
+    needs = ("group_size",)
+    remedies = ("raise-temperature",)
+    references = ("arXiv 2501.12948",)
 
     lowest: float = 0.3
     """Half the lowest temperature in common recipes, 0.6."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class IgnoredEndToken(ConfigRule):
     """The sampler continues after the end token.
 
@@ -33,16 +28,14 @@ class IgnoredEndToken(ConfigRule):
         vLLM and SGLang, sampling parameter ignore_eos.
     """
 
-    code: ClassVar[str] = "CFG024"
-    name: ClassVar[str] = "ignored-end-token"
-    explains: ClassVar[tuple[Condition, ...]] = ("no-end-token", "truncation")
-    summary: ClassVar[str] = "The sampler ignores the end token."
-    condition: ClassVar[Condition] = "no-end-token"
-    needs: ClassVar[tuple[str, ...]] = ("ignores_end_token",)
-    remedies: ClassVar[tuple[str, ...]] = ("check-end-token",)
-    references: ClassVar[tuple[str, ...]] = (
-        "docs.vllm.ai/en/latest/api/vllm/sampling_params.html",
-    )
+    code = "CFG024"
+    name = "ignored-end-token"
+    explains = ("no-end-token", "truncation")
+    summary = "The sampler ignores the end token."
+    condition = "no-end-token"
+    needs = ("ignores_end_token",)
+    remedies = ("check-end-token",)
+    references = ("docs.vllm.ai/en/latest/api/vllm/sampling_params.html",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the option."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class LengthBudget(ConfigRule):
     """The sampler's context is shorter than the longest prompt plus response.
 
@@ -33,22 +28,20 @@ class LengthBudget(ConfigRule):
         vLLM, max_model_len.
     """
 
-    code: ClassVar[str] = "CFG025"
-    name: ClassVar[str] = "length-budget"
-    explains: ClassVar[tuple[Condition, ...]] = ("truncation",)
-    summary: ClassVar[str] = "Prompt and response do not fit into the sampler's context."
-    condition: ClassVar[Condition] = "truncation"
-    needs: ClassVar[tuple[str, ...]] = ("max_length", "max_prompt_length", "context_length")
-    remedies: ClassVar[tuple[str, ...]] = ("longer-limit",)
-    references: ClassVar[tuple[str, ...]] = (
-        "docs.vllm.ai/en/latest/configuration/engine_args.html",
-    )
+    code = "CFG025"
+    name = "length-budget"
+    explains = ("truncation",)
+    summary = "Prompt and response do not fit into the sampler's context."
+    condition = "truncation"
+    needs = ("max_length", "max_prompt_length", "context_length")
+    remedies = ("longer-limit",)
+    references = ("docs.vllm.ai/en/latest/configuration/engine_args.html",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the sum of the limits with the context."""
-        prompt = settings.number("max_prompt_length") or 0.0
-        response = settings.number("max_length") or 0.0
-        context = settings.number("context_length") or 0.0
+        prompt = settings.amount("max_prompt_length")
+        response = settings.amount("max_length")
+        context = settings.amount("context_length")
         if prompt + response <= context:
             return None
         needed = prompt + response

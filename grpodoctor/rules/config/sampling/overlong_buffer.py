@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class OverlongBuffer(ConfigRule):
     """The overlong punishment covers every response, or never becomes complete.
 
@@ -37,21 +32,20 @@ class OverlongBuffer(ConfigRule):
         DAPO, arXiv 2503.14476, Eq. 13.
     """
 
-    code: ClassVar[str] = "CFG026"
-    name: ClassVar[str] = "overlong-buffer"
-    summary: ClassVar[str] = "The overlong punishment does not end at the length limit."
-    condition: ClassVar[Condition] = "wrong-settings"
-    needs: ClassVar[tuple[str, ...]] = ("overlong_buffer", "max_length")
-    remedies: ClassVar[tuple[str, ...]] = ("soft-overlong",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+    code = "CFG026"
+    name = "overlong-buffer"
+    summary = "The overlong punishment does not end at the length limit."
+    needs = ("overlong_buffer", "max_length")
+    remedies = ("soft-overlong",)
+    references = ("arXiv 2503.14476",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare buffer, generation limit and punishment limit."""
         if "punishment" not in str(settings.get("overlong") or "punishment"):
             return None
         buffer, limit = (
-            settings.number("overlong_buffer") or 0.0,
-            settings.number("max_length") or 0.0,
+            settings.amount("overlong_buffer"),
+            settings.amount("max_length"),
         )
         complete = settings.number("punishment_limit")
         if buffer >= limit:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class SamplerRepetitionPenalty(ConfigRule):
     """The sampler penalizes repeated tokens, and the learner does not know it.
 
@@ -34,14 +29,14 @@ class SamplerRepetitionPenalty(ConfigRule):
         CTRL, arXiv 1909.05858, section 4.1 (the penalty).
     """
 
-    code: ClassVar[str] = "CFG023"
-    name: ClassVar[str] = "sampler-repetition-penalty"
-    explains: ClassVar[tuple[Condition, ...]] = ("engine-mismatch", "off-policy")
-    summary: ClassVar[str] = "The sampler has a repetition penalty that the loss does not know."
-    condition: ClassVar[Condition] = "off-policy"
-    needs: ClassVar[tuple[str, ...]] = ("repetition_penalty",)
-    remedies: ClassVar[tuple[str, ...]] = ("repetition-penalty", "whole-distribution")
-    references: ClassVar[tuple[str, ...]] = ("arXiv 1909.05858",)
+    code = "CFG023"
+    name = "sampler-repetition-penalty"
+    explains = ("engine-mismatch", "off-policy")
+    summary = "The sampler has a repetition penalty that the loss does not know."
+    condition = "off-policy"
+    needs = ("repetition_penalty",)
+    remedies = ("repetition-penalty", "whole-distribution")
+    references = ("arXiv 1909.05858",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for a penalty."""

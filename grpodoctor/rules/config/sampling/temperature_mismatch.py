@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -35,22 +33,22 @@ class TemperatureMismatch(ConfigRule):
         trainer.algorithm.temperature.
     """
 
-    code: ClassVar[str] = "CFG020"
-    name: ClassVar[str] = "temperature-mismatch"
-    explains: ClassVar[tuple[Condition, ...]] = ("off-policy", "engine-mismatch")
-    summary: ClassVar[str] = "The sampler and the loss have different temperatures."
-    condition: ClassVar[Condition] = "off-policy"
-    needs: ClassVar[tuple[str, ...]] = ("temperature", "learner_temperature")
-    remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
+    code = "CFG020"
+    name = "temperature-mismatch"
+    explains = ("off-policy", "engine-mismatch")
+    summary = "The sampler and the loss have different temperatures."
+    condition = "off-policy"
+    needs = ("temperature", "learner_temperature")
+    remedies = ("recompute-old-logprobs",)
+    references = ("arXiv 2402.03300",)
 
     tolerance: float = 0.01
     """Relative difference that is a rounding of the setting."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the two temperatures."""
-        sampler = settings.number("temperature") or 0.0
-        learner = settings.number("learner_temperature") or 0.0
+        sampler = settings.amount("temperature")
+        learner = settings.amount("learner_temperature")
         if abs(sampler - learner) <= self.tolerance * max(sampler, learner):
             return None
         text = f"The sampler's temperature is {sampler:g}, and the loss uses {learner:g}."

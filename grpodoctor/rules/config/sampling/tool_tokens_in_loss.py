@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
-@dataclass(frozen=True)
 class ToolTokensInLoss(ConfigRule):
     """The loss contains tokens that the policy did not write.
 
@@ -33,14 +28,14 @@ class ToolTokensInLoss(ConfigRule):
         Search-R1, arXiv 2503.09516.
     """
 
-    code: ClassVar[str] = "CFG027"
-    name: ClassVar[str] = "tool-tokens-in-loss"
-    explains: ClassVar[tuple[Condition, ...]] = ("wrong-loss-tokens",)
-    summary: ClassVar[str] = "Tokens of tools are trained as if the policy had written them."
-    condition: ClassVar[Condition] = "wrong-loss-tokens"
-    needs: ClassVar[tuple[str, ...]] = ("tool_tokens_in_loss",)
-    remedies: ClassVar[tuple[str, ...]] = ("mask-environment-tokens",)
-    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.09516",)
+    code = "CFG027"
+    name = "tool-tokens-in-loss"
+    explains = ("wrong-loss-tokens",)
+    summary = "Tokens of tools are trained as if the policy had written them."
+    condition = "wrong-loss-tokens"
+    needs = ("tool_tokens_in_loss",)
+    remedies = ("mask-environment-tokens",)
+    references = ("arXiv 2503.09516",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for the switch."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from grpodoctor.rules.base import Severity
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
-from grpodoctor.vocabulary.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,14 @@ class TruncatedSampling(ConfigRule):
         DeepSeek-V3.2, arXiv 2512.02556 (keep the sampling mask); TRL issues 6789 and 7269.
     """
 
-    code: ClassVar[str] = "CFG021"
-    name: ClassVar[str] = "truncated-sampling"
-    explains: ClassVar[tuple[Condition, ...]] = ("engine-mismatch", "off-policy")
-    summary: ClassVar[str] = "Training samples come from a part of the vocabulary."
-    condition: ClassVar[Condition] = "off-policy"
-    needs: ClassVar[tuple[str, ...]] = ("temperature",)
-    remedies: ClassVar[tuple[str, ...]] = ("whole-distribution",)
-    references: ClassVar[tuple[str, ...]] = (
+    code = "CFG021"
+    name = "truncated-sampling"
+    explains = ("engine-mismatch", "off-policy")
+    summary = "Training samples come from a part of the vocabulary."
+    condition = "off-policy"
+    needs = ("temperature",)
+    remedies = ("whole-distribution",)
+    references = (
         "arXiv 2512.02556",
         "github.com/huggingface/trl/issues/7269",
     )
