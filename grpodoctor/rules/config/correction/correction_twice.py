@@ -21,13 +21,13 @@ class CorrectionTwice(ConfigRule):
     """Two settings correct the same engine mismatch.
 
     What it sees:
-        A correction (TIS, MIS, IcePop) together with a loss anchored on the sampler, or with old
-        log-probabilities from the sampler.
+        A correction (TIS, MIS, IcePop) together with a loss whose ratio is taken to the sampler, or
+        with old log-probabilities from the sampler.
 
     Why it matters:
-        DPPO, ScaleRL and bypass modes take the ratio to the sampler, which contains the engine
-        mismatch already. A correction then multiplies it a second time. With the sampler's
-        log-probabilities as the old ones, its weight is 1 and it does nothing.
+        DPPO, ScaleRL and bypass modes take the ratio to the sampler, which already contains the
+        engine mismatch. A correction then multiplies it a second time. If the sampler's
+        log-probabilities are the old ones, the weight of the correction is 1 and it has no effect.
 
     Evidence it needs:
         Settings: `loss`, `correction`. Optional: `old_logprobs`.
@@ -36,10 +36,10 @@ class CorrectionTwice(ConfigRule):
         Keep one of the two.
 
     When it is wrong:
-        Rejection of outliers may be combined with an anchored loss on purpose.
+        Masking outliers may be combined with such a loss on purpose.
 
     References:
-        DPPO, arXiv 2602.04879, section 5.4; SkyRL, cispo_anchor.
+        DPPO, arXiv 2602.04879; SkyRL, `cispo_anchor`.
     """
 
     code = "CFG031"
@@ -55,9 +55,8 @@ class CorrectionTwice(ConfigRule):
         if correction == "none":
             return None
         if settings.is_one_of("loss", *_ANCHORED):
-            text = (
-                f"{correction} corrects the mismatch that {settings.get('loss')} already contains."
-            )
+            loss = settings.get("loss")
+            text = f"{correction} corrects the mismatch that the ratio of {loss} already contains."
             return ConfigFault("warning", text)
         if settings.is_one_of("old_logprobs", "sampler"):
             text = f"{correction} has no effect: old log-probabilities are the sampler's own."

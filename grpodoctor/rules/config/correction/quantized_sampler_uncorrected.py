@@ -6,14 +6,16 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class QuantizedSamplerUncorrected(ConfigRule):
-    """The sampler is quantized, and nothing corrects for it.
+    """The sampler is quantized, and no correction is set.
 
     What it sees:
-        A quantized sampler without an engine correction and without a loss anchored on the sampler.
+        A quantized sampler without an engine correction and without a loss whose ratio is taken to
+        the sampler.
 
     Why it matters:
-        Rounding of the weights makes the sampler another policy. int8 is often harmless; 4 bits and
-        mixtures of experts are not: unlikely tokens differ most, and they carry exploration.
+        Rounded weights make the sampler a different policy. int8 is often harmless; 4-bit weights
+        and mixture-of-experts models are not. Unlikely tokens differ most, and exploration depends
+        on them.
 
     Evidence it needs:
         Settings: `sampler_quantized`, `correction`, `loss`.
@@ -26,13 +28,14 @@ class QuantizedSamplerUncorrected(ConfigRule):
         it.
 
     References:
-        Yao et al. 2025 (int8 rollouts); FlashRL.
+        Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training
+        (int8 rollouts); FlashRL.
     """
 
     code = "CFG032"
     name = "quantized-sampler-uncorrected"
     explains = ("engine-mismatch", "off-policy")
-    summary = "A quantized sampler is used without a correction."
+    summary = "The sampler is quantized, and no correction is set."
     condition = "engine-mismatch"
     needs = ("sampler_quantized", "correction", "loss")
     remedies = ("tis", "higher-precision-sampler")
@@ -45,5 +48,5 @@ class QuantizedSamplerUncorrected(ConfigRule):
         if not is_quantized or is_anchored or not settings.is_one_of("correction", "none"):
             return None
         return ConfigFault(
-            "info", "The sampler is quantized, and correction=none ignores the mismatch."
+            "info", "The sampler is quantized, and no correction is set (correction=none)."
         )

@@ -21,16 +21,16 @@ _TOLERANT = (
 
 @dataclass(frozen=True)
 class StaleSamplesUncorrected(ConfigRule):
-    """Samples may be several steps old without a correction.
+    """Samples may be several steps old, and no correction is set.
 
     What it sees:
         A limit on staleness above 4 steps without an engine correction and without a loss made for
-        it.
+        stale samples.
 
     Why it matters:
         A sample that is k steps old comes from another policy. Recomputed old log-probabilities
-        hide this: the ratio starts at 1 although the sample is off-policy. A correction by learner
-        / sampler shows and bounds it.
+        hide this: the ratio starts at 1 although the sample is off-policy. A correction by the
+        ratio of learner to sampler shows the difference and bounds it.
 
     Evidence it needs:
         Settings: `staleness_limit`, `correction`, `loss`.
@@ -42,20 +42,21 @@ class StaleSamplesUncorrected(ConfigRule):
         The limit is a maximum; actual ages may stay far below it.
 
     References:
-        AReaL, arXiv 2505.24298 (quality falls beyond 4 to 8 steps without the decoupled loss).
+        AReaL, arXiv 2505.24298 (the loss without a correction degrades from 4 steps on, the
+        decoupled loss tolerates 8).
     """
 
     code = "CFG033"
     name = "stale-samples-uncorrected"
     explains = ("off-policy",)
-    summary = "Samples may be many steps old, and nothing corrects for it."
+    summary = "Samples may be many steps old, and no correction is set."
     condition = "off-policy"
     needs = ("staleness_limit", "correction", "loss")
     remedies = ("limit-staleness", "tis")
     references = ("arXiv 2505.24298",)
 
     tolerated: float = 4.0
-    """Steps at which AReaL's runs lose nothing."""
+    """Steps that SYN001 tolerates without a correction."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the limit with what an uncorrected loss tolerates."""
@@ -63,5 +64,5 @@ class StaleSamplesUncorrected(ConfigRule):
         is_tolerant = settings.is_one_of("loss", *_TOLERANT)
         if limit <= self.tolerated or is_tolerant or not settings.is_one_of("correction", "none"):
             return None
-        text = f"Samples may be {limit:g} steps old, and correction=none ignores it."
+        text = f"Samples may be {limit:g} steps old, and no correction is set (correction=none)."
         return ConfigFault("warning", text)

@@ -12,10 +12,10 @@ class UpdatesWithoutOldLogprobs(ConfigRule):
         PPO's clip with old log-probabilities from the sampler and more than one update per batch.
 
     Why it matters:
-        The clip must bound how far this batch's updates move the policy. Against the sampler, it
-        also counts the difference between the engines: tokens on which they differ are clipped
-        before any update, at every update, and always the same ones. The finding is a warning where
-        the sampler is quantized, so that the engines are known to differ.
+        The clip should bound how far the updates on this batch move the policy. With the sampler's
+        log-probabilities, it also counts the difference between the engines: tokens on which the
+        engines differ are clipped at every update, even the first. The finding is a warning if the
+        sampler is quantized, because the engines are then known to differ.
 
     Evidence it needs:
         Settings: `loss`, `old_logprobs`, `updates_per_batch`. Optional: `sampler_quantized`.
@@ -24,10 +24,12 @@ class UpdatesWithoutOldLogprobs(ConfigRule):
         Recompute old log-probabilities with the learner at the start of the batch.
 
     When it is wrong:
-        Engines that agree to the last bit, and losses anchored on the sampler by design.
+        Engines that agree to the last bit, and losses that use the sampler's log-probabilities by
+        design.
 
     References:
-        Yao et al. 2025; arXiv 2512.01374 (the two factors of the ratio).
+        Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
+        arXiv 2512.01374 (the two factors of the ratio).
     """
 
     code = "CFG030"

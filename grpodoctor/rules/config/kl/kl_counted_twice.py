@@ -9,11 +9,11 @@ class KlCountedTwice(ConfigRule):
     """The KL penalty counts twice: in the reward and in the loss.
 
     What it sees:
-        Coefficients above 0 for both.
+        A KL coefficient above 0 in the reward and in the loss.
 
     Why it matters:
-        Both pull toward the same reference, so the penalty is twice as strong as either coefficient
-        says, and one of the two is normalized by the group.
+        Both pull toward the same reference, so the penalty is stronger than either coefficient
+        says. The one in the reward is also normalized with the rewards of the group.
 
     Evidence it needs:
         Settings: `kl_in_reward`, `kl_in_loss`.

@@ -9,11 +9,11 @@ class KlWithoutGradient(ConfigRule):
     """The KL penalty in the loss uses an estimator whose gradient is zero on average.
 
     What it sees:
-        k1 as the estimator of a KL penalty in the loss with a coefficient above 0.
+        The estimator k1 in the loss, with a coefficient above 0.
 
     Why it matters:
-        The gradient of k1, the plain log-ratio, is zero in expectation under samples of the policy:
-        it adds noise and no pull. slime's default is k1.
+        The gradient of k1, the plain log-ratio, is zero in expectation if the policy itself sampled
+        the tokens: the penalty adds noise and does not pull. k1 is slime's default.
 
     Evidence it needs:
         Settings: `kl_in_loss`, `kl_estimator`.
@@ -22,7 +22,7 @@ class KlWithoutGradient(ConfigRule):
         Use k3 (low_var_kl) or k2 in the loss. In the reward, k1 is right.
 
     When it is wrong:
-        A framework that multiplies the estimate by the ratio, which restores the gradient.
+        The framework may multiply the estimate by the ratio, which restores the gradient.
 
     References:
         arXiv 2506.09477; arXiv 2510.01555 (gradients of the estimators).

@@ -6,14 +6,14 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class KlWithoutReference(ConfigRule):
-    """A KL penalty has no reference model.
+    """A KL penalty is set, but no reference model is loaded.
 
     What it sees:
         A KL coefficient above 0 although the config loads no reference model.
 
     Why it matters:
-        Without a reference the penalty is 0, or the run fails at its first step. The curve of a KL
-        that is always 0 looks like a policy that stays close.
+        Without a reference the penalty is 0, or the run fails at its first step. A KL that is
+        always 0 looks like a policy that stays close to its reference.
 
     Evidence it needs:
         Settings: `kl_coefficient`, `reference_loaded`.
@@ -23,7 +23,7 @@ class KlWithoutReference(ConfigRule):
         coefficient to 0.
 
     When it is wrong:
-        LoRA runs take the base model without adapters as the reference.
+        LoRA runs use the base model without adapters as the reference.
 
     References:
         DeepSeekMath, arXiv 2402.03300, section 4.1.
@@ -32,7 +32,7 @@ class KlWithoutReference(ConfigRule):
     code = "CFG040"
     name = "kl-without-reference"
     explains = ("reference-drift",)
-    summary = "A KL penalty is set, and no reference model is loaded."
+    summary = "A KL penalty is set, but no reference model is loaded."
     needs = ("kl_coefficient", "reference_loaded")
     remedies = ("kl-penalty",)
     references = ("arXiv 2402.03300",)

@@ -15,14 +15,14 @@ class LargeKlCoefficient(ConfigRule):
         A KL coefficient of 0.5 or more.
 
     Why it matters:
-        Published coefficients are 0 to 0.05. With rewards of 0 and 1, a coefficient of 0.5 makes
-        half a nat of drift as expensive as a quarter of the reward, so the policy hardly moves.
+        Published coefficients are 0 to 0.05. With rewards of 0 and 1, a coefficient of 0.5 makes a
+        drift of half a nat cost a quarter of the reward, so the policy hardly moves.
 
     Evidence it needs:
         Settings: `kl_coefficient`.
 
     Remedies:
-        Start at 0.001 or 0.04, or without a penalty.
+        Start at 0.001 to 0.04, or without a penalty.
 
     When it is wrong:
         Rewards on a scale of tens, or a penalty for a short warm-up.
@@ -35,7 +35,7 @@ class LargeKlCoefficient(ConfigRule):
     code = "CFG043"
     name = "large-kl-coefficient"
     explains = ("plateau",)
-    summary = "The KL coefficient is far above published ones."
+    summary = "The KL coefficient is far above published values."
     needs = ("kl_coefficient",)
     remedies = ("check-kl-sign",)
     references = ("arXiv 2402.03300", "arXiv 2501.12948")

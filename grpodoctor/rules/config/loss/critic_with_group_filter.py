@@ -6,14 +6,14 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class CriticWithGroupFilter(ConfigRule):
-    """Groups without variance are replaced although a critic is the baseline.
+    """Groups without variance are replaced, although the baseline is a critic.
 
     What it sees:
         A critic (gae) together with dynamic sampling.
 
     Why it matters:
-        With a critic, a group of equal rewards contributes gradient like any other. Replacing it
-        costs samples and biases the prompts toward those that are solved half of the time.
+        With a critic, a group with equal rewards contributes gradient like any other. Replacing it
+        wastes samples and biases the batch toward prompts that are solved half of the time.
 
     Evidence it needs:
         Settings: `advantage`, `dynamic_sampling`.
@@ -30,7 +30,7 @@ class CriticWithGroupFilter(ConfigRule):
 
     code = "CFG012"
     name = "critic-with-group-filter"
-    summary = "Groups are filtered although a critic is the baseline."
+    summary = "Groups are filtered, although the baseline is a critic."
     needs = ("advantage", "dynamic_sampling")
     remedies = ("warm-up-critic",)
     references = ("arXiv 2504.05118", "arXiv 2503.14476")

@@ -9,21 +9,21 @@ class DppoWithStd(ConfigRule):
     """DPPO is combined with advantages that are divided by the standard deviation.
 
     What it sees:
-        A DPPO loss and advantages of the kind `group`.
+        A DPPO loss with the advantage `group`, which divides by the group's standard deviation.
 
     Why it matters:
-        DPPO's recipe centers advantages only. Dividing by a small standard deviation gives prompts
-        that are nearly always or never solved the largest advantages, and with them the tokens that
-        the mask must stop.
+        DPPO's recipe centers the advantages and does not divide them. Dividing by a small standard
+        deviation gives the largest advantages to prompts that are nearly always or nearly never
+        solved. Their tokens are the ones that DPPO's mask must stop.
 
     Evidence it needs:
         Settings: `loss`, `advantage`.
 
     Remedies:
-        Switch the scaling off (`dppo`).
+        Switch off the division by the standard deviation (`dppo`).
 
     When it is wrong:
-        The combination runs; it is not what was published.
+        The combination may train well; it is not the published one.
 
     References:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879.
@@ -31,7 +31,7 @@ class DppoWithStd(ConfigRule):
 
     code = "CFG004"
     name = "dppo-with-std"
-    summary = "DPPO gets advantages that are divided by the group's std."
+    summary = "DPPO is combined with advantages divided by the group's std."
     condition = "wrong-advantages"
     needs = ("loss", "advantage")
     remedies = ("dppo",)
@@ -43,5 +43,5 @@ class DppoWithStd(ConfigRule):
         if not is_dppo or not settings.is_one_of("advantage", "group"):
             return None
         return ConfigFault(
-            "warning", "DPPO centers advantages; these are divided by the group's std."
+            "warning", "DPPO only centers advantages; here they are divided by the group's std."
         )

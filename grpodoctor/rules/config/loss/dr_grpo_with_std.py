@@ -6,25 +6,26 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class DrGrpoWithStd(ConfigRule):
-    """Half of Dr. GRPO is set: the constant denominator without the centered advantages.
+    """Only half of Dr. GRPO is set: the constant denominator, with divided advantages.
 
     What it sees:
-        A constant denominator of the loss and advantages that are divided by the group's standard
+        A constant denominator of the loss, and advantages that are divided by the group's standard
         deviation.
 
     Why it matters:
-        Dr. GRPO removes two biases: of length, by the constant denominator, and of difficulty, by
-        not dividing by the standard deviation. In TRL, loss_type=dr_grpo changes the denominator
-        only; in verl, norm_adv_by_std_in_grpo the advantages only.
+        Dr. GRPO removes two biases. The constant denominator removes the length bias; advantages
+        without division by the standard deviation remove the difficulty bias. In TRL,
+        loss_type=dr_grpo changes the denominator only; in verl, norm_adv_by_std_in_grpo changes the
+        advantages only.
 
     Evidence it needs:
         Settings: `aggregation`, `advantage`.
 
     Remedies:
-        Switch the scaling off as well (`dr-grpo`).
+        Switch off the division by the standard deviation as well (`dr-grpo`).
 
     When it is wrong:
-        The combination is legitimate if it is meant: only the length bias is removed.
+        The combination is valid if it is intended: it removes the length bias only.
 
     References:
         Understanding R1-Zero-Like Training, arXiv 2503.20783, section 3.

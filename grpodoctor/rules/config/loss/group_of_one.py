@@ -9,15 +9,15 @@ _RELATIVE = ("group", "centred", "leave_one_out", "gdpo", "gopo", "scalerl", "ba
 
 
 class GroupOfOne(ConfigRule):
-    """A prompt has one response, and the group is the baseline.
+    """Each prompt has one response, but the baseline is the mean of a group.
 
     What it sees:
         A group size of 1 with an advantage that is relative to the group.
 
     Why it matters:
         The baseline of a response is the mean reward of its group. With one response, the centered
-        reward is 0 and nothing is learnt, or (verl) the raw reward is used, which reinforces
-        everything that has a positive reward. verl's default for rollout.n is 1.
+        reward is 0 and nothing is learned. verl uses the raw reward instead, which reinforces every
+        response with a positive reward. verl's default for rollout.n is 1.
 
     Evidence it needs:
         Settings: `group_size`, `advantage`.
@@ -35,7 +35,7 @@ class GroupOfOne(ConfigRule):
     code = "CFG006"
     name = "group-of-one"
     explains = ("equal-rewards", "zero-gradient")
-    summary = "Groups have one response, so there is no baseline."
+    summary = "Groups have one response, so they give no baseline."
     condition = "wrong-advantages"
     needs = ("group_size", "advantage")
     remedies = ("larger-groups",)

@@ -9,16 +9,17 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class LowCispoCap(ConfigRule):
-    """The cap of CISPO's weights is that of PPO's clip.
+    """CISPO caps its weights at a bound meant for PPO's clip.
 
     What it sees:
         CISPO with a largest weight below 2, such as 1.28.
 
     Why it matters:
-        CISPO bounds the weight and keeps the gradient. Published caps are 4 to 8. With PPO's bound,
-        tokens that must rise quickly get the weight of tokens that stay, so the advantage over PPO
-        is lost. A bound of 0.28 means a cap of 1.28 in verl, open-instruct and slime, and a cap of
-        0.28 in TRL, which drops most of the gradient.
+        CISPO caps the importance weight and keeps the gradient of every token. Published caps are 4
+        to 8. At PPO's bound, a token that becomes more likely gets hardly more weight than one that
+        does not change, so CISPO loses its advantage over PPO. A bound of 0.28 means a cap of 1.28
+        in verl, open-instruct and slime, and a cap of 0.28 in TRL, which removes most of the
+        gradient.
 
     Evidence it needs:
         Settings: `loss`, `clip_high`. Optional: `weight_cap`.
@@ -31,7 +32,8 @@ class LowCispoCap(ConfigRule):
         With one update per batch all weights are 1, and the cap has no effect.
 
     References:
-        MiniMax-M1, arXiv 2506.13585; arXiv 2510.13786 (caps of 4, 5 and 8 make no difference).
+        MiniMax-M1, arXiv 2506.13585; ScaleRL, arXiv 2510.13786 (caps of 4, 5 and 8 make no
+        difference).
     """
 
     code = "CFG003"

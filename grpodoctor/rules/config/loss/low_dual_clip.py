@@ -6,15 +6,15 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class LowDualClip(ConfigRule):
-    """The bound for negative advantages lies inside the ordinary clip.
+    """The dual-clip bound lies inside the regular clip range.
 
     What it sees:
         A dual clip (clip_ratio_c, delta, eps_clip_c) of at most 1 + clip_high.
 
     Why it matters:
-        The dual clip stops tokens with a negative advantage whose ratio is far too large; it must
-        be above 1 + clip_high, and 3 is usual. Below, it removes the gradient of ordinary tokens
-        that should become less likely. A value of 1 or less stops nearly all of them.
+        The dual clip stops tokens with a negative advantage whose ratio is far too large. It must
+        be above 1 + clip_high; 3 is usual. A lower bound removes the gradient of ordinary tokens
+        that should become less likely, and a bound of 1 or less removes nearly all of it.
 
     Evidence it needs:
         Settings: `dual_clip`, `clip_high`, `loss`.
@@ -23,7 +23,7 @@ class LowDualClip(ConfigRule):
         Set it to 3, or to 10 for large models.
 
     When it is wrong:
-        DPPO in verl uses the same key as a cap on its weight.
+        In verl, DPPO uses the same key as a cap on its weight.
 
     References:
         Mastering Complex Control in MOBA Games with Deep RL, arXiv 1912.09729.
@@ -32,7 +32,7 @@ class LowDualClip(ConfigRule):
     code = "CFG011"
     name = "low-dual-clip"
     explains = ("clipped-tokens",)
-    summary = "The dual clip lies within the ordinary one."
+    summary = "The dual-clip bound lies inside the regular clip range."
     needs = ("dual_clip", "clip_high", "loss")
     remedies = ("recompute-old-logprobs",)
     references = ("arXiv 1912.09729",)
@@ -42,5 +42,5 @@ class LowDualClip(ConfigRule):
         dual, high = settings.amount("dual_clip"), settings.amount("clip_high")
         if not settings.is_one_of("loss", "ppo_clip") or not 0 < dual <= 1 + high:
             return None
-        text = f"The dual clip of {dual:g} is not above the ordinary bound, {1 + high:g}."
+        text = f"The dual clip of {dual:g} is not above the regular bound of {1 + high:g}."
         return ConfigFault("warning", text)

@@ -9,21 +9,21 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class NoTrustRegion(ConfigRule):
-    """Several updates are made on a batch, and nothing bounds how far they go.
+    """Several updates per batch are made, and nothing bounds how far they go.
 
     What it sees:
         A loss without a trust region, or clip bounds that are never reached, with more than one
         update per batch.
 
     Why it matters:
-        From the second update on, the samples are those of an older policy. Without a clip or a
-        mask, the policy can run away from the data within one batch.
+        From the second update on, the samples come from an older policy. Without a clip or a mask,
+        the policy can move far from the data within one batch.
 
     Evidence it needs:
         Settings: `loss`, `updates_per_batch`. Optional: `clip_low` and `clip_high`.
 
     Remedies:
-        Use one update per batch, or a loss with a bound.
+        Use one update per batch, or a loss that bounds the ratio.
 
     When it is wrong:
         Few, small updates on large batches stay close to the data without a bound.
@@ -42,8 +42,7 @@ class NoTrustRegion(ConfigRule):
     references = ("arXiv 1707.06347",)
 
     widest: float = 5.0
-    """Distance from 1 above which the clip of a token hardly ever acts: CISPO's caps lie below
-    it."""
+    """Distance from 1 above which the clip of a token hardly ever acts."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Look for a loss or a clip without effect."""

@@ -16,27 +16,27 @@ class OverlappingExploration(ConfigRule):
         temperature above 1.
 
     Why it matters:
-        Each of them was tuned alone. Together they push entropy further than intended, and no curve
-        shows which one did it. An entropy bonus of 0.01 on top of a raised clip has ended runs.
+        Each setting was tuned alone. Together they push entropy further than intended, and no chart
+        shows which one did it. A bonus of 0.01 made entropy explode even alone.
 
     Evidence it needs:
         Settings: `loss`, `clip_low`, `clip_high`, `entropy_coefficient`. Optional: `temperature`.
 
     Remedies:
-        Keep one: start with the raised clip.
+        Keep one of them; start with the raised clip.
 
     When it is wrong:
         A combination that was tuned as a whole is fine.
 
     References:
         The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617, section 4;
-        arXiv 2503.14476.
+        DAPO, arXiv 2503.14476, section 3.1.
     """
 
     code = "CFG005"
     name = "overlapping-exploration"
     explains = ("entropy-rise",)
-    summary = "Two or more settings raise entropy by different means."
+    summary = "Two or more settings raise entropy in different ways."
     needs = ("loss", "clip_low", "clip_high", "entropy_coefficient")
     remedies = ("clip-higher",)
     references = ("arXiv 2505.22617", "arXiv 2503.14476")

@@ -6,15 +6,15 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class PaddedDenominator(ConfigRule):
-    """The denominator that should be constant is the width of the padded batch.
+    """The loss is divided by the padded batch width instead of a constant.
 
     What it sees:
         verl's seq-mean-token-sum-norm without loss_scale_factor.
 
     Why it matters:
-        Without the factor, the loss is divided by the width of the batch, which is the longest
-        response in it. The learning rate then changes from batch to batch, and long responses
-        shrink the update of all others.
+        Without the factor, the loss is divided by the width of the batch, which is its longest
+        response. The size of an update then changes from batch to batch, and one long response
+        shrinks the update of all others.
 
     Evidence it needs:
         Settings: `padded_denominator`.
@@ -23,16 +23,16 @@ class PaddedDenominator(ConfigRule):
         Set loss_scale_factor to the maximum response length (`dr-grpo`).
 
     When it is wrong:
-        If every batch is padded to the same width, the denominator is constant.
+        If every batch is padded to the same width, the denominator is constant anyway.
 
     References:
-        Understanding R1-Zero-Like Training, arXiv 2503.20783; verl, agg_loss.
+        Understanding R1-Zero-Like Training, arXiv 2503.20783; verl, `agg_loss`.
     """
 
     code = "CFG007"
     name = "padded-denominator"
     explains = ("length-growth",)
-    summary = "The constant denominator is the padded width of the batch."
+    summary = "The loss is divided by the padded batch width instead of a constant."
     needs = ("padded_denominator",)
     remedies = ("dr-grpo",)
     references = ("arXiv 2503.20783",)

@@ -9,10 +9,10 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class ResponseClipTooWide(ConfigRule):
-    """The ratio of whole responses has a clip that is meant for single tokens.
+    """GSPO's ratio of whole responses is clipped at a bound meant for single tokens.
 
     What it sees:
-        GSPO or one of its variants with a clip bound above 0.05, such as the default 0.2.
+        GSPO or one of its variants with a clip bound above 0.05, such as PPO's default of 0.2.
 
     Why it matters:
         GSPO's ratio is a geometric mean over hundreds of tokens, so it stays within a thousandth of
@@ -23,19 +23,19 @@ class ResponseClipTooWide(ConfigRule):
         Settings: `loss`, `clip_low`, `clip_high`.
 
     Remedies:
-        Set the bounds of the paper, 0.0003 and 0.0004. Other work found 0.004 to 0.005 better.
+        Set the bounds of the paper, 0.0003 and 0.0004. ScaleRL found 0.004 to 0.005 better.
 
     When it is wrong:
         Responses of fewer than ten tokens have larger ratios, and a wider clip can act on them.
 
     References:
-        GSPO, arXiv 2507.18071 (3e-4 and 4e-4); arXiv 2510.13786 (4e-3 to 5e-3).
+        GSPO, arXiv 2507.18071 (3e-4 and 4e-4); ScaleRL, arXiv 2510.13786 (4e-3 to 5e-3).
     """
 
     code = "CFG001"
     name = "response-clip-too-wide"
     explains = ("large-kl",)
-    summary = "GSPO has the clip of single tokens, so nothing is clipped."
+    summary = "GSPO uses a clip range for single tokens, so nothing is clipped."
     needs = ("loss", "clip_low", "clip_high")
     remedies = ("gspo",)
     references = ("arXiv 2507.18071", "arXiv 2510.13786")
@@ -49,7 +49,6 @@ class ResponseClipTooWide(ConfigRule):
         loss = settings.get("loss")
         if loss not in ("gspo", "gspo_token", "luspo") or max(low, high) <= self.widest:
             return None
-        text = (
-            f"The clip of {max(low, high):g} never acts: {loss} takes the ratio of whole responses."
-        )
+        bound = max(low, high)
+        text = f"The clip of {bound:g} never acts: {loss} clips the ratio of whole responses."
         return ConfigFault("warning", text)

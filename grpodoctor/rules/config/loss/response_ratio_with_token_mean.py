@@ -6,10 +6,10 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class ResponseRatioWithTokenMean(ConfigRule):
-    """GSPO is averaged over tokens instead of responses.
+    """GSPO's loss is averaged over tokens instead of responses.
 
     What it sees:
-        The ratio of whole responses with a mean over all tokens, as with TRL's default loss_type.
+        A ratio of whole responses with a mean over all tokens, as with TRL's default loss_type.
 
     Why it matters:
         Every token of a response has the same ratio, so a mean over tokens gives a response of
@@ -22,7 +22,7 @@ class ResponseRatioWithTokenMean(ConfigRule):
         Average over responses: loss_type=grpo in TRL and ms-swift.
 
     When it is wrong:
-        It is a choice where length weighting is intended; AReaL offers no other.
+        Weighting by length may be intended; AReaL offers no other aggregation.
 
     References:
         GSPO, arXiv 2507.18071, Eq. 5; TRL's warning in GRPOTrainer.
@@ -30,7 +30,7 @@ class ResponseRatioWithTokenMean(ConfigRule):
 
     code = "CFG008"
     name = "response-ratio-with-token-mean"
-    summary = "GSPO's response terms are weighted by their length."
+    summary = "GSPO's loss is averaged over tokens, so long responses weigh more."
     needs = ("sequence_ratio_weights_tokens",)
     remedies = ("gspo",)
     references = ("arXiv 2507.18071",)
@@ -39,5 +39,5 @@ class ResponseRatioWithTokenMean(ConfigRule):
         """Look for the mean over tokens."""
         if settings.get("sequence_ratio_weights_tokens") is not True:
             return None
-        text = "GSPO's ratio is averaged over tokens, so long responses weigh more than short ones."
+        text = "GSPO's loss is averaged over tokens, so long responses weigh more than short ones."
         return ConfigFault("info", text)

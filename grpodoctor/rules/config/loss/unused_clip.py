@@ -8,23 +8,23 @@ _WITHOUT_CLIP = ("sapo", "vespo", "kl_cov", "reinforce")
 
 
 class UnusedClip(ConfigRule):
-    """A raised clip has no effect, because the loss has none.
+    """The upper clip bound is raised, but this loss does not clip.
 
     What it sees:
-        An upper clip above the lower one, with a loss that has no clip.
+        An upper clip bound above the lower one, with a loss that does not clip.
 
     Why it matters:
         SAPO, VESPO and KL-Cov replace the clip, and REINFORCE has no ratio. The setting looks like
-        a remedy against falling entropy and is none.
+        a remedy for falling entropy but has no effect.
 
     Evidence it needs:
         Settings: `loss`, `clip_low`, `clip_high`.
 
     Remedies:
-        Drop the setting, or use the loss's own.
+        Remove the setting, or use the parameters of the loss itself.
 
     When it is wrong:
-        Harmless.
+        Never: the setting has no effect, but it does no harm either.
 
     References:
         SAPO, arXiv 2511.20347; DAPO, arXiv 2503.14476, section 3.1.
@@ -32,7 +32,7 @@ class UnusedClip(ConfigRule):
 
     code = "CFG009"
     name = "unused-clip"
-    summary = "The clip is raised, but the loss has none."
+    summary = "The upper clip bound is raised, but this loss does not clip."
     condition = "expected"
     needs = ("loss", "clip_low", "clip_high")
     remedies = ("entropy-bonus",)
@@ -43,5 +43,5 @@ class UnusedClip(ConfigRule):
         low, high = settings.amount("clip_low"), settings.amount("clip_high")
         if high <= 1.1 * low or not settings.is_one_of("loss", *_WITHOUT_CLIP):
             return None
-        text = f"The clip of {high:g} has no effect: {settings.get('loss')} has none."
+        text = f"The clip of {high:g} has no effect: {settings.get('loss')} does not clip."
         return ConfigFault("info", text)

@@ -15,8 +15,9 @@ class Bfloat16Weights(ConfigRule):
         All weights trained in bf16, without a float32 copy, at a learning rate below 1e-5.
 
     Why it matters:
-        A bf16 weight of 0.02 changes in steps of 0.0001. Adam's step is the learning rate, 1e-6, so
-        nearly every update is rounded away: the gradient is healthy and the reward stays flat.
+        A bf16 weight of 0.02 changes in steps of 0.0001. An Adam step changes it by about the
+        learning rate, such as 1e-6, so nearly every update is rounded away. The gradient looks
+        healthy and the reward stays flat.
 
     Evidence it needs:
         Settings: `unprotected_bfloat16`, `learning_rate`.
@@ -25,7 +26,7 @@ class Bfloat16Weights(ConfigRule):
         Keep weights in float32 and compute in bf16 (`float32-weights`), or train LoRA adapters.
 
     When it is wrong:
-        An optimizer with stochastic rounding or a Kahan sum keeps the updates.
+        An optimizer with stochastic rounding or Kahan summation keeps the updates.
 
     References:
         Mixed Precision Training, arXiv 1710.03740, section 3.1.

@@ -19,10 +19,10 @@ class EntropyCoefficientSign(ConfigRule):
         Settings: `entropy_coefficient`.
 
     Remedies:
-        Use a positive coefficient of about 0.001, or none.
+        Use a positive coefficient of about 0.001, or 0.
 
     When it is wrong:
-        Entropy minimization, which some papers use on purpose.
+        Some papers minimize entropy on purpose.
 
     References:
         The Entropy Mechanism of RL for Reasoning Language Models, arXiv 2505.22617.
@@ -31,7 +31,7 @@ class EntropyCoefficientSign(ConfigRule):
     code = "CFG053"
     name = "entropy-coefficient-sign"
     explains = ("entropy-loss",)
-    summary = "The entropy coefficient punishes entropy."
+    summary = "The entropy coefficient penalizes entropy."
     needs = ("entropy_coefficient",)
     remedies = ("entropy-bonus", "clip-higher")
     references = ("arXiv 2505.22617",)
@@ -41,5 +41,5 @@ class EntropyCoefficientSign(ConfigRule):
         coefficient = settings.amount("entropy_coefficient")
         if coefficient >= 0:
             return None
-        text = f"The entropy coefficient of {coefficient:g} punishes entropy; a bonus is positive."
+        text = f"The entropy coefficient of {coefficient:g} penalizes entropy; a bonus is positive."
         return ConfigFault("warning", text)

@@ -9,10 +9,11 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class LearningRateOfSupervision(ConfigRule):
-    """The learning rate is ten times or more above those of RL recipes.
+    """The learning rate is at least ten times higher than in RL recipes.
 
     What it sees:
-        Full training of a pretrained model at a learning rate of 1e-4 or more, or adapters at 1e-2.
+        A learning rate of 1e-4 or more for full training of a pretrained model, or of 1e-2 or more
+        for adapters.
 
     Why it matters:
         RL recipes for full training use 5e-7 to 5e-6. At the rates of supervised training, the
@@ -36,7 +37,7 @@ class LearningRateOfSupervision(ConfigRule):
     code = "CFG050"
     name = "learning-rate-of-supervision"
     explains = ("oversized-updates", "large-kl", "reward-loss")
-    summary = "The learning rate is that of supervised training."
+    summary = "The learning rate is one for supervised training, too high for RL."
     condition = "oversized-updates"
     needs = ("learning_rate", "lora_rank")
     remedies = ("lower-learning-rate",)

@@ -9,13 +9,13 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class NoLearningRate(ConfigRule):
-    """The learning rate changes nothing.
+    """The learning rate is too small to change the weights.
 
     What it sees:
         A learning rate of 0, or below 1e-9.
 
     Why it matters:
-        Adam's step is about the learning rate for each weight. Below 1e-9, the step is smaller than
+        An Adam step changes each weight by about the learning rate. Below 1e-9, this is less than
         the rounding of float32 weights, so the policy never changes.
 
     Evidence it needs:
@@ -25,7 +25,7 @@ class NoLearningRate(ConfigRule):
         Set a learning rate, unless the run is a control (`raise-learning-rate`).
 
     When it is wrong:
-        A control run at rate 0, which `grpodoctor preflight --control` reads.
+        A control run at learning rate 0, as `grpodoctor preflight --control` uses it.
 
     References:
         Adam, arXiv 1412.6980.

@@ -9,14 +9,14 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class RouterLossInRl(ConfigRule):
-    """The auxiliary loss of the routers competes with the reward.
+    """The routers' auxiliary loss competes with the reward.
 
     What it sees:
-        An auxiliary router loss with a weight of 0.01 or more.
+        An auxiliary loss of the routers with a weight of 0.01 or more.
 
     Why it matters:
-        The auxiliary loss balances experts during pretraining. In RL it is a gradient that is there
-        even if all advantages are 0, and it moves routes away from the sampler's.
+        The auxiliary loss balances the experts during pretraining. In RL it adds a gradient even if
+        all advantages are 0, and it moves the routes away from the sampler's.
 
     Evidence it needs:
         Settings: `router_loss`.
@@ -25,7 +25,7 @@ class RouterLossInRl(ConfigRule):
         Set it to 0 (`router-loss-off`), or to 0.001 if the load becomes uneven.
 
     When it is wrong:
-        A run whose experts collapsed without it.
+        A run whose experts collapsed without the loss.
 
     References:
         NeMo RL's Qwen3.5 recipe (0); Switch Transformers, arXiv 2101.03961 (0.01 in pretraining).
@@ -34,7 +34,7 @@ class RouterLossInRl(ConfigRule):
     code = "CFG054"
     name = "router-loss-in-rl"
     explains = ("expert-instability",)
-    summary = "The routers' auxiliary loss has the weight of pretraining."
+    summary = "The routers' auxiliary loss has its pretraining weight."
     needs = ("router_loss",)
     remedies = ("router-loss-off",)
     references = ("arXiv 2101.03961",)

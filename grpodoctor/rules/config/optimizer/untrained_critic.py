@@ -9,14 +9,14 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class UntrainedCritic(ConfigRule):
-    """The policy moves before the critic has learnt anything.
+    """The policy is updated before the critic has learned anything.
 
     What it sees:
         A critic (gae) without pretraining steps.
 
     Why it matters:
-        A new value head predicts noise, so the first advantages are noise. On long responses the
-        policy can lose its ability to reason before the critic is of use.
+        A new value head predicts noise, so the first advantages are noise. With long responses, the
+        policy can lose its ability to reason before the critic is useful.
 
     Evidence it needs:
         Settings: `advantage`, `critic_pretraining`, `max_length`.
@@ -25,7 +25,7 @@ class UntrainedCritic(ConfigRule):
         Pretrain the critic for 50 steps (`warm-up-critic`).
 
     When it is wrong:
-        A critic that starts from a reward model or from an earlier run.
+        A critic that is initialized from a reward model or an earlier run.
 
     References:
         VAPO, arXiv 2504.05118; VC-PPO, arXiv 2503.01491.
@@ -34,7 +34,7 @@ class UntrainedCritic(ConfigRule):
     code = "CFG055"
     name = "untrained-critic"
     explains = ("useless-critic",)
-    summary = "The policy follows an untrained critic from the first step."
+    summary = "The policy is updated with an untrained critic from the first step."
     condition = "useless-critic"
     needs = ("advantage", "critic_pretraining", "max_length")
     remedies = ("warm-up-critic",)

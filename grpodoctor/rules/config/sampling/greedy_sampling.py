@@ -9,14 +9,14 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class GreedySampling(ConfigRule):
-    """The responses of a group are the same, because sampling is greedy.
+    """Sampling is greedy, so the responses of a group are identical.
 
     What it sees:
         A temperature of 0 or below 0.3, or sampling switched off.
 
     Why it matters:
         Greedy decoding gives every response of a group the same text and the same reward, so no
-        group has variance and nothing is learnt. Near-greedy sampling gives almost the same.
+        group has variance and nothing is learned. Nearly greedy sampling gives almost the same.
 
     Evidence it needs:
         Settings: `group_size`. One of `greedy_sampling` and `temperature`.
@@ -25,7 +25,8 @@ class GreedySampling(ConfigRule):
         Sample at a temperature of 1; keep greedy decoding for evaluation.
 
     When it is wrong:
-        The setting may be that of the evaluation in a config that does not separate the two.
+        In a config that does not separate training from evaluation, the setting may belong to
+        evaluation.
 
     References:
         DeepSeek-R1, arXiv 2501.12948 (sampling at 0.6 and above).

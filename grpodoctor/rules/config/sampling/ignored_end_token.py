@@ -12,17 +12,17 @@ class IgnoredEndToken(ConfigRule):
         ignore_eos in the sampling of training responses.
 
     Why it matters:
-        The option exists for benchmarks. Every response reaches the limit, text after the end token
-        is trained, and rewards judge text that no user would see.
+        The option exists for benchmarks. Every response reaches the limit, the text after the end
+        token is trained on, and rewards judge text that no user would see.
 
     Evidence it needs:
         Settings: `ignores_end_token`.
 
     Remedies:
-        Switch ignore_eos off (`check-end-token`).
+        Switch off ignore_eos (`check-end-token`).
 
     When it is wrong:
-        A benchmark of speed, which is no training.
+        A speed benchmark without training.
 
     References:
         vLLM and SGLang, sampling parameter ignore_eos.

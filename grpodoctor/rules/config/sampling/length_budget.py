@@ -13,7 +13,7 @@ class LengthBudget(ConfigRule):
 
     Why it matters:
         Responses to long prompts are cut before their limit, or the engine refuses the request.
-        Truncation then depends on the prompt, which the reward cannot know.
+        Truncation then depends on the length of the prompt, which the reward does not consider.
 
     Evidence it needs:
         Settings: `max_length`, `max_prompt_length`, `context_length`.

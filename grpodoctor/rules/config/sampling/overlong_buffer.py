@@ -6,17 +6,17 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class OverlongBuffer(ConfigRule):
-    """The overlong punishment covers every response, or never becomes complete.
+    """The overlong punishment covers every response, or ends at the wrong length.
 
     What it sees:
-        A buffer as long as the limit, or a punishment that is complete at another length than the
-        limit.
+        A buffer as long as the limit, or a punishment that reaches its maximum at another length
+        than the limit.
 
     Why it matters:
         The punishment grows over the buffer before the limit. A buffer as long as the limit
-        punishes every token of every response, so the policy learns to say nothing. A limit of the
-        punishment above the generation limit is never reached; one below it punishes by more than
-        1.
+        punishes every token of every response, so the policy learns to answer nothing. If the
+        punishment's limit is above the generation limit, the full punishment is never reached; if
+        it is below, responses are punished by more than 1.
 
     Evidence it needs:
         Settings: `overlong_buffer`, `max_length`. Optional: `punishment_limit` and `overlong`.
@@ -34,7 +34,7 @@ class OverlongBuffer(ConfigRule):
 
     code = "CFG026"
     name = "overlong-buffer"
-    summary = "The overlong punishment does not end at the length limit."
+    summary = "The overlong punishment covers every response, or ends at the wrong length."
     needs = ("overlong_buffer", "max_length")
     remedies = ("soft-overlong",)
     references = ("arXiv 2503.14476",)
@@ -54,6 +54,8 @@ class OverlongBuffer(ConfigRule):
             )
             return ConfigFault("warning", text)
         if complete is not None and complete != limit:
-            text = f"The overlong punishment ends at {complete:.0f} tokens, not at {limit:.0f}."
+            text = (
+                f"The overlong punishment ends at {complete:.0f} tokens, the limit is {limit:.0f}."
+            )
             return ConfigFault("warning", text)
         return None

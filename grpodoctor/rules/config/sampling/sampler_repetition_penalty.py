@@ -6,33 +6,33 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class SamplerRepetitionPenalty(ConfigRule):
-    """The sampler penalizes repeated tokens, and the learner does not know it.
+    """The sampler penalizes repeated tokens, but the learner does not.
 
     What it sees:
         A repetition penalty other than 1 in the sampling of training responses.
 
     Why it matters:
         The penalty changes the sampled distribution at every repeated token. The learner's
-        probabilities do not have it, so ratios at common words are wrong from the first step on,
-        and the policy learns to repeat: its samples never show the cost.
+        probabilities do not include it, so ratios at common words are wrong from the first step on.
+        The samples hide the repetition, so the policy is never taught to avoid it.
 
     Evidence it needs:
         Settings: `repetition_penalty`.
 
     Remedies:
-        Set it to 1, and punish repetition in the reward (`repetition-penalty`).
+        Set it to 1, and penalize repetition in the reward (`repetition-penalty`).
 
     When it is wrong:
-        Never, unless the learner applies the same penalty.
+        Only if the learner applies the same penalty.
 
     References:
-        CTRL, arXiv 1909.05858, section 4.1 (the penalty).
+        CTRL, arXiv 1909.05858, section 4.1 (definition of the penalty).
     """
 
     code = "CFG023"
     name = "sampler-repetition-penalty"
     explains = ("engine-mismatch", "off-policy")
-    summary = "The sampler has a repetition penalty that the loss does not know."
+    summary = "The sampler applies a repetition penalty that the loss does not."
     condition = "off-policy"
     needs = ("repetition_penalty",)
     remedies = ("repetition-penalty", "whole-distribution")

@@ -9,15 +9,15 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class TemperatureMismatch(ConfigRule):
-    """Responses are sampled at another temperature than the loss assumes.
+    """Responses are sampled at a different temperature than the loss assumes.
 
     What it sees:
         A sampling temperature that differs from the temperature of the learner's log-probabilities.
 
     Why it matters:
-        At temperature 0.7 the sampler's distribution is sharper than the one whose gradient is
-        taken. Every ratio is then wrong in the same direction, tokens are clipped before the first
-        update, and the policy is pushed toward the sharper distribution.
+        At temperature 0.7 the sampler's distribution is sharper than the one that the loss
+        differentiates. Every ratio is then wrong in the same direction, tokens are clipped before
+        the first update, and the policy is pushed toward the sharper distribution.
 
     Evidence it needs:
         Settings: `temperature`, `learner_temperature`.
@@ -26,11 +26,11 @@ class TemperatureMismatch(ConfigRule):
         Use one temperature in both; 1 is the usual choice.
 
     When it is wrong:
-        A framework that divides logits by the temperature in a place that its config does not show.
+        The framework may divide the logits by the temperature without showing it in its config.
 
     References:
         OpenRLHF, verl and TRL divide the learner's logits by the sampling temperature; SkyRL,
-        trainer.algorithm.temperature.
+        `trainer.algorithm.temperature`.
     """
 
     code = "CFG020"

@@ -6,32 +6,32 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 
 class ToolTokensInLoss(ConfigRule):
-    """The loss contains tokens that the policy did not write.
+    """The loss contains tool output, which the policy did not write.
 
     What it sees:
-        Masking of tool output switched off.
+        A mask of tool output that is switched off.
 
     Why it matters:
-        Tool output was not sampled from the policy. Its ratios are far from 1, it dominates the
-        loss with its length, and the policy learns to write tool results itself.
+        Tool output was not sampled from the policy. Its ratios are far from 1, its length dominates
+        the loss, and the policy learns to write tool results itself.
 
     Evidence it needs:
         Settings: `tool_tokens_in_loss`.
 
     Remedies:
-        Switch the masking on (`mask-environment-tokens`).
+        Switch on the mask (`mask-environment-tokens`).
 
     When it is wrong:
         A run without tools.
 
     References:
-        Search-R1, arXiv 2503.09516.
+        Search-R1, arXiv 2503.09516, section 3.1.
     """
 
     code = "CFG027"
     name = "tool-tokens-in-loss"
     explains = ("wrong-loss-tokens",)
-    summary = "Tokens of tools are trained as if the policy had written them."
+    summary = "Tool output is trained on as if the policy had written it."
     condition = "wrong-loss-tokens"
     needs = ("tool_tokens_in_loss",)
     remedies = ("mask-environment-tokens",)

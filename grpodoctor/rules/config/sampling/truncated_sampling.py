@@ -10,15 +10,15 @@ from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Setting
 
 @dataclass(frozen=True)
 class TruncatedSampling(ConfigRule):
-    """Top-p, top-k or min-p cuts off the distribution of training samples.
+    """Top-p, top-k or min-p truncates the distribution of training samples.
 
     What it sees:
         top-p below 1, top-k above 0, or min-p above 0 in the sampling of training responses.
 
     Why it matters:
-        The learner normalizes over the whole vocabulary, and the sampler over the kept tokens. With
-        top-p 0.9 every ratio is biased by up to 10 %, and tokens outside the kept set never get a
-        chance to be reinforced.
+        The learner normalizes over the whole vocabulary, the sampler over the kept tokens only.
+        With top-p 0.9 every ratio is biased by up to 10 %, and tokens outside the kept set are
+        never sampled, so they are never reinforced.
 
     Evidence it needs:
         Settings: `temperature`. One of `top_p`, `top_k` and `min_p`.
@@ -28,8 +28,8 @@ class TruncatedSampling(ConfigRule):
         learner.
 
     When it is wrong:
-        A framework that renormalizes the learner on the sampled support. Top-p 0.99 or top-k in the
-        hundreds change little.
+        The framework may renormalize the learner over the sampled tokens. Top-p 0.99 or top-k in
+        the hundreds change little.
 
     References:
         DeepSeek-V3.2, arXiv 2512.02556 (keep the sampling mask); TRL issues 6789 and 7269.
@@ -38,7 +38,7 @@ class TruncatedSampling(ConfigRule):
     code = "CFG021"
     name = "truncated-sampling"
     explains = ("engine-mismatch", "off-policy")
-    summary = "Training samples come from a part of the vocabulary."
+    summary = "Top-p, top-k or min-p truncates the distribution of training samples."
     condition = "off-policy"
     needs = ("temperature",)
     remedies = ("whole-distribution",)
@@ -52,7 +52,7 @@ class TruncatedSampling(ConfigRule):
     harmless_top_p: float = 0.99
     """A bias of 0.01, the rounding of the engines."""
     harmful_top_k: float = 19.0
-    """Fewer tokens than a typical fork offers; TRL's former default, 50, trained healthy runs."""
+    """Fewer tokens than are likely at a typical fork; TRL's former default, 50, trained well."""
     harmful_min_p: float = 0.1
     """Removes tokens that are a tenth as likely as the best."""
 
