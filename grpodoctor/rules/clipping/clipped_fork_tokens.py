@@ -26,9 +26,9 @@ class ClippedForkTokens(Rule):
         and no outcome has risen, and `info` otherwise.
 
     Why it matters:
-        A ratio of 1.2 lets a token of probability .01 rise to .012 only, while a token of .9 can
-        rise freely. Exploration needs the first kind. With an upper bound that is too tight, the
-        policy sharpens what it does already, and entropy falls.
+        At a bound of 1.2, a token of probability .01 can rise to .012 only, while a token of .9 can
+        rise freely. Exploration needs unlikely tokens. With an upper bound that is too tight, the
+        policy sharpens what it already does, and entropy falls.
 
     Evidence it needs:
         `clip/fork_token_rate` or `clip/high_probability`, and `clip/high_rate`. Only the recorder

@@ -51,7 +51,7 @@ class ZeroClipFraction(Rule):
     inputs: ClassVar[tuple[Need, ...]] = ((_HIGH, _LOW),)
     references: ClassVar[tuple[str, ...]] = (
         "github.com/huggingface/trl/issues/3120",
-        "github.com/volcengine/verl/issues/801",
+        "github.com/verl-project/verl/issues/801",
     )
     handles_not_applicable: ClassVar[bool] = True
 

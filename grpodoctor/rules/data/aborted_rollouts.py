@@ -21,9 +21,9 @@ class AbortedRollouts(Rule):
         The share of aborted responses over the latest readings.
 
     Why it matters:
-        An aborted response has cost its sampling and is empty or cut. If it stays in the batch, it
-        is graded as wrong; if it is dropped, its group is smaller, and the longest responses are
-        missing most, so the remaining ones are not a fair sample.
+        Sampling an aborted response has cost time, and the response is empty or cut. If it stays in
+        the batch, it is graded as incorrect. If it is dropped, its group is smaller, and the
+        remaining responses are not a fair sample, because the longest ones are missing most.
 
     Evidence it needs:
         `rollouts/aborted_rate`.

@@ -35,12 +35,11 @@ class EnvironmentTokensInLoss(Rule):
         the text.
 
     When it is wrong:
-        A demonstration that is trained on together with the samples (off-policy guidance) is in the
-        loss on purpose.
+        A demonstration that is trained on together with the samples (off-policy guidance) belongs
+        in the loss.
 
     References:
-        Search-R1, arXiv 2503.09516, section 3.1 (loss masking of retrieved tokens); verl issue
-        6719.
+        Search-R1, arXiv 2503.09516, section 3.1 (loss masking of retrieved tokens).
     """
 
     code: ClassVar[str] = "DAT001"

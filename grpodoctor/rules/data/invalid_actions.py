@@ -23,9 +23,9 @@ class InvalidActions(Rule):
         A share of invalid actions that has grown, or that is high and does not fall.
 
     Why it matters:
-        An episode without valid actions has no outcome to learn from: all its responses earn the
-        same. Actions that become invalid again are an early sign of a collapse, since the format of
-        an action is the first thing that a damaged policy loses.
+        An episode without valid actions has no outcome to learn from: all its responses get the
+        same reward. A rising share is an early sign of a collapse, because a damaged policy loses
+        the action format first.
 
     Evidence it needs:
         `environment/invalid_action_rate`.
@@ -39,7 +39,8 @@ class InvalidActions(Rule):
         while the share falls.
 
     References:
-        RAGEN, arXiv 2504.20073, for agents that lose their action format in a collapse.
+        verl-agent issue 188 (the share of valid actions and the score fall as responses grow);
+        RAGEN, arXiv 2504.20073, for collapses of multi-turn agents.
     """
 
     code: ClassVar[str] = "DAT004"
@@ -78,7 +79,7 @@ class InvalidActions(Rule):
         course = course_of(series)
         is_high = level >= self.constant_share and len(series) >= self.min_readings
         if course == "grown":
-            text = f"Invalid actions grew to {level:.0%}, from {start:.0%} at the start."
+            text = f"Invalid actions rose from {start:.0%} to {level:.0%} of all actions."
         elif course == "constant" and is_high:
             text = f"The environment rejects {level:.0%} of actions, and the share does not fall."
         else:

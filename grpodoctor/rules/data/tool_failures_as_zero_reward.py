@@ -25,13 +25,13 @@ class ToolFailuresAsZeroReward(Rule):
     """Tools or environments fail, and the reward falls with them.
 
     What it sees:
-        A share of failed tool calls or of responses with an error that stays or becomes high. The
-        finding is a warning if the reward falls from step to step when failures rise, or if most
-        calls fail and nothing has risen; otherwise it is `info`.
+        A share of failed tool calls, or of responses with an error, that stays high or grows. The
+        finding is a warning if the reward falls whenever failures rise, or if most calls fail and
+        neither reward nor accuracy has risen; otherwise it is `info`.
 
     Why it matters:
-        A response whose tool server timed out is graded as wrong. Its group then teaches that
-        whatever the policy did was wrong, which is noise at best; with an outage, every group does.
+        A response whose tool server timed out is graded as incorrect, although the policy did
+        nothing wrong. That is noise in the gradient; during an outage it affects every group.
 
     Evidence it needs:
         `tools/failure_rate` or `rollouts/error_rate`, and `reward/mean` or `accuracy/train`.
@@ -41,12 +41,11 @@ class ToolFailuresAsZeroReward(Rule):
         the server apart from calls that the policy wrote wrongly.
 
     When it is wrong:
-        Calls that the policy writes wrongly fail too, and deserve their zero. A share that falls as
-        the policy learns the syntax is progress, and the rule reports nothing.
+        Calls that the policy writes incorrectly also fail, and deserve a reward of zero. If the
+        share falls because the policy learns the syntax, the rule reports nothing.
 
     References:
-        verl issue 5953 and AReaL issue 450 for runs that starve on failing environments; TRL
-        documentation of `tools/failure_frequency`.
+        TRL documentation of `tools/failure_frequency`.
     """
 
     code: ClassVar[str] = "DAT002"
@@ -55,7 +54,7 @@ class ToolFailuresAsZeroReward(Rule):
     summary: ClassVar[str] = "Tools or environments fail, and the reward falls with them."
     inputs: ClassVar[tuple[Need, ...]] = (_FAILURES, _OUTCOME)
     remedies: ClassVar[tuple[str, ...]] = ("drop-failed-rollouts",)
-    references: ClassVar[tuple[str, ...]] = ("github.com/areal-project/AReaL/issues/450",)
+    references: ClassVar[tuple[str, ...]] = ("huggingface.co/docs/trl/grpo_trainer",)
     persistence: ClassVar[int] = 3
     clearance: ClassVar[int] = 2 * RECENT
 

@@ -24,16 +24,16 @@ _SPREAD = ("groups/reward_std", "reward/std", "groups/effective_rate")
 
 @dataclass(frozen=True)
 class DiversityCollapse(Rule):
-    """The responses to a prompt become alike: entropy, distinct text and reward spread fall.
+    """Responses to a prompt become alike: entropy, distinct text and reward spread fall.
 
     What it sees:
-        Three signs at once, each compared with its own start: entropy below half, the distinct part
-        of the responses to one prompt below half, and the spread of rewards below half. The finding
-        is a warning if no outcome has risen, and `info` if it has.
+        Three signs at once, each compared with its own start: entropy below half, distinct text
+        among the responses to one prompt below half, and the spread of rewards below half. The
+        finding is a warning if neither reward nor accuracy has risen, and `info` if one has.
 
     Why it matters:
-        A group teaches by the differences between its responses. Entropy alone falls with learning;
-        text and reward spread that fall with it show that the group has no differences left,
+        A group teaches by the differences between its responses. Entropy alone falls in every run
+        that learns. If text and reward spread fall with it, the group has no differences left,
         although the prompts are not solved.
 
     Evidence it needs:
@@ -45,8 +45,8 @@ class DiversityCollapse(Rule):
         per batch.
 
     When it is wrong:
-        Solved prompts have alike responses; the rule reports nothing then. A task with few possible
-        answers, such as multiple choice, has alike responses from the start.
+        Responses to solved prompts are alike; the rule then reports nothing. In a task with few
+        possible answers, such as multiple choice, responses are alike from the start.
 
     References:
         Cui et al. 2025, arXiv 2505.22617; Broder 1997, On the Resemblance and Containment of
@@ -90,8 +90,8 @@ class DiversityCollapse(Rule):
         share = level / start if start else 0.0
         similarity = chart.series(alike).level(RECENT)
         text = (
-            f"Entropy is at {share:.0%} of its start, responses to a prompt are {similarity:.0%} "
-            f"alike; {outcome_text(chart)}."
+            f"Entropy is at {share:.0%} of its start and responses to a prompt are "
+            f"{similarity:.0%} similar; {outcome_text(chart)}."
         )
         evidence = cite_all(chart, entropy, alike, spread, outcome_metric(chart))
         return Sighting("info" if is_better else "warning", text, evidence)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     current_metric,
+    fall_text,
     has_improved,
     has_stalled,
     is_solved,
@@ -125,10 +126,8 @@ class EntropyCollapse(Rule):
             return self._sighting(chart, "info", f"{text}; no reward or accuracy is logged.")
         if improved:
             return self._despite_improvement(chart, share, text)
-        lost = outcome_lost(chart)
-        if lost >= self.critical_loss:
-            text = f"{text}, and {lost:.0%} of the best {outcome_noun(chart)} is lost."
-            return self._sighting(chart, "critical", text)
+        if outcome_lost(chart) >= self.critical_loss:
+            return self._sighting(chart, "critical", f"{text}, and {fall_text(chart)}.")
         text = f"{text}, and {outcome_noun(chart)} did not rise."
         return self._sighting(chart, "warning", text)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     current_metric,
+    fall_text,
     has_improved,
     outcome_lost,
     outcome_metric,
@@ -126,9 +127,9 @@ class EntropyExplosion(Rule):
         return level / first if is_burst else None
 
     def _judge(self, chart: Chart, multiple: float) -> tuple[Severity | None, str]:
-        lost, noun = outcome_lost(chart), outcome_noun(chart)
-        if lost >= self.critical_loss:
-            return "critical", f", and {lost:.0%} of the best {noun} is lost"
+        if outcome_lost(chart) >= self.critical_loss:
+            return "critical", f", and {fall_text(chart)}"
+        noun = outcome_noun(chart)
         if has_improved(chart):
             severity: Severity | None = "info" if multiple >= self.min_ratio_if_improving else None
             return severity, f" while {noun} rose"

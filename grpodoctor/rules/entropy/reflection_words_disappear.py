@@ -24,12 +24,12 @@ class ReflectionWordsDisappear(Rule):
     """Words of reflection (wait, recheck, alternatively) disappear from the responses.
 
     What it sees:
-        The share of responses with such a word, below a quarter of its starting value. The finding
-        is a warning if no outcome has risen, and `info` if it has.
+        The share of responses with such a word is below a quarter of its starting value. The
+        finding is a warning if neither reward nor accuracy has risen, and `info` if one has.
 
     Why it matters:
-        A reasoning model corrects itself by rechecking. A length penalty, a short limit or a lost
-        entropy removes the rechecks first, before accuracy on hard prompts falls.
+        A reasoning model corrects itself by rechecking. A length penalty, a short limit or low
+        entropy removes the rechecks before accuracy on hard prompts falls.
 
     Evidence it needs:
         `text/reflection_rate`, from the recorder or from a rollout dump with text.
@@ -38,8 +38,8 @@ class ReflectionWordsDisappear(Rule):
         Weaken a length penalty, raise the limit, raise the upper clip bound.
 
     When it is wrong:
-        The words are English. A model that learns to be right at once needs fewer rechecks; its
-        accuracy then rises and the finding is `info`.
+        The word list is English. A model that learns to answer correctly at once needs fewer
+        rechecks; its accuracy then rises and the finding is `info`.
 
     References:
         Beyond the 80/20 Rule, arXiv 2506.01939, for the tokens that begin a recheck; DeepSeek-R1,
@@ -74,7 +74,7 @@ class ReflectionWordsDisappear(Rule):
             return None
         severity: Severity = "warning" if outcome_has_risen(chart) is False else "info"
         text = (
-            f"Words of reflection fell from {start:.0%} to {level:.0%} of responses "
+            f"Reflection words fell from {start:.0%} to {level:.0%} of responses "
             f"while {outcome_text(chart)}."
         )
         evidence = cite_all(chart, _REFLECTION, "length/mean", outcome_metric(chart))

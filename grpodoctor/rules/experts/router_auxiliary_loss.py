@@ -24,10 +24,10 @@ class RouterAuxiliaryLoss(Rule):
         no outcome has risen.
 
     Why it matters:
-        Trainers take the coefficient from the model's configuration, where pretraining left it. Its
-        gradient does not depend on the reward. The router keeps moving even where groups have no
-        variance, experts change between sampler and learner, and "the gradient is alive" although
-        nothing is learned.
+        Trainers take the coefficient from the model's configuration, which still has the value of
+        pretraining. The gradient of this loss does not depend on the reward. The router keeps
+        moving even where groups have no variance, the experts of sampler and learner diverge, and
+        the gradient looks healthy although nothing is learned.
 
     Evidence it needs:
         `experts/auxiliary_loss`.

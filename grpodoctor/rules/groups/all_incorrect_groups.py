@@ -37,6 +37,7 @@ from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 
 _BOUNDS = (INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE)
+_ROUNDED_TO_ALL = 0.995
 _RATES = ("groups/all_incorrect_rate", "groups/zero_variance_rate", *_BOUNDS)
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -160,7 +161,7 @@ class AllIncorrectGroups(Rule):
                 severity = "info"  # REW002 or REW005 raises the alarm
             remedies = ("lower-learning-rate", "fewer-updates")
             return Sighting(severity, text, evidence, remedies, onset)
-        at_least = "At least " if name in _BOUNDS else ""
+        at_least = "At least " if name in _BOUNDS and share < _ROUNDED_TO_ALL else ""
         text = f"{at_least}{share:.0%} of groups are all-incorrect, so they contribute no gradient."
         return Sighting(severity, text, evidence, find_onset=onset)
 

@@ -19,9 +19,9 @@ class CriticExplainsNothing(Rule):
     """The critic predicts the returns no better than a constant.
 
     What it sees:
-        An explained variance at or below zero over many readings, after the time in which a critic
-        learns. The finding is a warning if the outcome has fallen or not risen, and `info` if the
-        run learns nevertheless.
+        An explained variance at or below zero over many readings, after the time that a critic
+        needs to learn. The finding is a warning if reward or accuracy has fallen or not risen, and
+        `info` if the run learns nevertheless.
 
     Why it matters:
         The advantages are returns minus values. A critic that explains nothing adds its own error
@@ -36,7 +36,7 @@ class CriticExplainsNothing(Rule):
         policy or a reward model; or use group-relative advantages.
 
     When it is wrong:
-        If nearly all returns are equal, there is no variance to explain, and the figure is noise.
+        If nearly all returns are equal, there is no variance to explain, and the value is noise.
 
     References:
         VAPO, arXiv 2504.05118, section 4.1 (pretraining of the critic); VinePPO, arXiv 2410.01679,
@@ -78,6 +78,6 @@ class CriticExplainsNothing(Rule):
         is_certain = level <= self.harmful or len(series) >= self.certain_readings
         has_failed = outcome_has_risen(chart) is False or outcome_lost(chart) >= self.lost_share
         if is_certain and has_failed:
-            text = f"{text}; it adds noise to the advantages, and nothing has risen."
+            text = f"{text}; it adds noise to the advantages, and the reward has not risen."
             return Sighting("warning", text, evidence)
         return Sighting("info", f"{text}, no better than a constant.", evidence)

@@ -19,12 +19,13 @@ _EFFECTIVE, _ZERO_VARIANCE = "groups/effective_rate", "groups/zero_variance_rate
 
 @dataclass(frozen=True)
 class GroupTooSmallForPassRate(Rule):
-    """Group and batch are too small for the pass rate: hardly any group holds both outcomes.
+    """Group and batch are too small for the pass rate: hardly any group is mixed.
 
     What it sees:
         The pass rate p and the group size G. At most 1 - p^G - (1-p)^G of the groups contain both a
-        correct and an incorrect response. The finding states the group size at which half of them
-        would, and is a warning if a batch has less than one such group and nothing has risen.
+        correct and an incorrect response (mixed groups). The finding states the group size at which
+        half of the groups are mixed. It is a warning if a batch has less than one mixed group and
+        neither reward nor accuracy has risen.
 
     Why it matters:
         Only mixed groups contribute gradient. At a pass rate of .4 %, groups of eight are mixed in

@@ -23,17 +23,17 @@ class ReferenceNotStartingPolicy(Rule):
         two models of the same text differ that much: the log-probabilities belong to other tokens.
 
     Why it matters:
-        At the first step the policy usually is the reference, and the divergence is zero. A
-        penalty on an offset pulls the policy to another model from the first step on, and competes
-        with the reward. Misaligned log-probabilities (shifted by one token, another template,
-        another tokenizer, a wrong mask) make the penalty noise.
+        At the first step the policy usually is the reference, and the divergence is zero. If it is
+        not, a KL penalty pulls the policy to another model from the first step on and competes with
+        the reward. Misaligned log-probabilities (shifted by one token, another template, another
+        tokenizer, a wrong mask) make the penalty noise.
 
     Evidence it needs:
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2` from the first step of the run.
 
     Remedies:
-        Load the reference from the checkpoint that the policy starts from. At ten nats, compare the
-        log-probabilities of one response under both models, token by token, first.
+        Load the reference from the checkpoint that the policy starts from. At ten nats or more,
+        first compare the log-probabilities of one response under both models, token by token.
 
     When it is wrong:
         A run that is resumed, or whose log begins later, starts away from its reference: the rule
@@ -81,7 +81,8 @@ class ReferenceNotStartingPolicy(Rule):
         first = opening.level
         if first >= self.misaligned_kl:
             text = (
-                f"The KL to the reference starts at {first:.3g} nats: log-probabilities misalign."
+                f"The KL to the reference starts at {first:.3g} nats: "
+                "the log-probabilities are misaligned."
             )
             return Sighting("critical", text, (cite(chart, name, 0.0),), ("check-loss-mask",))
         if not self._begins_with_run(series):

@@ -28,9 +28,9 @@ class LengthCollapse(Rule):
         well, and `info` if the reward rose while almost nothing of the responses is left.
 
     Why it matters:
-        The policy has stopped reasoning and answers at once, or ends after a few tokens. A length
-        penalty, a format reward or an end token that pays by itself teaches this. Short responses
-        also carry few tokens, so the gradient becomes noisy.
+        The policy has stopped reasoning and answers at once, or stops after a few tokens. A length
+        penalty, a format reward, or a reward for ending early teaches this. Short responses also
+        carry few tokens, so the gradient becomes noisy.
 
     Evidence it needs:
         `length/mean`. Optional: `reward/mean`, `accuracy/train`, held-out evaluation.

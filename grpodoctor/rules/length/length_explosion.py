@@ -10,10 +10,10 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    fall_text,
     first_step_where,
     outcome_lost,
     outcome_metric,
-    outcome_noun,
 )
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -31,7 +31,7 @@ class LengthExplosion(Rule):
     """Response length explodes while the reward collapses.
 
     What it sees:
-        A mean length of at least one and a half times its level before, while a third or more of
+        A mean length of at least one and a half times its earlier level, while a third or more of
         the best outcome is lost.
 
     Why it matters:
@@ -50,8 +50,8 @@ class LengthExplosion(Rule):
         A switch to harder prompts lengthens responses and lowers the reward at once.
 
     References:
-        verl issue 2738 for a collapse that shows in length and entropy together; DAPO, arXiv
-        2503.14476, section 3.4.
+        verl issue 2738 (entropy rises until responses are truncated); verl-agent issue 188 (length
+        jumps as valid actions and score fall); DAPO, arXiv 2503.14476, section 3.4.
     """
 
     code: ClassVar[str] = "LEN006"
@@ -61,7 +61,7 @@ class LengthExplosion(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_LENGTH, ("reward/mean", "accuracy/train"))
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "kl-penalty", "soft-overlong")
     references: ClassVar[tuple[str, ...]] = (
-        "github.com/volcengine/verl/issues/2738",
+        "github.com/verl-project/verl/issues/2738",
         "arXiv 2503.14476",
     )
     persistence: ClassVar[int] = 2
@@ -89,13 +89,9 @@ class LengthExplosion(Rule):
         level = series.level(_LATEST)
         if level < self.min_growth * before:
             return None
-        lost = outcome_lost(chart)
-        if lost < self.min_loss:
+        if outcome_lost(chart) < self.min_loss:
             return None
-        text = (
-            f"Mean length rose from {before:.0f} to {level:.0f} tokens "
-            f"while {lost:.0%} of the best {outcome_noun(chart)} was lost."
-        )
+        text = f"Mean length rose from {before:.0f} to {level:.0f} tokens while {fall_text(chart)}."
         onset = partial(first_step_where, series, partial(_is_above, (before + level) / 2))
         evidence = (cite(chart, _LENGTH, before), *cite_all(chart, outcome_metric(chart)))
         return Sighting("warning", text, evidence, find_onset=onset)

@@ -28,21 +28,21 @@ class LengthGrowthWithoutReward(Rule):
         training or held out) is above its starting value.
 
     Why it matters:
-        Longer reasoning that pays is a success of RL. Length that pays nothing costs time in
-        proportion: 300 to 1,100 tokens make each step almost four times as expensive. It often
-        comes from a loss that punishes long incorrect responses less per token, and ends at the
-        length limit.
+        Longer reasoning that raises the reward is a success of RL. Length without reward only costs
+        time: growing from 300 to 1,100 tokens makes each step almost four times as expensive. A
+        common reason is a loss that penalizes long incorrect responses less per token. The growth
+        ends at the length limit.
 
     Evidence it needs:
         `length/mean`, and `reward/mean` or `accuracy/train`.
 
     Remedies:
-        Use a denominator that does not depend on the response's own length; punish responses that
+        Use a denominator that does not depend on the response's own length; penalize responses that
         approach the limit.
 
     When it is wrong:
-        A prompt mix that becomes harder lengthens responses and lowers the reward by itself. A
-        reward that collapses while responses become longer is reported by LEN006.
+        A prompt mix that becomes harder lengthens responses and lowers the reward without any
+        fault. If the reward collapses while responses grow, LEN006 reports it.
 
     References:
         Dr. GRPO, arXiv 2503.20783; DAPO, arXiv 2503.14476, sections 3.3 and 3.4.

@@ -29,8 +29,8 @@ class NoEndToken(Rule):
 
     Why it matters:
         A response without its end is graded without its answer and, if truncated responses are
-        masked, is not in the loss at all. A limit that is too short cuts some responses; a missing
-        end token cuts all of them, and a longer limit does not help.
+        masked, is not in the loss at all. A limit that is too short cuts some responses. A missing
+        end token cuts all of them, and then a longer limit does not help.
 
     Evidence it needs:
         `length/mean`, and `length/max` or `length/truncated_rate`. Optional: `length/min`.
@@ -40,8 +40,8 @@ class NoEndToken(Rule):
         Check that the loss mask contains the end token.
 
     When it is wrong:
-        A limit far below what the task needs also cuts every response. The finding says which
-        pattern it rests on; generate one response with a much longer limit to decide.
+        A limit far below what the task needs also cuts every response. The finding states which
+        pattern it saw. To decide, generate one response with a much longer limit.
 
     References:
         TRL pull request 7039 (several end tokens, false truncation of .97); RAGEN issue 59 (end
@@ -56,7 +56,7 @@ class NoEndToken(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("check-end-token", "longer-limit")
     references: ClassVar[tuple[str, ...]] = (
         "github.com/huggingface/trl/pull/7039",
-        "github.com/RAGEN-AI/RAGEN/issues/59",
+        "github.com/mll-lab-nu/RAGEN/issues/59",
     )
 
     min_readings: int = 5

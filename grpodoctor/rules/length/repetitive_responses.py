@@ -25,8 +25,8 @@ class RepetitiveResponses(Rule):
         to half of their starting value; or texts that compress much better than at the start.
 
     Why it matters:
-        A loop fills the response up to the limit, and its tokens dominate the loss. Runaway
-        repetition is how most collapses look when the responses are read.
+        A loop fills the response up to the limit, and its tokens dominate the loss. Most collapsed
+        policies repeat themselves in this way.
 
     Evidence it needs:
         One of `text/repetition_rate`, `text/unique_ngram_rate` and `text/compression_ratio`. The
@@ -103,7 +103,7 @@ class RepetitiveResponses(Rule):
         if start and chart.is_fresh(_COMPRESSION) and packed.last > self.max_compression * start:
             level = packed.level(RECENT)
             if level > self.max_compression * start:
-                text = f"Responses compress {level:.1f} times, {start:.1f} times at the start."
+                text = f"Responses compress {level:.1f}-fold, {start:.1f}-fold at the start."
                 return self._sighting(chart, self._grade(chart), text, packed)
         return None
 

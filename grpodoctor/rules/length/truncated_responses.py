@@ -12,6 +12,8 @@ from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
+_VISIBLE_CHANGE = 0.05
+"""Change since the start that the summary states; a smaller one is noise of the batches."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ class TruncatedResponses(Rule):
             return self._early_rise(chart, series)
         start = series.start
         rise = share - start.level if start else 0.0
-        comparison = f", {start.level:.0%} at the start" if start else ""
-        text = f"{share:.0%} of responses are truncated by the length limit{comparison}."
+        change = _change_text(start.level, share) if start else ""
+        text = f"{share:.0%} of responses are truncated by the length limit{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         return Sighting(self._severity(share, rise), text, evidence, find_onset=onset)
@@ -122,3 +124,10 @@ class TruncatedResponses(Rule):
         if share >= self.critical_share:
             return "critical"
         return "warning" if share >= self.warning_share or rise >= self.warning_rise else "info"
+
+
+def _change_text(start: float, share: float) -> str:
+    """The starting share, if it differs visibly from the current one."""
+    if abs(share - start) < _VISIBLE_CHANGE:
+        return ""
+    return f", {'up' if share > start else 'down'} from {start:.0%} at the start"

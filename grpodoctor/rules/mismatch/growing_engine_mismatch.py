@@ -28,9 +28,9 @@ class GrowingEngineMismatch(Rule):
         engine pairs.
 
     Why it matters:
-        A constant difference comes from rounding in the engines; a growing one depends on the
-        weights. It reinforces itself: the gradient of a wrong policy moves the learner toward
-        tokens on which the two differ more. Published runs go from 1e-3 to 1 before they fail.
+        Rounding in the engines causes a constant difference; a growing one depends on the weights.
+        It reinforces itself: the biased gradient moves the learner toward tokens on which the
+        engines differ more. Published runs go from 1e-3 to 1 before they fail.
 
     Evidence it needs:
         `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean` or `mismatch/kl_k3`.
@@ -56,7 +56,7 @@ class GrowingEngineMismatch(Rule):
     summary: ClassVar[str] = "The mismatch between sampler and learner grows during the run."
     inputs: ClassVar[tuple[Need, ...]] = (tuple(_FLOORS),)
     remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", "recompute-old-logprobs")
-    references: ClassVar[tuple[str, ...]] = ("github.com/volcengine/verl/pull/7519",)
+    references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/pull/7519",)
 
     growth_factor: float = 2.5
     """Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""

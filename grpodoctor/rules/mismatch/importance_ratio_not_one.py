@@ -57,7 +57,7 @@ class ImportanceRatioNotOne(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs", "tis")
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
-        "github.com/volcengine/verl/issues/6280",
+        "github.com/verl-project/verl/issues/6280",
     )
 
     min_share: float = 0.01

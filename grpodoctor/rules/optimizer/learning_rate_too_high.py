@@ -45,8 +45,8 @@ class LearningRateTooHigh(Rule):
         MIS002, SYN001); the rule reports nothing if ratios differ from 1 before any update.
 
     References:
-        PPO, arXiv 1707.06347, section 4 (a step size that follows the KL divergence); tinker
-        cookbook pull request 822.
+        PPO, arXiv 1707.06347, appendix A, Table 4 (a step size that follows the KL divergence);
+        tinker-cookbook pull request 822.
     """
 
     code: ClassVar[str] = "OPT006"

@@ -26,10 +26,10 @@ class LossSpike(Rule):
         same step.
 
     Why it matters:
-        The level of a policy-gradient loss means nothing, but its scale is bounded: advantages are
-        normalized and the clip bounds the ratio. A jump means that the bound did not hold: a ratio
-        with a negative advantage has exploded, a penalty dominates the loss, or the loss is divided
-        by far fewer tokens than usual.
+        The level of a policy-gradient loss means nothing, but its scale is bounded, because
+        advantages are normalized and the clip bounds the ratio. A jump means that a bound did not
+        hold: a ratio with a negative advantage exploded, a penalty dominates the loss, or the loss
+        is divided by far fewer tokens than usual.
 
     Evidence it needs:
         `optimizer/loss`. Optional: KL divergences, `ratio/max` and `optimizer/grad_norm`.
@@ -94,11 +94,13 @@ class LossSpike(Rule):
 
     def _sighting(self, chart: Chart, multiple: float, middle: float, spikes: int) -> Sighting:
         evidence = (cite(chart, _LOSS, middle),)
-        text = f"The loss is {multiple:.0f} times farther from its median than usual"
+        text = f"The loss is {multiple:.0f} times its usual distance from the median"
         joint = joint_spike(chart, _GRADIENT) if multiple >= self.extreme_factor else None
         if joint is not None:
             text = f"{text}, and {joint} spikes at the same step."
             return Sighting("warning", text, (*evidence, cite(chart, joint)))
         if spikes < self.warning_spikes:
             return Sighting("info", f"{text}.", evidence, ())
-        return Sighting("warning", f"{text}; {spikes} spikes in {self.spike_window}.", evidence)
+        return Sighting(
+            "warning", f"{text}; {spikes} spikes in {self.spike_window} readings.", evidence
+        )

@@ -60,7 +60,7 @@ class NanOrInf(Rule):
         ),
     )
     remedies: ClassVar[tuple[str, ...]] = ("stop-training", "check-loss-mask")
-    references: ClassVar[tuple[str, ...]] = ("github.com/volcengine/verl/issues/2505",)
+    references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/issues/2505",)
     persistence: ClassVar[int] = 1
 
     critical_metrics: tuple[str, ...] = ("optimizer/", "reward/mean", "advantage/", "ratio/", "kl/")

@@ -46,8 +46,8 @@ class UpdatesTooSmall(Rule):
         GRP001, GRP002 and REW004.
 
     References:
-        verl issue 5308 (bf16 master weights degrade full fine-tuning); Reinforcement Learning
-        Finetunes Small Subnetworks, arXiv 2505.11711.
+        verl issue 5308 (full fine-tuning in bf16 falls behind; bf16 weights suspected);
+        Reinforcement Learning Finetunes Small Subnetworks, arXiv 2505.11711.
     """
 
     code: ClassVar[str] = "OPT005"
@@ -57,7 +57,7 @@ class UpdatesTooSmall(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_GRADIENT, (_CHANGED, _NORM, *_KLS))
     remedies: ClassVar[tuple[str, ...]] = ("float32-weights", "raise-learning-rate")
     references: ClassVar[tuple[str, ...]] = (
-        "github.com/volcengine/verl/issues/5308",
+        "github.com/verl-project/verl/issues/5308",
         "arXiv 2505.11711",
     )
     persistence: ClassVar[int] = 2

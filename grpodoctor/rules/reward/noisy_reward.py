@@ -17,7 +17,7 @@ _REWARD, _STD, _SIZE = "reward/mean", "reward/std", "groups/size"
 
 @dataclass(frozen=True)
 class NoisyReward(Rule):
-    """The reward of a step varies so much that progress cannot be seen, or more than it should.
+    """The mean reward varies so much from step to step that progress cannot be seen.
 
     What it sees:
         The step-to-step noise of the mean reward, compared with the spread of the rewards and the

@@ -24,9 +24,9 @@ class RewardWithoutSuccess(Rule):
         or below zero, in every reading, while the reward is well above its start.
 
     Why it matters:
-        Partial credit for format, length or intermediate steps is a ladder to the task. A policy
-        that climbs it without ever solving the task optimizes the ladder: the reward curve looks
-        like progress, and nothing is gained.
+        Partial credit for format, length or intermediate steps should lead to the task. A policy
+        that collects it without ever solving the task optimizes the partial credit alone: the
+        reward curve looks like progress, but success stays at zero.
 
     Evidence it needs:
         `accuracy/heldout`, `reward/heldout` or `accuracy/train`, and `reward/mean`.

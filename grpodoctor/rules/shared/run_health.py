@@ -225,6 +225,14 @@ def first_step_where(series: Series, holds: Callable[[float], bool]) -> int:
     return int(steps[0])
 
 
+def fall_text(chart: Chart) -> str:
+    """The fall of the outcome from its best to its current level, for a summary."""
+    series = chart.series(outcome_metric(chart) or "")
+    levels = [level.level for level in (series.highest, series.opening) if level is not None]
+    before = f" from {max(levels):.3g}" if levels else ""
+    return f"{outcome_noun(chart)} fell{before} to {series.level(RECENT):.3g}"
+
+
 def outcome_lost(chart: Chart) -> float:
     """`share_lost` of the outcome; 0 if no outcome is logged."""
     return share_lost(chart.series(outcome_metric(chart) or ""))

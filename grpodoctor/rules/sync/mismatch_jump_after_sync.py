@@ -24,10 +24,10 @@ class MismatchJumpAfterSync(Rule):
         stays there. A jump at a resume is reported by SYN004.
 
     Why it matters:
-        Rounding and staleness change slowly. A jump means that a weight sync delivered something
-        else than the learner's weights: lost or misnamed tensors, an adapter merged twice, a cache
-        that was not cleared, quantized weights written over. The sampler then produces gibberish
-        from that step on, and the learner is trained on it.
+        Rounding and staleness change slowly. A jump means that a weight sync did not deliver the
+        learner's weights: tensors are missing or misnamed, an adapter is merged twice, a cache was
+        not cleared, or quantized weights were overwritten. From that step on the sampler produces
+        gibberish, and the learner trains on it.
 
     Evidence it needs:
         `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean`, `mismatch/kl_k3` or `kl_k1`.

@@ -36,7 +36,7 @@ class OverlappingBranches(Rule):
         Several runs that write into one file look like one that goes back again and again.
 
     References:
-        open-r1 issue 450 and verl issue 4121 for resumed runs that continue differently.
+        open-r1 issue 450 and verl issue 3754 for runs whose metrics change at a resume.
     """
 
     code: ClassVar[str] = "SYN005"
@@ -45,7 +45,7 @@ class OverlappingBranches(Rule):
     summary: ClassVar[str] = "The log contains the same steps twice, from a resumed run."
     inputs: ClassVar[tuple[Need, ...]] = (_ANY,)
     remedies: ClassVar[tuple[str, ...]] = ("check-resume",)
-    references: ClassVar[tuple[str, ...]] = ("github.com/volcengine/verl/issues/4121",)
+    references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/open-r1/issues/450",)
     persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 10_000
     """What the log contains does not change, so the finding stays."""

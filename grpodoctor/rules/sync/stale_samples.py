@@ -45,9 +45,9 @@ class StaleSamples(Rule):
         is therefore never warned about.
 
     References:
-        AReaL, arXiv 2505.24298, section 6 (eight steps with a decoupled loss); ScaleRL, arXiv
-        2510.13786 (eight); M2PO, arXiv 2510.01161 (256); VESPO, arXiv 2602.10693 (64);
-        tinker-cookbook pull request 822 (three steps without a clip: reference KL times thirty).
+        AReaL, arXiv 2505.24298 (eight steps with a decoupled loss); ScaleRL, arXiv 2510.13786
+        (eight); M2PO, arXiv 2510.01161 (256); VESPO, arXiv 2602.10693 (64); tinker-cookbook pull
+        request 822 (three steps without a clip: reference KL times thirty).
     """
 
     code: ClassVar[str] = "SYN001"

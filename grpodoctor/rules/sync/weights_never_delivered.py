@@ -26,10 +26,10 @@ class WeightsNeverDelivered(Rule):
         the learning rates, and is never reset by a weight sync.
 
     Why it matters:
-        The sampler keeps the first weights: a sync that fails silently, an adapter that the
-        engine does not load, names of parameters that do not match. Every batch is then sampled by
-        the starting policy, the run learns off-policy, and the reward of its samples cannot rise.
-        Public reports lost up to two months.
+        The sampler keeps its first weights: the sync fails silently, the engine does not load the
+        adapter, or parameter names do not match. The starting policy then samples every batch, the
+        run learns off-policy, and the reward of its samples cannot rise. One report lost two months
+        to it.
 
     Evidence it needs:
         `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean`, `mismatch/kl_k3` or `kl_k1`.
@@ -40,12 +40,13 @@ class WeightsNeverDelivered(Rule):
         step. A correction hides this fault and does not repair it.
 
     When it is wrong:
-        A sampler whose precision suits the starting weights only drifts as well, but slower: fp8
+        A sampler whose precision fits only the starting weights also drifts, but more slowly: fp8
         with one scale per tensor triples over a whole run (MIS004). A sync every few steps gives a
         sawtooth, and the rule reports nothing.
 
     References:
-        verl issue 7495 (adapter never delivered for two months); ms-swift issue 9855.
+        verl issue 7495 (adapter never delivered for two months); verl-omni issue 552 (adapter sync
+        that reaches no module); ms-swift issue 9855.
     """
 
     code: ClassVar[str] = "SYN002"
@@ -55,7 +56,7 @@ class WeightsNeverDelivered(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (tuple(HARMFUL),)
     remedies: ClassVar[tuple[str, ...]] = ("check-weight-sync", "sync-sampler")
     references: ClassVar[tuple[str, ...]] = (
-        "github.com/volcengine/verl/issues/7495",
+        "github.com/verl-project/verl/issues/7495",
         "github.com/modelscope/ms-swift/issues/9855",
     )
     persistence: ClassVar[int] = 3
