@@ -21,7 +21,7 @@ class GrpodoctorError(Exception):
 
     Args:
         what: what is wrong, without a full stop.
-        where: the file, key or step; empty if there is none to name.
+        where: the file, key or step; empty if the place is unknown.
         remedy: what the user can do, in the imperative.
     """
 

@@ -41,7 +41,7 @@ def print_suggestions(path: Path, options: ReadOptions, settings_file: Path | No
         print(line)
     accepted = [suggestion for suggestion in found.suggestions if not suggestion.objection]
     if not accepted:
-        print("Nothing to write: no suggestion without an objection.")
+        print("Nothing written: no key has a usable suggestion.")
         return
     target = settings_file or Path(_SETTINGS_FILE)
     written = _write(accepted, target)
@@ -51,7 +51,7 @@ def print_suggestions(path: Path, options: ReadOptions, settings_file: Path | No
 def _lines(found: MapSuggestions) -> list[str]:
     accepted = [each for each in found.suggestions if not each.objection]
     rejected = [each for each in found.suggestions if each.objection]
-    lines = [f"{len(found.known)} keys are read without a mapping."]
+    lines = [f"{len(found.known)} keys already have a metric."]
     if accepted:
         lines += ["", "Suggested:", *_table(accepted)]
     if rejected:
@@ -62,7 +62,7 @@ def _lines(found: MapSuggestions) -> list[str]:
         more = f" and {len(found.unknown) - _MOST_LISTED} more" * (
             len(found.unknown) > _MOST_LISTED
         )
-        lines += ["", f"No suggestion: {', '.join(names)}{more}"]
+        lines += ["", f"Without a suggestion: {', '.join(names)}{more}"]
     return [*lines, ""]
 
 

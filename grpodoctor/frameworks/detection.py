@@ -1,4 +1,4 @@
-"""Which framework wrote a log, judged by the keys that it holds."""
+"""Detects which framework wrote a log from the keys in it."""
 
 from __future__ import annotations
 

@@ -180,8 +180,8 @@ def normalized(text: str) -> str:
 class KeyPattern:
     """A pattern that is compiled when a key may match it.
 
-    The tables of all frameworks have a thousand keys, of which a log has a few dozen. Compiling all
-    of them would take longer than reading a log.
+    The tables of all frameworks have a thousand keys; a log has a few dozen. Compiling every
+    pattern would take longer than reading a log.
 
     Args:
         text: the regular expression.

@@ -28,7 +28,7 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
 
     Args:
         name: the framework's name, as in a manifest.
-        metrics: canonical metrics, any of which is enough, the best first.
+        metrics: canonical metrics, best first; any one of them is enough.
 
     Returns:
         One line, which states so if the framework logs none of them; empty for the bundled
@@ -50,11 +50,11 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
 
 
 def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
-    """The setting that makes a metric readable, as an instruction; None if there is none.
+    """The setting that makes a metric readable, as an instruction; None if no setting does.
 
     Args:
         name: the framework's name, as in a manifest.
-        metrics: canonical metrics, any of which is enough, the best first.
+        metrics: canonical metrics, best first; any one of them is enough.
     """
     framework = find_framework(name, logging_frameworks())
     if framework is None:

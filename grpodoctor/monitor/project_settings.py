@@ -142,7 +142,9 @@ def _table_of(path: Path) -> Mapping[str, Any] | None:
 
 def _texts(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ConfigError("must be a list of strings", where=where, remedy='write ["…", "…"]')
+        raise ConfigError(
+            "the value is not a list of strings", where=where, remedy='write ["…", "…"]'
+        )
     return tuple(value)
 
 
@@ -154,7 +156,7 @@ def _selectors(value: Any, where: str) -> tuple[str, ...]:
 
 def _framework(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise ConfigError("must be the name of a framework", where=where)
+        raise ConfigError("the value is not the name of a framework", where=where)
     return with_place(lambda: configurable_framework_named(value).name, where)
 
 
@@ -222,7 +224,7 @@ def _remedies(value: Any, where: str) -> tuple[str, ...]:
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError("must be a table", where=where)
+        raise ConfigError("the value is not a table", where=where)
     return value
 
 

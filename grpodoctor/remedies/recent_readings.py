@@ -8,8 +8,8 @@ _RECENT = 10
 """Readings whose median is the recent level of a metric."""
 
 _PEAKS = ("optimizer/learning_rate", "length/max")
-"""Metrics of which the maximum counts: a schedule lowers the rate, and no batch is sure to contain
-a response of the maximum length."""
+"""Metrics whose maximum is used: a schedule lowers the rate, and not every batch contains a
+response of the maximum length."""
 
 
 def recent_readings(chart: Chart) -> dict[str, float]:

@@ -202,7 +202,7 @@ class Halves:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Blocks that belong together, without a heading of their own."""
+    """Blocks that belong together, without their own heading."""
 
     kind: ClassVar[str] = "group"
     blocks: tuple[Block, ...]

@@ -56,7 +56,7 @@ class Sighting:
     """One sentence of at most 20 words that contains the decisive number."""
     evidence: tuple[Evidence, ...]
     remedies: tuple[str, ...] | None = None
-    """Remedy ids, best first, where they depend on what was seen. None: the rule's own remedies."""
+    """Remedy ids, best first, if they depend on the finding. None: the rule's own remedies."""
     find_onset: Callable[[], int] | None = None
     """Returns the step at which the condition began, for rules that need many readings to see it.
     Called once, at the first of consecutive sightings."""
@@ -122,7 +122,7 @@ class Rule(ABC):
     """One line for the list of rules."""
     inputs: ClassVar[tuple[Need, ...]]
     condition: ClassVar[Condition] = "other"
-    """What a finding says about the run; the causal table says what this condition causes."""
+    """What a finding says about the run; the causal table lists what this condition causes."""
     explains: ClassVar[tuple[Condition, ...]] = ()
     """Further conditions that a finding of this rule can cause, beyond those in the table."""
     confirm: ClassVar[str] = ""

@@ -43,15 +43,16 @@ class LeadTime:
             ""
             if self.median_lead is None
             else (
-                f" The early findings came a median of {self.median_lead} steps before half of the "
-                "outcome was lost."
+                f" Half of the outcome was lost {self.median_lead} steps after the early findings "
+                "(median)."
             )
         )
-        return f"{self.timing}: fired in {runs} ({counts}).{lead}"
+        detail = f" ({counts})" if ", " in counts else ""
+        return f"{self.timing}: fired in {runs}{detail}.{lead}"
 
 
 def lead_time_of(code: str) -> LeadTime | None:
-    """The measured lead time of a rule; None if no sick run at hand raised it."""
+    """The measured lead time of a rule; None if no recorded sick run raised it."""
     entry = _table().get(code)
     if entry is None:
         return None

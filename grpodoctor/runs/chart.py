@@ -30,7 +30,7 @@ MOST_METRICS = 4096
 """Windows kept, so that a log with a new name at each step does not fill the memory."""
 
 MOST_RESUMES = 64
-"""Resumes kept; a job that restarts more often has a problem of its own."""
+"""Resumes kept; a job that restarts more often has another problem."""
 
 MOST_KNOB_CHANGES = 256
 """Knob changes that can be reverted when a run goes back."""

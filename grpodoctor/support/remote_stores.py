@@ -140,7 +140,7 @@ def translated_errors(url: str) -> Iterator[None]:
                 remedy="set them as the store's own tools require, such as AWS_PROFILE",
             ) from error
         raise RunError(
-            f"cannot be read: {_short(error)}",
+            f"the address cannot be read: {_short(error)}",
             where=url[:200],
             remedy="check the address and the network",
         ) from error

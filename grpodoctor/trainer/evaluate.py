@@ -1,4 +1,4 @@
-"""Held-out evaluation: samples from the learner at a temperature of its own."""
+"""Held-out evaluation: samples from the learner at its own temperature."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The conditions of a run: what a finding says about it, in terms of cause and effect.
 
-A rule names the condition that its finding shows. The causal table (`monitor/diagnosis`) says which
-condition causes which, so a rule takes part in it without being listed there.
+A rule names the condition that its finding shows. The causal table (`monitor/diagnosis`) lists
+which condition causes which, so a rule takes part in it without being listed there.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ METRICS: tuple[Metric, ...] = (
            "Responses without loss: filtered with their group, masked, or duplicates.", low=0,
            high=1),
     Metric("optimizer/entropy_coefficient", "mean", "1", "batches",
-           "Weight of the entropy bonus, if there is one.", source=_CUI),
+           "Weight of the entropy bonus, if the loss has one.", source=_CUI),
     Metric("optimizer/grad_norm", "mean", "1", "updates",
            "Norm of the gradient before clipping.", low=0),
     Metric("optimizer/learning_rate", "mean", "1", "updates", "Learning rate.", low=0),

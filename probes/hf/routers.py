@@ -1,7 +1,7 @@
 """Reads and forces the routers of a mixture-of-experts model of transformers, through hooks.
 
 A router is a sibling module of its layer's experts. Its output differs by family and version: ids
-of the experts with weights and logits, or only logits, of which the K largest are chosen.
+of the experts with weights and logits, or only logits, from which the K largest are chosen.
 
 Shape suffixes: N tokens of a pass, D layers with a router, E experts, K experts per token.
 """

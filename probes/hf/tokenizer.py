@@ -1,4 +1,4 @@
-"""Tokenizes prompts with transformers, for engines without a tokenizer of their own."""
+"""Tokenizes prompts with transformers, for engines without their own tokenizer."""
 
 from __future__ import annotations
 

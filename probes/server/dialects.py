@@ -303,7 +303,7 @@ class Sglang:
         }
 
     def sample(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> SampledTokens:
-        """Sample one response. Every setting is explicit: SGLang has defaults of its own."""
+        """Sample one response. Every setting is explicit: SGLang has its own defaults."""
         params = _NEUTRAL | {
             "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,

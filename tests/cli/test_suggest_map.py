@@ -52,7 +52,7 @@ def test_suggestions_are_printed_with_their_statistics_and_written(
     assert "40 values, 0.2 → 0.59" in printed
     assert "trainSuccessPct: its values leave the range of accuracy/train (0 to 1)" in printed
     assert "clippedFrac: it is zero in every row" in printed
-    assert "No suggestion: my_magic, wombat" in printed
+    assert "Without a suggestion: my_magic, wombat" in printed
 
 
 def test_the_written_mapping_makes_the_log_readable(log: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_key_of_a_known_framework_is_not_suggested(
     row = {"loss": 0.1, "reward": 0.5, "reward_std": 0.2, "completions/mean_length": 9.5, "kl": 0.1}
     path.write_text("\n".join(json.dumps({"step": step, **row}) for step in range(30)))
     print_suggestions(path, ReadOptions(), None)
-    assert "5 keys are read without a mapping" in capsys.readouterr().out
+    assert "5 keys already have a metric" in capsys.readouterr().out
     assert not Path("grpodoctor.toml").exists()
 
 

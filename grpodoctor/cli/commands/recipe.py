@@ -114,7 +114,9 @@ def _in_framework(name: str | None, framework_name: str, output_format: PageForm
     parts = {
         f"{framework.knobs.title} does this by itself": translated.by_itself,
         f"{framework.knobs.title} lacks": translated.lacking,
-        "No common name; see grpodoctor recipe": translated.untranslated,
+        f"Not translated; check whether {framework.knobs.title} has an equivalent": (
+            translated.untranslated
+        ),
     }
     if output_format is PageFormat.markdown:
         blocks = [f"# {title}", preset.summary, "\n".join(["```text", *settings, "```"])]

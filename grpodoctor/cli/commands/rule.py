@@ -107,14 +107,14 @@ def _thresholds_markdown(rule: Listed) -> Iterator[str]:
 
 
 def _lead_time(rule: Listed) -> str:
-    """How early a rule fired on the runs at hand; empty for a check."""
+    """How early a rule fired in recorded sick runs; empty for a check."""
     from grpodoctor.rules.base import Rule
     from grpodoctor.rules.lead_times import lead_time_of
 
     if not isinstance(rule, Rule):
         return ""
     measured = lead_time_of(rule.code)
-    return measured.sentence if measured else "not measured: no sick run at hand raised it."
+    return measured.sentence if measured else "not measured: no recorded sick run raised it."
 
 
 def _former_names(rule: Listed) -> list[str]:

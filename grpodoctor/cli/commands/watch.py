@@ -45,7 +45,7 @@ _MAX_SLEEP = 0.5
 
 
 class Apply(StrEnum):
-    """Which remedies may be applied to the live run."""
+    """Remedies that may be applied to the live run."""
 
     none = "none"
     safe = "safe"

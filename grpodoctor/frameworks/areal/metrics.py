@@ -17,7 +17,7 @@ from grpodoctor.frameworks.row_keys import RowKeys
 _ACTOR = "<scope>actor"
 """A scope of the recipe: `ppo_actor`, or `grpo_actor` in older recipes."""
 _UPDATES = (f"{_ACTOR}/update", _ACTOR)
-"""Scopes of an update's statistics; older versions have no scope of their own for them."""
+"""Scopes of an update's statistics; older versions log them in the actor's scope."""
 _TOKENS = "valid tokens, all ranks"
 
 

@@ -22,7 +22,7 @@ _LOSS_TYPES = {"sequence-mean": "grpo", "token-mean": "dapo", "constant": "dr_gr
 def _aggregation(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     loss = knobs.get("loss")
     if loss in ("cispo", "sapo"):
-        return (SettingLine("", "", f"--loss_type {loss} has a denominator of its own"),)
+        return (SettingLine("", "", f"--loss_type {loss} has its own denominator"),)
     note = (
         "changes only the denominator; Dr. GRPO also requires --scale_rewards none"
         if setting == "constant"

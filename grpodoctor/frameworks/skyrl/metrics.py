@@ -1,7 +1,7 @@
 """SkyRL, checked in the source of commit a9564572 (August 2026).
 
 `generate/avg_num_tokens` is a mean over responses and includes tokens of the environment. The means
-over responses with and without a reward are 0 if there is none. `reward/num_zero_variance_filtered`
+over responses with and without a reward are 0 if there are no such responses. `reward/num_zero_variance_filtered`
 counts groups of `trainer.train_batch_size` prompts and is logged only with the filter. The loss
 metrics are means over the tokens of a micro-batch, then over micro-batches. A row is one step.
 """

@@ -25,7 +25,7 @@ _CALL = "get_repetition_penalty_reward(ngram_size=3, max_penalty=-1.0)"
 def _aggregation(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     loss = knobs.get("loss")
     if loss in _OWN_DENOMINATOR:
-        return (SettingLine("", "", f'loss_type="{loss}" has a denominator of its own'),)
+        return (SettingLine("", "", f'loss_type="{loss}" has its own denominator'),)
     note = (
         'changes only the denominator; Dr. GRPO also requires scale_rewards="none"'
         if setting == "constant"

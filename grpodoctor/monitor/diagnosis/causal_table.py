@@ -219,6 +219,6 @@ def path_between(
 
 
 def mechanism(path: tuple[Condition, ...]) -> str:
-    """Why the last condition of a path follows, in a few words; empty if no row says it."""
+    """Why the last condition of a path follows, in a few words; empty if the table lacks it."""
     *_, before, effect = path
     return CAUSES.get(before, {}).get(effect, "")

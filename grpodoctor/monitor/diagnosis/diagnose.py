@@ -19,7 +19,7 @@ from grpodoctor.rules.shared.run_health import is_solved, reading_noise
 from grpodoctor.runs.chart import Chart, Series
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
-"""Metrics of which one must be read before a run counts as examined."""
+"""A run counts as examined only if one of these metrics was read."""
 
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
 

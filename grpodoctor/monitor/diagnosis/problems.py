@@ -109,7 +109,7 @@ class RunContext:
         return self.causes(finding)[0]
 
     def causes(self, finding: Finding) -> tuple[Condition, ...]:
-        """The condition that a finding shows, and those that its rule says it can cause."""
+        """The condition that a finding shows, and the conditions that its rule lists as effects."""
         rule = self.rules.get(finding.code)
         if rule is None:
             return ("other",)
@@ -123,7 +123,7 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
     """Group findings by their most likely cause.
 
     The cause of a finding is the one with the fewest causal links, then the most severe, then the
-    latest before it: what changed just before is a better suspect than what was always there.
+    latest before it: a recent change is more likely the cause than a permanent state.
 
     Returns:
         Problems ordered by what to look at first: active, severe, with many symptoms, early.

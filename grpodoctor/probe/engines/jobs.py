@@ -127,7 +127,7 @@ class Task:
         return (self.output / DONE).exists()
 
     def request(self) -> dict[str, Any]:
-        """The task as it stands in a request; see `probes/contract/__init__.py`."""
+        """The task as written in a request; see `probes/contract/__init__.py`."""
         task = {"kind": self.job.kind, "name": self.name, "output": str(self.output)}
         return task | self.job.request(self.prompts)
 

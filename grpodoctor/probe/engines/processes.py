@@ -79,7 +79,7 @@ def _signal_name(number: int) -> str:
 
 
 def run_program(launch: Launch, watch: Callable[[], None] = lambda: None) -> ProgramExit:
-    """Start a program and wait for its end; nothing that it started is left afterwards.
+    """Start a program and wait for its end; all its child processes are ended as well.
 
     Args:
         launch: the program and its limits.

@@ -13,9 +13,9 @@ class DropFailedRollouts(Remedy):
     """Leave out rollouts that a tool or the environment ended, instead of scoring them 0.
 
     What it does:
-        A sandbox that times out, a tool that is down or an aborted request gives a reward of 0 for
-        nothing that the policy did. The policy learns to avoid tools. Such rollouts have no reward:
-        they belong neither in the loss nor in the group's mean.
+        A sandbox that times out, a tool that is down or an aborted request gives a reward of 0,
+        although the policy did nothing wrong. The policy learns to avoid tools. Such rollouts have
+        no reward: they belong neither in the loss nor in the group's mean.
 
     When it applies:
         Tools or environments fail in more than a few percent of the rollouts, or rollouts are

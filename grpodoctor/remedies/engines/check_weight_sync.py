@@ -14,7 +14,7 @@ class CheckWeightSync(Remedy):
         the number of steps whatever the sync interval is, or jumps after a sync.
 
     When it applies:
-        The mismatch grows steadily although the weights are said to be synced, or jumps at a sync
+        The mismatch grows steadily although the log reports syncs, or jumps at a sync
         or after a resume.
 
     What it costs:

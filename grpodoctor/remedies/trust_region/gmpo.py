@@ -25,7 +25,7 @@ class Gmpo(Remedy):
 
     What it overlaps:
         GSPO, which also aggregates over a response; clip-higher; the token-level loss, because it
-        has a denominator of its own.
+        has its own denominator.
 
     How it is judged:
         By a person, after the restart: the largest ratio falls and entropy stays higher.

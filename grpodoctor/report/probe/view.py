@@ -52,7 +52,7 @@ from grpodoctor.report.view import (
 from grpodoctor.support.safe_text import plain
 
 _MAX_CHARTED_PAIRS = 6
-"""Pairs with charts of their own, those that differ most: a page must open at once."""
+"""Pairs with their own charts, those that differ most: a page must open at once."""
 _NAME_PIXELS, _CELL_PIXELS = 220, 110
 """Width of a heat map: for the samplers' names, and for each learner."""
 _MAX_BRIEF_PAIRS = 3

@@ -52,7 +52,7 @@ def damage_line(report: Report) -> str:
 
 
 def defect_line(defect: Defect) -> str:
-    """That a rule raised an exception, which says nothing about the run."""
+    """Reports that a rule raised an exception; this is no statement about the run."""
     times = "once" if defect.count == 1 else f"at {defect.count} steps"
     return (
         f"rule {defect.code} failed {times}, first at step {defect.step}: {defect.error}; "

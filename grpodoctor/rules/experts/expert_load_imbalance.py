@@ -61,7 +61,7 @@ class ExpertLoadImbalance(Rule):
     """Multiple of the initial excess over an even load. Healthy small runs stay below 1.05, a run
     ruined by its learning rate reaches 1.1."""
     layer_growth_factor: float = 1.8
-    """The same for a single layer, of which there are many."""
+    """The same for a single layer; higher, because one of many layers is always the worst."""
     min_load: float = 2.0
     """Minimum load that matters: below it the busiest expert has less than twice its share."""
     min_spreads: float = 6.0

@@ -37,10 +37,10 @@ class HighReferenceKl(Rule):
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2`.
 
     Remedies:
-        A lower learning rate; a KL penalty if there is none, or a larger one if the reward rose. If
-        a penalty is in force and the KL grows while the reward does not rise, check the penalty's
-        sign first: a larger coefficient of an inverted penalty drives the policy away faster. If
-        the reference's abilities do not matter, drop the penalty and the reference.
+        A lower learning rate; a KL penalty if the run has none, or a larger one if the reward
+        rose. If a penalty is in force and the KL grows while the reward does not rise, check the
+        penalty's sign first: a larger coefficient of an inverted penalty drives the policy away
+        faster. If the reference's abilities do not matter, drop the penalty and the reference.
 
     When it is wrong:
         A few tokens can dominate the estimates, so the rule uses the median over steps. A base

@@ -91,7 +91,7 @@ class ZeroLossOrGradient(Rule):
     """Share of zero-variance groups above which a run has no signal."""
     mostly_zero_variance_share: float = 0.5
     """Share of zero-variance groups above which single steps without any signal are expected.
-    Public runs with one to four groups per step, of which .65 to .95 had zero variance, had zero
+    Public runs with one to four groups per step, with zero variance in .65 to .95 of them, had zero
     gradients in half of their logged steps."""
     patience: int = 20
     """Readings after which a missing signal is critical: every run has a few bad batches."""

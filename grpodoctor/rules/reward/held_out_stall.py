@@ -77,8 +77,8 @@ class HeldOutStall(Rule):
     min_evaluations: int = 6
     """Evaluations for `info`: three in each half."""
     sure_evaluations: int = 8
-    """Evaluations for a warning. In a healthy public run, five of which the last two are no higher
-    than the first are within the noise."""
+    """Evaluations for a warning. Five are too few: in a healthy public run, noise kept the last two
+    of five no higher than the first."""
     first_evaluations: int = 3
     """Evaluations that make the level at the start: a run that learns in its first steps is at its
     plateau by the fifth."""

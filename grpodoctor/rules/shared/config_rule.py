@@ -22,7 +22,7 @@ class ConfigFault:
     summary: str
     """One sentence of at most 20 words that contains the decisive setting."""
     remedies: tuple[str, ...] | None = None
-    """Remedy ids, best first, where they depend on what was seen. None: the rule's own remedies."""
+    """Remedy ids, best first, if they depend on the finding. None: the rule's own remedies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ConfigRule(Rule):
 
     They need no metric and no memory: a fault is seen at the first step, and resolved by a change
     of a knob. A rule is a page, its identity, what it `needs`, and `find_fault`; only a rule with
-    thresholds is a dataclass of its own.
+    thresholds needs its own dataclass decorator.
     """
 
     needs: ClassVar[tuple[str, ...]]

@@ -141,8 +141,8 @@ def share_lost(series: Series) -> float:
 
     A loss exceeds the noise if it is above four standard deviations of a reading within the latest
     ten readings, or above two and a half within the latest twenty. Both are about five standard
-    errors, of which choosing the best of many levels takes up to two. For a metric that also takes
-    negative values, the share is of the range between its best and worst level.
+    errors; choosing the best of many levels accounts for up to two of them. For a metric that also
+    takes negative values, the share is of the range between its best and worst level.
     """
     scale = _scale(series)
     if series.highest is None or scale <= 0:

@@ -359,7 +359,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 
 
 def parse_list_heading(text: str) -> int | None:
-    """Parse `Iteration 12`, a line of its own above a list of `Mean reward: 0.5`."""
+    """Parse `Iteration 12`, a separate line above a list of `Mean reward: 0.5`."""
     match = _LIST_HEADING.fullmatch(text) if len(text) < 80 else None
     return int(match[1]) if match else None
 

@@ -1,6 +1,6 @@
 """TensorBoard's event files: scalars with their steps, and the settings that trainers add.
 
-They are read without TensorBoard: an event file is a list of framed protobuf messages, of which
+They are read without TensorBoard: an event file is a list of framed protobuf messages, and
 five kinds of fields are used. `check` needs no further package for them, and a damaged or malicious
 file cannot use more memory than one record.
 """

@@ -84,7 +84,7 @@ class DumpReader:
         self.damage += result.summary.notes.damage[: max(0, _MAX_DAMAGE - len(self.damage))]
 
     def notes(self) -> list[str]:
-        """Notes on what was read and what was not, once the steps were read."""
+        """Notes on the responses that were read or are missing, once the steps were read."""
         kinds = sorted({form.name for form, _ in self.files})
         notes = [f"rollout dumps: {', '.join(kinds)}, {self.responses} responses"]
         if rates := [rate.correct / rate.responses for rate in self.pass_rates]:

@@ -2,7 +2,8 @@
 
 A step's line and its rollouts file come from one batch. Metrics that both contain are recomputed
 from the responses and added as `<metric>/recomputed`, as for the dumps of other frameworks. The two
-disagree if the trainer logs a number of its own, or if a file was damaged, truncated or replaced.
+disagree if the trainer logs a number from another source, or if a file was damaged, truncated or
+replaced.
 """
 
 from __future__ import annotations

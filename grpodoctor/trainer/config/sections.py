@@ -259,7 +259,7 @@ class EngineConfig(Section):
     It must be longer than sampling a whole batch takes.
     """
     sync_dir: str = ""
-    """Folder through which vLLM receives weights; empty takes shared memory if there is any.
+    """Folder through which vLLM receives weights; if empty, shared memory is used where it exists.
 
     A server must see it under the same path. For another machine, use a folder that both mount.
     """

@@ -83,7 +83,7 @@ def _redundant_corrections(config: AllSections) -> Iterator[Conflict]:
 
 
 def _redundant_entropy_remedies(config: AllSections) -> Iterator[Conflict]:
-    """Several remedies for falling entropy, whose effects cannot be told apart."""
+    """Several remedies for falling entropy, whose effects cannot be distinguished."""
     loss, share = config.loss, config.reweighting.forking_share
     by_covariance = loss.selects_by_covariance
     bonus = loss.entropy_coefficient > 0 or loss.entropy_target is not None

@@ -85,7 +85,7 @@ class DifficultyFilteredTask(WrappedTask):
         """Count the correct responses of each prompt.
 
         Raises:
-            DataError: if the reward does not say which responses are correct.
+            DataError: if the reward does not report which responses are correct.
         """
         counts: dict[str, tuple[int, int]] = {}
         for problem, right in zip(problems, correctness(rewards), strict=True):

@@ -32,7 +32,7 @@ LOCAL_ERRORS = (RankError, OutOfMemoryError)
 """Errors that stay local to one rank; all other errors are raised by every rank."""
 
 _LOST_RANK_PHRASES = ("gloo", "nccl", "connection", "timed out", "timeout", "socket")
-"""Parts of torch's message when another rank is gone: gloo's errors have no class of their own."""
+"""Parts of torch's message when another rank is gone: gloo's errors do not have their own class."""
 
 
 class Share(NamedTuple):

@@ -45,7 +45,7 @@ class RewardedTask(WrappedTask):
 def user_scorer(reward: UserReward) -> Scorer:
     """A scorer that calls a user's reward function.
 
-    The rewards say which responses are correct only if the function says so for every response.
+    The rewards report which responses are correct only if the function does so for every response.
     """
 
     def score(problems: Sequence[Problem], texts: Sequence[str]) -> Rewards:

@@ -43,7 +43,7 @@ class DifficultyConfig(Section):
     """Prompts to skip because of their pass rate."""
 
     every: int = Field(0, ge=0)
-    """Steps between two estimates of which prompts are outside `low` and `high`; 0 is off."""
+    """Steps between two estimates of the prompts outside `low` and `high`; 0 is off."""
     low: float = Field(0.2, ge=0, le=1)
     """Prompts with a lower pass rate are too hard."""
     high: float = Field(0.8, ge=0, le=1)

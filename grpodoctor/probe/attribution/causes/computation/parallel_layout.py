@@ -42,7 +42,7 @@ class ParallelLayout(Cause):
         """Run each parallel side on one device."""
         best: ExperimentResult | None = None
         for side in str(hypothesis.facts["sides"]).split(","):
-            # Compare scores: decoding has rounding of its own, which would hide the effect.
+            # Compare scores: decoding adds its own rounding, which would hide the effect.
             spec = variant.setup.rescored or experiments.case.sampler
             before = experiments.vary(variant, rescored=spec)
             if side == "learner":

@@ -19,7 +19,7 @@ _FIT_TOKENS = 20_000
 _OFF = 0.01
 """Relative difference from which two temperatures count as different."""
 _ABOUT = 0.03
-"""The same if one temperature is estimated from the sampled tokens, of which there may be few."""
+"""The same if one temperature is estimated from the sampled tokens, which may be few."""
 _HINT = 0.05
 """Share of the gap from which a fit justifies an experiment."""
 
