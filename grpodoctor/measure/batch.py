@@ -39,7 +39,6 @@ class RolloutBatch:
     """The same id for all responses to a prompt."""
     prompt_ids: list[str]
     prompts: list[str]
-    texts: list[str]
     references: list[str]
     """The reference answer of each response; empty text if there is none."""
     tokens_BT: Integers
@@ -47,7 +46,8 @@ class RolloutBatch:
     """Generated tokens, including the end token."""
     rewards_B: Floats
     """The reward from which the advantages are computed."""
-    truncated_B: Flags
+    texts: list[str] | None = None
+    truncated_B: Flags | None = None
     """Whether the length limit cut the response before any declared end token."""
     components: Mapping[str, Floats] = field(default_factory=dict)
     """Reward components by name, unweighted, shape (B,) each."""

@@ -53,10 +53,11 @@ def reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
     readings: dict[str, Reading] = {
         "reward/mean": Mean.of(batch.rewards_B),
         "reward/std": _spread(batch.rewards_B),
-        "reward/truncated": mean_over(
-            batch.rewards_B, batch.truncated_B, "no response was truncated"
-        ),
     }
+    if batch.truncated_B is not None:
+        readings["reward/truncated"] = mean_over(
+            batch.rewards_B, batch.truncated_B, "no response was truncated"
+        )
     for name, values_B in batch.components.items():
         component = component_name(name)
         readings[f"reward/component/{component}/mean"] = Mean.of(values_B)
@@ -84,11 +85,12 @@ def length_readings(batch: RolloutBatch) -> dict[str, Reading]:
         "length/mean": Mean.of(lengths_B),
         "length/p95": Quantiles.of(lengths_B),
         "length/max": Max.of(lengths_B, batch.sequence_ids),
-        "length/truncated_rate": Rate.of(batch.truncated_B),
-        "length/terminated_mean": mean_over(
-            lengths_B, ~batch.truncated_B, "every response was truncated"
-        ),
     }
+    if batch.truncated_B is not None:
+        readings["length/truncated_rate"] = Rate.of(batch.truncated_B)
+        readings["length/terminated_mean"] = mean_over(
+            lengths_B, ~batch.truncated_B, "every response was truncated"
+        )
     if batch.correct_B is not None:
         readings["length/correct"] = mean_over(lengths_B, batch.correct_B, _NO_CORRECT)
         readings["length/incorrect"] = mean_over(lengths_B, ~batch.correct_B, _NO_INCORRECT)

@@ -62,9 +62,11 @@ REFLECTION_RE2 = f"(?i){_REFLECTION.pattern.decode()}"
 def text_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`text/*`; n-grams and loops are measured on the generated tokens.
 
-    Loops are measured in all responses, everything else in a subsample.
+    Loops are measured in all responses, everything else in a subsample. Without texts, only n-grams
+    and loops are measured.
     """
-    texts = [text.encode("utf-8", "surrogatepass") for text in batch.texts]
+    known = batch.texts or [""] * len(batch.sequence_ids)
+    texts = [text.encode("utf-8", "surrogatepass") for text in known]
     tokens = Ragged.of_lengths(batch.tokens_BT[batch.mask_BT], batch.lengths_B.astype(np.int64))
     prompts_B, prints_B = name_hashes(batch.prompts), text_fingerprints(texts)
     hash_ranks_B = hash_ranks(prompts_B, prints_B, fingerprints(tokens))
@@ -79,13 +81,18 @@ def text_readings(batch: RolloutBatch) -> dict[str, Reading]:
         rows: list[int] = np.flatnonzero(lowest_ranked(hash_ranks_B, most)).tolist()
         return rows
 
-    similarity = _similarity(batch, texts, subsample(paired_B, PAIRED_RESPONSES))
-    return {
-        **({} if similarity is None else {"groups/text_similarity": similarity}),
+    of_tokens: dict[str, Reading] = {
         "text/unique_ngram_rate": _unique_trigrams(
             [tokens.row(row) for row in subsample(with_grams_B, COMPRESSED_RESPONSES)]
         ),
         "text/repetition_rate": Rate.of(_ends_in_loop(batch)),
+    }
+    if batch.texts is None:
+        return of_tokens
+    similarity = _similarity(batch, texts, subsample(paired_B, PAIRED_RESPONSES))
+    return {
+        **of_tokens,
+        **({} if similarity is None else {"groups/text_similarity": similarity}),
         "text/reflection_rate": _reflection(
             [texts[row] for row in subsample(with_text_B, SEARCHED_RESPONSES)]
         ),
@@ -117,7 +124,8 @@ def _ends_in_loop(batch: RolloutBatch) -> NDArray[np.bool_]:
     """Which responses end in copies of one block, ignoring the end token."""
     lengths_B = batch.lengths_B
     flat_N = batch.tokens_BT[batch.mask_BT]
-    kept_B = lengths_B - ~batch.truncated_B
+    # A response that is not known to be truncated is taken to end in an end token.
+    kept_B = np.maximum(lengths_B - (1 if batch.truncated_B is None else ~batch.truncated_B), 0)
     return _loops(_tails(flat_N, np.cumsum(lengths_B) - lengths_B + kept_B, kept_B))
 
 

@@ -132,7 +132,7 @@ def _sample(row: _ResponseRow, step: int, reason: str) -> SampleResponse:
         step=step,
         sequence_id=row["sequence_id"],
         prompt=row["prompt"],
-        text=row["text"],
+        text=row["text"] or "",
         facts=", ".join(facts),
         reason=reason,
     )

@@ -53,13 +53,14 @@ def rollouts_schema() -> pa.Schema:
             pa.field("rank", pa.int32(), nullable=False),
             *(
                 pa.field(name, pa.string(), nullable=False)
-                for name in ("sequence_id", "group_id", "prompt_id", "prompt", "text", "reference")
+                for name in ("sequence_id", "group_id", "prompt_id", "prompt", "reference")
             ),
+            pa.field("text", pa.string()),
             pa.field("length", pa.int32(), nullable=False),
             pa.field("reward", pa.float64(), nullable=False),
             pa.field("components", pa.map_(pa.string(), pa.float64()), nullable=False),
             pa.field("correct", pa.bool_()),
-            pa.field("truncated", pa.bool_(), nullable=False),
+            pa.field("truncated", pa.bool_()),
             *(
                 pa.field(name, pa.float64())
                 for name in ("advantage", "entropy_mean", *PER_RESPONSE)
@@ -111,13 +112,14 @@ def _identity_columns(batch: RolloutBatch, rank: int) -> dict[str, object]:
         "sequence_id": batch.sequence_ids,
         "prompt_id": batch.prompt_ids,
         "prompt": batch.prompts,
-        "text": batch.texts,
         "reference": batch.references,
     }
+    texts |= {} if batch.texts is None else {"text": batch.texts}
     return {
         "step": np.full(count, batch.step, np.int64),
         "rank": np.full(count, rank, np.int32),
         "group_id": [str(group) for group in batch.group_ids_B.tolist()],
+        "text": [None] * count,
         **{name: [clean_text(text) for text in column] for name, column in texts.items()},
     }
 
@@ -128,6 +130,7 @@ def _figure_columns(batch: RolloutBatch) -> dict[str, object]:
     components = {name: np.asarray(values).tolist() for name, values in batch.components.items()}
     optional = {
         "correct": batch.correct_B,
+        "truncated": batch.truncated_B,
         "advantage": batch.advantages_B,
         "staleness": batch.staleness_B,
         "entropy_mean": _token_mean(batch.entropy_BT, batch.mask_BT),
@@ -138,7 +141,6 @@ def _figure_columns(batch: RolloutBatch) -> dict[str, object]:
         "components": [
             [(name, values[row]) for name, values in components.items()] for row in range(count)
         ],
-        "truncated": np.asarray(batch.truncated_B, bool),
         **{
             name: unknown if values is None else np.asarray(values)
             for name, values in optional.items()

@@ -398,6 +398,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("text/compression_ratio", "mean", "ratio", "responses",
            "Bytes of a response over its deflated bytes, in 32 responses of each step and rank, chosen by a "
            "hash of their content.", "sampler", 0),
+    # instruments
+    Metric("instruments/failed_parts", "max", "parts", "steps",
+           "Parts of a live hook that failed and are off; `where` names the last one.", low=0,
+           how="recorded by live hooks only"),
     # time
     Metric("time/step", "mean", "seconds", "steps", "A whole step.", low=0),
     Metric("time/rollout", "mean", "seconds", "steps", "Sampling.", low=0),

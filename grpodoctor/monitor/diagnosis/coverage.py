@@ -23,6 +23,7 @@ _SUBJECTS: Mapping[str, str] = {
     "experts/": "the run has no mixture of experts",
     "critic/": "the run has no critic",
     "tools/": "the run calls no tools",
+    "instruments/": "no live hook records the run",
 }
 """Families of metrics that exist only in some runs, with the reason why a rule does not apply."""
 

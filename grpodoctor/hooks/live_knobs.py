@@ -1,0 +1,152 @@
+"""The knobs of a live training: reading their settings, and changing them on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.hooks.guard import reason_of
+from grpodoctor.support.suggestions import check_name
+from grpodoctor.vocabulary.knobs import KNOBS, Setting, check_change
+
+
+@dataclass(frozen=True, slots=True)
+class _Control:
+    """How one knob of the training is read and set."""
+
+    get: Callable[[], object]
+    set: Callable[[Setting], object] | None
+    """None for a knob that cannot change during the run."""
+    low: float | None
+    high: float | None
+
+
+class LiveKnobs:
+    """The canonical knobs that a training has, and those of them that can change in place."""
+
+    def __init__(self) -> None:
+        self._controls: dict[str, _Control] = {}
+        self._known: dict[str, Setting] = {}
+
+    def add(
+        self,
+        name: str,
+        *,
+        get: Callable[[], object],
+        set: Callable[..., object],  # noqa: A002 - named as in `property`
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        """Register a knob that can change while the training runs.
+
+        Args:
+            name: canonical name, such as `clip_high` or `learning_rate`.
+            get: returns the current setting.
+            set: puts a new setting in force; raises to refuse it.
+            low: lowest setting to accept; the vocabulary's bound by default.
+            high: highest setting to accept.
+
+        Raises:
+            ConfigError: if there is no such knob, or no run can change it in flight.
+        """
+        check_name(name, KNOBS, "knob")
+        if not KNOBS[name].live:
+            raise ConfigError(f"{name} cannot change in flight", remedy="register it as read-only")
+        self._controls[name] = _Control(get, set, low, high)
+
+    def read_only(self, name: str, get: Callable[[], object] | Setting) -> None:
+        """Register a knob that rules read and nobody changes during the run.
+
+        Args:
+            name: canonical name.
+            get: its setting, or a function that returns it.
+
+        Raises:
+            ConfigError: if there is no such knob.
+        """
+        check_name(name, KNOBS, "knob")
+        self._controls[name] = _Control(get if callable(get) else lambda: get, None, None, None)
+
+    def settings(self) -> dict[str, Setting]:
+        """The current settings; a knob without a valid setting is left out."""
+        return {
+            name: setting for name in self._controls if (setting := self._setting(name)) is not None
+        }
+
+    def changeable(self) -> dict[str, Setting]:
+        """The current settings of the knobs that can change in place."""
+        return {
+            name: setting
+            for name, setting in self.settings().items()
+            if self._controls[name].set is not None
+        }
+
+    def changes(self) -> dict[str, Setting]:
+        """The settings that differ from those at the previous call; all at the first call."""
+        settings = self.settings()
+        changed = {name: new for name, new in settings.items() if self._known.get(name) != new}
+        self._known = settings
+        return changed
+
+    def _setting(self, name: str) -> Setting | None:
+        setting = self._controls[name].get()
+        if hasattr(setting, "item"):  # a number of numpy or torch
+            setting = setting.item()
+        if setting is None:
+            return None
+        try:
+            return KNOBS[name].check(setting)
+        except ConfigError:
+            return None
+
+    def check(self, changes: Mapping[str, Setting]) -> None:
+        """Check a change against the allow-list and all bounds.
+
+        Raises:
+            ConfigError: if a knob is unknown or cannot change, or a setting is out of bounds.
+        """
+        for name, setting in changes.items():
+            control = self._controls.get(name)
+            if control is None or control.set is None:
+                raise ConfigError(f"this run cannot change the knob {name}")
+            _check_bounds(name, check_change(name, setting), control)
+
+    def apply(self, changes: Mapping[str, Setting]) -> dict[str, Setting]:
+        """Put settings in force, all of them or none; returns the previous ones.
+
+        Raises:
+            ConfigError: if one of them is not accepted; the others are then as before.
+        """
+        self.check(changes)
+        before = {name: setting for name, setting in self.settings().items() if name in changes}
+        tried: list[str] = []
+        for name, setting in changes.items():
+            tried.append(name)
+            try:
+                self._set(name, setting)
+            except Exception as error:
+                self._restore(tried, before)
+                raise ConfigError(f"the training refused {name}: {reason_of(error)}") from error
+        return before
+
+    def _restore(self, names: list[str], before: Mapping[str, Setting]) -> None:
+        """Put former settings in force again, as far as the training accepts them."""
+        for name in names:
+            with suppress(Exception):
+                self._set(name, before[name])
+
+    def _set(self, name: str, setting: Setting) -> None:
+        control = self._controls[name]
+        if control.set is not None:
+            control.set(setting)
+
+
+def _check_bounds(name: str, setting: Setting, control: _Control) -> None:
+    if isinstance(setting, str | bool):
+        return
+    if control.low is not None and setting < control.low:
+        raise ConfigError(f"{name} must be at least {control.low:g} in this run")
+    if control.high is not None and setting > control.high:
+        raise ConfigError(f"{name} must be at most {control.high:g} in this run")

@@ -1,0 +1,83 @@
+"""The observer process: examines a live run and treats it, beside the training.
+
+Started as `python -m grpodoctor.hooks.observer RUN APPLY` by a training that is attached with
+`apply="safe"` or `apply="unsafe"`. It does what `grpodoctor watch --apply` does: it reads the run
+directory and sends requests through the mailbox. In the training's own process, the examination
+would take the interpreter from the training.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+from grpodoctor.monitor.session import Session
+from grpodoctor.support.subprocesses import kill_group, module_command, worker_environment
+from grpodoctor.treatment.doctor import Apply
+
+POLL_SECONDS = 0.5
+NICENESS = 5
+"""On a busy machine the training takes precedence."""
+_EXIT_SECONDS = 3.0
+
+
+class Observer:
+    """The training's side: a running observer, which ends with the run or with this process.
+
+    Args:
+        run_dir: the run directory.
+        apply: remedies that it may apply.
+
+    Raises:
+        OSError: if the process cannot be started.
+    """
+
+    def __init__(self, run_dir: Path, apply: Apply) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+            module_command("grpodoctor.hooks.observer", run_dir, apply),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C in the terminal is for the training only
+            env=worker_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+        )
+
+    def stop(self) -> None:
+        """End the process: let it see the end of the run, and kill it after a wait."""
+        try:
+            self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            kill_group(self._process)
+            self._process.wait()
+
+
+def observe(session: Session, parent: int, poll_seconds: float = POLL_SECONDS) -> None:
+    """Follow and treat a run until it has finished or the training's process is gone.
+
+    Args:
+        session: the run, with the remedies that may be applied.
+        parent: process id of the training.
+        poll_seconds: pause between two polls.
+    """
+    while os.getppid() == parent and not session.examination.finished:
+        if not session.tick().more:
+            time.sleep(poll_seconds)
+
+
+def main() -> None:
+    """Observe the run of the parent process."""
+    parent = os.getppid()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    run_dir, apply = sys.argv[1:]
+    observe(Session(Path(run_dir), apply=cast("Apply", apply)), parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""The recorder of a foreign training: what an adapter or a custom loop drives.
+
+A `RunHook` joins what the package has: the recorder with its writer process, the mailbox, the knobs
+of the training, and the exchange between ranks. Its methods never raise into the training; a part
+that fails is switched off, and the run's journal says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from grpodoctor.errors import RunError
+from grpodoctor.hooks.guard import Guard
+from grpodoctor.hooks.knob_requests import KnobRequests
+from grpodoctor.hooks.live_knobs import LiveKnobs
+from grpodoctor.hooks.observer import Observer
+from grpodoctor.hooks.rank_exchange import RankExchange, this_rank
+from grpodoctor.hooks.rank_steps import JoinedStep, RankSteps
+from grpodoctor.hooks.run_directories import unused_directory
+from grpodoctor.hooks.run_view import RunView
+from grpodoctor.measure.step import StepBatch
+from grpodoctor.report.run.run_report import RunReport
+from grpodoctor.rules.base import Finding
+from grpodoctor.runs.recording.recorder import Recorder
+from grpodoctor.runs.records import Event, Manifest
+from grpodoctor.runs.rollouts import DEPTHS, Depth
+from grpodoctor.treatment.doctor import Apply
+from grpodoctor.treatment.mailbox import Inbox
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Max, Mean, Reading
+
+FAILED_PARTS = "instruments/failed_parts"
+FLUSH_SECONDS = 5.0
+"""How long a report waits for steps that are not written yet, and closing for other ranks."""
+_RUN_DIR = "run_dir"
+_PACKAGES = ("grpodoctor", "torch", "transformers", "numpy")
+_LONGEST_REASON = 120
+_log = logging.getLogger("grpodoctor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOptions:
+    """What the user chose."""
+
+    run_dir: Path | None = None
+    """Directory to record in; the adapter's default if None."""
+    apply: Apply = "none"
+    """Remedies that are applied to the training without a person: none, safe ones, or all."""
+    depth: Depth = "summary"
+    """How much of each response the rollouts files keep."""
+    worst: int = 8
+    """Responses kept in full at depth `worst`."""
+
+
+def hook_options(
+    run_dir: str | os.PathLike[str] | None, apply: Apply, depth: Depth, worst: int
+) -> HookOptions:
+    """The user's choices; an invalid one is replaced by the default, with a warning."""
+    if apply not in ("none", "safe", "unsafe"):
+        _log.warning("apply cannot be %r; no remedy is applied", apply)
+        apply = "none"
+    if depth not in DEPTHS:
+        _log.warning("depth cannot be %r; the depth is summary", depth)
+        depth = "summary"
+    directory = None if run_dir is None else Path(run_dir)
+    return HookOptions(run_dir=directory, apply=apply, depth=depth, worst=worst)
+
+
+class RunHook:
+    """Records and treats one training.
+
+    Args:
+        framework: name of the framework, as in `grpodoctor.frameworks`; remedies use its keys.
+        options: the user's choices.
+        default_dir: directory to record in if the user named none.
+    """
+
+    def __init__(self, framework: str, options: HookOptions, default_dir: Path) -> None:
+        self.framework, self.options = framework, options
+        self.run_dir = Path(options.run_dir or default_dir).absolute()
+        """Where the run is recorded; known for certain once `begin` was called."""
+        self.guard = Guard(self._note_failure)
+        self.knobs = LiveKnobs()
+        self.missing_values: dict[str, str] = {}
+        """Values that this training does not offer, with reasons."""
+        self.problem = ""
+        """Why nothing is recorded; empty if all is well."""
+        info = this_rank()
+        self.rank, self.world = info.rank, info.world
+        self._recorder: Recorder | None = None
+        self._requests: KnobRequests | None = None
+        self._exchange: RankExchange | None = None
+        self._rank_steps: RankSteps | None = None
+        self._view: RunView | None = None
+        self._observer: Observer | None = None
+        self._readings: dict[str, Reading] = {}
+        self._step = 0
+        self._is_open = False
+        self._said: set[str] = set()
+        self._close_at_exit = partial(self.close, finished=False)
+
+    # The course of a training
+
+    def begin(
+        self,
+        *,
+        model: str = "",
+        config: Mapping[str, Any] | None = None,
+        versions: Mapping[str, str] | None = None,
+        seed: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Open the run directory; every rank calls it once, when the training starts.
+
+        Args:
+            model: name or path of the model.
+            config: the framework's complete configuration.
+            versions: versions of the packages that affect the numbers.
+            seed: seed of the training.
+            resume: whether the training continues from a checkpoint.
+        """
+        if self._is_open:
+            return
+        self._is_open = True
+        info = this_rank()
+        self.rank, self.world = info.rank, info.world
+        manifest = Manifest(
+            framework=self.framework,
+            versions={**_installed_versions(), **(versions or {})},
+            model=model,
+            knobs=self.guard.run("knobs", self.knobs.changes) or {},
+            config=dict(config or {}),
+            seed=seed,
+        )
+        self.guard.run("recording", self._open, manifest, resume)
+
+    def begin_step(self, step: int) -> None:
+        """Put requested changes of knobs in force; every rank, at the start of each step."""
+        self._step = step
+        if self._requests is not None:
+            self.guard.run("treatment", self._requests.begin_step, step)
+
+    def end_step(
+        self,
+        step: int,
+        measured: StepBatch | Mapping[str, Reading],
+        *,
+        knobs: Mapping[str, Setting] | None = None,
+    ) -> None:
+        """Record a step; every rank calls it once per rollout batch.
+
+        Args:
+            step: the trainer's own step counter.
+            measured: this rank's responses and updates, or finished readings. Arrays must be
+                copies that nothing changes any more.
+            knobs: changed settings that are not registered in `knobs`.
+        """
+        self._step = step
+        self.guard.run("recording", self._end_step, step, measured, knobs or {})
+
+    def close(self, *, finished: bool = True) -> None:
+        """Write what is pending and release the directory; the second call does nothing.
+
+        Args:
+            finished: whether the training is complete.
+        """
+        if not self._is_open or not self.guard.is_on("closing"):
+            return
+        self.guard.run("closing", self._close, finished)
+
+    # Further facts
+
+    def reading(self, name: str, reading: Reading) -> None:
+        """Add a reading to the next recorded step.
+
+        Args:
+            name: canonical name of the metric.
+            reading: its value.
+        """
+        self._readings[name] = reading
+
+    def event(self, kind: str, step: int, body: Mapping[str, object] | None = None) -> None:
+        """Add a line to the run's journal; ranks above 0 write none."""
+        if self._recorder is not None:
+            self._recorder.event(kind, step, body)
+
+    def missing(self, what: str, why: str) -> None:
+        """Report a value that this training does not offer, once."""
+        if what in self.missing_values:
+            return
+        self.missing_values[what] = why
+        if self.rank == 0:
+            _log.warning("not recorded: %s (%s)", what, why)
+        self.event("warning", self._step, {"missing": what, "why": why})
+
+    @property
+    def failure(self) -> str | None:
+        """Why recording ended early; None if it did not."""
+        return self._recorder.failure if self._recorder is not None else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings so far; empty if nothing could be read."""
+        report = self.guard.run("findings", self._report)
+        return report.findings if report is not None else ()
+
+    def report(self) -> RunReport:
+        """The report of the run so far.
+
+        Raises:
+            RunError: if nothing is recorded, or it cannot be read.
+        """
+        return self._report()
+
+    def _report(self) -> RunReport:
+        if self._recorder is None:
+            raise RunError(
+                self.problem or "nothing is recorded yet",
+                where=str(self.run_dir),
+                remedy="ask after the first step",
+            )
+        if self._rank_steps is not None:
+            self._rank_steps.finish(0.0 if self.rank else FLUSH_SECONDS)
+        self._recorder.flush(FLUSH_SECONDS)
+        self._view = self._view or RunView(self.run_dir)
+        return self._view.report()
+
+    # Inside
+
+    def _open(self, manifest: Manifest, resume: bool) -> None:
+        self._exchange = RankExchange.connect()
+        if self.rank == 0:
+            self.run_dir = unused_directory(self.run_dir, resume=resume)
+            if self._exchange is not None:
+                self._exchange.post(_RUN_DIR, str(self.run_dir).encode())
+            self._open_recorder(manifest, resume)
+        if self._exchange is not None:
+            self._rank_steps = RankSteps(self._exchange, self._record)
+        elif self.world > 1:
+            self.missing("the part of ranks above 0", "torch.distributed is not initialized")
+        inbox = Inbox(self.run_dir) if self.rank == 0 and self._recorder is not None else None
+        self._requests = KnobRequests(self.knobs, inbox, self._exchange, self._write)
+        atexit.register(self._close_at_exit)
+
+    def _open_recorder(self, manifest: Manifest, resume: bool) -> None:
+        options = self.options
+        try:
+            self._recorder = Recorder.open(
+                self.run_dir,
+                manifest,
+                depth=options.depth,
+                worst=options.worst,
+                rank=self.rank,
+                resume=resume,
+            )
+        except RunError as error:
+            self.problem = str(error)
+            _log.warning("the training is not recorded: %s", error)
+            return
+        for part, reason in self.guard.failed.items():
+            self._note_failure(part, reason)
+        for what, why in self.missing_values.items():
+            self.event("warning", self._step, {"missing": what, "why": why})
+        if self.rank == 0:
+            _log.info("recording to %s; follow it with: grpodoctor watch %s", *[self.run_dir] * 2)
+            if options.apply != "none":
+                self._observer = self.guard.run("observer", Observer, self.run_dir, options.apply)
+
+    def _follow_first_rank(self) -> None:
+        """On ranks above 0: open the directory that rank 0 chose, once it is known."""
+        if self._recorder is not None or self._exchange is None or self.problem:
+            return
+        chosen = self._exchange.peek(_RUN_DIR)
+        if chosen is not None:
+            self.run_dir = Path(chosen.decode())
+            self._open_recorder(Manifest(), resume=False)
+
+    def _end_step(
+        self,
+        step: int,
+        measured: StepBatch | Mapping[str, Reading],
+        knobs: Mapping[str, Setting],
+    ) -> None:
+        own = {**self._own_readings(), **self._readings}
+        self._readings = {}
+        if isinstance(measured, StepBatch):
+            measured = replace(measured, readings={**own, **measured.readings})
+        else:
+            measured = {**own, **measured}
+        changes = {**(self.guard.run("knobs", self.knobs.changes) or {}), **knobs}
+        if self._rank_steps is not None:
+            self._rank_steps.end_step(step, measured, changes)
+        elif self._recorder is not None:
+            self._recorder.step(step, measured, knobs=changes)
+        if self.rank and isinstance(measured, StepBatch):
+            self._follow_first_rank()
+            if self._recorder is not None:
+                self._recorder.step(step, {}, rollouts=measured.rollouts)
+
+    def _own_readings(self) -> dict[str, Reading]:
+        """The cost of the instruments since the previous step, and those that failed."""
+        failed = list(self.guard.failed.items())
+        last = f"{failed[-1][0]}: {failed[-1][1]}"[:_LONGEST_REASON] if failed else None
+        readings: dict[str, Reading] = {FAILED_PARTS: Max(float(len(failed)), last)}
+        if (seconds := self.guard.take_seconds()) is not None:
+            readings["time/record"] = Mean.of_number(seconds)
+        return readings
+
+    def _record(self, joined: JoinedStep) -> None:
+        if joined.missing and "ranks" not in self._said:
+            self._said.add("ranks")
+            ranks = ", ".join(map(str, joined.missing))
+            _log.warning("step %d has no data of rank %s", joined.step, ranks)
+            self.event("warning", joined.step, {"missing": f"rank {ranks}"})
+        if self._recorder is not None:
+            readings, rollouts = joined.readings, joined.rollouts
+            self._recorder.step(joined.step, readings, knobs=joined.knobs, rollouts=rollouts)
+
+    def _write(self, event: Event) -> None:
+        self.event(event.kind, event.step, event.body)
+
+    def _note_failure(self, part: str, reason: str) -> None:
+        self.event("warning", self._step, {"failed_part": part, "reason": reason})
+
+    def _close(self, finished: bool) -> None:
+        self._is_open = False
+        atexit.unregister(self._close_at_exit)
+        if self._rank_steps is not None:
+            self._rank_steps.finish(FLUSH_SECONDS)
+        if self._recorder is not None:
+            self._recorder.close(finished=finished)
+        if self._observer is not None:
+            self._observer.stop()
+
+
+def _installed_versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def timestamped_directory() -> Path:
+    """The directory of a run for which the user named none."""
+    return Path("runs") / time.strftime("%Y%m%d-%H%M%S")

@@ -1,0 +1,33 @@
+"""Findings of a live run, read from its directory when somebody asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpodoctor.monitor.report_data import report_data
+from grpodoctor.monitor.session import Session
+from grpodoctor.report.run.run_report import RunReport
+
+
+class RunView:
+    """Reads a run directory; it costs the training nothing until it is used.
+
+    Args:
+        run_dir: the run directory.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._session: Session | None = None
+
+    def report(self) -> RunReport:
+        """The report of everything that is on disk; a later call reads only what is new.
+
+        Raises:
+            RunError: if the run cannot be read.
+        """
+        if self._session is None:
+            self._session = Session(self._run_dir)
+        while self._session.tick(final=True).more:
+            pass
+        return RunReport(report_data(self._session.examination))
