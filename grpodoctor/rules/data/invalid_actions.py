@@ -58,9 +58,9 @@ class InvalidActions(Rule):
     clearance: ClassVar[int] = RECENT
 
     grown_share: float = 0.2
-    """Share of invalid actions that is worth a finding if it has grown: a fifth of all turns."""
+    """Share of invalid actions for a finding if it has grown: a fifth of all turns."""
     constant_share: float = 0.5
-    """Share that is worth a finding if it never fell: most turns are lost."""
+    """Share for a finding if it never fell: most turns are lost."""
     critical_share: float = 0.8
     """Share that is critical together with a lost reward; a public run collapsed at .94."""
     critical_loss: float = 0.35

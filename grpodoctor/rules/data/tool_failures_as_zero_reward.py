@@ -61,9 +61,9 @@ class ToolFailuresAsZeroReward(Rule):
     min_share: float = 0.1
     """Share of failures. At a tenth, more than half of all groups of eight contain one."""
     grown_share: float = 0.3
-    """Share of failures that is worth a warning if it has grown."""
+    """Share of failures for a warning if it has grown."""
     constant_share: float = 0.5
-    """Share of failures that is worth a warning by itself. Programs that a policy writes fail in a
+    """Share of failures for a warning without growth. Programs that a policy writes fail in a
     fifth to a quarter of the calls in public runs, which is their own fault."""
     max_correlation: float = -0.5
     """Correlation of the changes of failures and reward from reading to reading. Changes have no

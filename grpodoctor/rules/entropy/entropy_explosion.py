@@ -78,7 +78,7 @@ class EntropyExplosion(Rule):
     min_rise: float = 0.1
     """Smallest rise that counts, above the noise of small batches (.02 per step)."""
     min_spreads: float = 4.0
-    """Rise in spreads of the starting value, so that a noisy start is no explosion."""
+    """Rise as a multiple of the starting value's spread, so that a noisy start is no explosion."""
     min_early_ratio: float = 5.0
     """Multiple of the first three readings, for a run that explodes before it has a baseline: one
     public run went from .17 to 8 nats within thirty steps."""

@@ -72,7 +72,7 @@ class ExpertChurn(Rule):
     min_grown_share: float = 0.015
     """Minimum share that counts as grown; no healthy run has reached .01."""
     min_spreads: float = 6.0
-    """Growth in spreads of the starting value, since the churn of few tokens is a small count."""
+    """Growth as a multiple of the starting value's spread; few tokens make a noisy count."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the published one and with the starting value."""

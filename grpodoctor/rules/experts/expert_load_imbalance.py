@@ -65,7 +65,7 @@ class ExpertLoadImbalance(Rule):
     min_load: float = 2.0
     """Minimum load that matters: below it the busiest expert has less than twice its share."""
     min_spreads: float = 6.0
-    """Growth in spreads of the starting value."""
+    """Growth as a multiple of the starting value's spread."""
     min_readings: int = 15
     """Minimum readings: the starting value and some later ones."""
 

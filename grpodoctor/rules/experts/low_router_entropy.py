@@ -57,8 +57,8 @@ class LowRouterEntropy(Rule):
     """Remaining share of the initial entropy. Healthy small runs keep .95 or more; a run ruined by
     its learning rate kept .75."""
     min_spreads: float = 2.0
-    """Fall in spreads of the starting value: few, since entropy that falls from the first step on
-    widens the spread."""
+    """Fall as a multiple of the starting value's spread: small, since entropy that falls from the
+    first step on widens the spread."""
     uneven_factor: float = 1.2
     """Multiple of the initial excess load above which the load counts as uneven."""
     min_readings: int = 15

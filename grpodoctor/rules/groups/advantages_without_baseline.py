@@ -59,10 +59,10 @@ class AdvantagesWithoutBaseline(Rule):
     clearance: ClassVar[int] = RECENT
 
     max_distance: float = 0.2
-    """Typical distance of mean advantage and mean reward, in spreads of the reward. The advantage
-    is a mean over tokens and the reward a mean over responses: runs with one response per prompt
-    show .01 to .05. Where groups are compared, the distance is that of the reward from 0, at least
-    one spread."""
+    """Typical distance of mean advantage and mean reward, as a multiple of the reward's spread. The
+    advantage is a mean over tokens and the reward a mean over responses: runs with one response per
+    prompt show .01 to .05. Where groups are compared, the distance is that of the reward from 0, at
+    least one spread."""
     min_readings: int = 5
     """Minimum readings: that many batches do not agree by chance."""
 

@@ -107,8 +107,8 @@ class AllIncorrectGroups(Rule):
     """Rise since the first readings that equally hard prompts do not explain: the share of sixteen
     groups scatters by .1."""
     noise_factor: float = 2.0
-    """The same in noises of one reading, for batches of few groups: three standard errors of the
-    level of the first three readings."""
+    """The same rise as a multiple of the noise of one reading, for batches of few groups: three
+    standard errors of the level of the first three readings."""
     max_success: float = 0.01
     """Share of successful responses at which groups are starved: with eight responses per prompt,
     at most .08 of the groups contain a success."""

@@ -68,7 +68,7 @@ class LengthCollapse(Rule):
     critical_loss: float = 0.35
     """Share of the best outcome whose loss makes the finding critical; see REW002."""
     min_start: float = 32
-    """Tokens of the shortest starting length that can collapse; sums and labels are that short."""
+    """Tokens of the shortest starting length that is judged; sums and labels are shorter."""
     min_readings: int = 15
     """Minimum readings for a level that does not overlap with the first ones."""
 

@@ -62,7 +62,7 @@ class LengthGrowthWithoutReward(Rule):
     """Multiple of the starting value. In healthy public runs without a rising reward the length
     stays within a factor of 1.4."""
     min_start: float = 32
-    """Tokens of the shortest starting length that is judged: sums and labels double by a word."""
+    """Tokens of the shortest starting length that is judged: one word doubles a sum or a label."""
     min_readings: int = 20
     """Minimum readings, so that the starting value and the current level do not overlap."""
     collapse_loss: float = 0.35

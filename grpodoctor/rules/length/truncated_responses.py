@@ -79,13 +79,13 @@ class TruncatedResponses(Rule):
     early_factor: float = 3.0
     """Multiple of the starting share in that case; hard prompts start high and stay there."""
     noise_factor: float = 2.0
-    """Rise in noises of one reading in that case: five standard errors of the two levels."""
+    """Rise as a multiple of the noise of one reading, in that case: five standard errors."""
     grave_share: float = 0.8
-    """Share that needs fewer readings: no run begins there and is well."""
+    """Share that needs fewer readings: no healthy run begins there."""
     min_grave_readings: int = 3
-    """Minimum readings above it."""
+    """Minimum readings for a share above `grave_share`."""
     min_readings: int = 5
-    """Minimum readings for a level: four batches are not a run."""
+    """Minimum readings for any other finding."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the recent share and its rise since the start."""

@@ -61,7 +61,7 @@ class GrowingEngineMismatch(Rule):
     growth_factor: float = 2.5
     """Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""
     min_spreads: float = 6.0
-    """Growth in spreads of the starting value."""
+    """Growth as a multiple of the starting value's spread."""
     min_readings: int = 20
     """Minimum readings: the starting value and the current level must not overlap."""
 
