@@ -110,11 +110,14 @@ class ZeroRewardStd(Rule):
             return self._of_unknown_cause(chart, zero_variance)
         is_critical = is_inferred or zero_variance >= self.all_share
         is_critical = is_critical and len(series) >= self.patience
-        text = f"{unexplained:.0%} of groups have equal rewards, unexplained by correctness."
+        text = (
+            f"{unexplained:.0%} of groups have equal rewards, which correctness does not explain."
+        )
         if is_inferred:
+            mean = chart.series("reward/mean").level(RECENT)
             text = (
-                f"All rewards are equal in {zero_variance:.0%} of batches (the mean is "
-                f"{chart.series('reward/mean').level(RECENT):.3g}), unexplained by correctness."
+                f"All rewards are equal in {zero_variance:.0%} of batches (mean {mean:.3g}), "
+                "which correctness does not explain."
             )
         metrics = (name, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
         severity: Severity = "critical" if is_critical else "warning"
