@@ -158,7 +158,8 @@ class Syntax:
     def _text(self, value: Setting) -> str:
         if isinstance(value, bool) and self.capital_booleans:
             return str(value)
-        if isinstance(value, str) and self.quotes and not isinstance(value, Raw):
+        is_text = isinstance(value, str) and not isinstance(value, Raw)
+        if is_text and self.quotes and not str(value).startswith("<"):  # a placeholder
             return f'"{value}"'
         return format_setting(value)
 
@@ -289,6 +290,12 @@ class KnobTable:
         """
         row = self._rows.get(knob, KnobMapping(knob, write=_UNKNOWN_METHOD))
         return tuple(self._lines(row, setting, knobs))
+
+    def why_done(self, knob: str, setting: Setting) -> str:
+        """Why there is nothing to set: the framework always does this; empty if it does not."""
+        row = self._rows.get(knob)
+        written = row.values.get(setting, row.write) if row else None
+        return written.note if isinstance(written, NothingToSet) else ""
 
     @cached_property
     def _rows(self) -> dict[str, KnobMapping]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,9 @@ from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.knobs import Setting
+
+_MODEL_NAME = re.compile(r"[\w./~@+-]{1,120}", re.ASCII)
+"""A model's name or path that a shell takes as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,31 @@ class Advice:
     """The settings that would be made, and that the run has already."""
     obstacle: str = ""
     """Why the remedy cannot help this run; it is then not offered."""
+    condition: str = ""
+    """What the remedy acts on: the measured value, or the condition if it is unknown. Empty for a
+    remedy without a condition."""
+    is_conditional: bool = False
+    """Whether the condition is unknown."""
+    command: str = ""
+    """The command that makes the check or the change; capitals are to be filled in."""
     alternatives: tuple[str, ...] = ()
     """Ids of remedies with the same effect."""
+
+    @property
+    def settings(self) -> tuple[SettingLine, ...]:
+        """The settings to make, without instructions."""
+        return tuple(line for line in (*self.spelling, *self.if_not_set) if line.key)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there are settings, and all of them have a value."""
+        settings = self.settings
+        return bool(settings) and not any("<" in line.value for line in settings)
+
+    @property
+    def conditional_title(self) -> str:
+        """The title, with the condition if it is unknown."""
+        return f"{self.title} {self.condition}" if self.is_conditional else self.title
 
     def to_json(self) -> dict[str, Any]:
         """One entry of a finding's `remedies`."""
@@ -53,6 +80,9 @@ class Advice:
             "if_not_set": [_line_to_json(line) for line in self.if_not_set],
             "already_set": [_line_to_json(line) for line in self.already_set],
             "obstacle": self.obstacle,
+            "condition": self.condition,
+            "condition_met": None if self.is_conditional or not self.condition else True,
+            "command": self.command,
             "alternatives": list(self.alternatives),
         }
 
@@ -61,11 +91,37 @@ def _line_to_json(line: SettingLine) -> dict[str, str]:
     return {"key": line.key, "value": line.value, "note": line.note}
 
 
+def with_alternatives(remedies: Iterable[str]) -> set[str]:
+    """The ids of remedies and of their alternatives."""
+    ids = set(remedies)
+    return ids.union(*(remedy_of(remedy).alternatives for remedy in ids))
+
+
+def usable(remedies: Sequence[str], advice: Mapping[str, Advice]) -> list[Advice]:
+    """The remedies of a finding whose mechanism applies to the run, best first.
+
+    If none does, the alternatives of the finding's remedies that do; all remedies if there are
+    none either.
+
+    Args:
+        remedies: ids of the finding's remedies.
+        advice: remedies by id, resolved for the run.
+    """
+    own = [advice[remedy] for remedy in remedies if remedy in advice]
+    others = dict.fromkeys(each for one in own for each in one.alternatives if each in advice)
+    for candidates in (own, [advice[each] for each in others]):
+        applicable = [each for each in candidates if not each.obstacle]
+        if applicable:
+            return applicable
+    return own
+
+
 def advice_for(
     remedy_id: str,
     knobs: Mapping[str, Setting],
     framework: str,
     readings: Readings | None = None,
+    model: str = "",
 ) -> Advice:
     """A remedy resolved for a run.
 
@@ -74,17 +130,24 @@ def advice_for(
         knobs: the run's current settings, as far as they are known.
         framework: framework whose keys the change is written in.
         readings: the run's recent readings, from which values are computed where possible.
+        model: name or path of the run's model, if known.
     """
     remedy, readings = remedy_of(remedy_id), readings or {}
-    if obstacle := remedy.obstacle(knobs, readings):
-        return _advice(remedy, obstacle=obstacle)
     change = remedy.tuned(remedy.change(knobs), readings)
+    obstacle = remedy.obstacle(knobs, readings) or _why_done(
+        change or _usual_change(remedy, knobs), framework
+    )
+    if obstacle:
+        return _advice(remedy, model, obstacle=obstacle)
+    condition, is_conditional = _condition(remedy, knobs, readings)
+    resolved = replace(_advice(remedy, model), condition=condition, is_conditional=is_conditional)
     if change:
         lines = framework_settings(change, framework, knobs)
-        return _advice(remedy, change, (*lines, *_restart_lines(remedy, framework)))
+        spelling = (*lines, *_restart_lines(remedy, framework))
+        return replace(resolved, change=change, spelling=spelling)
     unknown = _change_if_unknown(remedy, knobs, readings)
-    return _advice(
-        remedy,
+    return replace(
+        resolved,
         spelling=_instructions(remedy, framework),
         config_missing=not remedy.how and bool(_usual_change(remedy, knobs)),
         if_not_set=tuple(framework_settings(unknown, framework, knobs)),
@@ -92,28 +155,42 @@ def advice_for(
     )
 
 
-def _advice(
-    remedy: Remedy,
-    change: Mapping[str, Setting] | None = None,
-    spelling: tuple[SettingLine, ...] = (),
-    *,
-    config_missing: bool = False,
-    if_not_set: tuple[SettingLine, ...] = (),
-    already_set: tuple[SettingLine, ...] = (),
-    obstacle: str = "",
-) -> Advice:
+def _advice(remedy: Remedy, model: str, *, obstacle: str = "") -> Advice:
+    is_plain = _MODEL_NAME.fullmatch(model) is not None  # a name from a log may be any text
+    command = re.sub(r"\bMODEL\b", model, remedy.command) if is_plain else remedy.command
     return Advice(
         id=remedy.id,
         title=remedy.title,
         applicability=remedy.applicability,
-        change=change or {},
-        spelling=spelling,
-        config_missing=config_missing,
-        if_not_set=if_not_set,
-        already_set=already_set,
+        change={},
+        spelling=(),
         obstacle=obstacle,
+        command=command,
         alternatives=remedy.alternatives,
     )
+
+
+def _condition(
+    remedy: Remedy, knobs: Mapping[str, Setting], readings: Readings
+) -> tuple[str, bool]:
+    """What the remedy acts on, as the end of a sentence, and whether it is unknown."""
+    requirement = remedy.acts_on
+    if requirement is None:
+        return "", False
+    known = requirement.known(knobs, readings)
+    if met := requirement.met_by(known):
+        return f"{met[0]} is {met[1]:.3g}", False
+    why = "not logged" if any("/" in name for name in requirement.names) else "unknown"
+    return f"if {requirement.sentence} ({why})", True
+
+
+def _why_done(change: Mapping[str, Setting], framework: str) -> str:
+    """Why there is nothing to change: the framework always does it; empty if it does not."""
+    known = find_framework(framework, configurable_frameworks())
+    if known is None or not change:
+        return ""
+    notes = [known.knobs.why_done(knob, setting) for knob, setting in change.items()]
+    return "; ".join(dict.fromkeys(notes)) if all(notes) else ""
 
 
 def _instructions(remedy: Remedy, framework: str) -> tuple[SettingLine, ...]:

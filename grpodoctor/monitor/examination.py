@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.translation import UnusedKeys
-from grpodoctor.monitor.advice import Advice, advice_for
+from grpodoctor.monitor.advice import Advice, advice_for, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
@@ -145,7 +145,7 @@ class Examination:
         """
         results = self.engine.diagnosis()
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
-        advice = self.advice(remedies, framework)
+        advice = self.advice(with_alternatives(remedies), framework)
         reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped)
         return Report(
             run=self.facts(),
@@ -176,7 +176,10 @@ class Examination:
         chart = self.engine.chart
         knobs, readings = self._known_knobs(), recent_readings(chart)
         framework = framework or self.manifest.framework
-        return {remedy: advice_for(remedy, knobs, framework, readings) for remedy in set(remedies)}
+        return {
+            remedy: advice_for(remedy, knobs, framework, readings, self.manifest.model)
+            for remedy in set(remedies)
+        }
 
     def _known_knobs(self) -> dict[str, Setting]:
         """The knobs without those that are only a framework's defaults, if no config was found."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.engine import Defect, Inapplicable, Skipped
@@ -156,9 +156,15 @@ def finding_to_json(finding: Finding, advice: Mapping[str, Advice]) -> dict[str,
         "active": finding.active,
         "summary": finding.summary,
         "evidence": [evidence_to_json(evidence) for evidence in finding.evidence],
-        "remedies": [advice[remedy].to_json() for remedy in finding.remedies],
+        "remedies": [each.to_json() for each in _remedies(finding, advice)],
         "references": list(finding.references),
     }
+
+
+def _remedies(finding: Finding, advice: Mapping[str, Advice]) -> list[Advice]:
+    """The finding's remedies, and their alternatives if none of them applies to the run."""
+    ids = [*finding.remedies, *(each.id for each in usable(finding.remedies, advice))]
+    return [advice[remedy] for remedy in dict.fromkeys(ids)]
 
 
 def evidence_to_json(evidence: Evidence) -> dict[str, Any]:

@@ -37,6 +37,10 @@ Slot = Literal[
 """What a remedy changes. Two remedies with the same slot overlap and are never combined."""
 
 
+ONSET = "the onset of the finding"
+"""Reports replace it in instructions by the step of their finding."""
+
+
 @dataclass(frozen=True, slots=True)
 class Criterion:
     """A metric by which a remedy is judged, as a target or as a guard."""
@@ -50,6 +54,38 @@ class Criterion:
     """Guard only: movement that is always allowed, for metrics whose level may be near zero."""
 
 
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A reading or a knob that must be above a bound, or the remedy has nothing to act on."""
+
+    names: tuple[str, ...]
+    """Metrics or knobs; one of them above the bound is enough."""
+    otherwise: str
+    """Why the remedy cannot help if all of them are known and none is above the bound."""
+    above: float = 0.0
+    wanted: str = ""
+    """The requirement in words; by default that the name is above the bound."""
+
+    @property
+    def sentence(self) -> str:
+        """The requirement in words."""
+        return self.wanted or f"{' or '.join(self.names)} is above {self.above:g}"
+
+    def known(self, knobs: Mapping[str, Setting], readings: Readings) -> dict[str, float]:
+        """The values of the names that are known."""
+        values = {name: number(knobs, name) for name in self.names}
+        values |= {name: readings[name] for name in self.names if name in readings}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def met_by(self, known: Mapping[str, float]) -> tuple[str, float] | None:
+        """The first name above the bound, with its value; None if there is none."""
+        return next(((name, known[name]) for name in known if known[name] > self.above), None)
+
+    def is_unmet(self, known: Mapping[str, float]) -> bool:
+        """Whether all names are known and none is above the bound."""
+        return len(known) == len(self.names) and self.met_by(known) is None
+
+
 class Remedy:
     """Base class of all remedies: what it changes, its slots and its criteria.
 
@@ -58,6 +94,8 @@ class Remedy:
     """
 
     id: ClassVar[str]
+    former_ids: ClassVar[tuple[str, ...]] = ()
+    """Ids from earlier versions, which users may still type."""
     title: ClassVar[str]
     applicability: ClassVar[Applicability]
     in_flight: ClassVar[bool]
@@ -71,6 +109,9 @@ class Remedy:
     paper: ClassVar[str]
     how: ClassVar[str] = ""
     """Instructions for a person, for a remedy that no knob of a live run covers."""
+    command: ClassVar[str] = ""
+    """The command that makes the check or the change, for a remedy without settings; `MODEL` is the
+    run's model where it is known."""
     restart_with: ClassVar[Mapping[str, Setting]] = {}
     """Settings beyond the knobs that belong to `how`, for frameworks that have them: names in
     `frameworks.settings.ENGINE_SETTINGS`."""
@@ -78,6 +119,9 @@ class Remedy:
     """The knobs that it sets, for a remedy that always sets the same values."""
     requires: ClassVar[Mapping[str, Setting]] = {}
     """Knobs without which `settings` have no effect."""
+    acts_on: ClassVar[Requirement | None] = None
+    """What the remedy acts on. Without it, the remedy is not offered; where it is unknown, the
+    report states the condition."""
     when_unknown: ClassVar[Mapping[str, Setting]] = {}
     """Settings to print where the change depends on a knob that is unknown."""
     alternatives: ClassVar[tuple[str, ...]] = ()
@@ -103,12 +147,10 @@ class Remedy:
         """The change, with values computed from the run where possible."""
         return change
 
-    def obstacle(
-        self,
-        knobs: Mapping[str, Setting],
-        readings: Readings,  # noqa: ARG002 - overridden
-    ) -> str:
+    def obstacle(self, knobs: Mapping[str, Setting], readings: Readings) -> str:
         """Why the remedy cannot help this run; empty if it can, or if that is unknown."""
+        if self.acts_on and self.acts_on.is_unmet(self.acts_on.known(knobs, readings)):
+            return self.acts_on.otherwise
         for name, value in self.requires.items():
             setting = knobs.get(name, value)
             if setting not in (value, self.settings.get(name)):

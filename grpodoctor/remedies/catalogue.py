@@ -27,12 +27,14 @@ def all_remedies() -> tuple[Remedy, ...]:
 
 
 def remedy_of(remedy_id: str) -> Remedy:
-    """The remedy with this id.
+    """The remedy with this id or former id.
 
     Raises:
         ConfigError: if there is none; the message suggests the nearest ids.
     """
     wanted = remedy_id.strip().lower()
     by_id = {remedy.id: remedy for remedy in all_remedies()}
+    former = {old: remedy.id for remedy in all_remedies() for old in remedy.former_ids}
+    wanted = former.get(wanted, wanted)
     check_name(wanted, by_id, "remedy")
     return by_id[wanted]

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import Chart, Series
 
 _RECENT = 10
 """Readings whose median is the recent level of a metric."""
 
-_PEAKS = ("optimizer/learning_rate", "length/max")
+_MEAN_LENGTH, _MAX_LENGTH = "length/mean", "length/max"
+_PEAKS = ("optimizer/learning_rate", _MAX_LENGTH)
 """Metrics whose maximum is used: a schedule lowers the rate, and not every batch contains a
 response of the maximum length."""
 
+_RARE = ("clip/any_rate", "clip/high_rate", "clip/low_rate")
+"""Metrics whose recent maximum is used: in most batches nothing is clipped."""
+
 
 def recent_readings(chart: Chart) -> dict[str, float]:
-    """The recent level of each metric of a run."""
+    """The recent level of each metric of a run.
+
+    Where the longest response is not logged, it is at least as long as the longest mean.
+    """
     series_by_name = {name: chart.series(name) for name in chart.names()}
-    return {
-        name: max(series.tail(len(series))) if name in _PEAKS else series.level(_RECENT)
-        for name, series in series_by_name.items()
-        if len(series)
-    }
+    levels = {name: _level(name, series) for name, series in series_by_name.items() if len(series)}
+    if _MEAN_LENGTH in levels and _MAX_LENGTH not in levels:
+        levels[_MAX_LENGTH] = _peak(series_by_name[_MEAN_LENGTH])
+    return levels
+
+
+def _level(name: str, series: Series) -> float:
+    if name in _PEAKS:
+        return _peak(series)
+    return max(series.tail(_RECENT)) if name in _RARE else series.level(_RECENT)
+
+
+def _peak(series: Series) -> float:
+    return max(series.tail(len(series)))

@@ -60,17 +60,22 @@ _BULLETS = {
 
 
 def render(view: View, *, width: int = 80, color: bool = False) -> str:
-    """The report as text.
+    """The report as text, on one screen where a shorter form of it fits.
 
     Args:
         view: the report.
         width: columns to wrap at; settings to copy are never wrapped.
         color: whether to write terminal colors.
     """
-    lines = list(_TextRenderer(width, color=color).lines(view))
-    text = _print(lines, width=width, color=color)
-    if text.count("\n") <= _SCREEN:
-        return text
+    while True:
+        lines = list(_TextRenderer(width, color=color).lines(view))
+        text = _print(lines, width=width, color=color)
+        if text.count("\n") <= _SCREEN:
+            return text
+        shorter = view.shorter()
+        if shorter is None:
+            break
+        view = shorter
     return text + _print(["", _verdict(view)], width=width, color=color)
 
 

@@ -264,6 +264,9 @@ class View:
     """The same report for programs."""
     actions: tuple[Setting, ...] = ()
     """What to type first, shown right after the result."""
+    shorter: Callable[[], View | None] = lambda: None
+    """The same report with less detail, for a terminal on which it does not fit; None if there is
+    no shorter one."""
 
 
 def tokens_around_worst(response: Response) -> tuple[Token, ...]:

@@ -2,7 +2,13 @@ import pytest
 
 from grpodoctor.frameworks.registry import configurable_frameworks
 from grpodoctor.frameworks.settings import framework_settings
-from grpodoctor.monitor.advice import advice_for, called_for_by, overlapping
+from grpodoctor.monitor.advice import (
+    advice_for,
+    called_for_by,
+    overlapping,
+    usable,
+    with_alternatives,
+)
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 
@@ -56,6 +62,78 @@ def test_a_remedy_whose_mechanism_does_not_apply_is_not_offered():
     assert (advice.spelling, advice.if_not_set, advice.already_set) == ((), (), ())
 
 
+@pytest.mark.parametrize(
+    ("remedy", "knobs", "readings", "condition"),
+    [
+        ("clip-higher", {}, {"clip/high_rate": 0.012}, "clip/high_rate is 0.012"),
+        ("clip-higher", {}, {}, "if clip/high_rate is above 0 (not logged)"),
+        ("cispo", {}, {"clip/high_rate": 0.0, "clip/low_rate": 0.25}, "clip/low_rate is 0.25"),
+        ("longer-limit", {}, {}, "if responses are truncated (not logged)"),
+        ("fewer-updates", {"updates_per_batch": 8}, {}, "updates_per_batch is 8"),
+        ("fewer-updates", {}, {"updates_per_batch": 2.0}, "updates_per_batch is 2"),
+        ("fewer-updates", {}, {}, "if updates_per_batch is above 4 (unknown)"),
+        ("dynamic-sampling", {}, {}, "if some groups have zero variance (not logged)"),
+        ("raise-temperature", {}, {}, ""),
+    ],
+)
+def test_the_condition_is_stated_with_its_value_or_as_unknown(remedy, knobs, readings, condition):
+    advice = advice_for(remedy, knobs, "trl", readings)
+    assert (advice.condition, advice.obstacle) == (condition, "")
+    assert advice.is_conditional is condition.startswith("if ")
+    stated = advice.to_json()
+    assert stated["condition"] == condition
+    assert stated["condition_met"] is (True if condition and not advice.is_conditional else None)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "knobs", "readings"),
+    [
+        ("clip-higher", {}, {"clip/any_rate": 0.0}),
+        ("cispo", {}, {"clip/high_rate": 0.0, "clip/low_rate": 0.0}),
+        ("soft-overlong", {}, {"length/truncated_rate": 0.0}),
+        ("fewer-updates", {"updates_per_batch": 1}, {}),
+        ("dynamic-sampling", {}, {"groups/zero_variance_rate": 0.0}),
+        ("kl-penalty", {}, {"kl/reference/k1": -0.5}),
+    ],
+)
+def test_a_remedy_without_anything_to_act_on_is_not_offered(remedy, knobs, readings):
+    assert advice_for(remedy, knobs, "trl", readings).obstacle
+    assert not advice_for(remedy, {}, "trl", {}).obstacle
+
+
+def test_what_a_framework_always_does_is_not_offered_and_alternatives_take_its_place():
+    remedies = ("recompute-old-logprobs", "sync-sampler")
+    advice = {each: advice_for(each, {}, "trl") for each in with_alternatives(remedies)}
+    assert advice["sync-sampler"].obstacle == "TRL syncs the weights before every generation"
+    offered = [each.id for each in usable(remedies, advice)]
+    assert offered == ["check-weight-sync", "limit-staleness", "m2po"]
+    assert [
+        each.id
+        for each in usable(("tis", *remedies), advice | {"tis": advice_for("tis", {}, "trl")})
+    ] == ["tis"]
+
+
+def test_a_command_names_the_model_unless_its_name_is_no_plain_text():
+    def learner(model):
+        return advice_for("check-weight-sync", {}, "trl", {}, model).command.split()[-1]
+
+    assert learner("Qwen/Qwen2.5-7B") == "transformers:Qwen/Qwen2.5-7B"
+    assert {learner(name) for name in ("", "a b", "a;b", "$(x)", "a\nb", "é")} == {
+        "transformers:MODEL"
+    }
+
+
+def test_the_limit_is_computed_from_the_longest_response_where_truncation_is_not_logged():
+    (limit,) = advice_for("longer-limit", {}, "trl", {"length/max": 256.0}).if_not_set
+    assert limit.line == "max_completion_length=512"
+    (unknown,) = advice_for("longer-limit", {}, "trl", {}).if_not_set
+    assert unknown.line == "max_completion_length=<current value x 2>"
+
+
+def test_a_former_id_still_loads():
+    assert remedy_of("reset-reference") is remedy_of("check-reference")
+
+
 def test_instructions_come_with_the_settings_that_belong_to_them():
     advice = advice_for("float16-engines", {}, "trl")
     assert advice.spelling[0].line == remedy_of("float16-engines").how
@@ -68,9 +146,13 @@ def test_instructions_come_with_the_settings_that_belong_to_them():
 @pytest.mark.parametrize("remedy", all_remedies(), ids=lambda each: each.id)
 def test_every_remedy_says_what_to_do_without_a_config(remedy, framework):
     advice = advice_for(remedy.id, {}, framework)
-    assert advice.spelling or advice.if_not_set
-    assert not advice.obstacle
     changed = remedy.change(PLAIN_GRPO)
+    if advice.obstacle:  # the framework always does it
+        lines = framework_settings(changed, framework, PLAIN_GRPO)
+        assert [line.key for line in lines] == [""]
+        assert advice.obstacle == lines[0].note
+        return
+    assert advice.spelling or advice.if_not_set
     if changed and any(line.key for line in framework_settings(changed, framework, PLAIN_GRPO)):
         lines = (*advice.spelling, *advice.if_not_set)
         assert any(line.key for line in lines), "a framework that has the setting is told it"

@@ -90,7 +90,6 @@ IDS = {
     "refilter-prompts",
     "reinforce-rej",
     "repetition-penalty",
-    "reset-reference",
     "reweight-rewards",
     "router-loss-off",
     "routing-replay",

@@ -130,6 +130,9 @@ def test_the_json_has_exactly_the_promised_shape(hostile):
                 "if_not_set",
                 "already_set",
                 "obstacle",
+                "condition",
+                "condition_met",
+                "command",
                 "alternatives",
             ]
             for lines in ("spelling", "if_not_set", "already_set"):

@@ -111,7 +111,7 @@ def test_a_divergence_at_the_first_step_shows_another_reference() -> None:
     """A public run: 1.1 nats at the first step."""
     finding = offset(noisy(1.1, 0.05, 1)).finding("KLD003")
     assert (finding.severity, finding.active) == ("warning", True)
-    assert finding.remedies == ("reset-reference",)
+    assert finding.remedies == ("check-reference",)
     misaligned = offset(noisy(18.0, 2.0, 2)).finding("KLD003")
     assert (misaligned.severity, misaligned.remedies) == ("critical", ("check-loss-mask",))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.frameworks.objective import suggested_objectives
-from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_of
@@ -161,11 +161,9 @@ def _stride(chart: Chart, reading: Reading) -> float:
 
 
 def _first_action(problems: Sequence[Problem], advice: Mapping[str, Advice]) -> str:
-    """What to do first: the title of the first remedy of the first cause."""
-    remedies = problems[0].cause.remedies if problems else ()
-    known = [advice[remedy] for remedy in remedies if remedy in advice]
-    usable = [each for each in known if not each.obstacle] or known
-    return usable[0].title if usable else ""
+    """What to do first: the first remedy of the first cause, with its condition if unknown."""
+    remedies = usable(problems[0].cause.remedies, advice) if problems else []
+    return remedies[0].conditional_title if remedies else ""
 
 
 def _rose(series: Series) -> bool:

@@ -39,7 +39,7 @@ class DrGrpo(Remedy):
     """
 
     id = "dr-grpo"
-    title = "Constant denominator, advantages without standard deviation"
+    title = "Use a constant denominator, and advantages without standard deviation"
     applicability = "unsafe"
     in_flight = True
     slots = ("denominator", "advantage")

@@ -36,7 +36,7 @@ class Gdpo(Remedy):
     """
 
     id = "gdpo"
-    title = "GDPO: standardize reward components separately"
+    title = "Use GDPO: standardize reward components separately"
     applicability = "unsafe"
     in_flight = True
     slots = ("advantage",)

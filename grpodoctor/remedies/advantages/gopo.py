@@ -35,7 +35,7 @@ class Gopo(Remedy):
     """
 
     id = "gopo"
-    title = "GOPO: advantages from ranks"
+    title = "Use GOPO: advantages from ranks"
     applicability = "unsafe"
     in_flight = True
     slots = ("advantage",)

@@ -34,7 +34,7 @@ class LitePpo(Remedy):
     """
 
     id = "lite-ppo"
-    title = "LitePPO: batch standard deviation, token-level loss"
+    title = "Use LitePPO: batch standard deviation, token-level loss"
     applicability = "unsafe"
     in_flight = True
     slots = ("advantage", "denominator")

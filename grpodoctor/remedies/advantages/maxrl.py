@@ -35,7 +35,7 @@ class MaxRl(Remedy):
     """
 
     id = "maxrl"
-    title = "MaxRL: weight prompts by the inverse of their pass rate"
+    title = "Use MaxRL: weight prompts by the inverse of their pass rate"
     applicability = "unsafe"
     in_flight = True
     slots = ("advantage",)

@@ -35,7 +35,7 @@ class ReinforceRej(Remedy):
     """
 
     id = "reinforce-rej"
-    title = "Reinforce-Rej: raw rewards of mixed groups"
+    title = "Use Reinforce-Rej: raw rewards of mixed groups"
     applicability = "unsafe"
     in_flight = True
     slots = ("advantage", "zero-signal")

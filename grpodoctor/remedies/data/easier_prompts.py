@@ -42,3 +42,7 @@ class EasierPrompts(Remedy):
         "easier prompts, give partial credit, or warm-start on worked solutions, until at least a "
         "quarter of the prompts are solved by some response of their group."
     )
+    command = (
+        "grpodoctor preflight --model DIR --prompts FILE "
+        "--reward FILE.py:FUNCTION --sampler vllm:MODEL --write-filtered KEPT.jsonl"
+    )

@@ -42,3 +42,7 @@ class HarderPrompts(Remedy):
         "solved every time, and add harder ones until most are solved between a quarter and three "
         "quarters of the time."
     )
+    command = (
+        "grpodoctor preflight --model DIR --prompts FILE "
+        "--reward FILE.py:FUNCTION --sampler vllm:MODEL --write-filtered KEPT.jsonl"
+    )

@@ -49,4 +49,8 @@ class RefilterPrompts(Remedy):
         "--write-filtered FILE`), and keep the prompts that are solved between 20 and 80 % of the"
         " time. Repeat it whenever the share of groups with variance falls below one half."
     )
+    command = (
+        "grpodoctor preflight --model DIR --prompts FILE "
+        "--reward FILE.py:FUNCTION --sampler vllm:MODEL --write-filtered KEPT.jsonl"
+    )
     restart_with: ClassVar[Mapping[str, Setting]] = {"pass_rate_filter": True}

@@ -45,3 +45,4 @@ class CheckWeightSync(Remedy):
         "probe` names tensors that differ. Look for adapters that are merged twice or not at all,"
         " and for tied embeddings that are not sent."
     )
+    command = "grpodoctor probe --sampler vllm:MODEL --learner transformers:MODEL"

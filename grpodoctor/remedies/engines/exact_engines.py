@@ -46,3 +46,4 @@ class ExactEngines(Remedy):
         " --enable-deterministic-inference), with the same attention backend, precision and "
         "parallel layout, and verify with `grpodoctor probe`."
     )
+    command = "grpodoctor probe --sampler vllm:MODEL --learner transformers:MODEL"

@@ -53,6 +53,7 @@ class HigherPrecisionSampler(Remedy):
         "compressed-tensors checkpoints), use the learner's dtype for the rest if memory allows, "
         "and compare again with `grpodoctor probe`."
     )
+    command = "grpodoctor probe --sampler vllm:MODEL --learner transformers:MODEL"
 
     restart_with: ClassVar[Mapping[str, Setting]] = {
         "float32_head": True,

@@ -38,7 +38,7 @@ class IcePop(Remedy):
     """
 
     id = "icepop"
-    title = "IcePop: two-sided token mask between sampler and learner"
+    title = "Use IcePop: two-sided token mask between sampler and learner"
     applicability = "suggest"
     in_flight = False
     slots = ("engine-correction", "old-policy")

@@ -36,7 +36,7 @@ class M2po(Remedy):
     """
 
     id = "m2po"
-    title = "M2PO: second-moment trust region for stale samples"
+    title = "Use M2PO: second-moment trust region for stale samples"
     applicability = "suggest"
     in_flight = False
     slots = ("trust-region",)

@@ -40,7 +40,7 @@ class Mis(Remedy):
     """
 
     id = "mis"
-    title = "Masked importance sampling, per response, up to a weight of 2"
+    title = "Mask responses whose importance weight is above 2 (MIS)"
     applicability = "unsafe"
     in_flight = True
     slots = ("engine-correction", "old-policy")

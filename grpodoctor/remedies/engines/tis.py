@@ -55,7 +55,7 @@ class Tis(Remedy):
     """
 
     id = "tis"
-    title = "Truncated importance sampling, per token, capped at 2"
+    title = "Weight tokens by importance sampling, truncated at 2 (TIS)"
     applicability = "safe"
     in_flight = True
     slots = ("engine-correction", "old-policy")

@@ -37,7 +37,7 @@ class Rspo(Remedy):
     """
 
     id = "rspo"
-    title = "RSPO: less weight on tokens with shifted routing"
+    title = "Use RSPO: less weight on tokens with shifted routing"
     applicability = "suggest"
     in_flight = False
     slots = ("expert-routing", "trust-region", "denominator")

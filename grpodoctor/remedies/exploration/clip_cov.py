@@ -35,7 +35,7 @@ class ClipCov(Remedy):
     """
 
     id = "clip-cov"
-    title = "Clip-Cov: detach tokens of high covariance"
+    title = "Use Clip-Cov: detach tokens of high covariance"
     applicability = "unsafe"
     in_flight = True
     slots = ("exploration", "trust-region")

@@ -36,7 +36,7 @@ class EntropyBonus(Remedy):
     """
 
     id = "entropy-bonus"
-    title = "Entropy bonus of 0.001"
+    title = "Add an entropy bonus of 0.001"
     applicability = "unsafe"
     in_flight = True
     slots = ("exploration",)

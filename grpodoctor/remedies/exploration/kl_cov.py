@@ -35,7 +35,7 @@ class KlCov(Remedy):
     """
 
     id = "kl-cov"
-    title = "KL-Cov: penalize tokens of high covariance"
+    title = "Use KL-Cov: penalize tokens of high covariance"
     applicability = "suggest"
     in_flight = False
     slots = ("exploration", "trust-region")

@@ -35,7 +35,7 @@ class Lopti(Remedy):
     """
 
     id = "lopti"
-    title = "Advantage reweighting and Lopti"
+    title = "Give rare tokens less weight, or update them first (Lopti)"
     applicability = "suggest"
     in_flight = False
     slots = ("exploration",)

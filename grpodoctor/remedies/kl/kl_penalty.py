@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number, round_to_two_digits
+from grpodoctor.remedies.base import Criterion, Remedy, Requirement, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
 
 FIRST = 0.04
@@ -13,6 +13,9 @@ FIRST = 0.04
 
 MOST = 0.1
 """Above this the penalty dominates the gradient for rewards in [0, 1]."""
+
+LEAST = -0.1
+"""Nats; k1 scatters around 0 at the start of a run."""
 
 
 class KlPenalty(Remedy):
@@ -53,6 +56,12 @@ class KlPenalty(Remedy):
     paper = "DeepSeekMath, arXiv 2402.03300"
     alternatives = ("check-kl-sign",)
     when_unknown: ClassVar[Mapping[str, Setting]] = {"kl_coefficient": 0.04}
+    acts_on = Requirement(
+        ("kl/reference/k1",),
+        "the KL estimate is negative: check its sign first (check-kl-sign)",
+        above=LEAST,
+        wanted="the estimate kl/reference/k1 is not negative",
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `kl_coefficient` if it is known and below the bound."""
@@ -60,13 +69,3 @@ class KlPenalty(Remedy):
         if coefficient is None or coefficient >= MOST:
             return {}
         return {"kl_coefficient": min(MOST, max(FIRST, round_to_two_digits(2 * coefficient)))}
-
-    def obstacle(
-        self,
-        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
-        readings: Readings,
-    ) -> str:
-        """The estimate has the wrong sign, and the penalty would make it worse."""
-        if readings.get("kl/reference/k1", 0.0) < -0.1:  # nats; k1 scatters around 0 at the start
-            return "the KL estimate is negative: check its sign first (check-kl-sign)"
-        return ""

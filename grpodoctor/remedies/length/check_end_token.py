@@ -42,3 +42,4 @@ class CheckEndToken(Remedy):
         " ignore_eos, for a prompt without the chat template, and for a limit below the usual "
         "length."
     )
+    command = "grpodoctor preflight --model DIR"

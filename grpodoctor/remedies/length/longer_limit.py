@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, Requirement, number
 from grpodoctor.vocabulary.knobs import Setting
 
 STILL_TRUNCATED = 0.02
@@ -53,6 +53,9 @@ class LongerLimit(Remedy):
         "checkpoint with twice the limit. If they loop or pad, use soft-overlong instead."
     )
     when_unknown: ClassVar[Mapping[str, Setting]] = {"max_length": "<current value x 2>"}
+    acts_on = Requirement(
+        ("length/truncated_rate",), "no response is truncated", wanted="responses are truncated"
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `max_length` to twice its value if it is known."""
@@ -63,19 +66,18 @@ class LongerLimit(Remedy):
         """Set the limit at which 2 % of the responses are still truncated.
 
         Assumes that a response ends at each token with the same probability, so that the share of
-        responses that reach a length falls exponentially.
+        responses that reach a length falls exponentially. If the share is unknown or 1, an unknown
+        limit becomes twice the longest response.
         """
-        truncated, longest = readings.get("length/truncated_rate"), readings.get("length/max")
-        if "max_length" not in change or not truncated or not longest or not 0 < truncated < 1:
+        longest = readings.get("length/max", 0.0)
+        if "max_length" not in change or not 0 < longest < math.inf:
             return change
-        factor = math.log(STILL_TRUNCATED) / math.log(truncated)
+        truncated = readings.get("length/truncated_rate", 1.0)
+        if 0 < truncated < 1:
+            factor = math.log(STILL_TRUNCATED) / math.log(truncated)
+        elif isinstance(change["max_length"], str):
+            factor = 2.0
+        else:
+            return change
         limit = longest * min(MOST, max(LEAST, factor))
         return {**change, "max_length": 64 * math.ceil(limit / 64)}
-
-    def obstacle(
-        self,
-        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
-        readings: Readings,
-    ) -> str:
-        """No response is truncated."""
-        return "no response is truncated" if readings.get("length/truncated_rate") == 0 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy
+from grpodoctor.remedies.base import Criterion, Remedy, Requirement
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -43,15 +43,10 @@ class OverlongMask(Remedy):
     more_targets = (Criterion("accuracy/heldout", "up"),)
     guards = (Criterion("length/truncated_rate", "up", 0.5, slack=0.05),)
     paper = "DAPO, arXiv 2503.14476"
+    acts_on = Requirement(
+        ("length/truncated_rate",), "no response is truncated", wanted="responses are truncated"
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `overlong` if truncated responses are not handled yet."""
         return {"overlong": "mask"} if knobs.get("overlong") == "none" else {}
-
-    def obstacle(
-        self,
-        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
-        readings: Readings,
-    ) -> str:
-        """No response is truncated."""
-        return "no response is truncated" if readings.get("length/truncated_rate") == 0 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, Requirement, number
 from grpodoctor.vocabulary.knobs import Setting
 
 BUFFER_SHARE = 5
@@ -48,6 +48,9 @@ class SoftOverlong(Remedy):
     paper = "DAPO, arXiv 2503.14476"
     alternatives = ("repetition-penalty",)
     when_unknown: ClassVar[Mapping[str, Setting]] = {"overlong_buffer": "<limit / 5>"}
+    acts_on = Requirement(
+        ("length/truncated_rate",), "no response is truncated", wanted="responses are truncated"
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `overlong` and its buffer if truncation is not handled and the limit is known."""
@@ -58,14 +61,6 @@ class SoftOverlong(Remedy):
             "overlong": "soft-punishment",
             "overlong_buffer": max(1, round(limit / BUFFER_SHARE)),
         }
-
-    def obstacle(
-        self,
-        knobs: Mapping[str, Setting],  # noqa: ARG002 - the metric decides
-        readings: Readings,
-    ) -> str:
-        """No response is truncated."""
-        return "no response is truncated" if readings.get("length/truncated_rate") == 0 else ""
 
     def tuned(self, change: dict[str, Setting], readings: Readings) -> dict[str, Setting]:
         """Take a fifth of the longest response where the limit is unknown."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
+from grpodoctor.remedies.base import Criterion, Remedy, Requirement, number
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -48,6 +48,12 @@ class FewerUpdates(Remedy):
     paper = "Stabilizing Reinforcement Learning with LLMs, arXiv 2512.01374"
     alternatives = ("cispo", "sapo", "m2po")
     when_unknown: ClassVar[Mapping[str, Setting]] = {"updates_per_batch": 4}
+    acts_on = Requirement(
+        ("updates_per_batch",),
+        "one update is made per batch",
+        above=1,
+        wanted="updates_per_batch is above 4",  # `when_unknown`
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `updates_per_batch` to its largest divisor that does not exceed its square root."""
@@ -58,11 +64,3 @@ class FewerUpdates(Remedy):
         divisors = (n for n in range(1, math.isqrt(current) + 1) if current % n == 0)
         fewer = max(divisors)
         return {"updates_per_batch": fewer}
-
-    def obstacle(
-        self,
-        knobs: Mapping[str, Setting],
-        readings: Readings,  # noqa: ARG002 - the setting decides
-    ) -> str:
-        """There is only one update."""
-        return "one update is made per batch" if knobs.get("updates_per_batch") == 1 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.remedies.base import Criterion, Remedy
+from grpodoctor.remedies.base import ONSET, Criterion, Remedy
 
 
 class StopTraining(Remedy):
@@ -40,7 +40,6 @@ class StopTraining(Remedy):
     paper = "OPT, arXiv 2205.01068"
     alternatives = ("check-resume",)
     how = (
-        "Stop the run. Resume from the last checkpoint before the onset step of the finding, with "
-        "its cause changed (learning rate, reward, engine). Keep the newer checkpoints in another "
-        "place."
+        f"Stop the run, and resume from the last checkpoint before {ONSET}. Change its cause "
+        "(learning rate, reward, engine), and keep the newer checkpoints in another place."
     )

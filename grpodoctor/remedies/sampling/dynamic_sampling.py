@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, Requirement
 from grpodoctor.vocabulary.knobs import Setting
 
 _ZERO_VARIANCE = ("groups/zero_variance_rate", "groups/zero_variance_rate/inferred")
@@ -51,6 +51,9 @@ class DynamicSampling(Remedy):
     guards = (Criterion("time/step", "up", 3.0), Criterion("reward/mean", "down", 0.5))
     paper = "DAPO, arXiv 2503.14476"
     alternatives = ("refilter-prompts", "reinforce-rej")
+    acts_on = Requirement(
+        _ZERO_VARIANCE, "no group has zero variance", wanted="some groups have zero variance"
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Switch `dynamic_sampling` on if it is known to be off and groups are the baseline."""
@@ -62,7 +65,7 @@ class DynamicSampling(Remedy):
         """Groups are not the baseline, or hardly any group has variance."""
         if knobs.get("advantage") == "gae":
             return "the run has a critic, which learns from every group"
-        rates = [readings.get(name, 0.0) for name in _ZERO_VARIANCE]
-        if max(rates) > 0.95:  # twenty groups for each kept one
+        rates = [readings[name] for name in _ZERO_VARIANCE if name in readings]
+        if max(rates, default=0.0) > 0.95:  # twenty groups for each kept one
             return "hardly any group has variance, so sampling would stop at its limit"
-        return ""
+        return "no group has zero variance" if rates and not any(rates) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, Requirement, number
 from grpodoctor.vocabulary.knobs import Setting
 
 CAP = 4.0
@@ -41,7 +41,7 @@ class Cispo(Remedy):
     """
 
     id = "cispo"
-    title = "CISPO: bounded weights, every token keeps its gradient"
+    title = "Use CISPO: bounded weights, every token keeps its gradient"
     applicability = "unsafe"
     in_flight = True
     slots = ("trust-region", "exploration", "denominator")
@@ -56,6 +56,7 @@ class Cispo(Remedy):
         "clip_high": 4.0,
         "aggregation": "token-mean",
     }
+    acts_on = Requirement(("clip/high_rate", "clip/low_rate"), "no token is clipped")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the loss, its bounds and its denominator if PPO's token clip is in force.

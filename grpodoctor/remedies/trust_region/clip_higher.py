@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number
+from grpodoctor.remedies.base import Criterion, Readings, Remedy, Requirement, number
 from grpodoctor.vocabulary.knobs import Setting
 
 CLIP_HIGH = 0.28
@@ -20,8 +20,8 @@ class ClipHigher(Remedy):
         upper bound lets them rise further in each batch.
 
     When it applies:
-        Tokens are clipped at the upper bound (`clip/high_rate` above 0). With one update per batch
-        the ratio is 1 and nothing is clipped, so the remedy is not offered.
+        Tokens are clipped at the upper bound: `clip/high_rate` is above 0. With one update per
+        batch the ratio is 1 and nothing is clipped, so the remedy is not offered.
 
     What it costs:
         Larger updates on tokens with a positive advantage. In runs with many updates per batch,
@@ -58,6 +58,7 @@ class ClipHigher(Remedy):
         "dcpo",
         "cispo",
     )
+    acts_on = Requirement(("clip/high_rate",), "no token is clipped at the upper bound")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `clip_high` if it is lower and the clip can have an effect."""
@@ -76,6 +77,6 @@ class ClipHigher(Remedy):
             return f"the loss {loss} has no upper clip of this kind"
         if knobs.get("updates_per_batch") == 1 and knobs.get("old_logprobs") != "sampler":
             return "one update per batch: the ratio is 1, and nothing is clipped"
-        if readings.get("clip/high_rate") == 0:
-            return "no token is clipped at the upper bound"
-        return ""
+        if readings.get("clip/any_rate") == 0:
+            return "no token is clipped"
+        return super().obstacle(knobs, readings)

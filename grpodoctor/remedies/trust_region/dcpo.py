@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Remedy
+from grpodoctor.remedies.base import Criterion, Remedy, Requirement
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -37,7 +37,7 @@ class Dcpo(Remedy):
     """
 
     id = "dcpo"
-    title = "DCPO: wider clip for unlikely tokens"
+    title = "Use DCPO: wider clip for unlikely tokens"
     applicability = "unsafe"
     in_flight = True
     slots = ("trust-region", "exploration", "advantage", "denominator")
@@ -52,6 +52,7 @@ class Dcpo(Remedy):
         "aggregation": "sequence-sum-token-mean",
         "advantage": "dcpo_sas",
     }
+    acts_on = Requirement(("clip/high_rate",), "no token is clipped at the upper bound")
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the loss, its bounds, denominator and advantages if PPO's token clip is in force."""

@@ -40,7 +40,7 @@ class Dppo(Remedy):
     """
 
     id = "dppo"
-    title = "DPPO: trust region on probabilities"
+    title = "Use DPPO: trust region on probabilities"
     applicability = "suggest"
     in_flight = False
     slots = ("trust-region", "engine-correction", "advantage")

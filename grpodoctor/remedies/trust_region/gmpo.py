@@ -35,7 +35,7 @@ class Gmpo(Remedy):
     """
 
     id = "gmpo"
-    title = "GMPO: geometric mean of ratios"
+    title = "Use GMPO: geometric mean of ratios"
     applicability = "suggest"
     in_flight = False
     slots = ("trust-region", "denominator")

@@ -51,7 +51,7 @@ class Gspo(Remedy):
     """
 
     id = "gspo"
-    title = "GSPO: ratio and clip of whole responses"
+    title = "Use GSPO: ratio and clip of whole responses"
     applicability = "unsafe"
     in_flight = True
     slots = ("trust-region", "denominator", "expert-routing")

@@ -34,7 +34,7 @@ class Luspo(Remedy):
     """
 
     id = "luspo"
-    title = "LUSPO: GSPO without length bias"
+    title = "Use LUSPO: GSPO without length bias"
     applicability = "suggest"
     in_flight = False
     slots = ("trust-region", "denominator")

@@ -35,7 +35,7 @@ class Sapo(Remedy):
     """
 
     id = "sapo"
-    title = "SAPO: a smooth gate instead of the clip"
+    title = "Use SAPO: a smooth gate instead of the clip"
     applicability = "suggest"
     in_flight = False
     slots = ("trust-region",)

@@ -37,7 +37,7 @@ class Vespo(Remedy):
     """
 
     id = "vespo"
-    title = "VESPO: soft weights of whole responses"
+    title = "Use VESPO: soft weights of whole responses"
     applicability = "suggest"
     in_flight = False
     slots = ("trust-region",)

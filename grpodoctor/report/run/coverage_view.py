@@ -22,7 +22,6 @@ from grpodoctor.report.view import (
 )
 
 _BRIEF_SETTINGS = 3
-_BRIEF_CODES = 4
 
 
 def coverage_sentence(coverage: Coverage) -> str:
@@ -40,14 +39,19 @@ def coverage_sentence(coverage: Coverage) -> str:
     return f"{could_not} {settings[:1].upper()}{settings[1:]} {enable} {enabled}:"
 
 
-def brief_coverage(report: Report) -> tuple[Block, ...]:
-    """The coverage in one sentence, with the settings that enable most."""
+def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:
+    """The coverage in one sentence, with the settings that enable most.
+
+    Args:
+        report: the report.
+        codes: number of rules to name for each setting.
+    """
     coverage = report.diagnosis.coverage
     if not coverage.rules:
         return ()
     settings = coverage.settings[:_BRIEF_SETTINGS]
     sentence = Paragraph((Span("Coverage:", "strong"), coverage_sentence(coverage)))
-    lines = tuple(_setting_line(setting, _BRIEF_CODES) for setting in settings)
+    lines = tuple(_setting_line(setting, codes) for setting in settings)
     return (Group((sentence, Bullets(lines))),)
 
 
@@ -72,9 +76,10 @@ def full_coverage(report: Report) -> Iterator[Block]:
 
 def _setting_line(setting: EnablingSetting, most: int | None = None) -> Inline:
     codes = ", ".join(setting.codes[:most])
-    if most is not None and len(setting.codes) > most:
+    if most and len(setting.codes) > most:
         codes += ", …"
-    return setting.setting, Span(f"({len(setting.codes)}: {codes})", "faint")
+    rules = f"({len(setting.codes)}: {codes})" if codes else f"({len(setting.codes)})"
+    return setting.setting, Span(rules, "faint")
 
 
 def _blocked(coverage: Coverage) -> Table:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from grpodoctor.frameworks.knob_mapping import SettingLine
-from grpodoctor.monitor.advice import Advice
+from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.vitals import format_number
+from grpodoctor.remedies.base import ONSET
+from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.report.view import (
     Block,
@@ -28,8 +30,6 @@ from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.support.safe_text import plain
 
 _MAX_ID_LETTERS = 80
-_MAIN_EVIDENCE = 3
-_MOST_SYMPTOMS = 4
 _MOST_LINES = 3
 """Settings of a further remedy in a brief report; a remedy with more is named only."""
 
@@ -37,20 +37,78 @@ CardDetail = Literal["full", "main", "short"]
 """`full`: everything; `main`: the first problem of a brief report; `short`: the following ones."""
 
 
+@dataclass(frozen=True, slots=True)
+class Brevity:
+    """How much a brief report shows."""
+
+    cards: int = 2
+    """Problems with a card; the others get a line."""
+    lines: int = 5
+    """Problems with a line; the others are counted."""
+    summaries: bool = True
+    """Whether a problem's line contains its summary."""
+    symptoms: int = 4
+    evidence: int = 3
+    further_settings: bool = True
+    """Whether the settings of further remedies are shown, and those that are already shown above
+    are repeated."""
+    instructions: tuple[CardDetail, ...] = ("main", "short")
+    """The cards whose first remedy has its instructions."""
+    vitals: int = 6
+    codes: int = 4
+    """Codes of rules for each setting of the coverage plan."""
+
+
+BREVITIES = (
+    Brevity(),
+    Brevity(summaries=False, symptoms=2, further_settings=False, instructions=("main",), codes=2),
+    Brevity(cards=1, lines=8, summaries=False, symptoms=2, codes=2),
+    Brevity(
+        cards=1,
+        lines=6,
+        summaries=False,
+        symptoms=1,
+        evidence=2,
+        further_settings=False,
+        vitals=4,
+        codes=0,
+    ),
+    Brevity(
+        cards=1,
+        lines=4,
+        summaries=False,
+        symptoms=1,
+        evidence=1,
+        further_settings=False,
+        instructions=(),
+        vitals=0,
+        codes=0,
+    ),
+)
+"""From the usual brief report to the shortest, for terminals on which the report does not fit."""
+
+
 def anchor_of(finding: Finding) -> str:
     """The place of a finding on an HTML page."""
     return f"finding-{finding.code}-{finding.onset_step}"
 
 
-def problem_card(problem: Problem, report: Report, detail: CardDetail = "full") -> Card:
+def problem_card(
+    problem: Problem,
+    report: Report,
+    detail: CardDetail = "full",
+    brevity: Brevity = BREVITIES[0],
+) -> Card:
     """The card of a cause, with the symptoms that it explains.
 
     Args:
         problem: the cause and its symptoms.
         report: for the remedies.
         detail: how much to show.
+        brevity: how much to show unless `detail` is `full`.
     """
-    card = _card(problem.cause, report, after=_consequences(problem, detail), detail=detail)
+    after = _consequences(problem, detail, brevity)
+    card = _card(problem.cause, report, after=after, detail=detail, brevity=brevity)
     is_in_verdict = problem.cause.code == report.diagnosis.verdict.code
     # The verdict, a few lines above, has the summary already.
     return replace(card, body=card.body[1:]) if detail == "main" and is_in_verdict else card
@@ -66,9 +124,14 @@ def symptom_card(symptom: Symptom, problem: Problem, report: Report) -> Card:
 
 
 def _card(
-    finding: Finding, report: Report, *, after: tuple[Block, ...], detail: CardDetail = "full"
+    finding: Finding,
+    report: Report,
+    *,
+    after: tuple[Block, ...],
+    detail: CardDetail = "full",
+    brevity: Brevity = BREVITIES[0],
 ) -> Card:
-    evidence = finding.evidence[: {"full": None, "main": _MAIN_EVIDENCE, "short": 0}[detail]]
+    evidence = finding.evidence[: {"full": None, "main": brevity.evidence, "short": 0}[detail]]
     table = (_evidence(evidence, with_cause=detail == "full"),) if evidence else ()
     return Card(
         tone=finding.severity,
@@ -77,37 +140,57 @@ def _card(
         title=finding.name,
         note=finding_period(finding),
         body=(Paragraph(finding.summary), *table, *after),
-        advice=_advice(finding, report, detail),
+        advice=_advice(finding, report, detail, brevity),
         references=finding.references if detail == "full" else (),
         anchor=anchor_of(finding),
         resolved=not finding.active,
     )
 
 
-def _advice(finding: Finding, report: Report, detail: CardDetail) -> tuple[Block, ...]:
+def _advice(
+    finding: Finding, report: Report, detail: CardDetail, brevity: Brevity
+) -> tuple[Block, ...]:
     """The remedies: all in full, or the first in full and the settings of the others if short."""
-    remedies = _offered(finding, report)
+    remedies = usable(finding.remedies, report.advice)
     if detail == "full":
-        return tuple(map(_remedy, remedies))
-    shown = [*remedies[:1], *filter(_is_short, remedies[1:] if detail == "main" else ())]
-    others = [advice.id for advice in remedies if advice not in shown]
-    named = (Paragraph(f"other remedies: {', '.join(others)}", "faint"),) if others else ()
-    return (*(_remedy(advice, brief=index > 0) for index, advice in enumerate(shown)), *named)
+        return tuple(_remedy(advice, finding) for advice in remedies)
+    has_further = detail == "main" and brevity.further_settings
+    further = [advice for advice in remedies[1:] if has_further and _is_short(advice)]
+    named = [_name(advice) for advice in remedies[1:] if advice not in further]
+    others = (Paragraph(f"other remedies: {', '.join(named)}", "faint"),) if named else ()
+    first = [_brief(_remedy(each, finding), report, detail, brevity) for each in remedies[:1]]
+    return (*first, *map(_settings_alone, further), *others)
+
+
+def _name(advice: Advice) -> str:
+    """The id of a remedy, with its condition if it is unknown."""
+    return f"{advice.id} {advice.condition}" if advice.is_conditional else advice.id
+
+
+def _brief(remedy: Remedy, report: Report, detail: CardDetail, brevity: Brevity) -> Remedy:
+    """The first remedy of a card without what the brief report leaves out."""
+    settings = remedy.settings
+    if not brevity.further_settings:
+        above = first_steps(report)
+        settings = tuple(each for each in settings if each not in above)
+    if detail not in brevity.instructions:
+        settings = tuple(each for each in settings if each.copyable)
+    return replace(remedy, settings=settings, note=remedy.note if settings else "")
 
 
 def _is_short(advice: Advice) -> bool:
     """Whether the settings of a remedy fit into a brief report."""
-    return 0 < sum(bool(line.key) for line in _lines(advice)) <= _MOST_LINES
+    return 0 < len(advice.settings) <= _MOST_LINES
 
 
-def _consequences(problem: Problem, detail: CardDetail) -> tuple[Block, ...]:
+def _consequences(problem: Problem, detail: CardDetail, brevity: Brevity) -> tuple[Block, ...]:
     """What the cause explains, and how to make sure of it."""
     blocks: list[Block] = []
     if problem.symptoms:
-        most = None if detail == "full" else _MOST_SYMPTOMS
+        most = None if detail == "full" else brevity.symptoms
         lines = [_symptom_line(symptom, problem) for symptom in problem.symptoms[:most]]
         if len(problem.symptoms) > len(lines):
-            lines.append(f"{len(problem.symptoms) - len(lines)} more findings")
+            lines.append(count_of(len(problem.symptoms) - len(lines), "more finding"))
         blocks.append(Bullets(tuple(lines), "explains"))
     if problem.confirm and detail != "short":
         blocks.append(Bullets((problem.confirm,), "check"))
@@ -147,21 +230,42 @@ def _sequence(where: str | None) -> Inline:
     return code(plain(where, limit=_MAX_ID_LETTERS)) if where else ""
 
 
-def first_settings(report: Report) -> tuple[Setting, ...]:
-    """The settings to type first: those of the first remedy of the first fault that has any."""
+def first_steps(report: Report) -> tuple[Setting, ...]:
+    """What to paste or type first, for the main fault of a sick run.
+
+    The settings of the first remedy; otherwise the command that makes its check, the settings of
+    the next remedy that has any, or an instruction.
+    """
     verdict = report.diagnosis.verdict
-    if verdict.kind != "sick":
+    faults = [each for each in report.diagnosis.problems if each.cause.code == verdict.code]
+    if verdict.kind != "sick" or not faults:
         return ()
-    for advice in _offered(report.diagnosis.problems[0].cause, report)[:1]:
-        lines = [line for line in _lines(advice) if line.key]
-        return tuple(_setting(line) for line in lines)
-    return ()
+    cause = faults[0].cause
+    remedies = usable(cause.remedies, report.advice)
+    first = next(iter(remedies), None)
+    exact = next((each for each in remedies if each.is_exact), None)
+    if first is None or first is exact:
+        return _settings_of(first) if first else ()
+    if first.command:
+        return (Setting(first.command),)
+    if exact:
+        return (
+            Setting(f"Then {exact.id}: {exact.conditional_title}.", False),
+            *_settings_of(exact),
+        )
+    if first.settings:
+        return _settings_of(first)
+    instructions = [line.note for line in _lines(first)] or [_note(first)]
+    return (Setting(_at_onset(instructions[0], cause).split(". ")[0].rstrip(".") + ".", False),)
 
 
-def _offered(finding: Finding, report: Report) -> list[Advice]:
-    """The remedies whose mechanism applies to the run; all of them if none does."""
-    remedies = [report.advice[remedy] for remedy in finding.remedies]
-    return [advice for advice in remedies if not advice.obstacle] or remedies
+def _settings_of(advice: Advice) -> tuple[Setting, ...]:
+    return tuple(_setting(line) for line in advice.settings)
+
+
+def _at_onset(text: str, finding: Finding) -> str:
+    """An instruction with the step of the finding that it is about."""
+    return text.replace(ONSET, f"step {finding.onset_step}")
 
 
 def _lines(advice: Advice) -> tuple[SettingLine, ...]:
@@ -170,17 +274,29 @@ def _lines(advice: Advice) -> tuple[SettingLine, ...]:
     return (*advice.spelling, *condition, *advice.if_not_set)
 
 
-def _remedy(advice: Advice, *, brief: bool = False) -> Remedy:
-    settings, note = _lines(advice) or advice.already_set, _note(advice)
-    if brief:
-        settings, note = tuple(line for line in _lines(advice) if line.key), ""
+def _remedy(advice: Advice, finding: Finding) -> Remedy:
+    lines = _lines(advice) or advice.already_set
+    commands = (Setting(advice.command),) if advice.command else ()
+    settings = [_setting(replace(line, note=_at_onset(line.note, finding))) for line in lines]
     return Remedy(
-        title=advice.title,
-        settings=tuple(_setting(setting) for setting in settings),
+        title=_title(advice),
+        settings=(*settings, *commands),
         id=advice.id,
         applicability=advice.applicability,
-        note=note,
+        note=_note(advice),
     )
+
+
+def _settings_alone(advice: Advice) -> Remedy:
+    """A further remedy of a brief report: its settings without instructions."""
+    return Remedy(_title(advice), _settings_of(advice), advice.id, advice.applicability)
+
+
+def _title(advice: Advice) -> str:
+    """The title, with the measured value that the remedy acts on, or the condition."""
+    if advice.is_conditional or not advice.condition:
+        return advice.conditional_title
+    return f"{advice.title} ({advice.condition})"
 
 
 def _note(advice: Advice) -> str:

@@ -12,9 +12,11 @@ from grpodoctor.monitor.sample_responses import SampleResponse
 from grpodoctor.monitor.vitals import Vital, format_number
 from grpodoctor.report.run.coverage_view import brief_coverage, full_coverage
 from grpodoctor.report.run.finding_view import (
+    BREVITIES,
+    Brevity,
     CardDetail,
     anchor_of,
-    first_settings,
+    first_steps,
     problem_card,
     symptom_card,
 )
@@ -58,52 +60,54 @@ VERDICT_TONES: dict[VerdictKind, Tone] = {
 _MAX_ID_LETTERS = 80
 _MAX_PROMPT_LETTERS, _MAX_RESPONSE_LETTERS = 2000, 6000
 
-_BRIEF_CARDS = 2
-"""Problems with a card in the brief report; the others get a line."""
-_BRIEF_VITALS = 6
-_BRIEF_NOTES = 5
 
-
-def view_of(data: ReportData, *, verbose: bool = False) -> View:
+def view_of(data: ReportData, *, verbose: bool = False, level: int = 0) -> View:
     """Translate the report of a run.
 
     Args:
         data: the report.
         verbose: whether text and Markdown show everything, as HTML always does.
+        level: how brief they are otherwise: an index of `BREVITIES`.
     """
     report = data.report
     verdict = report.diagnosis.verdict
     tone = VERDICT_TONES[verdict.kind]
+    is_shortenable = not verbose and level + 1 < len(BREVITIES)
     return View(
         product="grpodoctor",
         page_title=f"Training health of {report.run.path}",
         heading=report.run.path,
         facts=facts_line(report),
         diagnosis=(Span(verdict.kind, "badge", tone), verdict.text),
-        actions=first_settings(report),
+        actions=first_steps(report),
         warnings=(
             *((damage_line(report),) if report.damage_total else ()),
             *map(defect_line, report.defects),
         ),
-        blocks=tuple(_blocks(data, verbose=verbose)),
+        blocks=tuple(_blocks(data, None if verbose else BREVITIES[level])),
         json=report.to_json,
+        shorter=lambda: view_of(data, level=level + 1) if is_shortenable else None,
     )
 
 
-def _blocks(data: ReportData, *, verbose: bool) -> Iterator[Block]:
-    report = data.report
+def _blocks(data: ReportData, brevity: Brevity | None) -> Iterator[Block]:
+    """The blocks of a report; in full if `brevity` is None."""
+    report, verbose = data.report, brevity is None
+    brief = brevity or BREVITIES[0]
     if data.comparison:
         yield Detail(lambda: _comparison(data))
     yield Detail(lambda: _overview(report))
-    yield from _findings(report, verbose=verbose)
+    yield from _findings(report, brief, verbose=verbose)
     yield Detail(lambda: _charts(data))
     if data.vitals:
         full = Section("Vitals", (_vitals(data.vitals),))
-        yield _either(lambda: (full,), (_brief_vitals(data.vitals),), verbose=verbose)
+        yield _either(lambda: (full,), _brief_vitals(data.vitals, brief.vitals), verbose=verbose)
     if report.treatments:
         yield Section("Treatments", (_treatments(report),))
     yield Detail(lambda: _responses(data))
-    yield _either(lambda: full_coverage(report), brief_coverage(report), verbose=verbose)
+    yield _either(
+        lambda: full_coverage(report), brief_coverage(report, brief.codes), verbose=verbose
+    )
     yield _either(lambda: _about_the_log(report), (), verbose=verbose)
     if not verbose:
         yield Detail(lambda: (), (Paragraph(_where_to_read_more(report), "faint"),))
@@ -134,11 +138,11 @@ def _overview_line(finding: Finding) -> Inline:
     )
 
 
-def _findings(report: Report, *, verbose: bool) -> Iterator[Block]:
+def _findings(report: Report, brevity: Brevity, *, verbose: bool) -> Iterator[Block]:
     """A card for each problem; in brief reports only for the first faults."""
     problems = report.diagnosis.problems
     faults = [problem for problem in problems if any(map(is_alarm, problem.findings))]
-    shown = problems if verbose else tuple(faults[:_BRIEF_CARDS])
+    shown = problems if verbose else tuple(faults[: brevity.cards])
     for problem in problems:
         full = _cards(problem, report)
         if verbose:
@@ -146,11 +150,11 @@ def _findings(report: Report, *, verbose: bool) -> Iterator[Block]:
         else:
             is_main = problem.active and problem in faults[:1]
             detail: CardDetail = "main" if is_main else "short"
-            brief = (problem_card(problem, report, detail),) if problem in shown else ()
+            brief = (problem_card(problem, report, detail, brevity),) if problem in shown else ()
             yield Detail(lambda full=full: full, brief)  # type: ignore[misc]
     rest = [each for each in problems if each not in shown and _is_news(each)]
     if rest:
-        yield Detail(lambda: (), _other_findings(rest, after_cards=bool(shown)))
+        yield Detail(lambda: (), _other_findings(rest, brevity, after_cards=bool(shown)))
 
 
 def _is_news(problem: Problem) -> bool:
@@ -163,27 +167,32 @@ def _cards(problem: Problem, report: Report) -> tuple[Block, ...]:
     return (problem_card(problem, report), *symptoms)
 
 
-def _other_findings(problems: list[Problem], *, after_cards: bool) -> tuple[Block, ...]:
-    lines: list[Inline] = [
-        (
-            Span(problem.cause.severity, "badge", problem.cause.severity),
-            f"{problem.cause.code} {problem.cause.name},",
-            f"{finding_period(problem.cause)}:",
-            problem.cause.summary,
-        )
-        for problem in problems[:_BRIEF_NOTES]
-    ]
-    if len(problems) > _BRIEF_NOTES:
-        lines.append(f"and {len(problems) - _BRIEF_NOTES} more with --verbose")
+def _other_findings(
+    problems: list[Problem], brevity: Brevity, *, after_cards: bool
+) -> tuple[Block, ...]:
+    lines = [_problem_line(problem.cause, brevity) for problem in problems[: brevity.lines]]
+    if len(problems) > len(lines):
+        lines.append(f"and {len(problems) - len(lines)} more")
     title = "Other findings" if after_cards else "Findings"
+    is_complete = brevity.summaries and len(problems) <= brevity.lines
+    title = title if is_complete else f"{title} (--verbose explains them)"
     return (Section(title, (Bullets(tuple(lines)),)),)
 
 
-def _brief_vitals(vitals: tuple[Vital, ...]) -> Paragraph:
-    """The first vital signs as one sentence."""
-    shown = [vital for vital in vitals if not vital.why_not][:_BRIEF_VITALS]
-    changes = "; ".join(f"{vital.label} {_change(vital)}" for vital in shown)
-    return Paragraph((Span("Vitals, start → now:", "strong"), changes))
+def _problem_line(cause: Finding, brevity: Brevity) -> Inline:
+    badge = Span(cause.severity, "badge", cause.severity)
+    name, period = f"{cause.code} {cause.name},", finding_period(cause)
+    return (
+        (badge, name, f"{period}:", cause.summary) if brevity.summaries else (badge, name, period)
+    )
+
+
+def _brief_vitals(vitals: tuple[Vital, ...], most: int) -> tuple[Block, ...]:
+    """The first vital signs that are known, as one sentence."""
+    known = [vital for vital in vitals if not vital.why_not]
+    changes = "; ".join(f"{vital.label} {_change(vital)}" for vital in known[:most])
+    text = (Span("Vitals, start → now:", "strong"), changes)
+    return (Paragraph(text),) if changes else ()
 
 
 def _change(vital: Vital) -> str:

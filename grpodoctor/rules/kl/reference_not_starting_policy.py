@@ -52,7 +52,7 @@ class ReferenceNotStartingPolicy(Rule):
     judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The KL divergence from the reference is large at the first step."
     inputs: ClassVar[tuple[Need, ...]] = (_KLS,)
-    remedies: ClassVar[tuple[str, ...]] = ("reset-reference",)
+    remedies: ClassVar[tuple[str, ...]] = ("check-reference",)
     references: ClassVar[tuple[str, ...]] = (
         "Schulman, Approximating KL Divergence, 2020",
         "arXiv 2505.24864",
