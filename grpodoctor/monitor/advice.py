@@ -49,6 +49,8 @@ class Advice:
     remedy without a condition."""
     is_conditional: bool = False
     """Whether the condition is unknown."""
+    has_instructions: bool = False
+    """Whether a person can follow it without a setting of the framework."""
     command: str = ""
     """The command that makes the check or the change; capitals are to be filled in."""
     alternatives: tuple[str, ...] = ()
@@ -58,6 +60,11 @@ class Advice:
     def settings(self) -> tuple[SettingLine, ...]:
         """The settings to make, without instructions."""
         return tuple(line for line in (*self.spelling, *self.if_not_set) if line.key)
+
+    @property
+    def is_doable(self) -> bool:
+        """Whether it leaves something to do: it is not in force, and the framework has it."""
+        return bool(self.settings or self.command or self.has_instructions)
 
     @property
     def is_exact(self) -> bool:
@@ -100,20 +107,22 @@ def with_alternatives(remedies: Iterable[str]) -> set[str]:
 def usable(remedies: Sequence[str], advice: Mapping[str, Advice]) -> list[Advice]:
     """The remedies of a finding whose mechanism applies to the run, best first.
 
-    If none does, the alternatives of the finding's remedies that do; all remedies if there are
-    none either.
+    Remedies that are in force or that the framework lacks come last. If nothing else is left, the
+    alternatives precede them. All remedies if no mechanism applies.
 
     Args:
         remedies: ids of the finding's remedies.
         advice: remedies by id, resolved for the run.
     """
     own = [advice[remedy] for remedy in remedies if remedy in advice]
+    applicable = sorted(
+        (each for each in own if not each.obstacle), key=lambda each: not each.is_doable
+    )
     others = dict.fromkeys(each for one in own for each in one.alternatives if each in advice)
-    for candidates in (own, [advice[each] for each in others]):
-        applicable = [each for each in candidates if not each.obstacle]
-        if applicable:
-            return applicable
-    return own
+    if not any(each.is_doable for each in applicable):
+        doable = [advice[each] for each in others if advice[each].is_doable]
+        applicable = [each for each in doable if each not in own and not each.obstacle] + applicable
+    return applicable or own
 
 
 def advice_for(
@@ -141,10 +150,11 @@ def advice_for(
         return _advice(remedy, model, obstacle=obstacle)
     condition, is_conditional = _condition(remedy, knobs, readings)
     resolved = replace(_advice(remedy, model), condition=condition, is_conditional=is_conditional)
+    is_known = find_framework(framework, configurable_frameworks()) is not None
     if change:
         lines = framework_settings(change, framework, knobs)
         spelling = (*lines, *_restart_lines(remedy, framework))
-        return replace(resolved, change=change, spelling=spelling)
+        return replace(resolved, change=change, spelling=spelling, has_instructions=not is_known)
     unknown = _change_if_unknown(remedy, knobs, readings)
     return replace(
         resolved,
@@ -152,6 +162,7 @@ def advice_for(
         config_missing=not remedy.how and bool(_usual_change(remedy, knobs)),
         if_not_set=tuple(framework_settings(unknown, framework, knobs)),
         already_set=() if unknown else _already_set(remedy, knobs, framework),
+        has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
     )
 
 

@@ -30,6 +30,7 @@ from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.support.safe_text import plain
 
 _MAX_ID_LETTERS = 80
+_IF_NOT_SET = "If not set already:"
 _MOST_LINES = 3
 """Settings of a further remedy in a brief report; a remedy with more is named only."""
 
@@ -173,6 +174,8 @@ def _brief(remedy: Remedy, report: Report, detail: CardDetail, brevity: Brevity)
     if not brevity.further_settings:
         above = first_steps(report)
         settings = tuple(each for each in settings if each not in above)
+        if not any(each.copyable for each in settings):
+            settings = tuple(each for each in settings if each.text != _IF_NOT_SET)
     if detail not in brevity.instructions:
         settings = tuple(each for each in settings if each.copyable)
     return replace(remedy, settings=settings, note=remedy.note if settings else "")
@@ -242,20 +245,18 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
         return ()
     cause = faults[0].cause
     remedies = usable(cause.remedies, report.advice)
-    first = next(iter(remedies), None)
-    exact = next((each for each in remedies if each.is_exact), None)
-    if first is None or first is exact:
-        return _settings_of(first) if first else ()
-    if first.command:
-        return (Setting(first.command),)
-    if exact:
-        return (
-            Setting(f"Then {exact.id}: {exact.conditional_title}.", False),
-            *_settings_of(exact),
-        )
+    if not remedies:
+        return ()
+    first, *others = remedies
     if first.settings:
         return _settings_of(first)
-    instructions = [line.note for line in _lines(first)] or [_note(first)]
+    if first.command:
+        return (Setting(first.command),)
+    if then := next((each for each in others if each.is_exact), None):
+        title = f"Then {then.id}: {then.conditional_title}."
+        return (Setting(title, copyable=False), *_settings_of(then))
+    lines = first.if_not_set or first.spelling
+    instructions = [line.note for line in lines] or [_note(first)]
     return (Setting(_at_onset(instructions[0], cause).split(". ")[0].rstrip(".") + ".", False),)
 
 
@@ -270,7 +271,7 @@ def _at_onset(text: str, finding: Finding) -> str:
 
 def _lines(advice: Advice) -> tuple[SettingLine, ...]:
     is_conditional = advice.spelling and any(line.key for line in advice.if_not_set)
-    condition = (SettingLine("", "", "If not set already:"),) if is_conditional else ()
+    condition = (SettingLine("", "", _IF_NOT_SET),) if is_conditional else ()
     return (*advice.spelling, *condition, *advice.if_not_set)
 
 
@@ -304,7 +305,7 @@ def _note(advice: Advice) -> str:
     if advice.obstacle:
         return f"Does not apply: {advice.obstacle}."
     if not advice.spelling and any(setting.key for setting in advice.if_not_set):
-        return "The run's config was not found. If not set already:"
+        return f"The run's config was not found. {_IF_NOT_SET}"
     if _lines(advice):
         return ""
     if advice.already_set:
