@@ -87,7 +87,7 @@ class ClippedForkTokens(Rule):
         start, level = start_level(chart.series(entropy)), chart.series(entropy).level(RECENT)
         is_lost = start is not None and level < self.entropy_share * start
         if is_lost and outcome_has_risen(chart) is False and not is_solved(chart):
-            text = f"{text}; entropy halved and nothing improved."
+            text = f"{text}; entropy halved, and the reward did not rise."
             return Sighting("warning", text, evidence)
         return Sighting("info", f"{text}.", evidence)
 

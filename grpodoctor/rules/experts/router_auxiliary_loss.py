@@ -66,5 +66,7 @@ class RouterAuxiliaryLoss(Rule):
         text = f"The router's auxiliary loss adds {series.level(RECENT):.2g} to the loss"
         evidence = cite_all(chart, _AUXILIARY, _GRADIENT, outcome_metric(chart))
         if len(series) >= self.min_readings and outcome_has_risen(chart) is False:
-            return Sighting("warning", f"{text}, and nothing has risen.", evidence)
+            return Sighting(
+                "warning", f"{text}, and neither reward nor accuracy has risen.", evidence
+            )
         return Sighting("info", f"{text}.", evidence)

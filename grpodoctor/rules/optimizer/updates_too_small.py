@@ -86,7 +86,9 @@ class UpdatesTooSmall(Rule):
             return None
         if not self._has_signal(chart):
             return None
-        text = f"{sign} and nothing has risen, though the gradient is {gradient.level(RECENT):.2g}."
+        text = (
+            f"{sign} without a rise in reward; the gradient norm is {gradient.level(RECENT):.2g}."
+        )
         names = (_CHANGED, _NORM, *_KLS, _GRADIENT, outcome_metric(chart))
         return Sighting("warning", text, cite_all(chart, *names))
 

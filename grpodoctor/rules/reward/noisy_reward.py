@@ -97,7 +97,7 @@ class NoisyReward(Rule):
         text = f"The mean reward varies by {noise:.2g} per step; the batch explains {explained:.2g}"
         evidence = self._evidence(chart, explained)
         if outcome_has_risen(chart) is False:
-            return Sighting("warning", f"{text}, and nothing has risen.", evidence)
+            return Sighting("warning", f"{text}, and it has not risen.", evidence)
         return Sighting("info", f"{text}.", evidence)
 
     def _evidence(self, chart: Chart, bound: float) -> tuple[Evidence, ...]:

@@ -93,5 +93,7 @@ class StaleSamples(Rule):
         evidence = cite_all(chart, name, outcome_metric(chart), "kl/old_policy/k3")
         is_flat = len(series) >= self.min_readings and outcome_has_risen(chart) is False
         if is_flat or outcome_lost(chart) >= self.lost_share:
-            return Sighting("warning", f"{text}, and nothing has risen.", evidence)
+            return Sighting(
+                "warning", f"{text}, and neither reward nor accuracy has risen.", evidence
+            )
         return Sighting("info", f"{text}.", evidence)
