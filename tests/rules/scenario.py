@@ -6,6 +6,7 @@ number, a reading, or None for "not recorded at this step".
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -39,10 +40,19 @@ def noisy(curve: Curve, scale: float, seed: int, *, low: float = 0.0) -> Callabl
         point = point_of(curve, step)
         if not isinstance(point, float | int):
             return point
-        noise = random.Random(f"{seed}/{step}").gauss(0.0, scale)
-        return max(low, point + noise)
+        return max(low, point + _normal(seed, step) * scale)
 
     return at
+
+
+_generator = random.Random()
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def _normal(seed: int, step: int) -> float:
+    """A standard normal number that depends on the seed and the step alone."""
+    _generator.seed(f"{seed}/{step}")  # faster than a new generator, with the same numbers
+    return _generator.gauss(0.0, 1.0)
 
 
 def every(period: int, curve: Curve) -> Callable[[int], Point]:

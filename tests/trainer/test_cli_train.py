@@ -15,8 +15,8 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from tests.cli.in_process import run as run_in_process
+from tests.forked import GRPODOCTOR, forked
 
-COMMAND = (sys.executable, "-m", "grpodoctor", "train")
 SMALL = (
     *("--set", "model.warm_start_steps=30", "--set", "threads=1"),
     *("--set", "rollout.prompts_per_batch=4", "--set", "evaluation.prompts=8"),
@@ -122,23 +122,15 @@ def test_a_wrong_name_is_refused_without_importing_torch(options: tuple[str, ...
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly_with_a_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "--steps", "100000", *SMALL, "--run-dir", "out"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    options = ("--steps", "100000", *SMALL, "--run-dir", "out")
+    with forked(GRPODOCTOR, "train", *options, cwd=tmp_path) as process:
         deadline = time.monotonic() + 120
         steps = tmp_path / "out" / STEPS
         while time.monotonic() < deadline and not (steps.exists() and steps.stat().st_size):
-            assert process.poll() is None
+            assert process.poll() is None, process.stderr
             time.sleep(0.05)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait(timeout=30)
     assert process.returncode == 0
     assert "to continue: grpodoctor train --run-dir out --resume" in stderr
     done = read_run(tmp_path / "out")

@@ -72,17 +72,27 @@ def config_of(*assignments: str) -> TrainConfig:
     return load_config(assignments=[*SMALL, *assignments])
 
 
-def variants() -> Iterator[tuple[str, ...]]:
-    """Every loss with every reweighting and correction, and both together with PPO's clip."""
-    for loss, name in product(LOSSES, CHANGES):
+SAMPLED = 4
+"""`make test` tries one of so many pairs of settings, `make test-slow` the others."""
+
+
+def variants() -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Every loss with every reweighting and correction, and both together with PPO's clip.
+
+    Each comes with whether `make test` tries it: every loss alone, and of the pairs a diagonal
+    pattern that contains each partner several times.
+    """
+    for (row, loss), (column, name) in product(enumerate(LOSSES), enumerate(CHANGES)):
         extras = ("loss.off_policy_limit=0.05",) if name == "none" else ()
-        more = CHANGES[name]
-        yield (f"loss.kind={loss}", *CHOOSING.get(loss, ()), *more, *extras)
-    for more, correction in product(list(REWEIGHTINGS)[1:], list(CORRECTIONS)):
-        yield (*REWEIGHTINGS[more], *CORRECTIONS[correction])
+        settings = (f"loss.kind={loss}", *CHOOSING.get(loss, ()), *CHANGES[name], *extras)
+        yield settings, name == "none" or (row + column) % SAMPLED == 0
+    pairs = product(enumerate(list(REWEIGHTINGS)[1:]), enumerate(CORRECTIONS))
+    for (row, more), (column, correction) in pairs:
+        settings = (*REWEIGHTINGS[more], *CORRECTIONS[correction])
+        yield settings, (row + column) % len(REWEIGHTINGS) == 0
     for aggregation, more in product(AGGREGATIONS, ("none", "lopti")):
         bonus = "loss.entropy_coefficient=0.01"
-        yield (f"loss.aggregation={aggregation}", bonus, *REWEIGHTINGS[more])
+        yield (f"loss.aggregation={aggregation}", bonus, *REWEIGHTINGS[more]), True
 
 
 def consistent(assignments: tuple[str, ...]) -> bool:
@@ -93,7 +103,15 @@ def consistent(assignments: tuple[str, ...]) -> bool:
     return True
 
 
-VARIANTS = [each for each in dict.fromkeys(variants()) if consistent(each)]
+VARIANTS = {each: quick for each, quick in dict(variants()).items() if consistent(each)}
+"""Whether `make test` tries a variant, by its settings."""
+each_variant = pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(each, marks=() if quick else pytest.mark.slow, id=" ".join(each))
+        for each, quick in VARIANTS.items()
+    ],
+)
 
 
 @dataclass(frozen=True)
@@ -209,7 +227,7 @@ def assert_same(left: Tensor, right: Tensor) -> None:
     assert (left - right).norm() <= 1e-6 * right.norm()
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=" ".join)
+@each_variant
 def test_any_split_over_micro_batches_and_ranks_has_the_gradient_of_the_whole(
     variant: tuple[str, ...], bench: Bench
 ) -> None:
@@ -260,7 +278,7 @@ def padded(batch: LearnBatch, columns: int, garbage: float) -> LearnBatch:
     )
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=" ".join)
+@each_variant
 def test_nothing_at_padding_reaches_the_gradient(variant: tuple[str, ...], bench: Bench) -> None:
     garbage = (float("nan"), float("inf"))[len(" ".join(variant)) % 2]  # either in half of them
     config = config_of(*EXTRAS, *variant)
@@ -270,13 +288,16 @@ def test_nothing_at_padding_reaches_the_gradient(variant: tuple[str, ...], bench
         assert_same(bench.gradient(batch, config), wanted)
 
 
-def test_the_invariance_variants_cover_every_family() -> None:
-    told = " ".join(" ".join(each) for each in VARIANTS)
-    for family in ("losses", "corrections"):
-        wanted = set(LOSSES) if family == "losses" else set(names("corrections"))
-        assert all(f"kind={name}" in told for name in wanted)
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_invariance_variants_cover_every_family(quick: bool) -> None:
+    tried = [" ".join(each) for each in VARIANTS if VARIANTS[each] or not quick]
+    told = " ".join(tried)
+    assert all(f"loss.kind={name}" in told for name in LOSSES)
+    assert all(f"correction.kind={name}" in told for name in {*names("corrections")} - {"none"})
+    for change in CHANGES.values():
+        assert any(" ".join(change) in each for each in tried), change
     assert all(f"reweighting.{key}=" in told for key in ("alpha", "lopti_threshold"))
-    assert len(VARIANTS) > 100
+    assert len(tried) > (50 if quick else 100)
 
 
 def test_two_passes_together_have_the_gradient_of_one(bench: Bench) -> None:

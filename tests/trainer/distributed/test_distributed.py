@@ -1,6 +1,6 @@
-"""Two processes under torchrun train what one process trains, and always end together.
+"""Two ranks train what one process trains, and always end together.
 
-The tests use real torchrun, gloo and FSDP2 on the CPU.
+The tests use real gloo and FSDP2 on the CPU, and torchrun where a launcher is the subject.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from grpodoctor.trainer.task import Rewards
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading
+from tests.forked import GRPODOCTOR, Forked, forked
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
@@ -128,6 +130,27 @@ def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
                 os.kill(rank, signal.SIGKILL)
 
 
+@contextmanager
+def forked_ranks(source: str, *arguments: str, cwd: Path) -> Iterator[list[Forked]]:
+    """Two ranks with the environment of torchrun, which itself would start two new Pythons."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                forked(
+                    source,
+                    *arguments,
+                    cwd=cwd,
+                    environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                )
+            )
+            for rank in range(2)
+        ]
+
+
 def children(process: subprocess.Popen[str]) -> list[int]:
     """The ranks, which torchrun starts in sessions of their own."""
     found = []
@@ -207,12 +230,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
         (folder / name).mkdir()
     for name, settings in PAIRS.items():
         alone(folder / "one" / name, *SMALL, *settings)
-    (folder / "program.py").write_text(PROGRAM)
     lines = ["|".join((name, *SMALL, *settings)) for name, settings in PAIRS.items()]
     (folder / "runs").write_text("\n".join(lines))
-    with started("../program.py", "../runs", cwd=folder / "two") as process:
-        _, said = process.communicate(timeout=200)
-    assert process.returncode == 0, said
+    with forked_ranks(PROGRAM, "../runs", cwd=folder / "two") as ranks:
+        for rank in ranks:
+            _, said = rank.communicate(timeout=200)
+            assert rank.returncode == 0, said
     return lambda name: (folder / "one" / name, folder / "two" / name)
 
 
@@ -318,10 +341,10 @@ def test_a_rank_without_memory_ends_the_others_and_leaves_the_last_checkpoint(
     assert checkpoints(tmp_path / "run")[-1].name == f"step-{last:06d}"
 
 
-def wait_until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+def wait_until(process: subprocess.Popen[str] | Forked, holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not holds():
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process.communicate(timeout=60)[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -359,19 +382,14 @@ def mean_of(step: StepRecord, name: str) -> float | None:
 def test_a_rank_that_is_killed_ends_the_others(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     settings = [part for each in (*SMALL, "steps=100000") for part in ("--set", each)]
-    with started(*TRAIN, str(run_dir), *settings, cwd=tmp_path) as process:
-        wait_until(process, lambda: has(run_dir / STEPS))
-        second = [rank for rank in children(process) if environment_of(rank)[b"RANK"] == b"1"]
-        os.kill(second[0], signal.SIGKILL)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
+    train = ("train", "--run-dir", str(run_dir), *settings)
+    with forked_ranks(GRPODOCTOR, *train, cwd=tmp_path) as (first, second):
+        wait_until(first, lambda: has(run_dir / STEPS))
+        second.kill()
+        _, said = first.communicate(timeout=60)
+    assert first.returncode not in {0, None}
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert "another rank of this run has ended or no longer answers (rank 0)" in line
-
-
-def environment_of(pid: int) -> dict[bytes, bytes]:
-    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8])

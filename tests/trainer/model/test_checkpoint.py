@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from tests.forked import forked
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.prompts=8"),
@@ -106,15 +104,12 @@ def test_a_killed_run_resumes_from_its_newest_checkpoint(tmp_path: Path) -> None
     )
     settings = [*SMALL, "steps=5000", "checkpoint.every=1", "checkpoint.keep=2"]
     run_dir = tmp_path / "run"
-    process = subprocess.Popen([sys.executable, "-c", program, str(run_dir), *settings])
-    try:
+    with forked(program, str(run_dir), *settings, cwd=tmp_path) as process:
         deadline = time.monotonic() + 120
         while len(checkpoints(run_dir)) < 2 and time.monotonic() < deadline:
-            assert process.poll() is None
+            assert process.poll() is None, process.stderr
             time.sleep(0.05)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(timeout=30)
+        process.kill()
     newest = int(checkpoints(run_dir)[-1].name.removeprefix("step-"))
     goal = newest + 2
     resumed = Trainer(saved_config(run_dir, [f"steps={goal}"]), run_dir, resume=True)
