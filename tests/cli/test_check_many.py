@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.cli.test_main import run
+from tests.cli.in_process import run
 from tests.report.simulated import record_run
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from grpodoctor import __version__
 from grpodoctor.cli.main import COMMANDS
+from tests.cli import in_process
 
 HEAVY = ("torch", "transformers", "scipy", "plotly", "streamlit", "pyarrow", "pandas")
 
@@ -91,9 +92,10 @@ def test_the_shell_completes_commands_options_and_values():
 
 @pytest.mark.parametrize("command", ["rule", "remedy", "recipe", "metrics"])
 def test_json_has_two_short_forms(command):
-    whole = run(command, "--output-format", "json").stdout
+    whole = in_process.run(command, "--output-format", "json").stdout
     assert json.loads(whole)
-    assert run(command, "-o", "json").stdout == run(command, "--json").stdout == whole
+    short = [in_process.run(command, *each).stdout for each in (("-o", "json"), ("--json",))]
+    assert short == [whole, whole]
 
 
 @pytest.mark.parametrize("arguments", [["--exit-zero"], ["--fail-on", "never"], ["-o", "json"]])
@@ -105,7 +107,8 @@ def test_findings_need_not_fail_a_pipeline(arguments):
 
 
 def test_a_former_command_name_still_works():
-    assert run("formulary", "--json").stdout == run("recipe", "--json").stdout
+    former, current = (in_process.run(name, "--json").stdout for name in ("formulary", "recipe"))
+    assert former == current != ""
 
 
 @pytest.mark.parametrize(

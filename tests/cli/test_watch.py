@@ -23,7 +23,7 @@ from grpodoctor.cli.commands.watch import LiveView, follow
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
-from tests.cli.test_main import run
+from tests.cli.in_process import run
 from tests.report.simulated import KNOBS, manifest, readings, record_run
 
 PATIENCE = 30.0
