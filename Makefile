@@ -19,8 +19,8 @@ demo: venv  ## train a run with a planted fault, watch and treat it, write a rep
 test: venv venv-vllm venv-verl  ## all tests except the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-slow: venv venv-vllm venv-verl  ## tests that run real engines for a minute or more
-	$(BIN)/python -m pytest -m slow -n 0
+test-slow: venv venv-vllm venv-verl  ## long tests, and all properties with ten times the examples
+	$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough -n 0
 
 venv: $(VENV)/.installed  ## create the environment
 

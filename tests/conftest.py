@@ -1,14 +1,24 @@
 """For all tests."""
 
+import os
 import signal
 import threading
 
 import pytest
+from hypothesis import settings
 
 if threading.current_thread() is threading.main_thread():
     # A shell starts what it puts into the background with Ctrl-C ignored, and so would be every
     # process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each worker and each program that it starts computes on one thread: two workers fill two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# No deadlines: the time of an example depends on what else the machine does.
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.register_profile("thorough", max_examples=300, deadline=None)  # used by make test-slow
+settings.load_profile("quick")
 
 LONGEST_FILES = (
     "trainer/test_cli_train.py",

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
@@ -267,7 +267,6 @@ def troubled(seed: int) -> list[StepRecord]:
     return [StepRecord.from_line(record.to_line()) for record in steps(130, curves)]
 
 
-@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 3), cut=st.integers(1, 129))
 def test_a_prefix_of_the_log_gives_what_the_live_run_gave(seed: int, cut: int) -> None:
     records = troubled(seed)
@@ -312,7 +311,6 @@ def test_memory_does_not_grow_with_the_run() -> None:
     assert after - before < 100_000
 
 
-@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_no_rule_breaks_on_odd_readings(data: st.DataObject) -> None:
     numbers = st.floats(allow_nan=True, allow_infinity=True)

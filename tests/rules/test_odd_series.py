@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.rules.catalogue import all_rules
@@ -47,7 +47,6 @@ def diagnosed(records: list[StepRecord], knobs: dict[str, Setting] | None = None
     return engine.diagnosis()
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     columns=st.dictionaries(st.sampled_from(NAMES), st.lists(READINGS, max_size=40), max_size=12),
     order=st.lists(st.integers(0, 10**6), min_size=1, max_size=40),
@@ -63,7 +62,6 @@ def test_no_rule_raises_on_any_series_in_any_order(
     assert diagnosed(records, knobs).defects == ()
 
 
-@settings(max_examples=60, deadline=None)
 @given(name=st.sampled_from(NAMES), value=st.sampled_from([0.0, 1.0, 0.3, -2.0, 1e6, 50.0]))
 def test_no_rule_raises_on_a_constant(name: str, value: float) -> None:
     records = [StepRecord(step, {name: Mean.of([value])}) for step in range(150)]

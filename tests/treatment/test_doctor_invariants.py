@@ -72,9 +72,7 @@ def in_force(run: Any) -> set[str]:
     return kept | {current.remedy} if current is not None else kept
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     acts=st.lists(st.tuples(HAPPENINGS, st.integers(1, 14), FINDINGS), min_size=3, max_size=14),
     effects=st.dictionaries(st.sampled_from(METRICS), st.sampled_from([-0.3, 0.3]), max_size=12),

@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.vocabulary.values import (
@@ -50,7 +50,6 @@ SAME_KIND = st.one_of(
 
 
 @given(st.lists(FINITE, max_size=60))
-@settings(max_examples=400)
 def test_a_sum_is_exact(numbers):
     expected = sum(map(Fraction, numbers), Fraction(0))
     assert exact_sum(np.array(numbers, dtype=np.float64)) == expected
@@ -92,7 +91,6 @@ def test_merged_extremes_keep_the_sequence_of_the_union(kind, parts):
 
 
 @given(SAME_KIND)
-@settings(max_examples=400)
 def test_merging_is_commutative_and_associative(readings):
     a, b, c = readings
     assert merge(a, b) == merge(b, a)
@@ -121,7 +119,6 @@ def test_sets_of_readings_merge_name_by_name(left, right):
 
 
 @given(READINGS)
-@settings(max_examples=400)
 def test_a_reading_survives_strict_json(reading):
     text = json.dumps(reading_to_json(reading), allow_nan=False)
     back = reading_from_json(json.loads(text))

@@ -36,7 +36,7 @@ def written(rows: list[dict[str, Any]], directory: str) -> Path:
     return path
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(ROWS, max_size=60))
 def test_rows_in_any_order_are_read_and_examined(rows: list[dict[str, Any]]) -> None:
     complete = {"step": 1, "reward": 0.5, "loss": 0.1}

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.errors import RunError
@@ -111,7 +111,6 @@ def is_good(line: bytes) -> bool:
     return line.endswith(b'"knobs":{"clip_low":0.2}}')
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, max_size=25), st.lists(st.integers(0, 3000), max_size=8))
 def test_damage_never_loses_a_good_line(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], cuts: list[int]

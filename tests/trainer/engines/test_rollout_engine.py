@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.trainer.config.sections import EngineConfig
@@ -165,7 +165,6 @@ def test_bf16_computes_in_bf16_and_keeps_the_rotary_table(warm_policy: Policy) -
     assert {buffer.dtype for buffer in model.buffers()} == {torch.float32}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(2, 8), st.integers(1, 12), st.integers(1, 300), st.integers(0, 2**31))
 def test_quantized_weights_are_on_a_grid_and_near_the_original(
     bits: int, outputs: int, inputs: int, seed: int

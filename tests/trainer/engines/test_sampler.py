@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
@@ -157,7 +157,6 @@ def test_sampling_depends_only_on_the_generator(policy: Policy) -> None:
     assert first.response_ids() != other.response_ids()
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     cuts=st.lists(st.integers(1, 29), max_size=6, unique=True).map(sorted),
     seed=st.integers(0, 2**31),
