@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
 VERL_VENV := .venv-verl
-PYTEST_WORKERS ?= 2
+# One more than CI's two cores: tests that start programs wait for a fifth of their time.
+PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
@@ -34,11 +35,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 venv-vllm: $(VLLM_VENV)/.installed  ## create the environment of vLLM for the CPU
 
 # Installed from the pins alone: a fresh resolution of vLLM would install CUDA builds of torchvision
-# and other packages, which fail next to a CPU build of torch.
+# and other packages, which fail next to a CPU build of torch. Not compiled, because tests import
+# few of the modules; the trainer's environment is, since pytest makes errors of compile-time warnings.
 $(VLLM_VENV)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install -q --no-deps -r constraints-vllm.txt
-	$(VLLM_VENV)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(VLLM_VENV)/bin/python -m pip install -q --no-compile --no-deps -r constraints-vllm.txt
+	$(VLLM_VENV)/bin/python -m pip install -q --no-compile --no-deps --no-build-isolation -e .
 	touch $@
 
 venv-verl: $(VERL_VENV)/.installed  ## create the environment that builds verl's configuration

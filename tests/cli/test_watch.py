@@ -123,13 +123,10 @@ def test_a_restarted_run_is_watched_from_its_start(tmp_path):
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
-    with watching(sick, *options, "--interval", "30") as process:
+    with watching(sick, *options, "--interval", "3600") as process:
         assert process.stdout.readline()
-        began = time.monotonic()
         process.send_signal(sent)
-        _, err = process.communicate(timeout=PATIENCE)
-        took = time.monotonic() - began
-    assert took < 2
+        _, err = process.communicate(timeout=PATIENCE)  # far less than the interval
     assert process.returncode == 1
     assert "Traceback" not in err
     assert err.count("\n") == 1
@@ -197,10 +194,8 @@ def test_the_live_screen_in_a_terminal(tmp_path):
         terminal.read_until("Waiting for the run to start")
         record_run(path, 50, sick_from=15)
         terminal.read_until("critical")
-        began = time.monotonic()
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(PATIENCE) == 1
-        assert time.monotonic() - began < 2
         seen = terminal.read_until("\0")
     assert seen.index(ENTER_SCREEN) < seen.index(LEAVE_SCREEN)
     assert SHOW_CURSOR in seen

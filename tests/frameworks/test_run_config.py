@@ -234,13 +234,13 @@ HOSTILE = {
 def test_hostile_files_expand_within_bounds(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(HOSTILE[name])
-    began = time.monotonic()
+    began = time.process_time()
     try:
         found = list(flattened(read_file(path)))
     except ConfigError:
         found = []
     assert len(found) <= 20_000
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from tests.cli.in_process import run
+from tests.probe.attribution.in_process import transformers_in_process
 from tests.probes.models import texts, variant
 
 BIGRAM = f"program:{Path(__file__).parents[1] / 'probe' / 'fault_engine.py'}?model=bigram"
@@ -71,14 +72,15 @@ def _result(problem: str) -> int:
 @pytest.fixture(scope="module")
 def whole(place: Path) -> dict[str, dict[str, object]]:
     """Findings by code of a preflight with all inputs, and a learner with other weights."""
-    done = _run(
-        place,
-        "--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:reward",
-        "--sampler", "transformers:model", "--learner", "transformers:other",
-        "--max-tokens", "4", "--samples", "4", "--limit", "24", "--batch-prompts", "8",
-        "--temperature", "1.0", "--temperature", "0.5", "--template", "odd=misleading.txt",
-        "--memory-gib", "0.004", "--write-filtered", "left.jsonl", "--output", "report.json",
-    )  # fmt: skip
+    with transformers_in_process():
+        done = _run(
+            place,
+            "--model", "model", "--prompts", "prompts.jsonl", "--reward", "rewards.py:reward",
+            "--sampler", "transformers:model", "--learner", "transformers:other",
+            "--max-tokens", "4", "--samples", "4", "--limit", "24", "--batch-prompts", "8",
+            "--temperature", "1.0", "--temperature", "0.5", "--template", "odd=misleading.txt",
+            "--memory-gib", "0.004", "--write-filtered", "left.jsonl", "--output", "report.json",
+        )  # fmt: skip
     assert done.returncode == 1, done.stderr
     report = orjson.loads((place / "report.json").read_bytes())
     assert report["failed"] == []

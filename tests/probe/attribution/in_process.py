@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -30,8 +31,15 @@ class InProcess(engine_runner.EngineRunner):
 
     def _start(self, run: Any) -> ProgramExit:
         self.starts += 1
-        with mock.patch.object(engine_run, "run_program", _run_program):
+        with transformers_in_process():
             return super()._start(run)
+
+
+@contextmanager
+def transformers_in_process() -> Iterator[None]:
+    """Run the programs of transformers in this process, whoever starts them."""
+    with mock.patch.object(engine_run, "run_program", _run_program):
+        yield
 
 
 def _run_program(launch: Launch, watch: Callable[[], None]) -> ProgramExit:

@@ -68,7 +68,7 @@ def _acknowledged(acks: Path) -> list[int]:
     return [int(line) for line in acks.read_text().split()] if acks.exists() else []
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_writers_lose_at_most_the_step_in_flight(
     tmp_path: Path, crowd: subprocess.Popen[str], runs: int
 ) -> None:

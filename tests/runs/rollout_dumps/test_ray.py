@@ -44,6 +44,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_cluster_of_two_nodes_gives_the_same(tmp_path: Path) -> None:
     """A program of its own: Ray leaves threads, signal handlers and warnings behind."""

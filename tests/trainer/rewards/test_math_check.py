@@ -83,9 +83,9 @@ def test_the_last_closed_box_counts_whatever_is_in_it() -> None:
     assert find_final("\\boxed{\\{1\\}} and \\boxed{open").text == "\\{1\\}"
     assert find_final("\\boxed{\\boxed{3}}").text == "3"
     assert find_final("a \\\\\\boxed{2} }").text == "2"
-    began = time.perf_counter()
+    began = time.process_time()
     assert not find_final("\\boxed{" * 50_000).marked
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 HOSTILE = [
