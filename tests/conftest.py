@@ -21,20 +21,29 @@ settings.register_profile("thorough", max_examples=300, deadline=None)  # used b
 settings.load_profile("quick")
 
 LONGEST_FILES = (
-    "trainer/test_cli_train.py",
-    "probes/test_vllm.py",
-    "cli/test_demo.py",
-    "test_wheel.py",
     "trainer/engines/test_vllm.py",
-    "probe/test_cli_probe.py",
-    "probe/test_real_pair.py",
+    "probe/attribution/test_planted.py",
+    "cli/test_demo.py",
+    "trainer/test_loop.py",
+    "probes/test_vllm.py",
     "trainer/distributed/test_distributed.py",
-    "runs/recording/test_kill.py",
-    "trainer/rewards/test_math_check.py",
+    "trainer/algorithms/test_invariance.py",
+    "trainer/model/test_model_families.py",
+    "test_wheel.py",
+    "probes/test_fsdp.py",
+    "trainer/model/test_lora.py",
+    "trainer/model/test_checkpoint.py",
+    "runs/log_formats/test_hostile.py",
+    "cli/test_main.py",
+    "cli/test_watch.py",
+    "probe/test_cli_probe.py",
     "preflight/test_run.py",
-    "trainer/test_out_of_memory.py",
+    "trainer/rewards/test_math_check.py",
+    "trainer/rewards/test_user_reward.py",
+    "runs/recording/test_kill.py",
+    "runs/recording/test_writer_process.py",
 )
-"""Files of half a minute and more. A worker that took one of them last would leave the others
+"""Files of ten seconds and more. A worker that took one of them last would leave the others
 idle; `make test` therefore hands out files in this order (`--no-loadscope-reorder`)."""
 
 

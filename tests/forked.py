@@ -10,16 +10,22 @@ import atexit
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 GRPODOCTOR = "from grpodoctor.cli.main import main; main()"
 """The source of the command-line program."""
+SCRIPT = (
+    "import runpy, sys; from pathlib import Path; sys.argv = sys.argv[1:]\n"
+    "sys.path.insert(0, str(Path(sys.argv[0]).parent)); runpy.run_path(sys.argv[0], {}, '__main__')"
+)
+"""The source of a program that runs the script of its first argument with the others."""
 
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["tests.forked_imports"])
@@ -75,6 +81,23 @@ def forked(
     finally:
         process.kill()
         process.join(30)
+
+
+@contextmanager
+def forked_ranks(source: str, *arguments: str, cwd: Path, count: int = 2) -> Iterator[list[Forked]]:
+    """Ranks with the environment of torchrun, which itself would start new Pythons."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    with ExitStack() as stack:
+        ranks = []
+        for rank in range(count):
+            variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            program = forked(source, *arguments, cwd=cwd, environment=variables)
+            ranks.append(stack.enter_context(program))
+        yield ranks
 
 
 def _run(

@@ -123,7 +123,7 @@ def test_a_restarted_run_is_watched_from_its_start(tmp_path):
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
-    with watching(sick, *options, "--interval", "3600") as process:
+    with watching(sick, *options, "--interval", "60") as process:
         assert process.stdout.readline()
         process.send_signal(sent)
         _, err = process.communicate(timeout=PATIENCE)  # far less than the interval

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.forked import SCRIPT, forked_ranks
 from tests.probes.conftest import PROBES
 from tests.probes.models import ROWS, prompts_file, texts
 
@@ -28,13 +29,23 @@ EXPERTS = 8
 
 
 def launch(
-    folder: Path, model: Path, processes: int, options: dict[str, Any], tasks: list[dict[str, Any]]
+    folder: Path,
+    model: Path,
+    processes: int,
+    options: dict[str, Any],
+    tasks: list[dict[str, Any]],
+    torchrun: bool = False,
 ) -> tuple[int, dict[str, Any], str]:
-    """Exit code, answer and log of the program under torchrun; all its processes are ended."""
+    """Exit code, answer and log of the program; all its processes are ended."""
     request, answer = folder / "request.json", folder / "answer.json"
     told = {"contract": 1, "model": str(model), "options": OPTIONS | options, "tasks": tasks}
     request.write_text(json.dumps(told | {"answer": str(answer)}), encoding="utf-8")
     program = str(PROBES / "engine_fsdp.py")
+    if not torchrun:
+        with forked_ranks(SCRIPT, program, str(request), cwd=folder, count=processes) as ranks:
+            log = "".join(rank.communicate(timeout=200)[1] for rank in ranks)
+            codes = [abs(rank.returncode or 0) for rank in ranks]
+        return max(codes), json.loads(answer.read_text(encoding="utf-8")), log
     process = subprocess.Popen(
         [sys.executable, *TORCHRUN, str(processes), program, str(request)],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
@@ -174,7 +185,7 @@ def test_fsdp_and_tensor_parallel_on_four_ranks(dense_model: Path, tmp_path: Pat
     shards = draw(dense_model, inputs)
     options = {"tensor_parallel": 2, "dtype": "float32"}  # fsdp follows from the processes
     work = [task("score", scored, inputs=str(inputs))]
-    code, answer, log = launch(tmp_path, dense_model, 4, options, work)
+    code, answer, log = launch(tmp_path, dense_model, 4, options, work, torchrun=True)
     assert code == 0, log
     assert answer["engine"]["layout"] == {"fsdp": 2, "tensor_parallel": 2}
     from contract import Processing

@@ -9,12 +9,11 @@ import os
 import pickle
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ from grpodoctor.trainer.task import Rewards
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading
-from tests.forked import GRPODOCTOR, Forked, forked
+from tests.forked import GRPODOCTOR, Forked, forked_ranks
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
@@ -128,27 +127,6 @@ def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
         for rank in ranks:
             with suppress(ProcessLookupError):
                 os.kill(rank, signal.SIGKILL)
-
-
-@contextmanager
-def forked_ranks(source: str, *arguments: str, cwd: Path) -> Iterator[list[Forked]]:
-    """Two ranks with the environment of torchrun, which itself would start two new Pythons."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = str(taken.getsockname()[1])
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                forked(
-                    source,
-                    *arguments,
-                    cwd=cwd,
-                    environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                )
-            )
-            for rank in range(2)
-        ]
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
