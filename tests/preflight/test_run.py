@@ -209,17 +209,20 @@ def test_a_failed_engine_does_not_stop_the_other_checks(place: Path) -> None:
 def test_engines_end_with_the_preflight(place: Path) -> None:
     work = place / "ended"
     command = ["--model", "model", "--prompts", "prompts.jsonl", "--work", str(work)]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "grpodoctor", "preflight", *command, "--sampler",
-         f"{BIGRAM}&fault=hang&at=sample"],
+    command += ["--sampler", f"{BIGRAM}&fault=hang&at=sample"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpodoctor", "preflight", *command],
         cwd=place, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not list(work.glob("logs/*.log")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    running.send_signal(signal.SIGTERM)
-    _, stderr = running.communicate(timeout=60)
+    ) as running:  # fmt: skip
+        try:
+            deadline = time.monotonic() + 120
+            while not list(work.glob("logs/*.log")):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            running.send_signal(signal.SIGTERM)
+            _, stderr = running.communicate(timeout=120)
+        finally:
+            running.kill()
     assert running.returncode == 130, stderr
     assert "Traceback" not in stderr
     mark = f"GRPODOCTOR_PROBE={work}".encode()
