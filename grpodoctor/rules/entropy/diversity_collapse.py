@@ -90,8 +90,8 @@ class DiversityCollapse(Rule):
         share = level / start if start else 0.0
         similarity = chart.series(alike).level(RECENT)
         text = (
-            f"Entropy is at {share:.0%} of its start and responses to a prompt are "
-            f"{similarity:.0%} similar; {outcome_text(chart)}."
+            f"Entropy is at {share:.0%} of its start, responses to a prompt are {similarity:.0%} "
+            f"similar; {outcome_text(chart)}."
         )
         evidence = cite_all(chart, entropy, alike, spread, outcome_metric(chart))
         return Sighting("info" if is_better else "warning", text, evidence)
