@@ -11,7 +11,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow venv venv-vllm venv-verl check bench pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm venv-verl check bench pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -54,6 +54,14 @@ $(VERL_VENV)/.installed: $(VENV)/.installed constraints-verl.txt
 		> $$($(VERL_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
 	touch $@
 
+test-triton: venv  ## the Triton kernels, on a GPU or else in Triton's interpreter
+	$(PYTHON) -m venv .venv-triton
+	.venv-triton/bin/python -m pip install -q --no-deps triton==3.9.0
+	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+		echo "import site; site.addsitedir('$$packages')" \
+		> $$(.venv-triton/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
+	.venv-triton/bin/python -m pytest -n 0 tests/measure/test_hidden_triton.py
+
 check: venv  ## lint, format, types, import order
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -81,4 +89,4 @@ constraints: venv venv-vllm  ## pin the installed versions
 	$(VLLM_VENV)/bin/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints-vllm.txt
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(VERL_VENV) build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(VERL_VENV) .venv-triton build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
