@@ -13,8 +13,7 @@ from grpodoctor.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-_CHUNK_LOGITS = 1 << 25
-"""Logits that exist at a time when they come from hidden states: 128 MB in float32."""
+    from grpodoctor.measure.hidden import Head
 
 TokenScores = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Log-probabilities and entropies, shape (B, T) each; 0 outside the mask."""
@@ -53,11 +52,11 @@ def scores_of_hidden(
     mask_BT: NDArray[np.bool_],
     temperature: float,
 ) -> TokenScores:
-    """Score the tokens under the mask from the states before the output layer, a few at a time.
+    """Score the tokens under the mask from the states before the output layer.
 
     Args:
         hidden_BTH: the states at position t are those from which token t is predicted.
-        lm_head: the output layer, a module or its weight of shape (V, H).
+        lm_head: the output layer: a module, its weight of shape (V, H), or a `Head`.
         tokens_BT: token ids.
         mask_BT: tokens to score.
         temperature: divides the logits.
@@ -67,23 +66,28 @@ def scores_of_hidden(
     """
     import torch
 
-    from grpodoctor.measure.logits import entropy_and_logprobs
+    from grpodoctor.measure.hidden import score_hidden
 
     _check_shape("hidden states", hidden_BTH, tokens_BT)
-    weight_VH = getattr(lm_head, "weight", lm_head).detach()
-    bias = getattr(lm_head, "bias", None)
-    rows_at_a_time = max(1, _CHUNK_LOGITS // len(weight_VH))
-    scores = _blank(tokens_BT)
-    for row, span in _spans(mask_BT):
-        for start in range(span.start, span.stop, rows_at_a_time):
-            part = slice(start, min(start + rows_at_a_time, span.stop))
-            with torch.no_grad():
-                states_NH = hidden_BTH[row, part].detach().to(weight_VH.dtype)
-                logits_NV = torch.nn.functional.linear(states_NH, weight_VH, bias)
-            ids_N = _ids(tokens_BT[row, part], logits_NV)
-            entropy_N, logprobs_N = entropy_and_logprobs(logits_NV, ids_N, temperature)
-            scores[0][row, part], scores[1][row, part] = logprobs_N.cpu(), entropy_N.cpu()
-    return _masked(scores, mask_BT)
+    head, scores = _head_of(lm_head), _blank(tokens_BT)
+    with torch.no_grad():
+        mask = torch.as_tensor(mask_BT, device=hidden_BTH.device)
+        hidden_NH = hidden_BTH.detach()[mask].to(head.weight_VD.dtype)
+        ids_N = _ids(tokens_BT[mask_BT], head.weight_VD.t())
+        for values_BT, values_N in zip(
+            scores, score_hidden(hidden_NH, head, ids_N, temperature), strict=True
+        ):
+            values_BT[mask_BT] = values_N.cpu()
+    return scores
+
+
+def _head_of(lm_head: Any) -> Head:
+    from grpodoctor.measure.hidden import Head
+
+    if isinstance(lm_head, Head):
+        return lm_head
+    weight_VD, bias_V = getattr(lm_head, "weight", lm_head), getattr(lm_head, "bias", None)
+    return Head(weight_VD.detach(), None if bias_V is None else bias_V.detach())
 
 
 def _check_shape(what: str, tensor: Tensor, tokens_BT: NDArray[Any]) -> None:

@@ -112,7 +112,8 @@ class DoctorStep:
 
         Args:
             hidden: shape (B, T, H); position t predicts response token t.
-            lm_head: the output layer, a module or its weight of shape (V, H).
+            lm_head: the output layer: a module, its weight of shape (V, H), or, if the model
+                scales or caps its logits, a `grpodoctor.measure.hidden.Head`.
             rows: responses that `hidden` covers.
             temperature: the sampling temperature.
         """
