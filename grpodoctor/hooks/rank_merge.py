@@ -38,6 +38,7 @@ _OF_ALL_RESPONSES = re.compile(
     r"groups/.*|reward/.*std|length/group_gap|advantage/bound_excess|mismatch/(ess|pearson)"
 )
 """Readings that cannot be merged from those of the ranks."""
+_LOSS_TOKENS = "optimizer/loss_tokens"
 _LENGTH_BYTES = 8
 
 
@@ -127,6 +128,7 @@ def part_of(measured: StepBatch | Mapping[str, Reading], rank: int) -> RankPart:
 def merge_parts(parts: Sequence[RankPart]) -> dict[str, Reading]:
     """The readings of a step from the parts of its ranks."""
     measured: dict[str, Reading] = reduce(merge_all, (part.measured for part in parts), {})
+    _add_up_loss_tokens(measured, sum(_LOSS_TOKENS in part.measured for part in parts))
     own: dict[str, Reading] = reduce(merge_all, (part.own for part in parts), {})
     tables = [part.table for part in parts if part.table is not None]
     if tables:
@@ -135,6 +137,13 @@ def merge_parts(parts: Sequence[RankPart]) -> dict[str, Reading]:
             if _OF_ALL_RESPONSES.fullmatch(name):
                 measured[name] = of_all[name]
     return {**measured, **own}
+
+
+def _add_up_loss_tokens(measured: dict[str, Reading], ranks: int) -> None:
+    """An update has the loss tokens of all ranks: a mean over updates, not over ranks."""
+    tokens = measured.get(_LOSS_TOKENS)
+    if isinstance(tokens, Mean) and ranks and tokens.count % ranks == 0:
+        measured[_LOSS_TOKENS] = Mean(tokens.total, tokens.count // ranks, tokens.nonfinite)
 
 
 def _table(batch: RolloutBatch, rank: int) -> ResponseTable | None:

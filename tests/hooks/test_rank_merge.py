@@ -1,0 +1,173 @@
+"""Several ranks' parts of a step against the same step on one rank."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from grpodoctor.hooks.rank_exchange import RankExchange
+from grpodoctor.hooks.rank_merge import RankPart, merge_parts, part_of
+from grpodoctor.hooks.rank_steps import MAX_WAITING, JoinedStep, RankSteps
+from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
+from grpodoctor.measure.step import StepBatch, step_readings
+from grpodoctor.vocabulary.values import Mean, Rate, scalar
+
+COUNT, WIDTH = 24, 9
+
+
+def batch(step: int = 3) -> RolloutBatch:
+    """Groups of four with neighbors on different ranks."""
+    random = np.random.default_rng(1)
+    learner_BT = -random.random((COUNT, WIDTH)).astype(np.float32)
+    rewards_B = random.integers(0, 3, COUNT).astype(float)
+    return RolloutBatch(
+        step=step,
+        sequence_ids=[f"{step}-{row:02}" for row in range(COUNT)],
+        group_ids_B=np.arange(COUNT) // 4,
+        prompt_ids=[f"p{row // 4}" for row in range(COUNT)],
+        prompts=[f"prompt {row // 4}" for row in range(COUNT)],
+        texts=[f"response {row % 5} " * 12 for row in range(COUNT)],
+        references=[""] * COUNT,
+        tokens_BT=random.integers(0, 9, (COUNT, WIDTH)),
+        mask_BT=np.arange(WIDTH) < random.integers(1, WIDTH + 1, COUNT)[:, None],
+        rewards_B=rewards_B,
+        components={"format": random.random(COUNT), "right/or wrong": rewards_B},
+        correct_B=rewards_B > 0,
+        truncated_B=random.random(COUNT) > 0.7,
+        advantages_B=random.standard_normal(COUNT),
+        learner_logprobs_BT=learner_BT,
+        sampler_logprobs_BT=learner_BT + random.normal(0, 0.05, learner_BT.shape),
+        entropy_BT=random.random((COUNT, WIDTH)),
+        staleness_B=np.zeros(COUNT, np.int64),
+    )
+
+
+def rows_of(whole: RolloutBatch, rows: np.ndarray) -> RolloutBatch:
+    changes = {}
+    for each in fields(whole):
+        value = getattr(whole, each.name)
+        if isinstance(value, list):
+            changes[each.name] = [value[row] for row in rows]
+        elif isinstance(value, np.ndarray):
+            changes[each.name] = value[rows]
+    components = {name: values[rows] for name, values in whole.components.items()}
+    return replace(whole, components=components, **changes)
+
+
+def update_of(rollouts: RolloutBatch) -> UpdateBatch:
+    learner_BT = rollouts.learner_logprobs_BT
+    return UpdateBatch(
+        sequence_ids=rollouts.sequence_ids,
+        new_logprobs_BT=learner_BT * 1.3,
+        old_logprobs_BT=learner_BT,
+        advantages_BT=np.broadcast_to(rollouts.advantages_B[:, None], learner_BT.shape),
+        loss_mask_BT=rollouts.mask_BT,
+        loss=0.5,
+        grad_norm=2.0,
+        learning_rate=1e-4,
+        clip_low=0.2,
+        clip_high=0.2,
+    )
+
+
+def step_of(rollouts: RolloutBatch) -> StepBatch:
+    updates = [update_of(rollouts)]
+    return StepBatch(rollouts=rollouts, updates=updates, readings={"time/step": Mean.of([2.0])})
+
+
+def parts(world: int, whole: RolloutBatch) -> list[RankPart]:
+    rows = np.random.default_rng(2).permutation(COUNT)  # groups are spread over the ranks
+    shares = np.array_split(rows, world)
+    return [
+        RankPart.from_bytes(part_of(step_of(rows_of(whole, share)), rank).to_bytes())
+        for rank, share in enumerate(shares)
+    ]
+
+
+_BY_RANK = {"entropy/fork_tokens"}
+"""The tokens of highest entropy are chosen on each rank."""
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_together_have_the_readings_of_one_rank(world: int) -> None:
+    whole = batch()
+    expected = step_readings(step_of(whole))
+    merged = merge_parts(parts(world, whole))
+    assert merged.keys() == expected.keys()
+    for name in merged.keys() - _BY_RANK:
+        ours, theirs = scalar(merged[name]), scalar(expected[name])
+        assert ours == (None if theirs is None else pytest.approx(theirs, rel=1e-6)), name
+    # Counts too: a rate over groups that were cut in two would have twice as many of them.
+    assert merged["groups/zero_variance_rate"] == expected["groups/zero_variance_rate"]
+    assert merged["accuracy/train"] == expected["accuracy/train"]
+
+
+def test_the_order_of_the_ranks_does_not_matter() -> None:
+    results = [merge_parts(list(each)) for each in permutations(parts(3, batch()))]
+    assert all(each == results[0] for each in results)
+
+
+def test_what_no_rank_measured_stays_unknown() -> None:
+    whole = replace(batch(), correct_B=None, truncated_B=None, texts=None)
+    whole = replace(whole, rewards_B=(whole.rewards_B > 0).astype(float))
+    merged = merge_parts(parts(2, whole))
+    absent = {
+        "accuracy/train",
+        "length/truncated_rate",
+        "length/correct",
+        "groups/all_correct_rate",
+    }
+    assert not absent & merged.keys()
+
+
+def test_readings_of_the_trainer_take_precedence() -> None:
+    part = part_of({"groups/zero_variance_rate": Rate(1, 2)}, 0)
+    ranks = [part, *parts(2, batch())]
+    assert merge_parts(ranks)["groups/zero_variance_rate"] == Rate(1, 2)
+
+
+def test_a_rank_without_responses_adds_nothing() -> None:
+    whole = batch()
+    empty = part_of(StepBatch(rollouts=rows_of(whole, np.arange(0))), 1)
+    both = [part_of(step_of(whole), 0), RankPart.from_bytes(empty.to_bytes())]
+    assert merge_parts(both)["reward/mean"] == step_readings(step_of(whole))["reward/mean"]
+
+
+def join(world: int, exchanges: Callable[[int], list[RankExchange]]) -> tuple[list, list]:
+    joined: list[JoinedStep] = []
+    return [RankSteps(each, joined.append) for each in exchanges(world)], joined
+
+
+def test_steps_are_joined_in_order_without_waiting(
+    exchanges: Callable[[int], list[RankExchange]],
+) -> None:
+    ranks, joined = join(3, exchanges)
+    for step in range(4):
+        for rank, each in enumerate(ranks):
+            each.end_step(step, {"reward/mean": Mean.of([float(rank)])}, {})
+    assert [each.step for each in joined] == [0, 1, 2]  # the others' parts come after ours
+    ranks[0].finish(0)
+    assert [each.step for each in joined] == [0, 1, 2, 3]
+    assert all(each.readings["reward/mean"] == Mean.of([0.0, 1.0, 2.0]) for each in joined)
+    assert all(each.missing == () for each in joined)
+
+
+def test_a_lost_rank_delays_nothing(exchanges: Callable[[int], list[RankExchange]]) -> None:
+    ranks, joined = join(2, exchanges)
+    for step in range(MAX_WAITING + 2):
+        ranks[0].end_step(step, {"reward/mean": Mean.of([1.0])}, {})
+    assert [(each.step, each.missing) for each in joined] == [(0, (1,)), (1, (1,))]
+    ranks[0].finish(0.01)
+    assert len(joined) == MAX_WAITING + 2
+
+
+def test_a_large_message_arrives_whole(exchanges: Callable[[int], list[RankExchange]]) -> None:
+    first, second = exchanges(2)
+    data = bytes(range(256)) * 40_000
+    second.post("big", data)
+    second.post("empty", b"")
+    assert first.take("big") == data
+    assert first.take("big") is None
+    assert first.take("empty") == b""
