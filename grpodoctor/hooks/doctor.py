@@ -1,4 +1,4 @@
-"""`Doctor`: the instruments for a training loop of one's own."""
+"""`Doctor`: the instruments for a custom training loop."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class LiveKnobs:
         self._controls[name] = _Control(get, set, low, high)
 
     def read_only(self, name: str, get: Callable[[], object] | Setting) -> None:
-        """Register a knob that rules read and nobody changes during the run.
+        """Register a knob that rules read and that does not change during the run.
 
         Args:
             name: canonical name.

@@ -1,4 +1,4 @@
-"""Findings of a live run, read from its directory when somebody asks for them."""
+"""Findings of a live run, read from its directory on request."""
 
 from __future__ import annotations
 
