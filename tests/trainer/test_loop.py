@@ -74,7 +74,7 @@ def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) -> None:
-    extra = ["loss.kl_coefficient=0.04", "critic.pretrain_steps=0", "record.enabled=false"]
+    extra = ["loss.kl_coefficient=0.04", "critic.pretrain_steps=0"]
     if preset == "max_rl":  # it learns from positive rewards only
         (tmp_path / "odd.py").write_text(
             "def reward(prompts, completions, answers):\n"
