@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from grpodoctor.errors import DataError
+from grpodoctor.support.arrays import np
 
-Floats = NDArray[np.floating]
-Integers = NDArray[np.integer]
-Flags = NDArray[np.bool_]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Floats: TypeAlias = "NDArray[np.floating]"
+Integers: TypeAlias = "NDArray[np.integer]"
+Flags: TypeAlias = "NDArray[np.bool_]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

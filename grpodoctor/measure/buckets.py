@@ -8,14 +8,16 @@ of their content, so that the selection does not depend on how the dump is split
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from grpodoctor.measure.mismatch import BUCKETS, POSITION_EDGES, PROBABILITY_EDGES
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.measure.subsample import hash_ranks, lowest_ranked
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Mean, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 BUCKETED_RESPONSES = 16
 """Responses per step: the standard error of the mean is a quarter of their spread."""
@@ -84,7 +86,7 @@ def _bits(values: NDArray[np.generic]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(values, np.float64).view(np.uint64)
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+@with_errstate(over="ignore", invalid="ignore", divide="ignore")
 def _bucket_means(learner: Ragged, sampler: Ragged) -> NDArray[np.float64]:
     """The means of `BUCKET_METRICS` of each response, shape (B, 2 x buckets).
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Mean, Reading
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-@np.errstate(over="ignore", invalid="ignore")
+
+@with_errstate(over="ignore", invalid="ignore")
 def k3(log_ratio_N: NDArray[np.float64]) -> NDArray[np.float64]:
     """Terms e^d - d - 1 of KL(sampled, other), with d = log other - log sampled; never negative."""
     terms_N: NDArray[np.float64] = np.expm1(log_ratio_N) - log_ratio_N
     return np.maximum(terms_N, 0.0, out=terms_N)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def kl_readings(name: str, log_ratio_N: NDArray[np.float64]) -> dict[str, Reading]:
     """`<name>/k1`, `/k2` and `/k3` of KL(sampled, other).
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 REWARD_RESOLUTION = 1e-6
 """Rewards of a group count as equal if they differ by at most this share of the largest one. It is
@@ -34,7 +35,7 @@ def groups_of(group_ids_B: Integers) -> Groups:
     return Groups(index_B, sizes_G, order_B, np.cumsum(sizes_G) - sizes_G)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
     """Which groups have different values, and which have equal values within `REWARD_RESOLUTION`.
 
@@ -58,7 +59,7 @@ def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     return readings
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def reward_groups(
     groups: Groups,
     rewards_B: Floats,

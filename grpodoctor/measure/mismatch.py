@@ -13,14 +13,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Self
 
 from grpodoctor.measure.batch import Floats, Integers, RolloutBatch
 from grpodoctor.measure.divergence import k3
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 POSITION_EDGES = (0, 16, 64, 256, 1024, 4096)
 """Starts of the position buckets; the last one is open."""
@@ -100,7 +101,7 @@ class TokenPairs:
         """Start of each response that has tokens."""
         return np.flatnonzero(np.diff(self.rows_N, prepend=-1))
 
-    @np.errstate(invalid="ignore")
+    @with_errstate(invalid="ignore")
     def differences(self) -> dict[str, NDArray[np.float64]]:
         """|p - p'| and |log p - log p'| of every token."""
         return {
@@ -141,7 +142,7 @@ class PairMoments:
     """Sum of the products of deviations."""
 
     @classmethod
-    @np.errstate(over="ignore", invalid="ignore")
+    @with_errstate(over="ignore", invalid="ignore")
     def of(cls, tokens: TokenPairs) -> Self:
         """The moments of at least one token."""
         log_ratio_N = tokens.log_ratio_N
@@ -193,7 +194,7 @@ class PairMoments:
         return readings | {"mismatch/pearson": Mean.of([correlation])}
 
 
-@np.errstate(invalid="ignore")
+@with_errstate(invalid="ignore")
 def mismatch_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`mismatch/*`; most readings require the sampler's log-probabilities."""
     if batch.learner_logprobs_BT is None or not batch.mask_BT.any():
@@ -219,7 +220,7 @@ def _tokens_of(batch: RolloutBatch) -> TokenPairs | None:
     )
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def pair_readings(tokens: TokenPairs, sequence_ids: Sequence[str]) -> dict[str, Reading]:
     """`mismatch/*` of tokens with log-probabilities on both sides.
 

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.mismatch import FAR
+from grpodoctor.support.arrays import np, with_errstate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BLOCK = 24 * 1024
 """Tokens per block: a few float64 columns of them fit into the second-level cache."""
@@ -132,7 +133,7 @@ def _filled(column: Ragged, first: int, last: int) -> slice | NDArray[np.int64]:
     return slice(first, last) if lengths.all() else first + np.flatnonzero(lengths)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def _measure_block(
     learner: Ragged,
     sampler: Ragged,

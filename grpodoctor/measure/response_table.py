@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
@@ -30,6 +28,7 @@ from grpodoctor.measure.subsample import (
     only_where,
     prompt_ranks,
 )
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,
@@ -41,12 +40,15 @@ from grpodoctor.vocabulary.values import (
     merge_all,
 )
 
-Column = NDArray[np.float64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Column: TypeAlias = "NDArray[np.float64]"
 COMPONENT = "component/"
 """Prefix of the columns of reward components."""
 _INTEGER_COLUMNS = {
-    "step": np.int64, "rank": np.int64, "group": np.uint64, "text": np.uint64,
-    "prompt": np.uint64, "hash_rank": np.uint64, "signature": np.uint64,
+    "step": "int64", "rank": "int64", "group": "uint64", "text": "uint64",
+    "prompt": "uint64", "hash_rank": "uint64", "signature": "uint64",
 }  # fmt: skip
 """Integer columns. In `group`, `text` and `signature`, 0 means unknown; a response with `hash_rank`
 0 is never selected."""
@@ -147,7 +149,7 @@ def _double(values: NDArray[np.generic]) -> Column:
     return values.astype(np.float64, copy=False)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def _spread(values: Column) -> Mean:
     finite = values[np.isfinite(values)]
     return Mean.of([np.std(finite)] if finite.size else [np.nan])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.measure.groups import Groups
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,
@@ -165,7 +164,7 @@ def loss_mask_readings(batch: RolloutBatch) -> dict[str, Reading]:
     }
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def staleness_readings(batch: RolloutBatch) -> dict[str, Reading]:
     """`staleness/*` and `mismatch/first_ratio_off`: whether tokens came from this policy."""
     readings: dict[str, Reading] = {}

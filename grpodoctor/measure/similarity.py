@@ -7,32 +7,31 @@ measure their own responses, and the pairs of a group are compared when all shar
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SHINGLE = 6
 """Bytes of a piece. Pieces of five to nine bytes are usual for texts of a few thousand bytes."""
 MOST_BYTES = 4096
 """Bytes of a response that are compared; the rest is ignored."""
 _HASHES = 8
-_FACTORS = np.array(
-    [
-        0x9E3779B97F4A7C15,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0xD6E8FEB86659FD93,
-        0xA0761D6478BD642F,
-        0xE7037ED1A0B428DB,
-        0x8EBC6AF09C88C6E3,
-        0x589965CC75374CC3,
-    ],
-    np.uint64,
+_FACTORS = (
+    0x9E3779B97F4A7C15,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0xD6E8FEB86659FD93,
+    0xA0761D6478BD642F,
+    0xE7037ED1A0B428DB,
+    0x8EBC6AF09C88C6E3,
+    0x589965CC75374CC3,
 )
 """Odd numbers with about as many ones as zeros: one multiplicative hash function each."""
-_BYTE = np.uint64(0xFF)
+_BYTE = 0xFF
 
 
 def signature(text: bytes) -> int:
@@ -44,8 +43,8 @@ def signature(text: bytes) -> int:
     pieces_N = np.zeros(count, np.uint64)
     for place in range(SHINGLE):
         pieces_N |= data[place : place + count].astype(np.uint64) << np.uint64(8 * place)
-    lowest = np.array([_mixed(pieces_N * factor).min() for factor in _FACTORS])
-    packed = (lowest & _BYTE) << (np.arange(_HASHES, dtype=np.uint64) * np.uint64(8))
+    lowest = np.array([_mixed(pieces_N * factor).min() for factor in np.array(_FACTORS, np.uint64)])
+    packed = (lowest & np.uint64(_BYTE)) << (np.arange(_HASHES, dtype=np.uint64) * np.uint64(8))
     return int(np.bitwise_or.reduce(packed)) or 1
 
 

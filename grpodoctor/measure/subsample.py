@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
 from grpodoctor.measure.batch import Flags
+from grpodoctor.support.arrays import np
 
-HashRanks = NDArray[np.uint64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HashRanks: TypeAlias = "NDArray[np.uint64]"
 
 COMPRESSED_RESPONSES = 32
 """Responses per step and rank that are compressed and whose 3-grams are counted. The standard error
@@ -29,7 +31,7 @@ share of one half is 0.04."""
 PAIRED_RESPONSES = 64
 """Responses per step and rank that are compared with the others of their group: whole groups, since
 the selection goes by prompt first."""
-_WITHIN_PROMPT = np.uint64(0xFFFF)
+_WITHIN_PROMPT = 0xFFFF
 """Low bits of a hash rank that order the responses of one prompt."""
 
 
@@ -73,7 +75,8 @@ def hash_ranks(
 def prompt_ranks(prompts_B: HashRanks, hash_ranks_B: HashRanks) -> HashRanks:
     """Hash ranks that select whole prompts; 0 where prompt or response is unknown."""
     spread_B = prompts_B * np.uint64(0x9E3779B97F4A7C15)
-    ranks_B = (spread_B & ~_WITHIN_PROMPT) | (hash_ranks_B & _WITHIN_PROMPT)
+    within_prompt = np.uint64(_WITHIN_PROMPT)
+    ranks_B = (spread_B & ~within_prompt) | (hash_ranks_B & within_prompt)
     known_B = (prompts_B != 0) & (hash_ranks_B != 0)
     return np.where(known_B, np.maximum(ranks_B, np.uint64(1)), np.uint64(0))
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.ragged import Ragged, fingerprints
@@ -24,7 +22,11 @@ from grpodoctor.measure.subsample import (
     prompt_ranks,
     text_fingerprints,
 )
+from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LOOP_COPIES = 4
 """Copies of a block at the end of a response that count as a loop."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.measure.batch import Flags, UpdateBatch
 from grpodoctor.measure.divergence import kl_readings
 from grpodoctor.measure.responses import fork_threshold
+from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ON_POLICY = NotApplicable(
     "with one update per batch and the learner's own old log-probabilities, the ratio is always 1"
@@ -23,7 +24,7 @@ _NONE_CLIPPED_HIGH = NotApplicable("no token is clipped on the high side")
 _CLIP_RATES = ("clip/low_rate", "clip/high_rate", "clip/dual_rate", "clip/fork_token_rate")
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@with_errstate(over="ignore", invalid="ignore")
 def update_readings(update: UpdateBatch, *, on_policy: bool) -> dict[str, Reading]:
     """All readings of one optimizer step, by canonical metric name.
 

@@ -11,10 +11,9 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import StepRecord
@@ -22,7 +21,10 @@ from grpodoctor.support import atomic_files
 from grpodoctor.support.growing_files import Damage
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import PROBED, metric_of
-from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
+from grpodoctor.vocabulary.values import Reading
+
+if TYPE_CHECKING:
+    from grpodoctor.monitor.probe_file import AttachedProbe
 
 FOLDER = "probe"
 _FAMILIES = ("mismatch/", "experts/")
@@ -32,42 +34,6 @@ _MOST_FILES = 1000
 _MOST_BYTES = 4 << 20
 _REFRESH_SECONDS = 1.0
 """Seconds between two checks for a new probe."""
-_Text = Annotated[str, Field(max_length=2000)]
-
-
-def _reading(value: object) -> Reading:
-    return value if isinstance(value, Reading) else reading_from_json(value)
-
-
-class AttachedProbe(BaseModel):
-    """The result of a probe for one pair of engines."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", arbitrary_types_allowed=True)
-
-    schema_version: int = 1
-    """Version of the file's format."""
-    created: Annotated[str, Field(max_length=40)] = ""
-    """Time of the probe, ISO 8601, UTC; the latest probe is used."""
-    sampler: _Text = ""
-    """Label of the engine that samples."""
-    learner: _Text = ""
-    """Label of the training-side engine."""
-    verdict: _Text = ""
-    """Whether the engines agree, and if not, why."""
-    causes: tuple[_Text, ...] = ()
-    """Ids of the causes, the one that explains most of the gap first."""
-    readings: dict[
-        str, Annotated[Reading, PlainValidator(_reading), PlainSerializer(reading_to_json)]
-    ] = Field(default_factory=dict)
-    """Readings by canonical metric name."""
-
-    @property
-    def note(self) -> str:
-        """A summary for the report of the run."""
-        return (
-            f"attached probe of {self.created[:10] or 'unknown date'}, sampler {self.sampler}, "
-            f"learner {self.learner}: {self.verdict}"
-        )
 
 
 def folder_of(run: Path) -> Path:
@@ -165,6 +131,10 @@ class AttachedProbes:
         self.probe = max(known, key=lambda probe: probe.created, default=None)
 
     def _probe(self, path: Path) -> AttachedProbe | None:
+        from pydantic import ValidationError  # only for runs with a probe
+
+        from grpodoctor.monitor.probe_file import AttachedProbe
+
         try:
             with path.open("rb") as file:
                 content = file.read(_MOST_BYTES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.errors import EngineError
-from grpodoctor.monitor.attached_probes import AttachedProbe, attach
+from grpodoctor.monitor.attached_probes import attach
+from grpodoctor.monitor.probe_file import AttachedProbe
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
 from grpodoctor.probe.severity import SEVERITIES, figure, severity_of
 from grpodoctor.vocabulary.values import Reading

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
-from grpodoctor.runs.estimators import robust_level, step_noise
+from grpodoctor.runs.estimators import median, robust_level, step_noise
 from grpodoctor.runs.inferred_groups import ZERO_VARIANCE, inferred_group_rates
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
@@ -198,19 +198,8 @@ class Series:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
         level = self._memo.get(count)
         if level is None:
-            level = self._memo[count] = self._median(count)
+            level = self._memo[count] = median(islice(reversed(self._values), count))
         return level
-
-    def _median(self, count: int) -> float:
-        # Ten times faster than `robust_level`, because it needs no spread and no arrays. Rules
-        # compute dozens of levels at every step.
-        ascending = sorted(filter(math.isfinite, islice(reversed(self._values), count)))
-        if not ascending:
-            return math.nan
-        middle = len(ascending) // 2
-        if len(ascending) % 2:
-            return ascending[middle]
-        return (ascending[middle - 1] + ascending[middle]) / 2
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import sub
-
-import numpy as np
-from numpy.typing import NDArray
 
 MAD_TO_SIGMA = 1.4826
 """Factor from the median absolute deviation to the standard deviation, under normality."""
 
 
-def _median(values: NDArray[np.float64]) -> float:
-    """`np.median` without its call overhead; it reorders the array in place."""
-    middle = values.size // 2
-    values.partition(middle)
-    upper = float(values[middle])
-    return upper if values.size % 2 else (float(values[:middle].max()) + upper) / 2
+def _median(ascending: Sequence[float]) -> float:
+    middle = len(ascending) // 2
+    if len(ascending) % 2:
+        return ascending[middle]
+    return (ascending[middle - 1] + ascending[middle]) / 2
 
 
-def _finite(values: Sequence[float]) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    finite = np.isfinite(array)
-    return array[finite] if not finite.all() else array.copy()
+def median(values: Iterable[float]) -> float:
+    """Median of the finite values; NaN if there are none.
+
+    A window has at most 128 readings, which are sorted faster than they are copied to an array.
+    """
+    ascending = sorted(filter(math.isfinite, values))
+    return _median(ascending) if ascending else math.nan
 
 
 def robust_level(values: Sequence[float]) -> tuple[float, float]:
@@ -34,11 +33,11 @@ def robust_level(values: Sequence[float]) -> tuple[float, float]:
     The scaling assumes normality. Values that are not finite are ignored; without finite values
     both are NaN.
     """
-    array = _finite(values)
-    if array.size == 0:
+    finite = sorted(filter(math.isfinite, values))
+    if not finite:
         return math.nan, math.nan
-    level = _median(array)
-    return level, MAD_TO_SIGMA * _median(np.abs(array - level))
+    level = _median(finite)
+    return level, MAD_TO_SIGMA * _median(sorted(abs(value - level) for value in finite))
 
 
 def level_shift(before: Sequence[float], after: Sequence[float]) -> float:
@@ -51,13 +50,13 @@ def level_shift(before: Sequence[float], after: Sequence[float]) -> float:
         Positive when `after` is higher. Infinite when two constant windows differ, 0 when they are
         equal, NaN when either has no finite value.
     """
-    first, second = _finite(before), _finite(after)
     (level, spread), (shifted, shifted_spread) = robust_level(before), robust_level(after)
-    if not (first.size and second.size):
+    if math.isnan(level) or math.isnan(shifted):
         return math.nan
+    first, second = (sum(map(math.isfinite, values)) for values in (before, after))
     widest = max(spread, shifted_spread)
     # The median of n normal values has a standard error of sqrt(pi / 2n) standard deviations.
-    error = widest * math.sqrt(math.pi / 2 * (1 / first.size + 1 / second.size))
+    error = widest * math.sqrt(math.pi / 2 * (1 / first + 1 / second))
     moved = shifted - level
     if moved == 0:
         return 0.0

@@ -20,18 +20,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.measure.mismatch import PER_RESPONSE, response_gaps
 from grpodoctor.runs.records import ROLLOUTS
 from grpodoctor.support import atomic_files
+from grpodoctor.support.arrays import np
 from grpodoctor.support.safe_text import clean_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 Depth = Literal["off", "summary", "worst", "full"]
 DEPTHS: tuple[Depth, ...] = ("off", "summary", "worst", "full")

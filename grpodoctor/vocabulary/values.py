@@ -15,10 +15,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from grpodoctor.support.arrays import np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 _MANTISSA_BITS = 53
 _LOW_BITS = 26

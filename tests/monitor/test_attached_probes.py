@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.monitor.attached_probes import AttachedProbe, AttachedProbes, attach, folder_of
+from grpodoctor.monitor.attached_probes import AttachedProbes, attach, folder_of
+from grpodoctor.monitor.probe_file import AttachedProbe
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.session import Session
 from grpodoctor.runs.records import STEPS, StepRecord

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import HELDOUT, FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
+from grpodoctor.support.arrays import np
 
 
 def _columns(rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart) -> Responses:

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from grpodoctor.frameworks.rollout_formats import parquet
 from grpodoctor.frameworks.rollout_formats.base import (
     Column,
@@ -21,9 +18,11 @@ from grpodoctor.frameworks.rollout_formats.base import (
 from grpodoctor.frameworks.rollout_formats.columns import LARGEST_STEP, flags, if_known
 from grpodoctor.measure.mismatch import PER_RESPONSE
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 _FILE = re.compile(r"step-(\d{1,12})\.rank-\d+\.parquet")
 _COLUMNS = (

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.frameworks.trl.rollouts import from_columns
+from grpodoctor.support.arrays import np
 
 _MOST_RESPONSES = 1_000_000
 """Limit on the responses of one line."""

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import Column, FilePart, Responses, Sequences
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 
 _FILE = re.compile(r"train_data_step(\d{1,12})")
 _FIRST = b'"input_lengths"'

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import (
     HELDOUT,
@@ -22,6 +20,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     folder_number,
 )
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
+from grpodoctor.support.arrays import np
 from grpodoctor.support.numbers import parse_number
 
 _MOST_NODES = 4096

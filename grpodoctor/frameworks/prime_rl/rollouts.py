@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import FilePart, Responses, Sequences, folder_number
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 
 _FIRST = b'"micro_sequence_idx"'
 """This key precedes all keys with a value per token."""

@@ -6,16 +6,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 from grpodoctor.support.growing_files import Damage
 
-Column = NDArray[np.float64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Column: TypeAlias = "NDArray[np.float64]"
 
 MOST_DAMAGE = 100
 """Damaged lines of a shard whose details are kept; all are counted."""

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats.base import Column
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 from grpodoctor.support.numbers import parse_number
 from grpodoctor.support.safe_text import clean_text
 
@@ -64,9 +63,9 @@ def numbers(rows: Sequence[DumpRow], key: str) -> Column | None:
     return None if all(value is None for value in values) else if_known(floats(values))
 
 
-def lists(rows: Sequence[DumpRow], key: str, kind: type[np.generic] = np.float64) -> Ragged:
+def lists(rows: Sequence[DumpRow], key: str, kind: type[np.generic] | None = None) -> Ragged:
     """The lists of numbers under a key; a row without one has an empty list."""
-    return ragged(values_of(rows, key), kind)
+    return ragged(values_of(rows, key), kind or np.float64)
 
 
 def texts(rows: Sequence[DumpRow], key: str) -> list[str]:
@@ -115,7 +114,7 @@ def step_of(value: object, default: int) -> int:
     return int(step)
 
 
-def ragged(values: Sequence[object], kind: type[np.generic] = np.float64) -> Ragged:
+def ragged(values: Sequence[object], kind: type[np.generic] | None = None) -> Ragged:
     """Lists of numbers; any other value counts as an empty list."""
     rows = [value if isinstance(value, list) else [] for value in values]
     lengths = np.array([len(row) for row in rows], np.int64)

@@ -9,11 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast, overload
 
-import numpy as np
 import orjson
 
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.dump_file import ENDLESS, DumpFile
+from grpodoctor.support.arrays import np
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Bytes to parse before their rows are yielded as a batch."""

@@ -7,18 +7,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, FilePart
 from grpodoctor.frameworks.rollout_formats.columns import floats, if_known, text_of
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 
 MAGIC = b"PAR1"
 MOST_VALUES = 64 * 1024 * 1024

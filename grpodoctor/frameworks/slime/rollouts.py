@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats import columns, pickles
 from grpodoctor.frameworks.rollout_formats.base import (
@@ -20,6 +18,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     last_number,
 )
 from grpodoctor.measure.ragged import Ragged
+from grpodoctor.support.arrays import np
 from grpodoctor.support.numbers import parse_number
 
 _MOST_TOKENS = 64 * 1024 * 1024

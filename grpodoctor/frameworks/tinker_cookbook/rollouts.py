@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grpodoctor.frameworks.rollout_formats import columns
 from grpodoctor.frameworks.rollout_formats.base import Column, FilePart, Responses, folder_number
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
+from grpodoctor.support.arrays import np
 from grpodoctor.support.numbers import parse_number
 
 _MOST_TURNS = 10_000

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from grpodoctor.frameworks.rollout_formats import columns, parquet
 from grpodoctor.frameworks.rollout_formats.base import (
@@ -18,6 +16,10 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Responses,
     last_number,
 )
+from grpodoctor.support.arrays import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _TEXTS = ("prompt", "completion")

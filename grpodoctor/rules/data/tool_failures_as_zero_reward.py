@@ -7,13 +7,12 @@ import statistics
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.agent_health import Course, course_of
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
+from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.conditions import Condition
 
 _FAILURES = ("tools/failure_rate", "rollouts/error_rate")

@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.conditions import Condition
 
 _RATE = "optimizer/learning_rate"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+from grpodoctor.support.arrays import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _POLYNOMIAL = 0x82F63B78
 """Castagnoli's polynomial, bit-reversed."""
@@ -14,8 +17,8 @@ _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
 _HEAD = 12
 
-Words = npt.NDArray[np.uint32]
-Mask = npt.NDArray[np.bool_]
+Words: TypeAlias = "NDArray[np.uint32]"
+Mask: TypeAlias = "NDArray[np.bool_]"
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +53,7 @@ def masked_crcs(messages: Sequence[bytes]) -> list[int]:
     return [int(each) for each in result]
 
 
-def _advance(crcs: Words, data: npt.NDArray[np.uint8]) -> None:
+def _advance(crcs: Words, data: NDArray[np.uint8]) -> None:
     """Add one byte of each message, in place."""
     crcs[:] = _table()[(crcs ^ data) & 0xFF] ^ (crcs >> np.uint32(8))
 

@@ -15,7 +15,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
@@ -24,6 +23,7 @@ from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, valid_frames
 from grpodoctor.runs.log_formats.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
+from grpodoctor.support.arrays import np
 from grpodoctor.support.growing_files import Chunk, Damage
 
 _HEAD, _FOOT = 12, 4

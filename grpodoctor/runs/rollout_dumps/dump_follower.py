@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
@@ -29,6 +27,7 @@ from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
 from grpodoctor.runs.rollout_dumps.runners import ShardResult, try_shard
 from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, Shard, piece_of
 from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
+from grpodoctor.support.arrays import np
 from grpodoctor.support.growing_files import Damage
 from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.vocabulary.metrics import RECOMPUTED

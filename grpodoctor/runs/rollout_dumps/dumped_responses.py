@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Responses
 from grpodoctor.frameworks.rollout_formats.columns import clean
@@ -15,6 +13,7 @@ from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
 from grpodoctor.measure.ragged import gap_figures
 from grpodoctor.measure.response_table import ResponseTable
 from grpodoctor.runs.rollout_dumps.shards import Shard
+from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.values import Max
 
 MAX_SHARDS = 16

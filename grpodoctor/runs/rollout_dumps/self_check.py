@@ -13,9 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.bundled import rollouts as native_rollouts
@@ -25,9 +23,13 @@ from grpodoctor.measure.ragged import gap_figures
 from grpodoctor.measure.response_table import ResponseTable, join_tables, table_readings
 from grpodoctor.runs.records import ROLLOUTS, StepRecord
 from grpodoctor.runs.rollouts import rollouts_file
+from grpodoctor.support.arrays import np
 from grpodoctor.support.growing_files import Damage
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Reading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PATIENCE_SECONDS = 0.5
 """How long the newest step of a live run waits for its rollouts, which are written after its line.

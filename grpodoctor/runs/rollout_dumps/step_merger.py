@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from grpodoctor.measure.response_table import (
     ResponseTable,
     correctness,
@@ -17,6 +15,7 @@ from grpodoctor.measure.response_table import (
 )
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.summarize import MAX_PROMPTS, ShardSummary, smallest
+from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.values import Reading
 
 MAX_ROWS = 2_000_000

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, Responses
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named
@@ -24,7 +21,11 @@ from grpodoctor.measure.text import (
 )
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.text_subsample import TextSubsample
+from grpodoctor.support.arrays import np
 from grpodoctor.support.safe_text import clean_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_PROMPTS = 1000
 """Prompts whose pass rates are kept: those with the smallest hashes, so that the choice does not

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.measure.similarity import MOST_BYTES, SHINGLE, signature
@@ -26,6 +23,10 @@ from grpodoctor.measure.subsample import (
     prompt_ranks,
 )
 from grpodoctor.measure.text import GRAM, REFLECTION_RE2, compression, unique_trigrams
+from grpodoctor.support.arrays import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_HELD = 64 * 1024 * 1024
 """Bytes of responses held; beyond it, they are measured before the shard is complete."""
