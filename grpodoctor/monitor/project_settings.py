@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,7 +76,7 @@ class ProjectSettings:
 
     def _configured(self, rule: Rule) -> Rule:
         if rule.code in self.thresholds:
-            rule = replace(rule, **self.thresholds[rule.code])
+            rule = rule.with_thresholds(**self.thresholds[rule.code])
         severity = self.severities.get(rule.code)
         return rule if severity is None else _with_severity(rule, severity)
 
@@ -199,7 +199,7 @@ def _check_threshold(rule: Rule, key: str, value: Any, where: str) -> None:
     Raises:
         ConfigError: if it has not.
     """
-    defaults = {each.name: getattr(rule, each.name) for each in fields(rule)}
+    defaults = rule.thresholds()
     check_name(key, defaults, f"threshold of {rule.code}", where=where)
     default = defaults[key]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -259,4 +259,4 @@ def _with_severity(rule: Rule, severity: Severity) -> Rule:
         return replace(result, severity=severity) if isinstance(result, Sighting) else result
 
     configured: type[Rule] = type(original.__name__, (original,), {"examine": examine})
-    return configured(**{each.name: getattr(rule, each.name) for each in fields(rule)})
+    return configured(**rule.thresholds())

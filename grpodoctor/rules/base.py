@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -106,9 +106,12 @@ Need = str | tuple[str, ...]
 """A metric that a rule requires. A tuple lists alternatives, best first."""
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Rule(ABC):
-    """Base class of all rules: class variables identify the rule, fields are its thresholds.
+    """Base class of all rules: class variables identify the rule, other variables are thresholds.
+
+    A rule is used like a frozen dataclass. It is none, because making a hundred dataclasses takes
+    a tenth of the time that `check` takes for a short log.
 
     The docstring of a rule is its manual page, with the headings *What it sees*, *Why it
     matters*, *Evidence it needs*, *Remedies*, *When it is wrong* and *References*.
@@ -143,6 +146,28 @@ class Rule(ABC):
     judged_by_outcome: ClassVar[bool] = False
     """Whether a rising reward shows that what the rule saw does no harm. The report then lists its
     findings as `info`: a setting that usually breaks a run did not break this one."""
+
+    def __init__(self, **thresholds: Any) -> None:
+        unknown = thresholds.keys() - self.thresholds().keys()
+        if unknown:
+            raise TypeError(f"{self.code} has no threshold {', '.join(sorted(unknown))}")
+        vars(self).update(thresholds)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{self.code}.{name} cannot be changed; use with_thresholds")
+
+    def thresholds(self) -> dict[str, Any]:
+        """The thresholds by name, in the order of the source."""
+        return {
+            name: getattr(self, name)
+            for base in reversed(type(self).__mro__)
+            for name, kind in vars(base).get("__annotations__", {}).items()
+            if not kind.startswith("ClassVar")
+        }
+
+    def with_thresholds(self, **thresholds: Any) -> Self:
+        """The same rule with other thresholds."""
+        return type(self)(**{**self.thresholds(), **thresholds})
 
     @property
     def family(self) -> str:

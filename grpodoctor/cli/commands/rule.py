@@ -52,7 +52,7 @@ def _detail(rule: Listed) -> dict[str, Any]:
         "inputs": [need if isinstance(need, str) else list(need) for need in needs],
         "remedies": list(getattr(rule, "remedies", ())),
         "references": list(rule.references),
-        "thresholds": _numbers(rule),
+        "thresholds": rule.thresholds(),
         "threshold_docs": _threshold_docs(rule),
         "lead_time": _lead_time(rule),
     }
@@ -76,33 +76,24 @@ def _list_markdown(rules: tuple[Listed, ...]) -> str:
     return "\n".join(["| code | name | what it sees |", "|---|---|---|", *rows])
 
 
-def _numbers(rule: Listed) -> dict[str, Any]:
-    """The thresholds: fields of a rule, class variables of a check."""
-    from dataclasses import asdict
-
-    from grpodoctor.rules.base import Rule
-
-    return asdict(rule) if isinstance(rule, Rule) else rule.thresholds()
-
-
 def _threshold_docs(rule: Listed) -> dict[str, str]:
     """What each threshold means, by name."""
     from grpodoctor.support.field_docs import field_docs
 
     docs = field_docs(type(rule))
-    return {name: docs[name] for name in _numbers(rule) if name in docs}
+    return {name: docs[name] for name in rule.thresholds() if name in docs}
 
 
 def _thresholds_text(rule: Listed) -> Iterator[str]:
     docs = _threshold_docs(rule)
-    for name, value in _numbers(rule).items():
+    for name, value in rule.thresholds().items():
         yield f"    {name} = {value}"
         yield from wrap(docs.get(name, ""), 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
 
 
 def _thresholds_markdown(rule: Listed) -> Iterator[str]:
     docs = _threshold_docs(rule)
-    for name, value in _numbers(rule).items():
+    for name, value in rule.thresholds().items():
         yield f"- `{name} = {value}`" + (f": {docs[name]}" if name in docs else "")
 
 
@@ -123,7 +114,7 @@ def _former_names(rule: Listed) -> list[str]:
 
 def _page_text(rule: Listed) -> str:
     lines = [f"{rule.code} {rule.name}", "", rule.manual(), *_former_names(rule)]
-    if _numbers(rule):
+    if rule.thresholds():
         lines += ["", "Thresholds:", *_thresholds_text(rule)]
     if lead_time := _lead_time(rule):
         indent = " " * 4
@@ -138,7 +129,7 @@ def _page_text(rule: Listed) -> str:
 def _page_markdown(rule: Listed) -> str:
     lines = [f"# {rule.code} {rule.name}", "", manual_markdown(rule.manual())]
     lines += _former_names(rule)
-    if _numbers(rule):
+    if rule.thresholds():
         lines += ["", "## Thresholds", "", *_thresholds_markdown(rule)]
     if lead_time := _lead_time(rule):
         lines += ["", "## Lead time", "", lead_time]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -16,7 +15,6 @@ _FORKS, _PROBABILITY, _HIGH = "clip/fork_token_rate", "clip/high_probability", "
 _ENTROPY = ("entropy/mean", "entropy/sampled")
 
 
-@dataclass(frozen=True)
 class ClippedForkTokens(Rule):
     """The upper clip removes mostly unlikely tokens, the ones that begin a new line of thought.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -19,7 +18,6 @@ _KL = "kl/old_policy/k3"
 _RATIO_OFF = "mismatch/first_ratio_off"
 
 
-@dataclass(frozen=True)
 class HighClipFraction(Rule):
     """The clip removes the gradient of a large share of the tokens.
 

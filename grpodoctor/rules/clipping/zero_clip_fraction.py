@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite
@@ -15,7 +14,6 @@ _HIGH = "clip/high_rate"
 _UPDATES = "updates_per_batch"
 
 
-@dataclass(frozen=True)
 class ZeroClipFraction(Rule):
     """The clip fraction is zero or not logged, and that is expected.
 

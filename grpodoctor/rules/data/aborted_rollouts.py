@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -13,7 +12,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _ABORTED = "rollouts/aborted_rate"
 
 
-@dataclass(frozen=True)
 class AbortedRollouts(Rule):
     """A share of the responses was aborted before it was complete.
 

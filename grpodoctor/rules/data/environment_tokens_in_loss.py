@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
@@ -13,7 +12,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _FOREIGN = "optimizer/environment_token_rate"
 
 
-@dataclass(frozen=True)
 class EnvironmentTokensInLoss(Rule):
     """The loss contains tokens that the policy did not generate.
 

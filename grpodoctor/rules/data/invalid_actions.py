@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -15,7 +14,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _INVALID = "environment/invalid_action_rate"
 
 
-@dataclass(frozen=True)
 class InvalidActions(Rule):
     """The environment rejects a large share of the policy's actions.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -19,7 +18,6 @@ _FAILURES = ("tools/failure_rate", "rollouts/error_rate")
 _OUTCOME = ("reward/mean", "accuracy/train")
 
 
-@dataclass(frozen=True)
 class ToolFailuresAsZeroReward(Rule):
     """Tools or environments fail, and the reward falls with them.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -22,7 +21,6 @@ _ALIKE = ("groups/text_similarity", "groups/duplicate_rate")
 _SPREAD = ("groups/reward_std", "reward/std", "groups/effective_rate")
 
 
-@dataclass(frozen=True)
 class DiversityCollapse(Rule):
     """Responses to a prompt become alike: entropy, distinct text and reward spread fall.
 

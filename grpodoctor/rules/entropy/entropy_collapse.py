@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -29,7 +28,6 @@ _STALLED = 30
 """Readings of the outcome that has stopped rising."""
 
 
-@dataclass(frozen=True)
 class EntropyCollapse(Rule):
     """The policy's entropy has fallen to a small share of its starting value.
 

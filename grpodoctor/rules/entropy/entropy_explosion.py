@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -21,7 +20,6 @@ _ENTROPY = ("entropy/mean", "entropy/sampled")
 _LATEST = 5
 
 
-@dataclass(frozen=True)
 class EntropyExplosion(Rule):
     """The policy's entropy has risen far above its starting value.
 

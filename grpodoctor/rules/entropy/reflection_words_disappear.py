@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -19,7 +18,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _REFLECTION = "text/reflection_rate"
 
 
-@dataclass(frozen=True)
 class ReflectionWordsDisappear(Rule):
     """Words of reflection (wait, recheck, alternatively) disappear from the responses.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -14,7 +13,6 @@ _COVERAGE, _AGREEMENT = "experts/replay_coverage", "experts/replay_agreement"
 _LATEST = 3
 
 
-@dataclass(frozen=True)
 class BrokenRoutingReplay(Rule):
     """Replayed routes are missing, or the layers do not use them.
 

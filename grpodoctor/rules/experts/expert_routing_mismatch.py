@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -18,7 +17,6 @@ _TOKENS = "experts/tokens_with_any_flip"
 _DIFFERENCE = "mismatch/prob_diff_mean"
 
 
-@dataclass(frozen=True)
 class ExpertRoutingMismatch(Rule):
     """The sampler and the learner route the same tokens to different experts.
 

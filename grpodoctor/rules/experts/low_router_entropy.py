@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -16,7 +15,6 @@ _LATEST = 5
 """Readings that make the level; routing is measured every few steps only."""
 
 
-@dataclass(frozen=True)
 class LowRouterEntropy(Rule):
     """The routers have become nearly deterministic.
 

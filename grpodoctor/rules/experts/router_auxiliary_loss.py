@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -15,7 +14,6 @@ _AUXILIARY = "experts/auxiliary_loss"
 _GRADIENT = "optimizer/grad_norm"
 
 
-@dataclass(frozen=True)
 class RouterAuxiliaryLoss(Rule):
     """The router's load-balancing loss of pretraining is still part of the RL loss.
 

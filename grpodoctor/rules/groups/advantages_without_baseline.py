@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -16,7 +15,6 @@ _REWARD = "reward/mean"
 _SIZE = "group_size"
 
 
-@dataclass(frozen=True)
 class AdvantagesWithoutBaseline(Rule):
     """The advantages equal the rewards: no baseline is subtracted.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -25,7 +24,6 @@ _ZERO_VARIANCE = "groups/zero_variance_rate"
 _HELDOUT = "accuracy/heldout"
 
 
-@dataclass(frozen=True)
 class AllCorrectGroups(Rule):
     """Most groups are all-correct, so they contribute no gradient.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -43,7 +42,6 @@ _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class AllIncorrectGroups(Rule):
     """Many groups are all-incorrect, so they contribute no gradient.
 

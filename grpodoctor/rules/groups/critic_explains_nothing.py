@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -14,7 +13,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _EXPLAINED = "critic/explained_variance"
 
 
-@dataclass(frozen=True)
 class CriticExplainsNothing(Rule):
     """The critic predicts the returns no better than a constant.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -17,7 +16,6 @@ _ACCURACY, _SIZE = "accuracy/train", "groups/size"
 _EFFECTIVE, _ZERO_VARIANCE = "groups/effective_rate", "groups/zero_variance_rate"
 
 
-@dataclass(frozen=True)
 class GroupTooSmallForPassRate(Rule):
     """Group and batch are too small for the pass rate: hardly any group is mixed.
 

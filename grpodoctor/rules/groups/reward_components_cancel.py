@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
@@ -15,7 +14,6 @@ _EFFECTIVE = "groups/effective_rate"
 _STD = "reward/std"
 
 
-@dataclass(frozen=True)
 class RewardComponentsCancel(Rule):
     """Reward components vary within groups, but their sum is constant.
 

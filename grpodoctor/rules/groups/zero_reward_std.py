@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -32,7 +31,6 @@ _ALL_INCORRECT = "groups/all_incorrect_rate"
 _CANCELLED = "groups/cancelled_rate"
 
 
-@dataclass(frozen=True)
 class ZeroRewardStd(Rule):
     """Many groups have equal rewards, and correctness does not explain why.
 

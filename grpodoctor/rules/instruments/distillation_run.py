@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -15,7 +14,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class DistillationRun(Rule):
     """The run distills from a teacher, so its reward says little or nothing.
 

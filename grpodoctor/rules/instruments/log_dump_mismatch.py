@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting
@@ -65,7 +64,6 @@ class _Pair(NamedTuple):
     steps: int = 1
 
 
-@dataclass(frozen=True)
 class LogDumpMismatch(Rule):
     """Logged values disagree with the responses dumped at the same step.
 

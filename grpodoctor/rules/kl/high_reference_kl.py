@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -19,7 +18,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 
 
-@dataclass(frozen=True)
 class HighReferenceKl(Rule):
     """The policy has moved far away from the reference model.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -19,7 +18,6 @@ _UPDATES = "updates_per_batch"
 _RATIO_OFF = "mismatch/first_ratio_off"
 
 
-@dataclass(frozen=True)
 class LargePolicyUpdates(Rule):
     """The updates on one batch move the policy far away from the policy that sampled the batch.
 

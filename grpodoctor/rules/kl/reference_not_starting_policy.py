@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -13,7 +12,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 
 
-@dataclass(frozen=True)
 class ReferenceNotStartingPolicy(Rule):
     """The KL divergence from the reference is large from the first step on.
 

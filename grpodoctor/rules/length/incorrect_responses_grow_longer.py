@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -16,7 +15,6 @@ _CORRECT = "length/correct"
 _ALL = "length/mean"
 
 
-@dataclass(frozen=True)
 class IncorrectResponsesGrowLonger(Rule):
     """Incorrect responses grow longer than correct ones to the same prompts.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -18,7 +17,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _LENGTH = "length/mean"
 
 
-@dataclass(frozen=True)
 class LengthCollapse(Rule):
     """Responses have shrunk to a small share of their starting length.
 

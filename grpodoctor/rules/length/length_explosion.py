@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -26,7 +25,6 @@ def _is_above(middle: float, value: float) -> bool:
     return value >= middle
 
 
-@dataclass(frozen=True)
 class LengthExplosion(Rule):
     """Response length explodes while the reward collapses.
 

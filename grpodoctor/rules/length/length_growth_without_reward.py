@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -19,7 +18,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _LENGTH = "length/mean"
 
 
-@dataclass(frozen=True)
 class LengthGrowthWithoutReward(Rule):
     """Responses have become much longer, and neither reward nor accuracy has risen.
 

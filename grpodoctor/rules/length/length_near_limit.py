@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -15,7 +14,6 @@ _MAX = "length/max"
 _TRUNCATED = "length/truncated_rate"
 
 
-@dataclass(frozen=True)
 class LengthNearLimit(Rule):
     """The mean length is close to the length limit, and truncation is not logged.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -17,7 +16,6 @@ _TRUNCATED = "length/truncated_rate"
 _TERMINATED = "length/terminated_mean"
 
 
-@dataclass(frozen=True)
 class NoEndToken(Rule):
     """No response ends: the end token is never produced, or not recognized.
 

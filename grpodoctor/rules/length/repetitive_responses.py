@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -16,7 +15,6 @@ _NGRAMS = "text/unique_ngram_rate"
 _COMPRESSION = "text/compression_ratio"
 
 
-@dataclass(frozen=True)
 class RepetitiveResponses(Rule):
     """Responses repeat themselves: loops at the end, or the same phrases again and again.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -16,7 +15,6 @@ _VISIBLE_CHANGE = 0.05
 """Change since the start that the summary states; a smaller one is noise of the batches."""
 
 
-@dataclass(frozen=True)
 class TruncatedResponses(Rule):
     """The length limit truncates many responses.
 

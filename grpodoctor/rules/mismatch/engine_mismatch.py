@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -27,7 +26,6 @@ _KLS = ("mismatch/kl_k3", "mismatch/kl_k1")
 _WEIGHT = "correction/weight_mean"
 
 
-@dataclass(frozen=True)
 class EngineMismatch(Rule):
     """Sampler and learner assign different probabilities to the sampled tokens.
 

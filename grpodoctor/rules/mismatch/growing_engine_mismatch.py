@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -19,7 +18,6 @@ _FLOORS = {
 (probability .0042, k3 .0042); in log-probability a little above twice that."""
 
 
-@dataclass(frozen=True)
 class GrowingEngineMismatch(Rule):
     """The mismatch between sampler and learner grows as the run goes on.
 

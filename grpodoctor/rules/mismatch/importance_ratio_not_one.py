@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -15,7 +14,6 @@ _DIFFERENCE = "mismatch/prob_diff_mean"
 _CLIPS = ("clip/low_rate", "clip/high_rate")
 
 
-@dataclass(frozen=True)
 class ImportanceRatioNotOne(Rule):
     """Importance ratios differ from 1 before the first update of a batch.
 

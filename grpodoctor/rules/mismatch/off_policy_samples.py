@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -19,7 +18,6 @@ _NOISE_READINGS = 50
 _SELECTED = "groups/generated_per_kept"
 
 
-@dataclass(frozen=True)
 class OffPolicySamples(Rule):
     """The samples look off-policy: a distribution other than the learner's produced them.
 

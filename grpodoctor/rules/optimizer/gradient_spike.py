@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite
@@ -18,7 +17,6 @@ _ZERO_VARIANCE = "groups/zero_variance_rate"
 _SPREADS = ("groups/reward_std", "reward/std")
 
 
-@dataclass(frozen=True)
 class GradientSpike(Rule):
     """The gradient norm jumps far above its recent range.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -19,7 +18,6 @@ _RATE = "optimizer/learning_rate"
 _OFF = "mismatch/first_ratio_off"
 
 
-@dataclass(frozen=True)
 class LearningRateTooHigh(Rule):
     """KL divergence and clip fraction jump together: the steps are too large.
 

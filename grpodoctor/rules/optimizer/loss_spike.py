@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -15,7 +14,6 @@ _LOSS = "optimizer/loss"
 _GRADIENT = "optimizer/grad_norm"
 
 
-@dataclass(frozen=True)
 class LossSpike(Rule):
     """The loss jumps far away from its recent range.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting
@@ -15,7 +14,6 @@ _COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True)
 class NanOrInf(Rule):
     """A metric contains NaN or infinity.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -18,7 +17,6 @@ _GRADIENT = "optimizer/grad_norm"
 _EFFECTIVE, _ZERO_VARIANCE = "groups/effective_rate", "groups/zero_variance_rate"
 
 
-@dataclass(frozen=True)
 class UpdatesTooSmall(Rule):
     """The gradient is healthy, but the policy hardly moves and the reward is flat.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -28,7 +27,6 @@ _ZERO_ADVANTAGE = "advantage/zero_rate"
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class ZeroLossOrGradient(Rule):
     """The loss or the gradient is zero, or the gradient comes from penalties alone.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -27,7 +26,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class ConstantReward(Rule):
     """The reward has the same mean at every step, or no response ever earned one of its components.
 

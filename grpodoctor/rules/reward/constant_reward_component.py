@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -20,7 +19,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class ConstantRewardComponent(Rule):
     """Every response earns the same amount of a reward component.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
@@ -21,7 +20,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class DominatingRewardComponent(Rule):
     """One component of the reward dominates the others.
 

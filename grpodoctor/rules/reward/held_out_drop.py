@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
@@ -19,7 +18,6 @@ _HELDOUT = ("accuracy/heldout", "reward/heldout")
 _TRAIN = ("reward/mean", "accuracy/train")
 
 
-@dataclass(frozen=True)
 class HeldOutDrop(Rule):
     """Held-out evaluation drops while the training reward holds or rises.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -32,7 +31,6 @@ class _Course(NamedTuple):
         return self.train_after - self.train_before
 
 
-@dataclass(frozen=True)
 class HeldOutStall(Rule):
     """The training reward rises while held-out evaluation does not.
 

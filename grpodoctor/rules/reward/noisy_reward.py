@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite, cite_all
@@ -15,7 +14,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD, _STD, _SIZE = "reward/mean", "reward/std", "groups/size"
 
 
-@dataclass(frozen=True)
 class NoisyReward(Rule):
     """The mean reward varies so much from step to step that progress cannot be seen.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -29,7 +28,6 @@ _BEFORE = 30
 probability of 1e-5 without a change."""
 
 
-@dataclass(frozen=True)
 class RewardCollapse(Rule):
     """Accuracy or reward has fallen far below the best level of the run.
 

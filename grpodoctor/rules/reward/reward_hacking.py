@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
@@ -16,7 +15,6 @@ _REWARD = "reward/mean"
 _NOISE_READINGS = 50
 
 
-@dataclass(frozen=True)
 class RewardHacking(Rule):
     """Accuracy falls while the reward of the same responses does not.
 

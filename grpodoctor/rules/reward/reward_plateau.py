@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
@@ -23,7 +22,6 @@ _REWARD = "reward/mean"
 _HELDOUT = ("accuracy/heldout", "reward/heldout")
 
 
-@dataclass(frozen=True)
 class RewardPlateau(Rule):
     """Accuracy or reward has not risen for a long time and is below its ceiling.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -15,7 +14,6 @@ _SUCCESS = ("accuracy/heldout", "reward/heldout", "accuracy/train")
 _REWARD = "reward/mean"
 
 
-@dataclass(frozen=True)
 class RewardWithoutSuccess(Rule):
     """The reward rises by shaping alone: success stays at its lowest value.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -15,7 +14,6 @@ _REWARD = "reward/mean"
 _GROUPS = ("groups/zero_variance_rate", "groups/all_correct_rate")
 
 
-@dataclass(frozen=True)
 class SaturatedReward(Rule):
     """Nearly every response earns the full reward: nothing is left to learn.
 

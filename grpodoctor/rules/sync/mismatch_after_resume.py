@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -22,7 +21,6 @@ _KL: Mapping[str, float] = {
 _LEVELS: Mapping[str, float] = {**HARMFUL, **_KL}
 
 
-@dataclass(frozen=True)
 class MismatchAfterResume(Rule):
     """The mismatch or the reference KL is higher after a resume than before it.
 

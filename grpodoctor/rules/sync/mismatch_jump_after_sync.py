@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -15,7 +14,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _ENTROPY = ("entropy/mean", "entropy/sampled")
 
 
-@dataclass(frozen=True)
 class MismatchJumpAfterSync(Rule):
     """The mismatch between sampler and learner jumps within one step and stays high.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -13,7 +12,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _ANY = ("reward/mean", "accuracy/train", "optimizer/loss", "optimizer/grad_norm", "length/mean")
 
 
-@dataclass(frozen=True)
 class OverlappingBranches(Rule):
     """The log contains the same steps twice: the run was resumed from an earlier checkpoint.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -18,7 +17,6 @@ _TOLERANT = {"vespo": 64.0, "m2po": 256.0, "cispo": 8.0, "scalerl": 8.0}
 loss is CISPO's."""
 
 
-@dataclass(frozen=True)
 class StaleSamples(Rule):
     """The samples are older than the loss tolerates.
 

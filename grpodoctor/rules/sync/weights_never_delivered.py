@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
@@ -16,7 +15,6 @@ from grpodoctor.vocabulary.conditions import Condition
 _RATE = "optimizer/learning_rate"
 
 
-@dataclass(frozen=True)
 class WeightsNeverDelivered(Rule):
     """The mismatch grows with every update, as if the sampler never received the weights.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 _TOLERANT = (
@@ -19,7 +17,6 @@ _TOLERANT = (
 """Losses that are used with old samples."""
 
 
-@dataclass(frozen=True)
 class StaleSamplesUncorrected(ConfigRule):
     """Samples may be several steps old, and no correction is set.
 

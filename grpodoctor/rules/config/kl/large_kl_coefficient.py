@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
-@dataclass(frozen=True)
 class LargeKlCoefficient(ConfigRule):
     """The KL penalty outweighs the reward.
 

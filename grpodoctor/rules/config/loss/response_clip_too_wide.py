@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
-@dataclass(frozen=True)
 class ResponseClipTooWide(ConfigRule):
     """GSPO's ratio of whole responses is clipped at a bound meant for single tokens.
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
-@dataclass(frozen=True)
 class UntrainedCritic(ConfigRule):
     """The policy is updated before the critic has learned anything.
 

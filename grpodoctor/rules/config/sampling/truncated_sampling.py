@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from grpodoctor.rules.base import Severity
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
-@dataclass(frozen=True)
 class TruncatedSampling(ConfigRule):
     """Top-p, top-k or min-p truncates the distribution of training samples.
 
