@@ -40,7 +40,6 @@ from grpodoctor.rules.base import (
     Need,
     NotLogged,
     Rule,
-    RuleResult,
     Severity,
     Sighting,
 )
@@ -233,12 +232,13 @@ class Engine:
         They depend only on which readings the step has, so the plan of an earlier step with the
         same readings is used again.
         """
-        fresh = self.chart.fresh
-        without = [
-            (name, reading.why if isinstance(reading, NotApplicable) else "")
-            for name, reading in record.values.items()
-            if name not in fresh
-        ]
+        fresh, without = self.chart.fresh, []
+        if not record.values.keys() <= fresh:
+            without = [
+                (name, reading.why if isinstance(reading, NotApplicable) else "")
+                for name, reading in record.values.items()
+                if name not in fresh
+            ]
         layout = (fresh, *without)
         plan = self._plans.get(layout)
         if plan is None:
@@ -292,37 +292,37 @@ class Engine:
         return dropped
 
     def _examine(self, state: _RuleState, why_inapplicable: str | None) -> Sequence[Change]:
-        result: RuleResult = None
-        if why_inapplicable is not None:
+        rule, result = state.rule, None
+        if why_inapplicable is None:
+            try:
+                result = rule.examine(self.chart)
+            except Exception as error:  # noqa: BLE001 - a fault in one rule must not end the others
+                self._note_defect(rule, error)
+                result = NOT_LOGGED
+        if result is None:  # the usual case
             state.why_inapplicable = why_inapplicable
+            state.examined = state.examined or why_inapplicable is None
+        elif isinstance(result, NotLogged):
+            state.due = 1
+            ends = result is UNDECIDED and state.finding is not None
+            return tuple(self._add_absence(state)) if ends else ()
         else:
-            result = self._result(state.rule)
-            if isinstance(result, NotLogged):
-                state.due = 1
-                ends = result is UNDECIDED and state.finding is not None
-                return tuple(self._add_absence(state)) if ends else ()
             state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
             state.examined = state.examined or state.why_inapplicable is None
-        state.due = state.rule.cadence
+        state.due = rule.cadence
         state.examinations += 1
         if isinstance(result, Sighting):
             return tuple(self._add_sighting(state, result))
         return tuple(self._add_absence(state)) if state.recent or state.finding else ()
 
-    def _result(self, rule: Rule) -> RuleResult:
-        """What the rule returns; a rule that raises becomes a defect and sees nothing."""
-        try:
-            return rule.examine(self.chart)
-        except Exception as error:  # noqa: BLE001 - a fault in one rule must not end the others
-            known = self._defects.get(rule.code)
-            if known is not None:
-                self._defects[rule.code] = replace(known, count=known.count + 1)
-            else:
-                message = clean_text(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR]
-                self._defects[rule.code] = Defect(
-                    rule.code, self.chart.step, " ".join(message.split())
-                )
-            return NOT_LOGGED
+    def _note_defect(self, rule: Rule, error: Exception) -> None:
+        """Count an exception of a rule as a defect; keep the first message."""
+        known = self._defects.get(rule.code)
+        if known is not None:
+            self._defects[rule.code] = replace(known, count=known.count + 1)
+            return
+        message = " ".join(clean_text(f"{type(error).__name__}: {error}")[:_LONGEST_ERROR].split())
+        self._defects[rule.code] = Defect(rule.code, self.chart.step, message)
 
     def _add_sighting(self, state: _RuleState, sighting: Sighting) -> Iterator[Change]:
         if not state.recent:

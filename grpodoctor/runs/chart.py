@@ -269,29 +269,31 @@ class Chart:
         self.readings = record.values
         if record.knobs:
             self._change_knobs(record.step, record.knobs)
-        numbers = {
-            name: number
-            for name, reading in record.values.items()
-            if (number := scalar(reading)) is not None
-        }
+        numbers: dict[str, float] = {}
+        for name, reading in record.values.items():
+            number = scalar(reading)
+            if number is not None:
+                numbers[name] = number
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
         self._append_all(record.step, numbers)
 
     def _append_all(self, step: int, numbers: Mapping[str, float]) -> None:
-        series = self._series
+        known = self._series
         for name, number in numbers.items():
-            if name in series:
-                series[name].append(step, number)
-            elif len(series) < MOST_METRICS:
-                series[name] = Series()
-                series[name].append(step, number)
+            series = known.get(name)
+            if series is None:
+                if len(known) >= MOST_METRICS:
+                    continue
+                series = known[name] = Series()
+            series.append(step, number)
         layout = tuple(numbers)
-        if layout not in self._layouts:
+        fresh = self._layouts.get(layout)
+        if fresh is None:
             if len(self._layouts) >= MOST_LAYOUTS:
                 self._layouts.clear()
-            self._layouts[layout] = frozenset(name for name in layout if name in series)
-        self.fresh = self._layouts[layout]
+            fresh = self._layouts[layout] = frozenset(name for name in layout if name in known)
+        self.fresh = fresh
 
     def _change_knobs(self, step: int, knobs: Mapping[str, Setting]) -> None:
         before = {name: self.knobs.get(name) for name in knobs}

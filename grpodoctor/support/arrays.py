@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 __all__ = ["np", "with_errstate"]
 
@@ -27,7 +27,7 @@ else:
     np = _Numpy()
 
 
-def with_errstate(**kinds: Literal["ignore"]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def with_errstate(**kinds: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """The decorator `np.errstate`, which loads numpy when the function is called."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:

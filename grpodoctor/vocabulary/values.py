@@ -101,14 +101,15 @@ class Mean:
     @property
     def value(self) -> float:
         """The mean of the finite entries; NaN if there are none."""
-        if self.count == 1:  # saves a division for numbers from logs
-            return _to_float(self.total)
-        if not self.count:
+        total, count = self.total, self.count
+        if type(total) is float and count == 1:  # a number from a log
+            return total
+        if not count:
             return math.nan
-        total = Fraction(self.total) if isinstance(self.total, float) else self.total
         try:
             # Rounded correctly, like a division of fractions, and without its common divisor.
-            return total.numerator / (total.denominator * self.count)
+            numerator, denominator = total.as_integer_ratio()
+            return numerator / (denominator * count)
         except OverflowError:
             return math.inf if total > 0 else -math.inf
 

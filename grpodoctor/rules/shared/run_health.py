@@ -56,7 +56,11 @@ CRITIC_IS_BASELINE = NotApplicable(
 
 def current_metric(chart: Chart, names: Sequence[str]) -> str:
     """The first of several alternative metrics with a reading at this step, else the first."""
-    return next((name for name in names if chart.is_fresh(name)), names[0])
+    fresh = chart.fresh
+    for name in names:
+        if name in fresh:
+            return name
+    return names[0]
 
 
 def has_critic(chart: Chart) -> bool:
@@ -197,8 +201,8 @@ def typical_share(series: Series, count: int) -> float:
     It is the median, or the mean where most readings are 0 or 1 because a batch has few groups: a
     median could only be 0 or 1 there.
     """
-    values = [value for value in series.tail(max(count, _NOISE_STEPS)) if math.isfinite(value)]
-    at_ends = sum(value in (0.0, 1.0) for value in values)
+    values = list(filter(math.isfinite, series.tail(max(count, _NOISE_STEPS))))
+    at_ends = values.count(0.0) + values.count(1.0)
     if 2 * at_ends <= len(values) or min(values) == max(values):
         return series.level(count)
     return statistics.fmean(values)
