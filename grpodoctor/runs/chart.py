@@ -11,7 +11,6 @@ import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
 from grpodoctor.runs.estimators import median, robust_level, step_noise
@@ -83,8 +82,9 @@ class Series:
     )
 
     def __init__(self) -> None:
-        self._steps: deque[int] = deque(maxlen=WINDOW)
-        self._values: deque[float] = deque(maxlen=WINDOW)
+        # Lists of up to twice the window: their tails are cut out faster than those of a deque.
+        self._steps: list[int] = []
+        self._values: list[float] = []
         self._first: list[tuple[int, float]] = []
         self._unblocked = 0
         self._memo: dict[int, float] = {}
@@ -103,6 +103,8 @@ class Series:
         """Add the reading of a step later than all previous ones."""
         self._steps.append(step)
         self._values.append(value)
+        if len(self._values) > 2 * WINDOW:
+            self._drop_old()
         if self._memo:
             self._memo.clear()
         if self.baseline is None and math.isfinite(value):
@@ -111,6 +113,10 @@ class Series:
         self._unblocked += 1
         if self._unblocked == BASELINE:
             self._close_block()
+
+    def _drop_old(self) -> None:
+        """Drop the readings before the window."""
+        del self._steps[:-WINDOW], self._values[:-WINDOW]
 
     def _set_starts(self) -> None:
         """Set the opening, the baseline and the start once there are enough readings."""
@@ -156,6 +162,7 @@ class Series:
 
         Extremes in that range are removed too, and determined again from later readings.
         """
+        self._drop_old()
         while self._steps and self._steps[-1] >= step:
             self._steps.pop()
             self._values.pop()
@@ -171,10 +178,10 @@ class Series:
             self.lowest = None
 
     def __len__(self) -> int:
-        return len(self._values)
+        return min(len(self._values), WINDOW)
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
-        return iter(zip(self._steps, self._values, strict=True))
+        return iter(zip(self._steps[-WINDOW:], self._values[-WINDOW:], strict=True))
 
     @property
     def last(self) -> float:
@@ -188,17 +195,17 @@ class Series:
 
     def tail(self, count: int) -> list[float]:
         """The latest `count` readings, oldest first; fewer if there are fewer."""
-        return list(islice(reversed(self._values), count))[::-1]
+        return self._values[-min(count, WINDOW) :] if count > 0 else []
 
     def steps(self, count: int) -> list[int]:
         """The steps of `tail(count)`."""
-        return list(islice(reversed(self._steps), count))[::-1]
+        return self._steps[-min(count, WINDOW) :] if count > 0 else []
 
     def level(self, count: int) -> float:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
         level = self._memo.get(count)
         if level is None:
-            level = self._memo[count] = median(islice(reversed(self._values), count))
+            level = self._memo[count] = median(self.tail(count))
         return level
 
     def noise(self, count: int) -> float:
