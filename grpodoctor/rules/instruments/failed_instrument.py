@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -14,7 +13,6 @@ _FAILED = "instruments/failed_parts"
 _LONGEST_NAME = 40
 
 
-@dataclass(frozen=True)
 class FailedInstrument(Rule):
     """A part of a live hook failed, so its readings are missing from then on.
 
