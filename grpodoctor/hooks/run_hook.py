@@ -42,6 +42,7 @@ from grpodoctor.vocabulary.values import Max, Mean, Reading
 FAILED_PARTS = "instruments/failed_parts"
 FLUSH_SECONDS = 5.0
 """How long a report waits for steps that are not written yet, and closing for other ranks."""
+_RANKS = "exchange between ranks"
 _RUN_DIR = "run_dir"
 _PACKAGES = ("grpodoctor", "torch", "transformers", "numpy")
 _LONGEST_REASON = 120
@@ -230,7 +231,7 @@ class RunHook:
                 remedy="ask after the first step",
             )
         if self._rank_steps is not None:
-            self._rank_steps.finish(0.0 if self.rank else FLUSH_SECONDS)
+            self.guard.run(_RANKS, self._rank_steps.finish, FLUSH_SECONDS)
         self._recorder.flush(FLUSH_SECONDS)
         self._view = self._view or RunView(self.run_dir)
         return self._view.report()
@@ -242,7 +243,8 @@ class RunHook:
         if self.rank == 0:
             self.run_dir = unused_directory(self.run_dir, resume=resume)
             if self._exchange is not None:
-                self._exchange.post(_RUN_DIR, str(self.run_dir).encode())
+                data = str(self.run_dir).encode()
+                self.guard.run(_RANKS, self._exchange.post, _RUN_DIR, data)
             self._open_recorder(manifest, resume)
         if self._exchange is not None:
             self._rank_steps = RankSteps(self._exchange, self._record)
@@ -298,12 +300,12 @@ class RunHook:
         else:
             measured = {**own, **measured}
         changes = {**(self.guard.run("knobs", self.knobs.changes) or {}), **knobs}
-        if self._rank_steps is not None:
-            self._rank_steps.end_step(step, measured, changes)
+        if self._rank_steps is not None and self.guard.is_on(_RANKS):
+            self.guard.run(_RANKS, self._rank_steps.end_step, step, measured, changes)
         elif self._recorder is not None:
             self._recorder.step(step, measured, knobs=changes)
         if self.rank and isinstance(measured, StepBatch):
-            self._follow_first_rank()
+            self.guard.run(_RANKS, self._follow_first_rank)
             if self._recorder is not None:
                 self._recorder.step(step, {}, rollouts=measured.rollouts)
 
@@ -336,7 +338,7 @@ class RunHook:
         self._is_open = False
         atexit.unregister(self._close_at_exit)
         if self._rank_steps is not None:
-            self._rank_steps.finish(FLUSH_SECONDS)
+            self.guard.run(_RANKS, self._rank_steps.finish, FLUSH_SECONDS)
         if self._recorder is not None:
             self._recorder.close(finished=finished)
         if self._observer is not None:

@@ -35,7 +35,7 @@ class FailedInstrument(Rule):
         Never, but it is no statement about the training.
 
     References:
-        None.
+        docs/hooks.md, which describes the boundary between a training and its instruments.
     """
 
     code: ClassVar[str] = "INS003"
@@ -43,6 +43,7 @@ class FailedInstrument(Rule):
     condition: ClassVar[Condition] = "other"
     summary: ClassVar[str] = "A part of the live hook failed and records nothing."
     inputs: ClassVar[tuple[Need, ...]] = (_FAILED,)
+    references: ClassVar[tuple[str, ...]] = ("docs/hooks.md",)
     persistence: ClassVar[int] = 1
     clearance: ClassVar[int] = 1
 
