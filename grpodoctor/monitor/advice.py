@@ -38,6 +38,8 @@ class Advice:
     """Instructions for a person, then the change in the framework's own keys."""
     config_missing: bool = False
     """Whether there is no change only because the run's settings are unknown."""
+    has_config: bool = False
+    """Whether the run's config was found; it may lack settings all the same."""
     if_not_set: tuple[SettingLine, ...] = ()
     """The settings to make if they are not made already, where the run's settings are unknown."""
     already_set: tuple[SettingLine, ...] = ()
@@ -131,6 +133,8 @@ def advice_for(
     framework: str,
     readings: Readings | None = None,
     model: str = "",
+    *,
+    has_config: bool = False,
 ) -> Advice:
     """A remedy resolved for a run.
 
@@ -140,16 +144,23 @@ def advice_for(
         framework: framework whose keys the change is written in.
         readings: the run's recent readings, from which values are computed where possible.
         model: name or path of the run's model, if known.
+        has_config: whether the run's config was found.
     """
     remedy, readings = remedy_of(remedy_id), readings or {}
     change = remedy.tuned(remedy.change(knobs), readings)
-    obstacle = remedy.obstacle(knobs, readings) or _why_done(
-        change or _usual_change(remedy, knobs), framework
-    )
+    usual = change or _usual_change(remedy, knobs)
+    obstacle = remedy.obstacle(knobs, readings) or _why_done(usual, framework)
+    if not usual and not remedy.how:
+        obstacle = obstacle or _why_replaced(remedy, knobs, framework)
     if obstacle:
         return _advice(remedy, model, obstacle=obstacle)
     condition, is_conditional = _condition(remedy, knobs, readings)
-    resolved = replace(_advice(remedy, model), condition=condition, is_conditional=is_conditional)
+    resolved = replace(
+        _advice(remedy, model),
+        condition=condition,
+        is_conditional=is_conditional,
+        has_config=has_config,
+    )
     is_known = find_framework(framework, configurable_frameworks()) is not None
     if change:
         lines = framework_settings(change, framework, knobs)
@@ -159,7 +170,7 @@ def advice_for(
     return replace(
         resolved,
         spelling=_instructions(remedy, framework),
-        config_missing=not remedy.how and bool(_usual_change(remedy, knobs)),
+        config_missing=not remedy.how and bool(usual),
         if_not_set=tuple(framework_settings(unknown, framework, knobs)),
         already_set=() if unknown else _already_set(remedy, knobs, framework),
         has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
@@ -202,6 +213,20 @@ def _why_done(change: Mapping[str, Setting], framework: str) -> str:
         return ""
     notes = [known.knobs.why_done(knob, setting) for knob, setting in change.items()]
     return "; ".join(dict.fromkeys(notes)) if all(notes) else ""
+
+
+def _why_replaced(remedy: Remedy, knobs: Mapping[str, Setting], framework: str) -> str:
+    """Which other choice of the run excludes the remedy; empty if there is none."""
+    others = {
+        name: knobs[name]
+        for name, wanted in remedy.change(PLAIN_GRPO).items()
+        if isinstance(wanted, str) and name in knobs and knobs[name] != wanted
+    }
+    lines = framework_settings(others, framework, knobs)
+    chosen = ", ".join(line.line for line in lines if line.key) or ", ".join(
+        f"{name} {value}" for name, value in others.items()
+    )
+    return f"the run has {chosen}, which excludes it" if others else ""
 
 
 def _instructions(remedy: Remedy, framework: str) -> tuple[SettingLine, ...]:

@@ -175,17 +175,25 @@ class Examination:
         """
         chart = self.engine.chart
         knobs, readings = self._known_knobs(), recent_readings(chart)
-        framework = framework or self.manifest.framework
+        framework, model = framework or self.manifest.framework, self.manifest.model
+        has_config = self._has_config()
         return {
-            remedy: advice_for(remedy, knobs, framework, readings, self.manifest.model)
+            remedy: advice_for(remedy, knobs, framework, readings, model, has_config=has_config)
             for remedy in set(remedies)
         }
+
+    def _has_config(self) -> bool:
+        """Whether the run's config was found. A run of our own recorder has its knobs instead."""
+        if self.manifest.framework == Manifest().framework and self.manifest.knobs:
+            return True
+        framework = find_framework(self.manifest.framework, configurable_frameworks())
+        return framework is not None and framework.knobs.reads_any_of(self.manifest.config)
 
     def _known_knobs(self) -> dict[str, Setting]:
         """The knobs without those that are only a framework's defaults, if no config was found."""
         knobs = self.engine.chart.knobs
         framework = find_framework(self.manifest.framework, configurable_frameworks())
-        if framework is None or framework.knobs.reads_any_of(self.manifest.config):
+        if framework is None or self._has_config():
             return knobs
         defaults = framework.knobs.read({})
         return {name: value for name, value in knobs.items() if name not in defaults}

@@ -130,6 +130,21 @@ def test_the_limit_is_computed_from_the_longest_response_where_truncation_is_not
     assert unknown.line == "max_completion_length=<current value x 2>"
 
 
+def test_a_setting_that_excludes_a_remedy_is_not_called_already_set():
+    knobs = {"overlong": "mask", "overlong_buffer": 512, "max_length": 2048}
+    soft = advice_for("soft-overlong", knobs, "trl", has_config=True)
+    assert soft.already_set == ()
+    assert soft.obstacle == "the run has mask_truncated_completions=True, which excludes it"
+    assert advice_for("overlong-mask", knobs, "trl").already_set[0].line == (
+        "mask_truncated_completions=True"
+    )
+
+
+def test_a_config_without_the_setting_is_not_a_missing_config():
+    assert advice_for("dynamic-sampling", {}, "verl", has_config=True).has_config
+    assert not advice_for("dynamic-sampling", {}, "verl").has_config
+
+
 def test_a_former_id_still_loads():
     assert remedy_of("reset-reference") is remedy_of("check-reference")
 

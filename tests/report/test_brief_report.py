@@ -20,6 +20,7 @@ from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.report.run.view import view_of
 from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import all_rules, rule_of
+from grpodoctor.vocabulary.knobs import Setting
 
 SCREEN = 40
 RULES = [rule for rule in all_rules() if rule.remedies]
@@ -141,6 +142,26 @@ def test_a_first_remedy_for_a_person_is_followed_by_the_settings_of_the_next() -
         "Then lower-learning-rate: Divide the learning rate by three.",
         "actor_rollout_ref.actor.optim.lr=1e-06",
     ]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "has_config", "sentence"),
+    [
+        ({}, False, "The run's config was not found. If not set already:"),
+        ({}, True, "The run's config does not contain this setting. If not set already:"),
+        ({"temperature": 2.0}, True, "Already set:"),
+    ],
+)
+def test_already_set_and_unknown_are_different_sentences(
+    knobs: dict[str, Setting], has_config: bool, sentence: str
+) -> None:
+    report = report_of(["CFG022"])
+    resolved = advice_for("raise-temperature", knobs, "trl", has_config=has_config)
+    view = view_of(data_of(replace(report, advice={"raise-temperature": resolved})), verbose=True)
+    rendered = text.render(view)
+    assert sentence in rendered
+    others = ("was not found", "does not contain", "Already set")
+    assert sum(other in rendered for other in others) == 1
 
 
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])

@@ -37,9 +37,8 @@ class CheckEndToken(Remedy):
     target = Criterion("length/truncated_rate", "down")
     paper = "TRL pull request 7039"
     how = (
-        "Run `grpodoctor preflight --model MODEL`: it compares the end tokens of template, "
-        "tokenizer and generation config, and checks that the end token is in the loss. Check for"
-        " ignore_eos, for a prompt without the chat template, and for a limit below the usual "
-        "length."
+        "`grpodoctor preflight` compares the end tokens of template, tokenizer and generation "
+        "config, and checks that the end token is in the loss. Check for ignore_eos, for a prompt "
+        "without the chat template, and for a limit below the usual length."
     )
     command = "grpodoctor preflight --model DIR"

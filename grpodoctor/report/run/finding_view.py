@@ -31,6 +31,11 @@ from grpodoctor.support.safe_text import plain
 
 _MAX_ID_LETTERS = 80
 _IF_NOT_SET = "If not set already:"
+_WHERE_UNKNOWN = {
+    True: "The run's config does not contain this setting.",
+    False: "The run's config was not found.",
+}
+"""Why a setting is unknown, by whether the config was found."""
 _MOST_LINES = 3
 """Settings of a further remedy in a brief report; a remedy with more is named only."""
 
@@ -305,13 +310,14 @@ def _note(advice: Advice) -> str:
     if advice.obstacle:
         return f"Does not apply: {advice.obstacle}."
     if not advice.spelling and any(setting.key for setting in advice.if_not_set):
-        return f"The run's config was not found. {_IF_NOT_SET}"
+        return f"{_WHERE_UNKNOWN[advice.has_config]} {_IF_NOT_SET}"
     if _lines(advice):
         return ""
     if advice.already_set:
         return "Already set:"
     if advice.config_missing:
-        return "The run's config was not found. Pass it with --run-config FILE."
+        how = "" if advice.has_config else " Pass it with --run-config FILE."
+        return f"{_WHERE_UNKNOWN[advice.has_config]}{how}"
     return "Already set, or it does not apply to this run's settings."
 
 
