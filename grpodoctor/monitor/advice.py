@@ -203,7 +203,7 @@ def _condition(
     if met := requirement.met_by(known):
         return f"{met[0]} is {met[1]:.3g}", False
     why = "not logged" if any("/" in name for name in requirement.names) else "unknown"
-    return f"if {requirement.sentence} ({why})", True
+    return f"if {requirement.wanted or requirement.bound} ({why})", True
 
 
 def _why_done(change: Mapping[str, Setting], framework: str) -> str:

@@ -64,12 +64,12 @@ class Requirement:
     """Why the remedy cannot help if all of them are known and none is above the bound."""
     above: float = 0.0
     wanted: str = ""
-    """The requirement in words; by default that the name is above the bound."""
+    """The condition in words if all names are unknown; by default `bound`."""
 
     @property
-    def sentence(self) -> str:
+    def bound(self) -> str:
         """The requirement in words."""
-        return self.wanted or f"{' or '.join(self.names)} is above {self.above:g}"
+        return f"{' or '.join(self.names)} is above {self.above:g}"
 
     def known(self, knobs: Mapping[str, Setting], readings: Readings) -> dict[str, float]:
         """The values of the names that are known."""

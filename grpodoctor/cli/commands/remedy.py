@@ -66,6 +66,9 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
         **_entry(remedy),
         "manual": remedy.manual(),
         "how": remedy.how,
+        "command": remedy.command,
+        "acts_on": remedy.acts_on.bound if remedy.acts_on else "",
+        "former_ids": list(remedy.former_ids),
         "target": [_criterion(target) for target in remedy.targets],
         "guards": [_criterion(guard) for guard in remedy.guards],
         "paper": remedy.paper,
@@ -120,7 +123,9 @@ def _change_lines(page: dict[str, Any]) -> list[str]:
     settings = [SettingLine(**setting).commented_line for setting in page["spelling"]]
     if not page["change"]:
         keys = [f"Settings in {page['framework']}:", *(f"    {line}" for line in settings)]
-        return [*wrap(page["how"], 80, break_on_hyphens=False), *(keys if settings else [])]
+        command = [f"    {page['command']}"] if page["command"] else []
+        how = wrap(page["how"], 80, break_on_hyphens=False)
+        return [*how, *command, *(keys if settings else [])]
     before = ", ".join(f"{knob} {setting}" for knob, setting in page["before"].items())
     return [
         f"Settings in {page['framework']}, for an example run with {before}:",
@@ -133,9 +138,11 @@ def _relations(page: dict[str, Any]) -> list[str]:
     from textwrap import wrap
 
     relations = {
+        "Offered if": [f"{page['acts_on']}, or unknown"] if page["acts_on"] else [],
         "Called for by": page["called_for_by"],
         "Alternatives": page["alternatives"],
         "Never combine with": page["never_with"],
+        "Former ids": page["former_ids"],
     }
     return [
         line
