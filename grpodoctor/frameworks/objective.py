@@ -21,6 +21,12 @@ _SUPERVISED = re.compile(
     r"(?:.*/)?(?:mean_token_accuracy|token_acc(?:uracy)?|perplexity|ppl|train_mean_nll|nll|gpt_loss|"
     r"lm_loss|eval_loss|val_loss|validation_loss|val/loss|validation/loss|eval/loss|lr\(1e-3\))"
 )
+_TOKEN_ACCURACY = frozenset(
+    prefix + name
+    for prefix in ("", "train/", "eval_", "eval/")
+    for name in ("mean_token_accuracy", "token_acc", "token_accuracy")
+)
+"""Keys of rows of supervised fine-tuning that no row of reinforcement learning has."""
 _OBJECTIVES: Mapping[str, tuple[re.Pattern[str], int]] = {
     "preference optimization such as DPO": (_PREFERENCES, 2),
     "reward modeling": (_REWARD_MODEL, 3),
@@ -47,6 +53,13 @@ def other_objective(framework: Framework, keys: Collection[str]) -> str:
         if not ruled_out - ({"reward/mean", "accuracy/train"} if is_reward_model else set()):
             return f"{objective} ({evidence})"
     return ""
+
+
+def is_supervised_row(keys: Collection[str]) -> bool:
+    """Whether a row belongs to supervised fine-tuning, which may precede the run in its log."""
+    if _TOKEN_ACCURACY.isdisjoint(keys):
+        return False
+    return not any("reward" in key for key in keys)
 
 
 def suggested_objectives(keys: Collection[str]) -> Iterator[tuple[str, str]]:

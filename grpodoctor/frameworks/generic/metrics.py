@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
+from grpodoctor.vocabulary.metrics import METRICS
 
 _UNSTATED = "not stated"
 _MEAN_WORDS = ("mean", "avg")
@@ -81,7 +82,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "length/truncated_rate": (
         "truncated", "clipped_ratio", *_share_names("truncated", "truncation", "overlong", "no_eos",
         "missing_eos", "unfinished", "cutoff", "max_length", "max_len", "length_limit",
-        "hit_max_length", "max_length_hit", "length_clip")),
+        "hit_max_length", "max_length_hit", "length_clip", "cap_hit", "length_cap")),
     "groups/zero_variance_rate": _share_names(
         "reward_zero_std", "zero_std", "zero_variance", "zero_var", "no_variance", "zero_advantage",
         "zero_adv", "degenerate", "degenerate_groups", "degenerate_group", "uniform_groups",
@@ -114,7 +115,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "mismatch/logprob_diff_mean": _mean_names(
         ("logprob_abs_diff", "abs_logprob_diff", "logp_abs_diff", "abs_logp_diff",
          "rollout_logprob_abs_diff", "train_rollout_logprob_abs_diff", "sampler_logprob_abs_diff")),
-    "correction/weight_mean": _mean_names(("is_weight", "tis_weight")),
+    "correction/weight_mean": _mean_names(("is_weight", "tis_weight", "is_ratio")),
     "correction/masked_rate": _share_names("is_masked", "rejected_tokens", "masked_tokens"),
     "staleness/mean": _mean_names(("staleness", "policy_lag", "version_lag", "off_policy_steps")),
     "staleness/max": ("max_staleness", "staleness_max", "max_policy_lag", "policy_lag_max"),
@@ -169,6 +170,11 @@ _KL = {
     "mismatch/kl_k1": _mean_names(("mismatch_kl", "kl_mismatch", "sampler_kl", "kl_sampler",
                                    "rollout_kl", "train_rollout_kl", "kl_rollout_train")),
 }
+_CANONICAL = tuple(
+    metric.name for metric in METRICS
+    if "<" not in metric.name and metric.name not in ("reward/std", "environment/turns_mean")
+)
+"""Scripts that sort their keys into families often use the same names as this project."""
 _AMBIGUOUS = (
     KeyMeaning("reward_std", caveat="it may be the standard deviation of a group or of the batch"),
     KeyMeaning("kl", caveat="it may be to the reference, the old policy or the sampler"),
@@ -188,6 +194,9 @@ _STRUCTURED = (
     *(KeyMeaning(key, "pass_at_k/<k>", over=_UNSTATED)
       for key in ("eval_pass@<k>", "val_pass@<k>", "test_pass@<k>", "eval/pass@<k>",
                   "eval_pass_at_<k>", "val_pass_at_<k>")),
+    *(KeyMeaning(f"{split}{name}", "reward/heldout", over=_UNSTATED)
+      for name in ("ndcg@<k>", "recall@<k>", "precision@<k>", "hit@<k>", "mrr", "f1", "bleu",
+                   "rouge_l") for split in _HELD_OUT),
 )
 
 
@@ -203,6 +212,7 @@ def _rows() -> Iterator[KeyMeaning]:
         *(KeyMeaning(key, metric, over=_UNSTATED, caveat="the estimator is not stated")
           for metric, keys in _KL.items() for key in keys),
         *_STRUCTURED,
+        *(KeyMeaning(name, name, over=_UNSTATED) for name in _CANONICAL),
     )
     for row in rows:
         if row.keys[0] not in seen:

@@ -75,6 +75,14 @@ def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
     return setting if setting == "reinforce_plus_plus_baseline" else names.get(str(setting))
 
 
+def _read_group_size(setting: Setting, settings: Settings) -> Setting | None:
+    """Responses per prompt; verl-agent repeats the environment, and its engine samples one."""
+    environments = settings.get("env.rollout.n", 1)
+    if not isinstance(setting, int) or not isinstance(environments, int):
+        return setting
+    return setting * max(environments, 1)
+
+
 def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
     """Mini-batches per batch, both counted in prompts, times the passes over the batch."""
     prompts = settings.get("data.train_batch_size")
@@ -139,7 +147,7 @@ _MAPPINGS = (
     KnobMapping("entropy_coefficient", f"{ACTOR}.entropy_coeff"),
     KnobMapping("learning_rate", f"{ACTOR}.optim.lr"),
     KnobMapping("temperature", f"{ROLLOUT}.temperature"),
-    KnobMapping("group_size", f"{ROLLOUT}.n"),
+    KnobMapping("group_size", f"{ROLLOUT}.n", read=_read_group_size),
     KnobMapping("prompts_per_batch", "data.train_batch_size"),
     KnobMapping("updates_per_batch", f"{ACTOR}.ppo_mini_batch_size",
         write=Quotient(("prompts_per_batch",), "counts prompts"), read=_read_updates),

@@ -122,6 +122,10 @@ _REWARD = (
     KeyMeaning("val/test_score/<path>", "reward/heldout", over="validation responses"),
     KeyMeaning("val-core/<path>/<variable>/mean@<n>", "reward/heldout",
         over="validation responses", how_to_log=_VALIDATION),
+    KeyMeaning("val/<path>/test_score", "reward/heldout", over="validation episodes",
+        caveat="logged by verl-agent"),
+    KeyMeaning("val/success_rate", "accuracy/heldout", over="validation episodes",
+        caveat="logged by verl-agent"),
     *without_metric("val-<path>", "val/<path>"),
 )
 _LENGTH = (
@@ -147,6 +151,17 @@ _LENGTH = (
         caveat="counts the messages of both sides"),
     KeyMeaning("tool_call_counts/mean", "tools/calls_per_response", over="responses"),
     *without_metric("num_turns/<statistic>", "tool_call_counts/<statistic>"),
+    KeyMeaning("episode/success_rate", "accuracy/train", over="episodes",
+        caveat="logged by verl-agent"),
+    KeyMeaning("episode/valid_action_ratio", "environment/invalid_action_rate",
+        formula="one-minus", over="turns", caveat="logged by verl-agent"),
+    KeyMeaning("episode/length/mean", "environment/turns_mean", over="episodes"),
+    KeyMeaning("episode/tool_call_count/mean", "tools/calls_per_response", over="episodes"),
+    *without_metric("episode/<path>"),
+    KeyMeaning("invalid_action_rate/<task>", "environment/invalid_action_rate", over="responses",
+        caveat="logged by AgentGym-RL"),
+    KeyMeaning("env_rounds/mean", "environment/turns_mean", over="responses",
+        caveat="logged by AgentGym-RL"),
 )
 _GROUPS = (
     KeyMeaning("training/filter_groups/<count>", unit="responses",

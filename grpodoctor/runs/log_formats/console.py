@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,20 @@ class Console:
     def read(self) -> Chunk[LogRow]:
         """Read the rows of the next block."""
         chunk = self._tail.read()
-        rows = [row for line in chunk.records for row in self._line(line)]
-        if not chunk.more:
-            rows += self._finish()
-        rows, notes = self._bars.numbered(rows)
+        rows, notes = self.parse(chunk.records, more=chunk.more)
         return Chunk(rows, chunk.damage, chunk.size, chunk.more, notes)
+
+    def parse(self, texts: Iterable[str], *, more: bool = False) -> tuple[list[LogRow], list[str]]:
+        """Return the rows of the next lines, and notes on their steps.
+
+        Args:
+            texts: the lines.
+            more: whether further lines are known to follow.
+        """
+        rows = [row for line in texts for row in self._line(line)]
+        if not more:
+            rows += self._finish()
+        return self._bars.numbered(rows)
 
     def _line(self, line: str) -> Iterator[LogRow]:
         for segment in lines.visible_segments(line):
@@ -100,14 +109,19 @@ class Console:
                 self._open.append(text)
                 return True
             return False
-        if self._depth <= 0 or len(self._open) >= _MAX_DICT_LINES or not lines.continues_dict(text):
+        if self._depth <= 0 or len(self._open) >= _MAX_DICT_LINES:
+            return False
+        if text.startswith("{'") and lines.parse_dict(text) is not None:
+            return False  # the open dict was cut off
+        if not lines.continues_dict(text) and not lines.is_wrapped(self._open, text):
             return False
         self._open.append(text)
         self._depth += text.count("{") - text.count("}")
         return True
 
     def _close(self) -> Iterator[LogRow]:
-        text = ("" if self._closes == "-" else "\n").join(self._open)
+        is_wrapped = self._closes == "-" or lines.is_wrapped(self._open[:-1], self._open[-1])
+        text = ("" if is_wrapped else "\n").join(self._open)
         self._open, self._closes = [], ""
         yield from self._parse(text)
 
@@ -179,7 +193,7 @@ class Console:
 
     def _learn_settings(self, text: str) -> None:
         """Add a printed dict to the run's config; the dict printed first takes precedence."""
-        settings = lines.parse_nested_dict(text[text.find("{") :])
+        settings = lines.parse_nested_dict(lines.from_first_key(text))
         if lines.is_settings(settings) and len(self.config) + len(settings) <= MOST_KEYS:
             self.config = {**settings, **self.config}
 
@@ -228,6 +242,9 @@ class Console:
 _STEP_KEYS = ("loss", "reward", "grad_norm", "learning_rate", "lr", "train/loss", "policy_loss")
 """Each row of a training step has one of these keys, and no row of an evaluation does."""
 
+
+_SUMMARY_KEY = "train_runtime"
+"""A key of the row that transformers prints at the end of a training."""
 
 _MAX_OTHER_TOTAL = 4
 """Largest total of a bar over shards or files; the rows of shorter runs are counted."""
@@ -299,7 +316,10 @@ class _ProgressBarSteps:
             return bar
         if _is_training_row(row):
             self._step = self._next()
-        return self._step
+        step = self._step
+        if _SUMMARY_KEY in row.values:
+            self._step = 0  # another training may follow
+        return step
 
     def _next(self) -> int:
         while self._drawn_twice:

@@ -7,7 +7,7 @@ trying the patterns on all of them would cost more than parsing the rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ _DICT_STEP = re.compile(
     r"\b(?:global[ _])?(step|rollout|iteration|perf|eval)[ :=#]+(\d{1,12})\b", re.IGNORECASE
 )
 _DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
+_ENTRY = re.compile(r"""(\s{0,400})(?:'[^'"]{1,160}'|"[^'"]{1,160}")\s*:\s*\{""")
 _DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
 _BAR = re.compile(
     r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s*(\d{1,12})/(\d{1,12})\s*\["
@@ -81,6 +82,13 @@ _LIST_ENTRY = re.compile(
     rf"\s{{0,12}}(?:-\s)?([A-Za-z][\w ./()-]{{1,60}}?)\s{{0,20}}[:=]\s{{0,20}}({NUMBER})"
     r"\s{0,3}(%|[A-Za-z/]{1,10})?\s{0,20}"
 )
+
+_NARROWEST_TERMINAL = 60
+"""Columns of a terminal that breaks a row; lines of a dict that is printed in columns are shorter.
+"""
+
+_TRIMMED = 2
+"""Spaces that a terminal removes at the end of a line."""
 
 _MAX_LINE = 200_000
 """Characters of a line that are parsed."""
@@ -218,6 +226,18 @@ def parse_nested_dict(text: str) -> dict[str, float | int | str | bool]:
     return values
 
 
+def from_first_key(text: str) -> str:
+    """A printed dict from its first brace, or from the key before it.
+
+    Another process may print into the middle of a dict. The rest then begins with an entry. An
+    outermost entry has at most one space before it; of others the outer keys are unknown.
+    """
+    entry = _ENTRY.match(text)
+    if entry is None:
+        return text[text.find("{") :]
+    return text if len(entry[1]) <= 1 else ""
+
+
 def _scalar(token: re.Match[str]) -> float | int | str | bool:
     if token["word"]:
         return token["word"].lower() == "true"
@@ -252,6 +272,20 @@ def starts_dict(text: str) -> bool:
 def continues_dict(text: str) -> bool:
     """Whether a line can belong to a dict that is printed over several lines."""
     return _DICT_LINE.match(text) is not None and not starts_verl_row(text)
+
+
+def is_wrapped(before: Sequence[str], text: str) -> bool:
+    """Whether a line continues a dict that was copied from a terminal, which breaks lines anywhere.
+
+    Args:
+        before: the lines of the dict so far.
+        text: the next line.
+    """
+    if not before or "{" in text:
+        return False
+    width = max(map(len, before))
+    full = all(width - len(line) <= _TRIMMED for line in before)
+    return full and width >= _NARROWEST_TERMINAL and len(text) <= width + _TRIMMED
 
 
 class ProgressBar(NamedTuple):
@@ -320,8 +354,11 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
         return None
     matches = (_LABELED.search(part) for part in _PARTS.split(text))
     pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
+    assigned = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)}
     if len(pairs) < 3:
-        pairs = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)} or pairs
+        pairs = assigned or pairs
+    elif not any("reward" in key or "loss" in key for key in pairs):
+        pairs |= assigned
     has_word = [any(word in key for key in pairs) for word in ("reward", "loss")]
     step = _step_of_line(text)
     if not any(has_word) or (len(pairs) < 3 and not (all(has_word) and step is not None)):

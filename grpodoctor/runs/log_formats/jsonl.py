@@ -45,6 +45,9 @@ _PARTS = frozenset(
 """Names of a step's parts. Other names, such as those of a curriculum's stages, may restart the
 count of steps."""
 
+_EVALUATION_FLAGS = ("is_eval", "is_validation", "eval", "evaluation", "validation")
+"""Keys that are true in the rows of an evaluation."""
+
 _FAMILY_STEPS = {
     "rollout/step": "rollout/step",
     "train/step": "train/step",
@@ -128,7 +131,11 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
     values = {key: value for key, value in numbers.items() if key not in keys.all}
     counter = _event_of(texts, numbers) or _FAMILY_STEPS.get(step_key, "")
     if counter == EVALUATION:
-        values = {_as_evaluation(key): value for key, value in values.items()}
+        values = {
+            _as_evaluation(key): value
+            for key, value in values.items()
+            if key not in _EVALUATION_FLAGS
+        }
     return LogRow(step, values, time, texts, counter)
 
 
@@ -180,7 +187,7 @@ def _event_name(values: Mapping[str, Any]) -> str:
 
 def _event_of(texts: Mapping[str, str], numbers: Mapping[str, float]) -> str:
     """The part of a step that a row describes; empty if it does not say so."""
-    if numbers.get("is_eval") or numbers.get("is_validation"):
+    if any(numbers.get(flag) == 1 for flag in _EVALUATION_FLAGS):
         return EVALUATION
     name = _event_name(texts)
     if is_evaluation(name):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from grpodoctor.frameworks.objective import is_supervised_row
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.reading.framework_detection import DETECTION_ROWS, FrameworkDetector
@@ -24,6 +25,7 @@ from grpodoctor.runs.reading.read_notes import (
     conflict_note,
     repeated_values_note,
     rewind_note,
+    supervised_rows_note,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.repeated_values import RepeatedValues
@@ -85,6 +87,8 @@ class FrameworkFollower:
         self._orders: dict[str, RowOrder] = {}
         self._repeated: dict[tuple[Path, str], RepeatedValues] = {}
         self._zeros = ZeroColumns()
+        self._supervised = 0
+        """Rows of supervised fine-tuning before the run."""
         self._latest_notes: dict[str, str] = {}
         self._bytes_read = 0
         self._grew_at = 0.0
@@ -167,6 +171,7 @@ class FrameworkFollower:
             "conflicts": conflict_note(self._assembly),
             "repeated": repeated_values_note(repeated),
             "zeros": self._zeros.note(),
+            "supervised": supervised_rows_note(self._supervised),
             "borrowed": borrowed_keys_note(self._translator),
         }
         for kind, note in notes.items():
@@ -253,6 +258,9 @@ class FrameworkFollower:
         """Translate a row and give its parts their final steps; nothing for repeats."""
         if file.restarted:
             self._orders.pop(file.log, None)
+        if is_supervised_row(row.values):
+            self._supervised += 1
+            return
         framework = translator.framework
         order = self._orders.get(file.log)
         if order is None:

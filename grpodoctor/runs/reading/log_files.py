@@ -15,6 +15,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import is_checkpoint
 from grpodoctor.runs.log_formats.base import LogReader
+from grpodoctor.runs.log_formats.notebook import NOTEBOOK
 from grpodoctor.runs.log_formats.registry import is_log, log_format_named, open_log
 from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STATE_FILE, progress_of
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
@@ -113,6 +114,7 @@ class LogFiles:
         for path, size in self._candidates():
             self._consider(path, size)
         self._close_older_checkpoints()
+        self._close_notebooks()
         end = time.monotonic()
         self._next_search = end + min(_MAX_PAUSE, _PAUSE_FACTOR * (end - start))
         after = {file.log for file in self._files.values()}
@@ -219,3 +221,12 @@ class LogFiles:
             if path not in kept and path.name == TRAINER_STATE_FILE:
                 del self._files[path]
                 self._rejected[path] = _HEAD
+
+    def _close_notebooks(self) -> None:
+        """Keep notebooks only if they are the only logs: they show what the logs contain."""
+        notebooks = [path for path, file in self._files.items() if file.reader.name == NOTEBOOK]
+        if len(notebooks) == len(self._files):
+            return
+        for path in notebooks:
+            del self._files[path]
+            self._rejected[path] = _HEAD

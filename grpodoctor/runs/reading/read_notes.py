@@ -61,6 +61,15 @@ def objective_notes(framework: Framework, keys: Collection[str]) -> list[str]:
     ]
 
 
+def supervised_rows_note(count: int) -> str:
+    """Note that rows of a supervised stage are left out; empty if there are none."""
+    if not count:
+        return ""
+    rows = "1 row of" if count == 1 else f"{count:,} rows of"
+    verb = "is" if count == 1 else "are"
+    return f"{rows} supervised fine-tuning in the same log {verb} not used"
+
+
 def _from(formats: Sequence[str]) -> str:
     return f" ({' and '.join(sorted(set(formats)))} log)" if formats else ""
 

@@ -445,3 +445,51 @@ def test_lists_below_a_heading(heading: str, tmp_path: Path) -> None:
         (step, {"line/mean_reward": 0.5, "line/policy_loss": 0.25, "line/clipped": 0.125})
         for step in range(1, 4)
     ]
+
+
+def test_a_dict_that_a_terminal_broke_into_lines_of_its_width(tmp_path: Path) -> None:
+    texts = [
+        str({"loss": 0.25, "grad_norm": 1.5, "completions/mean_length": 384.0, "reward": -step / 8,
+             "rewards/format/mean": -0.725, "completions/clipped_ratio": 1.0, "step": step})
+        for step in range(1, 4)
+    ]  # fmt: skip
+    broken = [text[start : start + 70].strip() for text in texts for start in range(0, 210, 70)]
+    rows = rows_of("\n".join(["loading", *broken]) + "\n", tmp_path)
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert rows[1].values["completions/mean_length"] == 384
+    assert rows[1].values["rewards/format/mean"] == -0.725
+    assert rows[1].values["reward"] == -0.25
+
+
+def test_an_unfinished_dict_does_not_swallow_the_next_row(tmp_path: Path) -> None:
+    row = "{'loss': 0.5, 'reward': 0.25, 'grad_norm': 1.5, 'kl': 0.001, 'step': 7}"
+    text = f"{row[:65]}\n{row}\n"
+    assert [found.step for found in rows_of(text, tmp_path)] == [7]
+
+
+def test_settings_that_continue_after_another_process_printed(tmp_path: Path) -> None:
+    text = (
+        "{'actor_rollout_ref': {'rollout': {'n': 1,\n"
+        "                                   'name': 'vllm'}},\n"
+        "WARNING: waiting for the register center\n"
+        " 'env': {'env_name': 'search', 'seed_mode': 'fixed', 'mode': 'text',\n"
+        "         'rollout': {'n': 4}, 'kind': 'tool', 'server': 'local', 'max_steps': 3,\n"
+        "         'search_url': 'http://127.0.0.1:8000/retrieve', 'resources': 'shared'},\n"
+        " 'trainer': {'logger': 'console', 'project_name': 'a', 'experiment_name': 'b',\n"
+        "             'total_training_steps': 300}}\n"
+    )
+    config = settings_of(text, tmp_path)
+    assert config["env.rollout.n"] == 4
+    assert "rollout.n" not in config
+
+
+def test_assigned_numbers_in_parts_of_a_line(tmp_path: Path) -> None:
+    line = (
+        "[Step {step}/50] loss=-0.0000 grad=0.1967 clip=0.000 | reward=0.125 (std=0.333) | "
+        "accuracy=0.125 fmt=0.250 | ratio=0.98 seq_len=253 | t_roll=2.6s t_train=5.3s"
+    )
+    rows = rows_of("\n".join(line.format(step=step) for step in (1, 2)), tmp_path)
+    assert [row.step for row in rows] == [1, 2]
+    assert rows[0].values["line/reward"] == 0.125
+    assert rows[0].values["line/grad"] == 0.1967
+    assert rows[0].values["line/accuracy"] == 0.125
