@@ -53,6 +53,8 @@ def _read_loss(setting: Setting, settings: Settings) -> Setting | None:
     for flag, kind in (("actor.use_sapo_loss", "sapo"), ("actor.use_cispo_loss", "cispo")):
         if settings.get(flag) is True:
             return kind
+    if isinstance(settings.get("actor.m2_threshold"), int | float):
+        return "m2po"
     return "gspo" if setting == "sequence" else "ppo_clip"
 
 

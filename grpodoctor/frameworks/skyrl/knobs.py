@@ -48,6 +48,13 @@ def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
     return max(1, prompts // setting)
 
 
+def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    if setting == "grpo":
+        by_std = settings.get(f"{ALGORITHM}.grpo_norm_by_std", True)
+        return "group" if by_std else "centred"
+    return {"maxrl": "max_rl", "rloo": "leave_one_out", "gae": "gae"}.get(str(setting))
+
+
 def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
     return setting if settings.get(f"{ALGORITHM}.use_kl_loss", True) is True else 0.0
 
@@ -66,8 +73,10 @@ _MAPPINGS = (
                 "prompt-mean": WithNote("prompt_mean", "check that your version has it"),
                 "constant": WithNote("seq_mean_token_sum_norm", "divides by max_seq_len")},
         write=Unsupported(f"see {ALGORITHM}.loss_reduction for the available denominators")),
-    KnobMapping("advantage", f"{ALGORITHM}.grpo_norm_by_std",
-        values={"group": True, "centred": False},
+    KnobMapping("advantage", f"{ALGORITHM}.advantage_estimator",
+        values={"group": {f"{ALGORITHM}.grpo_norm_by_std": True},
+                "centred": {f"{ALGORITHM}.grpo_norm_by_std": False}},
+        read=_read_advantage, default="grpo",
         write=Unsupported(f"see {ALGORITHM}.advantage_estimator for the available estimators")),
     KnobMapping("correction", f"{_OFF_POLICY}.tis_ratio_type",
         values={"none": {f"{_OFF_POLICY}.tis_ratio_type": "null"}, "tis_token": "token",

@@ -112,6 +112,10 @@ class FrameworkFollower:
         """Rollout dumps that could not be read, with the reason; complete after the last poll."""
         return self._dumps.failed
 
+    @property
+    def _was_told_how_to_read(self) -> bool:
+        return self.options.format is not None or bool(self.options.mapping)
+
     def written_at(self) -> float:
         """Unix time of the latest write to the logs; 0 if there are none."""
         return self._logs.written_at()
@@ -258,7 +262,7 @@ class FrameworkFollower:
         """Translate a row and give its parts their final steps; nothing for repeats."""
         if file.restarted:
             self._orders.pop(file.log, None)
-        if is_supervised_row(row.values):
+        if not self._was_told_how_to_read and is_supervised_row(row.values):
             self._supervised += 1
             return
         framework = translator.framework

@@ -33,7 +33,7 @@ ROW = {"step": 1, "loss": 0.01, "reward": 0.5, "reward_std": 0.2, "kl": 0.001,
 
 PROCESSOR_SECONDS = 10.0
 MEGABYTES = 96.0
-DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "trainer_state"), 400.0
+DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "notebook", "trainer_state"), 400.0
 """Read whole: an attempt takes a dozen times the file's size, which has a bound of its own."""
 FORMATS = [each.name for each in all_log_formats()]
 
@@ -88,11 +88,23 @@ def parquet() -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def notebook() -> bytes:
+    header = "".join(f"<th>{title}</th>" for title in ("Step", "Training Loss", "reward", "kl"))
+    body = "".join(
+        f"<tr><td>{step}</td><td>0.01</td><td>{step / 8}</td><td>0.1</td></tr>"
+        for step in range(1, 20)
+    )
+    table = {"data": {"text/html": [f"<table><tr>{header}</tr>", f"{body}</table>"]}}
+    printed = {"name": "stdout", "text": ["{'loss': 0.1, 'reward': 0.5, 'step': 3}\n"]}
+    return json.dumps({"cells": [{"outputs": [table]}, {"outputs": [printed]}]}).encode()
+
+
 LINES = [json.dumps({**ROW, "step": step}) for step in range(1, 20)]
 SOUND: dict[str, bytes] = {
     "jsonl": "\n".join(LINES).encode(),
     "json": ("[" + ",".join(LINES) + "]").encode(),
     "trainer_state": ('{"log_history": [' + ",".join(LINES) + "]}").encode(),
+    "notebook": notebook(),
     "csv": (",".join(ROW) + "\n" + "\n".join(",".join(map(str, ROW.values())) for _ in LINES)
             ).encode(),
     "console": "".join(

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from grpodoctor.frameworks.registry import framework_named
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import scalar
 
 
@@ -101,3 +105,23 @@ def test_scripts_on_skyrl_log_the_mean_importance_ratio(tmp_path: Path) -> None:
     values = next(iter(run.steps)).values
     assert run.manifest.framework == "skyrl"
     assert scalar(values["correction/weight_mean"]) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("settings", "advantage"),
+    [
+        ({"trainer.algorithm.advantage_estimator": "maxrl"}, "max_rl"),
+        ({"trainer.algorithm.advantage_estimator": "rloo"}, "leave_one_out"),
+        ({"trainer.algorithm.grpo_norm_by_std": False}, "centred"),
+        ({"trainer.algorithm.advantage_estimator": "grpo"}, "group"),
+        ({"trainer.algorithm.advantage_estimator": "my_own"}, None),
+    ],
+)
+def test_the_estimators_of_skyrl(settings: dict[str, Setting], advantage: str | None) -> None:
+    assert framework_named("skyrl").knobs.read(settings).get("advantage") == advantage
+
+
+def test_areal_loss_with_a_second_moment_threshold() -> None:
+    knobs = framework_named("areal").knobs
+    assert knobs.read({"actor.m2_threshold": 0.04})["loss"] == "m2po"
+    assert knobs.read({"actor.m2_threshold": None, "actor.eps_clip": 0.2})["loss"] == "ppo_clip"
