@@ -6,6 +6,7 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.packed_files import is_packed
 from grpodoctor.support.regular_files import open_regular
 
 _HEAD = 4096
@@ -69,7 +70,8 @@ def _content(path: Path) -> str:
         return "empty"
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
-            return f"{name}: unpack it first"
+            unread = "damaged, or contains no log" if is_packed(path) else "unpack it first"
+            return f"{name}: {unread}"
     if not head.strip(b"\0"):
         return "nothing but zeros"
     if head.startswith(_UTF16) or head[1::2].count(0) > len(head) // 3:
