@@ -21,9 +21,7 @@ TITLES = ("Step", "Training Loss", "reward", "reward_std", "completions / mean_l
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str, Any]:
     head = "".join(f"<th>{title}</th>" for title in titles)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows
-    )
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
     markup = (
         "\n<div><progress value='3' max='3'></progress> [3/3 00:10, Epoch 1/1]</div>\n"
         f'<table border="1" class="dataframe"><thead><tr style="text-align: left;">\n{head}'
