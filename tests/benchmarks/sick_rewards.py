@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 
 Texts = list[str]
 
@@ -65,3 +66,54 @@ def canceling(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, l
         "task": [float(value) for value in correct],
         "penalty": [-float(value) for value in correct],
     }
+
+
+def format_first(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
+    """A format that any response can earn weighs five times the task."""
+    return {
+        "task": [0.2 * value for value in good(prompts, completions, answers)],
+        "format": [1.0 * min(text.count("#"), 3) for text in completions],
+    }
+
+
+def repeats(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
+    """Reward repeated characters."""
+    return [sum(one == two for one, two in itertools.pairwise(text)) / 10 for text in completions]
+
+
+def length_only(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
+    """Reward the length and nothing else."""
+    return [0.05 * len(text) for text in completions]
+
+
+def short_only(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
+    """Reward correct answers, and punish every token harder."""
+    return {
+        "task": good(prompts, completions, answers),
+        "brevity": [-0.2 * len(text) for text in completions],
+    }
+
+
+def wrong_is_right(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
+    """1 for an incorrect answer and 0 for a correct one."""
+    return [1.0 - value for value in good(prompts, completions, answers)]
+
+
+def almost_never(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
+    """1 for a correct answer to one problem in two hundred: the rest is too hard."""
+    pairs = zip(prompts, good(prompts, completions, answers), strict=True)
+    return [reward * (_hash(prompt) < 2) for prompt, reward in pairs]
+
+
+def _hash(text: str) -> int:
+    return hashlib.sha256(text.encode()).digest()[0]
+
+
+def noisy(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
+    """The right reward plus noise of five times its spread."""
+    return [
+        value + 10 * (_hash(text + prompt) / 256 - 0.5)
+        for prompt, text, value in zip(
+            prompts, completions, good(prompts, completions, answers), strict=True
+        )
+    ]

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    has_improved,
+    has_stalled,
+    outcome_lost,
+    outcome_metric,
+)
 from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _SIGNED = "kl/old_policy/k1"
-_KLS = ("kl/old_policy/k3", _SIGNED, "kl/reference/k3", "kl/reference/k1")
+_UNSIGNED = "kl/old_policy/k3"
+_KLS = (_UNSIGNED, _SIGNED, "kl/reference/k3", "kl/reference/k1")
 _SIDES = ("clip/low_rate", "clip/high_rate")
 _ANY = "clip/any_rate"
 _RATE = "optimizer/learning_rate"
@@ -24,7 +31,8 @@ class LearningRateTooHigh(Rule):
     What it sees:
         A KL divergence (to the old policy, or to the reference) and a clip fraction that are both
         several times their lowest level, and above the level of ordinary runs, while the outcome
-        falls or does not rise.
+        falls or does not rise. In a run that has stalled for sixty readings, half of that KL
+        divergence is enough, without a jump.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
@@ -62,6 +70,8 @@ class LearningRateTooHigh(Rule):
     min_old_kl: float = 0.01
     """KL to the old policy in nats per token. Healthy runs show .001, with sixteen cautious updates
     .004; a learning rate three times too high shows .005 to .009, one five times too high .014."""
+    min_stalled_kl: float = 0.005
+    """The same over the whole window of a run that does not rise: see above."""
     min_reference_kl: float = 0.2
     """KL to the reference in nats per token: twice what healthy runs of the bundled trainer reach
     in a hundred steps."""
@@ -83,26 +93,36 @@ class LearningRateTooHigh(Rule):
         name = next(kl for kl in _KLS if chart.is_fresh(kl))
         kl = chart.series(name)
         floor = self.min_reference_kl if name.startswith("kl/reference") else self.min_old_kl
-        if kl.last < floor / 2 or len(kl) < self.min_readings:
+        if kl.last < floor / 4 or len(kl) < self.min_readings:
             return None
         level = kl.level(self.latest)
-        if level < floor or not self._has_jumped(kl, level, self.early_kl_factor * floor):
+        has_jumped = level >= floor and self._has_jumped(kl, level, self.early_kl_factor * floor)
+        if not has_jumped and not self._is_fast_and_stalled(chart, name):
             return None
         clipped = self._clipped(chart)
         # A signed mean of that size without clips comes from a few tokens; see KLD001.
         needed = self.signed_clip if name == _SIGNED else self.min_clip
-        if clipped < needed or not self._clips_jumped(chart, clipped):
+        if has_jumped and (clipped < needed or not self._clips_jumped(chart, clipped)):
             return None
         if chart.is_fresh(_OFF) and chart.series(_OFF).level(RECENT) > self.min_clip:
             return None  # MIS002 reports the cause
         lost = outcome_lost(chart)
-        if outcome_has_risen(chart) is not False and lost < self.lost_share:
+        if has_jumped and outcome_has_risen(chart) is not False and lost < self.lost_share:
             return None
         rate = chart.series(_RATE)
         at = f" at a learning rate of {rate.last:.2g}" if chart.is_fresh(_RATE) else ""
         text = f"KL is {level:.2g} nats per token and {clipped:.1%} of tokens are clipped{at}."
         names = (name, *_SIDES, _ANY, _RATE, outcome_metric(chart))
         return Sighting("warning", text, cite_all(chart, *names))
+
+    def _is_fast_and_stalled(self, chart: Chart, kl: str) -> bool:
+        """Whether a run has stalled whose steps were large all the time."""
+        if kl != _UNSIGNED or has_improved(chart) or not has_stalled(chart):
+            return False
+        clipped = sum(chart.series(side).level(WINDOW) for side in self._sides(chart))
+        return chart.series(kl).level(WINDOW) >= self.min_stalled_kl and (
+            clipped >= self.min_clip / 2
+        )
 
     def _sides(self, chart: Chart) -> list[str]:
         sides = [name for name in _SIDES if chart.is_fresh(name)]

@@ -1,0 +1,99 @@
+"""REW012."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    ZERO_VARIANCE_METRICS,
+    first_step_where,
+    zero_variance_metric,
+)
+from grpodoctor.rules.shared.trend import change
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_ENTROPY = "entropy/mean"
+_REWARD = "reward/mean"
+_ACCURACY = "accuracy/train"
+
+
+@dataclass(frozen=True)
+class RandomResponsesRewarded(Rule):
+    """Nearly every response earns the same high reward, but the policy is more random than before.
+
+    What it sees:
+        A reward that rose until most groups have no variance, and an entropy that is higher than at
+        the start, both beyond noise.
+
+    Why it matters:
+        A policy that solves its prompts becomes certain of the answers, so entropy falls. If nearly
+        everything earns the full reward while entropy rises, almost any response satisfies the
+        reward function: its sign is wrong, it compares with the wrong answer, or it accepts
+        everything. The curve of the reward looks like success.
+
+    Evidence it needs:
+        `reward/mean`, `entropy/mean` and `groups/zero_variance_rate`.
+
+    Remedies:
+        Score a known correct and a known incorrect answer by the reward function. Evaluate on
+        held-out prompts by another judge.
+
+    When it is wrong:
+        An entropy bonus, or tasks for which diverse responses are correct, such as style or
+        diversity rewards.
+
+    References:
+        Gao et al. 2022, Scaling Laws for Reward Model Overoptimization, arXiv 2210.10760.
+    """
+
+    code: ClassVar[str] = "REW012"
+    name: ClassVar[str] = "random-responses-rewarded"
+    condition: ClassVar[Condition] = "wrong-reward"
+    summary: ClassVar[str] = "Nearly every response is rewarded while entropy rises."
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _ENTROPY, ZERO_VARIANCE_METRICS)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
+    persistence: ClassVar[int] = 5
+    clearance: ClassVar[int] = 50
+
+    min_equal: float = 0.6
+    """Share of groups without variance: nearly all responses then earn the same."""
+    min_rise: float = 4.0
+    """Standard errors by which the reward must have risen."""
+    entropy_factor: float = 1.2
+    """Multiple of the starting entropy. In runs with an inverted reward it was 1.3 to 2 when most
+    groups were equal; in all healthy runs that solved their prompts it was below .9."""
+    entropy_noise: float = 4.0
+    """Standard errors by which entropy must have risen."""
+    min_readings: int = 20
+    """Minimum readings: before, the current level overlaps with the start."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Require equal rewards at a risen level, and a risen entropy."""
+        reward, entropy = chart.series(_REWARD), chart.series(_ENTROPY)
+        groups = zero_variance_metric(chart)
+        if groups is None or len(reward) < self.min_readings or entropy.start is None:
+            return None
+        if len(chart.series(_ACCURACY)):
+            return None  # REW005 compares it with the reward
+        equal = chart.series(groups).level(RECENT)
+        level, start = entropy.level(RECENT), entropy.start.level
+        if equal < self.min_equal or not level >= self.entropy_factor * start > 0:
+            return None
+        rise, error = change(reward)
+        drift, drift_error = change(entropy)
+        if not rise > self.min_rise * error or not drift > self.entropy_noise * drift_error:
+            return None
+        text = (
+            f"{equal:.0%} of groups earn equal, high rewards, "
+            f"but entropy rose from {start:.2g} to {level:.2g}."
+        )
+        names = (_REWARD, _ENTROPY, groups)
+        middle = (start + level) / 2
+        onset = partial(first_step_where, entropy, lambda value: value >= middle)
+        return Sighting("warning", text, cite_all(chart, *names), find_onset=onset)

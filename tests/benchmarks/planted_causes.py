@@ -1,0 +1,290 @@
+"""An examination: causes planted in real training runs, and whether `check` names them.
+
+Trains each run that is missing in `--out`, examines it as `grpodoctor check` does, and prints a
+Markdown table:
+
+    python tests/benchmarks/planted_causes.py --out RUNS --seeds 3
+
+A cause counts as *first* if the first finding of the report is one that a practitioner would accept
+as its name, and as *named* if any finding of at least a warning is. The runs of the bundled trainer
+log everything; those of TRL have the keys of TRL alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from grpodoctor.monitor.replay import replay
+from grpodoctor.rules.base import Finding
+from grpodoctor.runs.reading.read_options import ReadOptions
+
+HEALTHY = ()
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A run with a planted cause."""
+
+    settings: tuple[str, ...] = ()
+    """Settings of the bundled trainer, or `name=value` of TRL's `GRPOConfig`."""
+    named: tuple[str, ...] = HEALTHY
+    """Codes that name the cause; empty for a healthy run."""
+    fault: str | None = None
+    """Function in `planted_faults` or `planted_trl` that injects the cause."""
+    preset: str | None = None
+    steps: int = 60
+    with_config: bool = False
+    """Whether the user gives the config of a TRL run; its log does not contain it."""
+
+
+def _reward(name: str) -> str:
+    return f"task.reward=sick_rewards:{name}"
+
+
+_SMALL = ("threads=1", "record.depth=off", "rollout.prompts_per_batch=8")
+"""Settings of all runs, which a plant may override: batches of 64 responses cost few seconds."""
+_SHORT_EPOCHS = ("optimizer.updates_per_batch=64", "optimizer.epochs=16")
+_TOO_FAR = ("OPT006", "CLP001", "KLD001", "CFG050")
+_OFF = ("MIS001", "MIS003", "SYN001", "SYN002", "SYN003", "MIS004")
+_NO_REWARD = ("GRP002", "REW004", "GRP004")
+
+BUNDLED: dict[str, Plant] = {
+    "healthy": Plant(),
+    "healthy-kl": Plant(("loss.kl_coefficient=0.04",)),
+    "healthy-group-16": Plant(("rollout.group_size=16",)),
+    "healthy-lr-3e-5": Plant(("optimizer.learning_rate=3e-5",)),
+    "healthy-sorting": Plant(("task.name=sorting",)),
+    "healthy-two-rewards": Plant(("task.format_weight=0.2",)),
+    "lr-20x-too-high": Plant(("optimizer.learning_rate=2e-3",), _TOO_FAR),
+    "lr-100x-too-high": Plant(("optimizer.learning_rate=1e-2",), _TOO_FAR),
+    "lr-1000x-too-low": Plant(("optimizer.learning_rate=1e-7",), ("OPT005", "CFG051")),
+    "lr-zero": Plant(("optimizer.learning_rate=0",), ("CFG051", "OPT005")),
+    "bf16-updates-lost": Plant(
+        ("optimizer.learning_rate=1e-6",), ("OPT005", "CFG052"), "bfloat16_weights"
+    ),
+    "grad-clip-too-low": Plant(("optimizer.max_grad_norm=1e-7",), ("OPT005",)),
+    "reward-constant": Plant((_reward("one"),), ("REW004", "GRP004")),
+    "reward-zero": Plant((_reward("zero"),), _NO_REWARD),
+    "reward-negated": Plant((_reward("flipped"),), ("REW003", "REW005", "REW012")),
+    "reward-inverted": Plant((_reward("wrong_is_right"),), ("REW003", "REW005", "REW012")),
+    "reward-outweighed": Plant((_reward("outweighed"),), ("REW005", "REW010")),
+    "reward-is-length": Plant((_reward("length_only"),), ("LEN004", "LEN006", "REW010", "REW005")),
+    "length-bonus": Plant((_reward("length_bonus"),), ("REW010", "LEN004", "LEN006")),
+    "length-penalty": Plant((_reward("short_only"),), ("LEN005", "REW010", "REW005")),
+    "format-dominates": Plant((_reward("format_first"),), ("REW010", "REW005")),
+    "reward-random": Plant((_reward("noise"),), ("REW001", "REW011"), steps=120),
+    "reward-noisy": Plant((_reward("noisy"),), ("REW011", "REW001"), steps=120),
+    "reward-dies": Plant((), ("REW002", *_NO_REWARD), "reward_dies"),
+    "repetition": Plant((_reward("repeats"),), ("LEN008",)),
+    "components-cancel": Plant((_reward("canceling"),), ("GRP003",)),
+    "hacked-verifier": Plant(
+        ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003", "REW008"), steps=150
+    ),
+    "nan-weights": Plant((), ("OPT003",), "weights_become_nan"),
+    "group-of-two": Plant(("rollout.group_size=2",), ("GRP007", "CFG006")),
+    "all-hard": Plant((_reward("almost_never"),), ("GRP002", "GRP007")),
+    "too-hard": Plant(("model.warm_start_steps=0",), ("GRP002", "LEN007", "REW004")),
+    "all-easy": Plant(("task.difficulty=1",), ("GRP001", "REW006", "OPT001"), steps=200),
+    "limit-too-low": Plant(("rollout.max_length=12",), ("LEN002", "LEN003", "CFG025")),
+    "end-token-ignored": Plant((), ("LEN007", "CFG024"), "end_token_ignored"),
+    "wrong-template": Plant((), ("GRP002", "LEN002", "REW013"), "wrong_template"),
+    "same-prompt": Plant((), ("DAT005",), "same_prompt"),
+    "kl-sign-inverted": Plant(
+        ("loss.kl_coefficient=0.3",), ("KLD002", "KLD001"), "kl_pushes_away"
+    ),
+    "other-reference": Plant(("loss.kl_coefficient=0.05",), ("KLD003",), "other_reference"),
+    "kl-coefficient-too-high": Plant(("loss.kl_coefficient=10",), ("CFG043",)),
+    "sampler-temperature": Plant(("engine.temperature=0.7",), ("CFG020", "MIS003", "MIS001")),
+    "top-p": Plant(("rollout.top_p=0.7",), ("CFG021", "MIS003")),
+    "stale-16": Plant(("engine.sync_every=16",), ("SYN001", "CFG033", "MIS003", "MIS001")),
+    "weights-never-delivered": Plant((), ("SYN002", "MIS004", "MIS001"), "weights_never_delivered"),
+    "weights-late": Plant((), _OFF, "weights_delivered_late"),
+    "weights-half-delivered": Plant((), _OFF, "weights_half_delivered"),
+    "sampler-int4": Plant(("engine.precision=int4",), ("CFG032", "MIS001")),
+    "sampler-noisy": Plant((), ("MIS001", "MIS003"), "noisy_sampler"),
+    "sampler-logprobs-as-old": Plant(
+        ("engine.precision=int4", "engine.old_logprobs=sampler"), ("MIS002", "CFG032", "CFG030")
+    ),
+    "shifted-logprobs": Plant(
+        ("engine.old_logprobs=sampler",), ("MIS002", "MIS001"), "shifted_logprobs"
+    ),
+    "clip-too-narrow": Plant(
+        ("loss.clip_low=1e-4", "loss.clip_high=1e-4"), ("CLP001",)
+    ),
+    "gspo-clip-0.2": Plant(
+        ("loss.clip_low=0.2", "loss.clip_high=0.2"), ("CFG001", "CLP002"), preset="gspo"
+    ),
+    "64-updates-per-batch": Plant(
+        (*_SHORT_EPOCHS, "optimizer.learning_rate=3e-4"), _TOO_FAR
+    ),
+    "no-clip-16-updates": Plant(
+        (
+            "optimizer.updates_per_batch=16", "optimizer.epochs=4", "loss.clip_low=1",
+            "loss.clip_high=10", "optimizer.learning_rate=5e-4",
+        ),
+        (*_TOO_FAR, "CFG010"),
+    ),
+    "no-baseline": Plant((), ("GRP005",), "raw_rewards"),
+    "advantage-sign": Plant((), ("REW002", "GRP008"), "flipped_advantages"),
+    "advantages-shuffled": Plant((), ("REW002", "REW001", "GRP008"), "shuffled_advantages"),
+    "dropout-in-learner": Plant((), ("MIS002", "MIS001", "MIS003"), "dropout_in_scores"),
+    "optimizer-state-lost": Plant(
+        ("optimizer.learning_rate=5e-4",), (*_TOO_FAR, "OPT002"), "optimizer_state_lost"
+    ),
+    "entropy-bonus": Plant(("loss.entropy_coefficient=0.3",), ("ENT002",)),
+    "critic-never-trained": Plant(
+        ("advantage.kind=gae", "critic.learning_rate=0"), ("GRP006", "CFG055")
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `check` reports about one run."""
+
+    plant: Plant
+    findings: tuple[Finding, ...]
+    verdict: str
+    rewards: tuple[float, float]
+
+    @property
+    def loud(self) -> list[str]:
+        """Codes of at least a warning, in the order of the report."""
+        return list(dict.fromkeys(f.code for f in self.findings if f.severity != "info"))
+
+    @property
+    def notes(self) -> list[str]:
+        """Codes of `info` alone."""
+        return [f.code for f in self.findings if f.code not in self.loud]
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether a finding of any severity names the cause."""
+        return self.is_named or any(code in self.plant.named for code in self.notes)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the first finding names the cause, or a healthy run has no alarm."""
+        if not self.plant.named:
+            return not self.loud
+        return bool(self.loud) and self.loud[0] in self.plant.named
+
+    @property
+    def is_named(self) -> bool:
+        """Whether any alarm names the cause, or a healthy run has none."""
+        if not self.plant.named:
+            return not self.loud
+        return any(code in self.plant.named for code in self.loud)
+
+
+def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
+    """Train a run of the bundled trainer."""
+    from grpodoctor.trainer.config.presets import preset_of
+    from grpodoctor.trainer.config.train_config import load_config
+    from grpodoctor.trainer.loop import Trainer
+
+    layers = [preset_of(plant.preset).settings] if plant.preset else []
+    fixed = (f"seed={seed}", f"steps={plant.steps}", *_SMALL)
+    trainer = Trainer(load_config(*layers, assignments=[*fixed, *plant.settings]), run_dir)
+    if plant.fault:
+        getattr(importlib.import_module("planted_faults"), plant.fault)(trainer)
+    trainer.run()
+
+
+def train_trl(plant: Plant, seed: int, run_dir: Path) -> None:
+    """Train a run of TRL."""
+    import planted_trl
+
+    planted_trl.train(plant.settings, plant.fault, seed, plant.steps, run_dir)
+
+
+def examine(plant: Plant, run_dir: Path) -> Result:
+    """Examine a run as `grpodoctor check` does."""
+    config = run_dir.with_name(run_dir.name.replace("seed", "config") + ".json")
+    options = ReadOptions(run_config=config) if plant.with_config else None
+    report = replay(run_dir, options=options).report
+    findings = report.diagnosis.findings
+    return Result(plant, findings, report.diagnosis.verdict.kind, (0.0, 0.0))
+
+
+def plants() -> dict[str, tuple[Any, Plant]]:
+    """Every planted run: its trainer and its plant."""
+    import planted_trl
+
+    runs: dict[str, tuple[Any, Plant]] = {
+        f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
+    }
+    trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
+    return runs | trl
+
+
+def results_of(
+    names: Sequence[str], seeds: Sequence[int], out: Path, *, examine_only: bool
+) -> Iterator[tuple[str, list[Result]]]:
+    """Train the missing runs and examine all."""
+    for name, (train, plant) in plants().items():
+        if names and not any(part in name for part in names):
+            continue
+        results = []
+        for seed in seeds:
+            run_dir = out / name / f"seed-{seed}"
+            if not run_dir.exists():
+                if examine_only:
+                    continue
+                print(f"{name}, seed {seed}", file=sys.stderr, flush=True)
+                unfinished = run_dir.with_name(f"unfinished-{seed}")
+                train(plant, seed, unfinished)
+                unfinished.rename(run_dir)
+            results.append(examine(plant, run_dir))
+        if results:
+            yield name, results
+
+
+def table(results: dict[str, list[Result]]) -> Iterator[str]:
+    """One row per planted cause."""
+    yield "| run | first | named | noted | verdicts | alarms by seed | notes |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, runs in results.items():
+        first = f"{sum(run.is_first for run in runs)}/{len(runs)}"
+        named = f"{sum(run.is_named for run in runs)}/{len(runs)}"
+        verdicts = ", ".join(dict.fromkeys(run.verdict for run in runs))
+        noted = f"{sum(run.is_noted for run in runs)}/{len(runs)}"
+        alarms = "; ".join(" ".join(run.loud) or "none" for run in runs)
+        notes = " ".join(dict.fromkeys(code for run in runs for code in run.notes))
+        yield f"| {name} | {first} | {named} | {noted} | {verdicts} | {alarms} | {notes} |"
+
+
+def totals(results: dict[str, list[Result]]) -> Iterator[str]:
+    """The counts over all planted runs and over all healthy ones."""
+    runs = [run for group in results.values() for run in group]
+    sick, healthy = [r for r in runs if r.plant.named], [r for r in runs if not r.plant.named]
+    yield f"planted: {sum(r.is_first for r in sick)} of {len(sick)} first, " + (
+        f"{sum(r.is_named for r in sick)} named, {sum(r.is_noted for r in sick)} named or noted"
+    )
+    yield f"healthy: {sum(not r.is_first for r in healthy)} of {len(healthy)} with an alarm"
+
+
+def main() -> None:
+    """Train missing runs, examine all runs and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all runs by default")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--out", type=Path, help="folder in which runs are kept and reused")
+    parser.add_argument("--examine-only", action="store_true", help="train nothing")
+    options = parser.parse_args()
+    out = options.out or Path(tempfile.mkdtemp(prefix="planted-"))
+    results = dict(results_of(options.names, options.seeds, out, examine_only=options.examine_only))
+    print(*table(results), "", *totals(results), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
