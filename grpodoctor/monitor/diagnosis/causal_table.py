@@ -16,6 +16,7 @@ _WRONG_DATA = "the loss trains on the wrong tokens or weights"
 _OFF_POLICY = "the importance ratios contain the gap between sampler and learner"
 _WRONG_RATIO = "the importance ratios are wrong before the first update"
 _TOO_FAR = "each update moves the policy too far"
+_RUINED = "a policy that a few updates have ruined earns nothing"
 _NO_VARIANCE = "equal rewards leave no advantage"
 
 CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
@@ -65,7 +66,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "oversized-updates": {
         "expert-instability": _TOO_FAR, "gradient-spike": _TOO_FAR, "large-kl": _TOO_FAR,
-        "clipped-tokens": _TOO_FAR, "reward-loss": _TOO_FAR,
+        "clipped-tokens": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
     },
     "undersized-updates": {"plateau": "the updates are too small to change the policy"},
     "useless-critic": {"plateau": "advantages from an untrained critic are noise"},
@@ -77,7 +78,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "gradient-spike": {"large-kl": "one update with a huge gradient moves the policy far"},
     "large-kl": {
         "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,
-        "entropy-loss": _TOO_FAR, "reward-loss": _TOO_FAR,
+        "entropy-loss": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
     },
     "clipped-tokens": {
         "entropy-loss": "the clip removes the gradient of rare tokens that would keep exploration",

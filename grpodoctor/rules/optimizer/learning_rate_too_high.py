@@ -11,6 +11,7 @@ from grpodoctor.rules.shared.run_health import (
     has_stalled,
     outcome_lost,
     outcome_metric,
+    outcome_noun,
 )
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import WINDOW, Chart, Series
@@ -32,7 +33,8 @@ class LearningRateTooHigh(Rule):
         A KL divergence (to the old policy, or to the reference) and a clip fraction that are both
         several times their lowest level, and above the level of ordinary runs, while the outcome
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
-        divergence is enough, without a jump.
+        divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
+        more in a run without a rise.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
@@ -40,7 +42,7 @@ class LearningRateTooHigh(Rule):
         with a rate five times too high lose most of their accuracy within fifty steps.
 
     Evidence it needs:
-        `kl/old_policy` or `kl/reference`, and a clip fraction. Optional: `optimizer/learning_rate`.
+        `kl/old_policy` or `kl/reference`, and a clip fraction; or `optimizer/learning_rate`.
 
     Remedies:
         Lower the learning rate, or make fewer updates per batch. A warm-up that ends at the onset
@@ -59,7 +61,7 @@ class LearningRateTooHigh(Rule):
     name: ClassVar[str] = "learning-rate-too-high"
     condition: ClassVar[Condition] = "oversized-updates"
     summary: ClassVar[str] = "KL divergence and clip fraction jump together: steps are too large."
-    inputs: ClassVar[tuple[Need, ...]] = (_KLS, (*_SIDES, _ANY))
+    inputs: ClassVar[tuple[Need, ...]] = ((*_KLS, _RATE), (*_SIDES, _ANY, _RATE))
     remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates")
     references: ClassVar[tuple[str, ...]] = ("arXiv 1707.06347",)
     persistence: ClassVar[int] = 3
@@ -81,6 +83,9 @@ class LearningRateTooHigh(Rule):
     """Clipped share that a signed KL estimate needs; see KLD001."""
     early_kl_factor: float = 2.0
     """Multiple of the KL threshold that needs no growth: some runs are too fast from the start."""
+    max_rate: float = 2e-3
+    """Learning rate that no published recipe reaches: full fine-tuning uses up to 1e-5, LoRA up to
+    5e-4. A step of AdamW changes a typical weight of 0.02 by a tenth of it."""
     lost_share: float = 0.2
     """Share of the best outcome whose loss counts as harm."""
     latest: int = 5
@@ -90,7 +95,23 @@ class LearningRateTooHigh(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Require a jump of both, then a falling or flat outcome."""
-        name = next(kl for kl in _KLS if chart.is_fresh(kl))
+        name = next((kl for kl in _KLS if chart.is_fresh(kl)), None)
+        if name is None or not self._sides(chart):
+            return self._by_rate(chart)
+        return self._by_steps(chart, name) or self._by_rate(chart)
+
+    def _by_rate(self, chart: Chart) -> Sighting | None:
+        """A rate far above any published one, in a run that lost its reward or never had a rise."""
+        rate, name = chart.series(_RATE), outcome_metric(chart)
+        if not chart.is_fresh(_RATE) or name is None or max(rate.tail(RECENT)) < self.max_rate:
+            return None
+        if len(chart.series(name)) < 2 * RECENT or has_improved(chart) is not False:
+            return None
+        noun = outcome_noun(chart)
+        text = f"The learning rate is {max(rate.tail(RECENT)):.2g}, and the {noun} has not risen."
+        return Sighting("warning", text, cite_all(chart, _RATE, name))
+
+    def _by_steps(self, chart: Chart, name: str) -> Sighting | None:
         kl = chart.series(name)
         floor = self.min_reference_kl if name.startswith("kl/reference") else self.min_old_kl
         if kl.last < floor / 4 or len(kl) < self.min_readings:

@@ -79,6 +79,12 @@ class UpdatesTooSmall(Rule):
     """Standard errors by which each of three metrics may differ between the halves of the run: all
     three stay below in 96 of 100 runs of a policy that does not change. The entropy of runs that
     learn moved by four to eleven."""
+    max_error: float = 0.1
+    """Standard error as a share of the level, so that a change by a quarter would show: entropy
+    falls by a third in fifty steps of small runs that learn."""
+    max_range: float = 3.25
+    """The same between the highest and the lowest of six levels: chance stays below in 98 of 100
+    runs, and a policy that left and came back has changed."""
     min_effective: float = 0.2
     """Share of groups with reward variance below which the groups explain the flat reward."""
 
@@ -128,11 +134,12 @@ class UpdatesTooSmall(Rule):
         if is_near_ceiling(chart.series(outcome_metric(chart) or "")):
             return None
         names = (*_BEHAVIOR, outcome_metric(chart) or "")
-        if not all(self._is_level(chart.series(name)) for name in names):
+        outcome = chart.series(outcome_metric(chart) or "")
+        if not all(self._is_level(chart.series(name), outcome) for name in names):
             return None
         return f"Entropy and length are level over {len(chart.series(names[0]))} readings"
 
-    def _is_level(self, series: Series) -> bool:
+    def _is_level(self, series: Series, outcome: Series) -> bool:
         """Whether neither the halves of the run differ nor its first and latest readings."""
         values = series.tail(WINDOW)
         if len(values) < self.min_readings or series.opening is None:
@@ -143,4 +150,9 @@ class UpdatesTooSmall(Rule):
         if not abs(level_shift(values[:middle], values[middle:])) < self.max_shift:
             return False
         moved, error = change(series)
-        return abs(moved) < self.max_shift * error
+        if error > self.max_error * abs(series.level(WINDOW)) and series is not outcome:
+            return False  # too noisy to show a change
+        if not abs(moved) < self.max_shift * error or not series.highest or not series.lowest:
+            return False
+        # Both are medians of ten, like the current level; `error` is that of two of them.
+        return series.highest.level - series.lowest.level < self.max_range * error

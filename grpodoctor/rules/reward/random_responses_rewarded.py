@@ -27,8 +27,8 @@ class RandomResponsesRewarded(Rule):
     """Nearly every response earns the same high reward, but the policy is more random than before.
 
     What it sees:
-        A reward that rose until most groups have no variance, and an entropy that is higher than at
-        the start, both beyond noise.
+        A reward that rose until most groups have no variance, and an entropy that rose with it and
+        is still not below its start.
 
     Why it matters:
         A policy that solves its prompts becomes certain of the answers, so entropy falls. If nearly
@@ -61,15 +61,14 @@ class RandomResponsesRewarded(Rule):
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 50
 
-    min_equal: float = 0.6
-    """Share of groups without variance: nearly all responses then earn the same."""
-    min_rise: float = 4.0
-    """Standard errors by which the reward must have risen."""
-    entropy_factor: float = 1.2
-    """Multiple of the starting entropy. In runs with an inverted reward it was 1.3 to 2 when most
-    groups were equal; in all healthy runs that solved their prompts it was below .9."""
-    entropy_noise: float = 4.0
-    """Standard errors by which entropy must have risen."""
+    min_equal: float = 0.5
+    """Share of groups without variance: of eight responses to a prompt, nine in ten then earn the
+    same."""
+    min_rise: float = 2.0
+    """Standard errors by which the reward must have risen: equal rewards show that it is high."""
+    entropy_factor: float = 1.25
+    """Multiple of the first entropy that must have been reached. With an inverted reward it was 1.4
+    to 1.7; runs that solve their prompts stay below .9."""
     min_readings: int = 20
     """Minimum readings: before, the current level overlaps with the start."""
 
@@ -77,23 +76,22 @@ class RandomResponsesRewarded(Rule):
         """Require equal rewards at a risen level, and a risen entropy."""
         reward, entropy = chart.series(_REWARD), chart.series(_ENTROPY)
         groups = zero_variance_metric(chart)
-        if groups is None or len(reward) < self.min_readings or entropy.start is None:
-            return None
-        if len(chart.series(_ACCURACY)):
-            return None  # REW005 compares it with the reward
+        if groups is None or len(reward) < self.min_readings or len(chart.series(_ACCURACY)):
+            return None  # with an accuracy, REW005 compares it with the reward
         equal = chart.series(groups).level(RECENT)
-        level, start = entropy.level(RECENT), entropy.start.level
-        if equal < self.min_equal or not level >= self.entropy_factor * start > 0:
+        if equal < self.min_equal or entropy.opening is None or entropy.highest is None:
+            return None
+        start, top = entropy.opening.level, entropy.highest.level
+        if not (start > 0 and top >= self.entropy_factor * start):
             return None
         rise, error = change(reward)
-        drift, drift_error = change(entropy)
-        if not rise > self.min_rise * error or not drift > self.entropy_noise * drift_error:
+        if not rise > self.min_rise * error or entropy.level(RECENT) < start:
             return None
         text = (
             f"{equal:.0%} of groups earn equal, high rewards, "
-            f"but entropy rose from {start:.2g} to {level:.2g}."
+            f"but entropy rose from {start:.2g} to {top:.2g}."
         )
         names = (_REWARD, _ENTROPY, groups)
-        middle = (start + level) / 2
+        middle = (start + top) / 2
         onset = partial(first_step_where, entropy, lambda value: value >= middle)
         return Sighting("warning", text, cite_all(chart, *names), find_onset=onset)
