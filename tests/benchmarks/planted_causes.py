@@ -77,7 +77,7 @@ BUNDLED: dict[str, Plant] = {
     "reward-negated": Plant((_reward("flipped"),), ("REW003", "REW005", "REW012")),
     "reward-inverted": Plant((_reward("wrong_is_right"),), ("REW003", "REW005", "REW012")),
     "reward-outweighed": Plant((_reward("outweighed"),), ("REW005", "REW010")),
-    "reward-is-length": Plant((_reward("length_only"),), ("LEN004", "LEN006", "REW010", "REW005")),
+    "reward-is-length": Plant((_reward("length_only"),), ("REW013", "LEN004", "LEN006", "REW010")),
     "length-bonus": Plant((_reward("length_bonus"),), ("REW010", "LEN004", "LEN006")),
     "length-penalty": Plant((_reward("short_only"),), ("LEN005", "REW010", "REW005")),
     "format-dominates": Plant((_reward("format_first"),), ("REW010", "REW005")),
@@ -92,12 +92,12 @@ BUNDLED: dict[str, Plant] = {
     "nan-weights": Plant((), ("OPT003",), "weights_become_nan"),
     "group-of-two": Plant(("rollout.group_size=2",), ("GRP007", "CFG006")),
     "all-hard": Plant((_reward("almost_never"),), ("GRP002", "GRP007")),
-    "too-hard": Plant(("model.warm_start_steps=0",), ("GRP002", "LEN007", "REW004")),
+    "too-hard": Plant(("model.warm_start_steps=0",), ("GRP002", "LEN007", "LEN002", "REW004")),
     "all-easy": Plant(("task.difficulty=1",), ("GRP001", "REW006", "OPT001"), steps=200),
     "limit-too-low": Plant(("rollout.max_length=12",), ("LEN002", "LEN003", "CFG025")),
     "end-token-ignored": Plant((), ("LEN007", "CFG024"), "end_token_ignored"),
-    "wrong-template": Plant((), ("GRP002", "LEN002", "REW013"), "wrong_template"),
-    "same-prompt": Plant((), ("DAT005",), "same_prompt"),
+    "wrong-template": Plant((), ("GRP002", "LEN002", "LEN007"), "wrong_template"),
+    "same-prompt": Plant((), ("REW011",), "same_prompt"),
     "kl-sign-inverted": Plant(
         ("loss.kl_coefficient=0.3",), ("KLD002", "KLD001"), "kl_pushes_away"
     ),
@@ -134,8 +134,8 @@ BUNDLED: dict[str, Plant] = {
         (*_TOO_FAR, "CFG010"),
     ),
     "no-baseline": Plant((), ("GRP005",), "raw_rewards"),
-    "advantage-sign": Plant((), ("REW002", "GRP008"), "flipped_advantages"),
-    "advantages-shuffled": Plant((), ("REW002", "REW001", "GRP008"), "shuffled_advantages"),
+    "advantage-sign": Plant((), ("REW002", "REW001"), "flipped_advantages"),
+    "advantages-shuffled": Plant((), ("REW002", "REW001", "REW001"), "shuffled_advantages"),
     "dropout-in-learner": Plant((), ("MIS002", "MIS001", "MIS003"), "dropout_in_scores"),
     "optimizer-state-lost": Plant(
         ("optimizer.learning_rate=5e-4",), (*_TOO_FAR, "OPT002"), "optimizer_state_lost"

@@ -110,8 +110,9 @@ def reward_dies(trainer: Trainer) -> None:
         if trainer.done < DIES_AT:
             return rewards
         nothing = [0.0] * len(rewards.total)
-        components = dict.fromkeys(rewards.components, nothing)
-        return replace(rewards, total=nothing, components=components, correct=None)
+        components = {name: list(nothing) for name in rewards.components}
+        correct = None if rewards.correct is None else [False] * len(nothing)
+        return replace(rewards, total=nothing, components=components, correct=correct)
 
     task.score = _after(task.score, dead)
 

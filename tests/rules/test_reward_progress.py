@@ -157,3 +157,49 @@ def test_skipped_and_not_applicable() -> None:
     assert set(CODES) <= skipped
     patient = run({REWARD: NotApplicable("distilled"), HELDOUT: 0.5, STD: 0.1})
     assert patient.why_not("REW010") == "distilled"
+
+
+def inverted(**curves: Curve) -> dict[str, Curve]:
+    """Any wrong answer earns the reward: entropy rises until most groups are equal."""
+    return {
+        REWARD: noisy(ramp(0.45, 0.95, 40), 0.03, 1),
+        "entropy/mean": noisy(ramp(0.5, 0.85, 30), 0.03, 2),
+        "groups/zero_variance_rate": noisy(ramp(0.1, 0.8, 50), 0.05, 3),
+        **curves,
+    }
+
+
+def test_a_reward_for_almost_any_response() -> None:
+    finding = run(inverted()).finding("REW012")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "recheck-reward")
+    assert finding.onset_step < 40
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"entropy/mean": noisy(ramp(0.5, 0.2, 60), 0.02, 2)},
+        {"groups/zero_variance_rate": noisy(0.2, 0.05, 3)},
+        {REWARD: noisy(ramp(0.45, 0.05, 40), 0.02, 1)},
+        {"accuracy/train": noisy(ramp(0.45, 0.95, 40), 0.03, 1)},
+    ],
+)
+def test_success_and_collapse_are_no_reward_for_anything(other: dict[str, Curve]) -> None:
+    assert run(inverted(**other)).findings("REW012") == []
+
+
+def test_a_reward_that_follows_the_length() -> None:
+    length = noisy(ramp(10, 24, 60), 0.8, 1)
+    paid = {REWARD: lambda step: 0.05 * length(step), "length/mean": length}
+    finding = run(paid).finding("REW013")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "recheck-reward")
+    fined = {REWARD: lambda step: -0.05 * length(step), "length/mean": length}
+    assert run(fined).finding("REW013").severity == "warning"
+
+
+def test_two_trends_are_no_reward_for_length() -> None:
+    both = {REWARD: RISING, "length/mean": noisy(ramp(300, 1100, 70), 30, 4)}
+    assert run(both).findings("REW013") == []
+    steady = noisy(10, 0.3, 1)
+    paid = {REWARD: lambda step: 0.05 * steady(step), "length/mean": steady}
+    assert run(paid).findings("REW013") == []

@@ -107,3 +107,51 @@ def test_skipped_and_not_applicable() -> None:
     assert set(CODES) <= skipped
     patient = run({REFERENCE: NotApplicable("no reference"), GRADIENT: 1.0})
     assert patient.why_not("OPT005") == "no reference"
+
+
+def unchanged(**curves: Curve) -> dict[str, Curve]:
+    """A policy that stays as it is, in a log without any measure of its weights."""
+    entropy, length = noisy(0.5, 0.03, 4), noisy(9.0, 0.5, 5)
+    return {**still(), "entropy/mean": entropy, "length/mean": length, **curves}
+
+
+def test_responses_that_never_change() -> None:
+    finding = run(unchanged(), 60).finding("OPT005")
+    assert finding.severity == "warning"
+    assert "Entropy and length are level" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"entropy/mean": noisy(ramp(0.5, 0.35, 60), 0.03, 4)},
+        {"length/mean": noisy(ramp(9.0, 12.0, 60), 0.5, 5)},
+        {REWARD: noisy(ramp(0.3, 0.5, 60), 0.05, 6)},
+        {"entropy/mean": noisy(0.5, 0.3, 4)},
+        {REWARD: noisy(0.95, 0.01, 4)},
+    ],
+)
+def test_responses_that_change_or_cannot_show_it(other: dict[str, Curve]) -> None:
+    assert run(unchanged(**other), 60).findings("OPT005") == []
+
+
+def test_a_plateau_after_progress_is_no_unchanged_policy() -> None:
+    entropy = noisy(ramp(0.5, 0.2, 80), 0.01, 4)
+    late = unchanged(**{"entropy/mean": entropy, REWARD: noisy(ramp(0.2, 0.6, 80), 0.03, 6)})
+    assert run(late, 400).findings("OPT005") == []
+
+
+def test_a_rate_that_no_recipe_uses_in_a_run_without_a_rise() -> None:
+    """A log with one update per batch: neither a KL divergence nor a clip fraction shows it."""
+    finding = run({RATE: 5e-3, REWARD: noisy(0.1, 0.02, 1)}, 40).finding("OPT006")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "lower-learning-rate")
+    assert run({RATE: 5e-3, REWARD: RISING}, 60).findings("OPT006") == []
+    assert run({RATE: 5e-4, REWARD: noisy(0.1, 0.02, 1)}, 40).findings("OPT006") == []
+
+
+def test_large_steps_of_a_run_that_stalled() -> None:
+    """A learning rate ten times too high: no jump, and no rise in a hundred steps."""
+    slow = {OLD: noisy(0.009, 0.002, 1), LOW: noisy(0.008, 0.001, 2), HIGH: 0.003}
+    assert run({**slow, REWARD: FLAT}, 120).finding("OPT006").severity == "warning"
+    careful = {**slow, OLD: noisy(0.001, 0.0002, 1)}
+    assert run({**careful, REWARD: FLAT}, 120).findings("OPT006") == []
