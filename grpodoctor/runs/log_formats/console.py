@@ -267,6 +267,8 @@ class _ProgressBarSteps:
         self._trusted = True
         self._last_bar: int | None = None
         self._step, self._stride = 0, 1
+        self._behind = 0
+        """Steps by which the bar before a row is behind it."""
         self._drawn_twice: deque[int] = deque(maxlen=100_000)
 
     def add_bar(self, bar: lines.ProgressBar) -> None:
@@ -311,9 +313,12 @@ class _ProgressBarSteps:
 
     def _step_of(self, row: LogRow, bar: int | None) -> int | None:
         if self._trusted:
-            if bar is not None:
-                self._step = bar
-            return bar
+            if bar is None:
+                return None
+            if bar == 0 and _is_training_row(row):
+                self._behind = 1  # no training row has step 0: each bar follows its row
+            self._step = bar + self._behind
+            return self._step
         if _is_training_row(row):
             self._step = self._next()
         step = self._step

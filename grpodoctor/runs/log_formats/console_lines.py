@@ -35,8 +35,10 @@ _DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
 _ENTRY = re.compile(r"""(\s{0,400})(?:'[^'"]{1,160}'|"[^'"]{1,160}")\s*:\s*\{""")
 _DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
 _BAR = re.compile(
-    r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%\|[^|]{0,400}\|\s*(\d{1,12})/(\d{1,12})\s*\["
+    r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%(?:\|[^|]{0,400}\||\s)\s*"
+    r"(\d{1,12})/(\d{1,12})\s*\["
 )
+"""A notebook service prints the bar's text alone: ` 33% 100/300 [05:00<10:00, 3.00s/it]`."""
 _STEPS = re.compile(r"\b(?:train(?:ing)?|steps?|iterations?|episodes?)\b", re.IGNORECASE)
 _DATA = re.compile(
     r"\b(?:split|examples?|dataset|shards?|files?|map|filter\w*|tokeniz\w*|loading|download\w*)\b",
@@ -297,7 +299,7 @@ class ProgressBar(NamedTuple):
 
 def parse_progress_bar(text: str) -> ProgressBar | None:
     """Parse the last progress bar of the training; the titles of other bars exclude them."""
-    if "%|" not in text:
+    if "%|" not in text and "% " not in text:
         return None
     bars = [each for each in _BAR.finditer(text) if not each[1] or _counts_steps(each[1])]
     return ProgressBar(int(bars[-1][2]), int(bars[-1][3])) if bars else None

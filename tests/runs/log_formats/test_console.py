@@ -493,3 +493,21 @@ def test_assigned_numbers_in_parts_of_a_line(tmp_path: Path) -> None:
     assert rows[0].values["line/reward"] == 0.125
     assert rows[0].values["line/grad"] == 0.1967
     assert rows[0].values["line/accuracy"] == 0.125
+
+
+def test_steps_of_bars_that_are_printed_as_text_alone(tmp_path: Path) -> None:
+    text = "".join(
+        f" {step}% {step}/100 [00:{step:02}<01:00,  1.00s/it]\n"
+        f"{{'loss': 0.1, 'reward': 0.5, 'grad_norm': {step}.5}}\n"
+        for step in (5, 10, 15)
+    )
+    assert [row.step for row in rows_of(text, tmp_path)] == [5, 10, 15]
+
+
+def test_bars_that_follow_the_rows_of_their_steps(tmp_path: Path) -> None:
+    text = "".join(
+        f"  {step}% {step}/100 [00:00<01:00,  1.00s/it]\n"
+        f"{{'loss': 0.1, 'reward': 0.5, 'grad_norm': {step}.5}}\n"
+        for step in (0, 1, 2)
+    )
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3]
