@@ -78,3 +78,11 @@ def test_byte_order_marks_and_zero_bytes_are_ignored(
     path = tmp_path / name
     path.write_bytes(content)
     assert [each.step for each in open_run(path).steps] == list(range(1, 31))
+
+
+def test_a_compressed_log_that_is_cut_off_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl.gz"
+    path.write_bytes(gzip.compress(LINES.encode())[:30])
+    with pytest.raises(RunError) as error:
+        list(open_run(path).steps)
+    assert "gzip: damaged, or contains no log" in str(error.value)
