@@ -33,6 +33,7 @@ LONGEST_FILES = (
     "probes/test_fsdp.py",
     "trainer/model/test_lora.py",
     "trainer/model/test_checkpoint.py",
+    "runs/rollout_dumps/test_cut.py",
     "runs/log_formats/test_hostile.py",
     "cli/test_main.py",
     "cli/test_watch.py",
