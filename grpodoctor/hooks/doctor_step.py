@@ -260,7 +260,7 @@ class DoctorStep:
                 target[_ALL if rows is None else rows] = to_host(values)
 
     def _take_update(self, rows: Rows, given: Mapping[str, object]) -> None:
-        scalars = {name: _number(given[name]) for name in ("loss", "grad_norm", "learning_rate")}
+        scalars = {name: _number(given[name]) for name in _UPDATE_NUMBERS}
         if scalars["learning_rate"] is None:
             setting = self._hook.knobs.settings().get("learning_rate")
             scalars["learning_rate"] = None if setting is None else float(setting)
@@ -269,8 +269,8 @@ class DoctorStep:
             for name in ("logprobs", "advantages", "weights", "clipped_low", "clipped_high")
             if given[name] is not None
         }
-        bounds = {name: _number(given[name]) for name in ("clip_low", "clip_high", "dual_clip")}
-        self._updates.append(UpdateFacts(_ALL if rows is None else rows, scalars, bounds, arrays))
+        chosen = _ALL if rows is None else rows
+        self._updates.append(UpdateFacts(rows=chosen, arrays=arrays, **scalars))
 
     def _take_reading(self, name: str, value: object) -> None:
         metric, number = metric_of(name), _number(value)
@@ -311,6 +311,8 @@ class DoctorStep:
         count = len(self._fields()["rewards_B"])
         return [f"{self.number}-{rank}{row}" for row in range(count)]
 
+
+_UPDATE_NUMBERS = ("loss", "grad_norm", "learning_rate", "clip_low", "clip_high", "dual_clip")
 
 _OPTIONAL: dict[str, type] = {
     "correct": bool,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,31 @@ from numpy.typing import NDArray
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.vocabulary.values import ABSENT, Mean, Rate, Reading, merge_all
 
+_NUMBERS = ("loss", "grad_norm", "learning_rate")
+_ZERO = 0.0
+"""Stands for a number that the loop did not give; its reading is then absent."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFacts:
-    """What a loop said about one optimizer step."""
+    """What a loop gave about one optimizer step."""
 
     rows: slice | Sequence[int]
     """The responses in it."""
-    scalars: Mapping[str, float | None]
-    """Loss, grad_norm and learning_rate."""
-    bounds: Mapping[str, float | None]
-    """The clip of the loss."""
+    loss: float | None
+    grad_norm: float | None
+    learning_rate: float | None
+    clip_low: float | None
+    clip_high: float | None
+    dual_clip: float | None
     arrays: Mapping[str, NDArray[Any]]
     """Arrays of its tokens or responses."""
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The known numbers of the optimizer."""
+        given = {name: getattr(self, name) for name in _NUMBERS}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 Updates = tuple[list[UpdateBatch], dict[str, Reading], bool]
@@ -40,7 +51,7 @@ def update_batches(
 ) -> Updates:
     """The updates of a step.
 
-    Without the token's log-probabilities and advantages, only the numbers are recorded.
+    Without the log-probabilities and advantages of the tokens, only the numbers are recorded.
 
     Args:
         updates: the updates, in order.
@@ -49,28 +60,30 @@ def update_batches(
     """
     if not updates:
         return [], {}, False
-    full = (
-        [] if batch is None else [_batch_of(each, updates, batch, reference_BT) for each in updates]
-    )
-    known = [each for each in full if each is not None]
-    if len(known) < len(updates) or batch is None:
+    if batch is None:
         return [], _plain_readings(updates), False
-    absent = [name for name in updates[0].scalars if all(u.scalars[name] is None for u in updates)]
-    overrides: dict[str, Reading] = {f"optimizer/{name}": ABSENT for name in absent}
-    return known, overrides, len(updates) == 1 and batch.old_logprobs_BT is None
+    batches = (_batch_of(each, updates, batch, reference_BT) for each in updates)
+    known = [each for each in batches if each is not None]
+    if len(known) < len(updates):
+        return [], _plain_readings(updates), False
+    given = {name for each in updates for name in each.numbers}
+    absent: dict[str, Reading] = {f"optimizer/{name}": ABSENT for name in set(_NUMBERS) - given}
+    return known, absent, len(updates) == 1 and batch.old_logprobs_BT is None
 
 
 def _plain_readings(updates: Sequence[UpdateFacts]) -> dict[str, Reading]:
-    readings = reduce(merge_all, map(_readings_of, updates), {})
+    readings: dict[str, Reading] = {}
+    for update in updates:
+        readings = merge_all(readings, _readings_of(update))
     return {**readings, "updates_per_batch": Mean.of([len(updates)])}
 
 
 def _readings_of(update: UpdateFacts) -> dict[str, Reading]:
-    known = {name: value for name, value in update.scalars.items() if value is not None}
+    numbers = update.numbers
     readings: dict[str, Reading] = {
-        f"optimizer/{name}": Mean.of_number(value) for name, value in known.items()
+        f"optimizer/{name}": Mean.of_number(value) for name, value in numbers.items()
     }
-    judged = [known[name] for name in ("loss", "grad_norm") if name in known]
+    judged = [numbers[name] for name in ("loss", "grad_norm") if name in numbers]
     if judged:
         readings["optimizer/nonfinite"] = Rate(int(not all(map(math.isfinite, judged))), 1)
     return readings
@@ -83,7 +96,7 @@ def _batch_of(
     reference_BT: NDArray[Any] | None,
 ) -> UpdateBatch | None:
     """The update with its tokens; None if it lacks them."""
-    rows, arrays = update.rows, update.arrays
+    rows, arrays, numbers = update.rows, update.arrays, update.numbers
     learner_BT = batch.learner_logprobs_BT
     new_MT = arrays.get("logprobs")
     if new_MT is None and learner_BT is not None and len(updates) == 1:
@@ -93,23 +106,23 @@ def _batch_of(
     advantages_MT = _advantages(update, batch, mask_MT.shape)
     if new_MT is None or old_BT is None or advantages_MT is None:
         return None
-    names = np.array(batch.sequence_ids, dtype=object)[rows].tolist()
-    optional = {
-        "weights_BT": arrays.get("weights"),
-        "clipped_low_BT": _flags(arrays.get("clipped_low")),
-        "clipped_high_BT": _flags(arrays.get("clipped_high")),
-        "entropy_BT": None if batch.entropy_BT is None else batch.entropy_BT[rows],
-        "reference_logprobs_BT": None if reference_BT is None else reference_BT[rows],
-    }
     return UpdateBatch(
-        sequence_ids=names,
+        sequence_ids=np.array(batch.sequence_ids, dtype=object)[rows].tolist(),
         new_logprobs_BT=new_MT,
         old_logprobs_BT=old_BT[rows],
         advantages_BT=advantages_MT,
         loss_mask_BT=mask_MT,
-        **{name: value or 0.0 for name, value in update.scalars.items()},
-        **update.bounds,
-        **optional,
+        loss=numbers.get("loss", _ZERO),
+        grad_norm=numbers.get("grad_norm", _ZERO),
+        learning_rate=numbers.get("learning_rate", _ZERO),
+        clip_low=update.clip_low,
+        clip_high=update.clip_high,
+        dual_clip=update.dual_clip,
+        weights_BT=arrays.get("weights"),
+        clipped_low_BT=_flags(arrays.get("clipped_low")),
+        clipped_high_BT=_flags(arrays.get("clipped_high")),
+        entropy_BT=None if batch.entropy_BT is None else batch.entropy_BT[rows],
+        reference_logprobs_BT=None if reference_BT is None else reference_BT[rows],
     )
 
 

@@ -1,0 +1,103 @@
+"""The public API of the package."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import grpodoctor
+from grpodoctor.errors import RunError
+from grpodoctor.runs.recording.recorder import Recorder
+from grpodoctor.runs.records import Manifest
+from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
+
+HEAVY = ("torch", "pyarrow", "numpy", "scipy", "plotly", "transformers", "pydantic")
+
+
+@pytest.fixture
+def native_run(tmp_path: Path) -> Path:
+    with Recorder.open(tmp_path / "run", Manifest(model="m"), depth="off") as recorder:
+        for step in range(30):
+            recorder.step(step, {"reward/mean": Mean.of([0.5, 0.5]), "accuracy/train": Rate(1, 2)})
+        recorder.step(30, {"reward/mean": NotApplicable("no reward")})
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def trl_log(tmp_path: Path) -> Path:
+    history = [
+        {"step": step, "reward": 0.1, "reward_std": 0.0, "frac_reward_zero_std": 1.0, "loss": 0.0,
+         "grad_norm": 0.0, "learning_rate": 1e-6, "completions/mean_length": 90.0}
+        for step in range(1, 61)
+    ]  # fmt: skip
+    (tmp_path / "trl").mkdir()
+    (tmp_path / "trl" / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    return tmp_path / "trl"
+
+
+def test_the_import_is_light() -> None:
+    code = f"import sys, grpodoctor; print([n for n in {HEAVY} if n in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'attatch'"):
+        _ = grpodoctor.attatch
+
+
+def test_a_log_of_a_framework_is_diagnosed(trl_log: Path) -> None:
+    report = grpodoctor.check(trl_log)
+    assert isinstance(report, grpodoctor.Report)
+    assert report.verdict.kind == "sick"
+    assert "GRP" in {finding.code[:3] for finding in report.findings}
+    assert report.to_json()["verdict"]["kind"] == "sick"
+    assert str(report).startswith("SICK")
+    assert "Plotly.newPlot" in report.to_html()
+    assert grpodoctor.check(trl_log, select=["ENT"]).findings == ()
+
+
+def test_a_notebook_shows_a_small_page_that_runs_no_script(trl_log: Path) -> None:
+    shown = grpodoctor.check(trl_log)._repr_html_()
+    assert shown.startswith("<iframe sandbox srcdoc=")
+    assert len(shown) < 100_000
+    assert "<script" not in shown
+    assert "&lt;script" not in shown
+
+
+def test_hostile_text_stays_inside_the_frame(tmp_path: Path) -> None:
+    name = '"><script>alert(1)</script>'
+    with Recorder.open(tmp_path / "run", Manifest(model=name), depth="off") as recorder:
+        recorder.step(0, {"reward/mean": Mean.of([0.5])})
+    shown = grpodoctor.check(tmp_path / "run")._repr_html_()
+    assert "<script" not in shown
+    assert shown.count('"') == 4  # srcdoc and style
+
+
+def test_steps_of_any_run_are_a_table(native_run: Path, trl_log: Path) -> None:
+    table = grpodoctor.open_run(native_run).steps()
+    assert table["step"].to_pylist() == list(range(31))
+    assert table["accuracy/train"].to_pylist() == [0.5] * 30 + [None]
+    assert table["reward/mean"].to_pylist() == [0.5] * 30 + [None]
+    names = ["step", "time", "accuracy/train", "reward/mean", "time/record"]
+    assert list(table.to_pandas().columns) == names
+    foreign = grpodoctor.open_run(trl_log)
+    assert foreign.manifest.framework == "trl"
+    assert foreign.steps()["reward/mean"].to_pylist() == [0.1] * 60
+
+
+def test_a_run_without_responses_says_so(native_run: Path, trl_log: Path) -> None:
+    for path in (native_run, trl_log):
+        run = grpodoctor.open_run(path)
+        assert run.rollout_steps == ()
+        with pytest.raises(RunError, match="no responses on disk"):
+            run.rollouts()
+
+
+def test_a_missing_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no such file or directory"):
+        grpodoctor.check(tmp_path / "none")
