@@ -131,9 +131,9 @@ class Report:
         }
 
     def reaches(self, severity: str) -> bool:
-        """Whether a finding, active or resolved, is at or above `severity`.
+        """Whether an active finding is at or above `severity`.
 
-        Findings that the run's success explains do not count.
+        Findings that are resolved, or that the run's success explains, do not count.
         """
         ranks: list[str] = list(SEVERITIES)
         floor = ranks.index(severity)

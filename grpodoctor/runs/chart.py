@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
-from grpodoctor.runs.estimators import median, robust_level, step_noise
+from grpodoctor.runs.block_means import BlockMeans
+from grpodoctor.runs.estimators import median, robust_level, step_noise, trend_score
 from grpodoctor.runs.inferred_groups import ZERO_VARIANCE, inferred_group_rates
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
@@ -72,9 +73,11 @@ class Series:
         "_first",
         "_memo",
         "_steps",
+        "_trend",
         "_unblocked",
         "_values",
         "baseline",
+        "blocks",
         "highest",
         "lowest",
         "opening",
@@ -87,6 +90,9 @@ class Series:
         self._values: list[float] = []
         self._first: list[tuple[int, float]] = []
         self._unblocked = 0
+        self.blocks = BlockMeans()
+        """The whole run, in blocks of `BASELINE` readings or a multiple of it."""
+        self._trend: float | None = None
         self._memo: dict[int, float] = {}
         """Levels by number of readings and noises by its negative, until the next reading."""
         self.opening: Extreme | None = None
@@ -107,6 +113,8 @@ class Series:
             self._drop_old()
         if self._memo:
             self._memo.clear()
+        if len(self._values) < WINDOW:
+            self._trend = None
         if self.baseline is None and math.isfinite(value):
             self._first.append((step, value))
             self._set_starts()
@@ -134,6 +142,8 @@ class Series:
     def _close_block(self) -> None:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
+        self._trend = None
+        self.blocks.add(self.tail(BASELINE), self._steps[-1])
         block = Extreme(self.level(BASELINE), self._steps[-1])
         if math.isnan(block.level):
             return
@@ -167,6 +177,8 @@ class Series:
             self._steps.pop()
             self._values.pop()
         self._memo.clear()
+        self._trend = None
+        self.blocks.rewind(step)
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
             self._first, self.baseline, self.start = kept, None, None
@@ -200,6 +212,23 @@ class Series:
     def steps(self, count: int) -> list[int]:
         """The steps of `tail(count)`."""
         return self._steps[-min(count, WINDOW) :] if count > 0 else []
+
+    def whole_run(self) -> list[float]:
+        """The finite readings of the whole run, oldest first, or block means if they are many."""
+        values = self.blocks.means if len(self) == WINDOW else self._values
+        return [value for value in values if math.isfinite(value)]
+
+    @property
+    def readings(self) -> int:
+        """Readings since the start of the run, rounded down to whole blocks if they are many."""
+        return max(len(self), self.blocks.additions * BASELINE)
+
+    @property
+    def trend(self) -> float:
+        """Standard score of a monotonic trend over the whole run; see `trend_score`."""
+        if self._trend is None:
+            self._trend = trend_score(self.whole_run())
+        return self._trend
 
     def level(self, count: int) -> float:
         """Median of the latest `count` readings that are finite; NaN if there are none."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from operator import sub
@@ -83,3 +85,55 @@ def step_noise(values: Sequence[float]) -> float:
     finite = [value for value in values if math.isfinite(value)]
     # Differences of finite values may still overflow; their noise is infinite then.
     return step_noise(finite) if len(finite) < len(values) else math.inf
+
+
+_MOST_IMPLIED = 2000
+"""Largest count that shares imply; larger ones need more digits than logs have."""
+_EXACT = 2e-7
+"""Distance of a logged share from its fraction: float32 has seven digits."""
+
+
+def implied_count(shares: Sequence[float]) -> int | None:
+    """Return the smallest number of responses of which all these can be shares; None if unknown.
+
+    The true number may be a multiple. Shares that were rounded to few digits imply nothing.
+    """
+    from fractions import Fraction  # imports decimal, which few logs need
+
+    count = 1
+    for share in shares:
+        if not 0 <= share <= 1:
+            return None
+        fraction = Fraction(share).limit_denominator(_MOST_IMPLIED)
+        count = math.lcm(count, fraction.denominator)
+        if abs(float(fraction) - share) > _EXACT or count > _MOST_IMPLIED:
+            return None
+    # Rounding to four digits makes thousands of every share, and to three digits hundreds.
+    is_rounded = all(math.isclose(share * 1000, round(share * 1000)) for share in shares)
+    return None if is_rounded else count
+
+
+def trend_score(values: Sequence[float]) -> float:
+    """Return the standard score of a monotonic trend: positive if later values are higher.
+
+    It counts the pairs of values that rise and fall over time, so neither the shape of the trend
+    nor outliers matter. Without a trend it is about standard normal from ten values on. Equal
+    values are corrected for. NaN below three values, 0 if all are equal.
+
+    Source: Mann 1945 and Kendall 1975, the Mann-Kendall test.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    count = len(finite)
+    if count < 3:
+        return math.nan
+    rises, earlier = 0, []
+    for value in finite:
+        first, last = bisect_left(earlier, value), bisect_right(earlier, value)
+        rises += first - (len(earlier) - last)
+        earlier.insert(last, value)
+    ties = sum(same * (same - 1) * (2 * same + 5) for same in Counter(finite).values())
+    variance = (count * (count - 1) * (2 * count + 5) - ties) / 18
+    if not variance > 0 or not rises:
+        return 0.0
+    # The sum of discrete signs is compared with a continuous distribution.
+    return (rises - math.copysign(1, rises)) / math.sqrt(variance)

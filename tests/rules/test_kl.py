@@ -112,6 +112,7 @@ def test_a_divergence_at_the_first_step_shows_another_reference() -> None:
     finding = offset(noisy(1.1, 0.05, 1)).finding("KLD003")
     assert (finding.severity, finding.active) == ("warning", True)
     assert finding.remedies == ("check-reference",)
+    assert offset(noisy(0.54, 0.02, 1)).finding("KLD003").severity == "info"
     misaligned = offset(noisy(18.0, 2.0, 2)).finding("KLD003")
     assert (misaligned.severity, misaligned.remedies) == ("critical", ("check-loss-mask",))
 
@@ -127,6 +128,14 @@ def test_a_log_that_begins_later_says_nothing_about_the_start() -> None:
     assert offset(noisy(1.1, 0.05, 1), first=400).findings("KLD003") == []
     assert offset(noisy(18.0, 1.0, 1), first=400).finding("KLD003").severity == "critical"
     assert offset(noisy(1.1, 0.05, 1), first=10, period=10).finding("KLD003").severity == "warning"
+
+
+def test_a_teacher_need_not_be_the_starting_policy() -> None:
+    """The same divergence, in a log that also shows the divergence to a teacher."""
+    curves: dict[str, Curve] = {REFERENCE: noisy(0.54, 0.02, 1), "kl/teacher": noisy(0.5, 0.02, 2)}
+    patient = Patient(steps(60, curves))
+    assert patient.findings("KLD003") == []
+    assert "KLD003" in {each.code for each in patient.engine.diagnosis().not_applicable}
 
 
 def test_without_a_reference_the_offset_is_skipped() -> None:

@@ -178,3 +178,15 @@ def test_a_mean_at_ninety_eight_percent_of_the_limit_needs_twenty_readings_only(
     assert (
         early(noisy(250, 4, 1), reward=rising, max_length=256).finding("LEN003").severity == "info"
     )
+
+
+def test_truncation_that_falls_while_the_reward_rises_is_over() -> None:
+    """A public run: .57 to .32 of the responses, the reward from .22 to .65 in 304 steps."""
+    learning: dict[str, Curve] = {
+        CUT: noisy(ramp(0.57, 0.32, 300), 0.08, 1),
+        "reward/mean": noisy(ramp(0.22, 0.65, 300), 0.08, 2),
+    }
+    patient = Patient(steps(300, learning))
+    assert not [each for each in patient.findings("LEN002") if each.active]
+    flat = Patient(steps(300, {**learning, "reward/mean": noisy(0.22, 0.05, 2)}))
+    assert [each for each in flat.findings("LEN002") if each.active]

@@ -91,11 +91,24 @@ def test_an_explosion_needs_a_lost_reward() -> None:
     assert run({LENGTH: length, REWARD: flat(0.9)}).findings("LEN006") == []
 
 
-def test_responses_of_one_length_never_end() -> None:
-    finding = run({LENGTH: 128.0, LONGEST: 128.0, CUT: 1.0}, 20).finding("LEN007")
+def test_correct_responses_that_never_end_lack_the_end_token() -> None:
+    """Answers fit into the limit, so a longer one does not help."""
+    curves: dict[str, Curve] = {LENGTH: 128.0, LONGEST: 128.0, ACCURACY: noisy(0.3, 0.03, 1)}
+    finding = run({**curves, CUT: 1.0}, 20).finding("LEN007")
     assert (finding.severity, finding.onset_step) == ("critical", 0)
     assert finding.remedies[0] == "check-end-token"
-    assert run({LENGTH: 128.0, LONGEST: 128.0}, 20).finding("LEN007").severity == "critical"
+    assert run(curves, 20).finding("LEN007").severity == "critical"
+    loops: dict[str, Curve] = {**curves, ACCURACY: 0.0, LOOPS: 0.8}
+    assert run(loops, 20).finding("LEN007").severity == "critical"
+
+
+@pytest.mark.parametrize("outcome", [{}, {REWARD: 0.88}, {"accuracy/train": 0.0}])
+def test_a_limit_that_may_be_too_low_comes_before_the_end_token(outcome: dict[str, Curve]) -> None:
+    """A public run: 96 of 96 tokens, and the same reward of .88 for every response."""
+    patient = run({LENGTH: 96.0, LONGEST: 96.0, CUT: 1.0, **outcome}, 20)
+    finding = patient.finding("LEN007")
+    assert (finding.severity, finding.remedies[0]) == ("info", "longer-limit")
+    assert patient.finding("LEN002").severity == "critical"
 
 
 def test_a_grader_that_finds_the_answer_in_a_cut_response() -> None:
@@ -105,7 +118,7 @@ def test_a_grader_that_finds_the_answer_in_a_cut_response() -> None:
     assert patient.finding("LEN007").severity == "info"
 
 
-def test_responses_that_stop_ending_are_dated() -> None:
+def test_responses_that_stop_ending_have_an_end_token() -> None:
     """A public run: all responses at the limit of 512 tokens from the middle on."""
     curves: dict[str, Curve] = {
         LENGTH: lambda step: 240.0 + step % 7 if step < 40 else 512.0,
@@ -113,7 +126,8 @@ def test_responses_that_stop_ending_are_dated() -> None:
         CUT: lambda step: 0.02 if step < 40 else 1.0,
     }
     finding = run(curves, 60).finding("LEN007")
-    assert (finding.severity, finding.onset_step) == ("critical", 40)
+    assert (finding.severity, finding.onset_step) == ("info", 40)
+    assert run(curves, 60).finding("LEN002").severity == "critical"
 
 
 def test_an_end_token_that_is_not_recognized() -> None:
@@ -154,6 +168,15 @@ def test_repeated_phrases_show_in_ngrams_and_in_compression() -> None:
     code = run({PACKED: noisy(ramp(2.4, 7.0, 30, begin=30), 0.1, 1), REWARD: rising})
     assert code.finding("LEN008").severity == "info"
     assert run({NGRAMS: noisy(0.9, 0.02, 1), PACKED: noisy(2.4, 0.2, 2)}).findings("LEN008") == []
+
+
+def test_responses_that_shrink_for_a_constant_penalty_are_a_warning() -> None:
+    """A public run: 444 to 117 tokens while the reward settled at -1, give or take .002."""
+    curves: dict[str, Curve] = {
+        LENGTH: noisy(ramp(450, 120, 15), 4, 1),
+        REWARD: lambda step: -2 + min(step, 10) / 10 - 0.002 * (step % 7 == 0),
+    }
+    assert run(curves, 45).finding("LEN005").severity == "warning"
 
 
 CODES = ("LEN004", "LEN005", "LEN006", "LEN007", "LEN008")

@@ -319,3 +319,58 @@ def test_noise_alone_is_no_sharp_fall() -> None:
         reward = [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0]) for _ in range(400)]
         found = plain(reward, count=400).findings("REW002")
         assert not [each for each in found if "sharply" in each.summary]
+
+
+def test_a_noisy_reward_that_falls_over_the_whole_run_is_a_warning() -> None:
+    """Batches of eight responses: no level of ten readings is certain."""
+
+    def batch(step: int) -> float:
+        draw = random.Random(step)
+        rate = 0.3 - 0.27 * step / 80
+        return sum(draw.random() < rate for _ in range(8)) / 8
+
+    patient = Patient(steps(80, {REWARD: batch}))
+    assert patient.finding("REW002").severity == "warning"
+    assert "fell over the run" in patient.finding("REW002").summary
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_noisy_reward_that_stays_is_no_fall(seed: int) -> None:
+    def batch(step: int) -> float:
+        draw = random.Random(f"{seed}/{step}")
+        return sum(draw.random() < 0.15 for _ in range(8)) / 8
+
+    assert Patient(steps(120, {REWARD: batch})).findings("REW002") == []
+
+
+def evaluated(correct: list[int], count: int = 664) -> Patient:
+    """Few evaluations on the same prompts, with their exact shares."""
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.35, 0.42, 40), 0.05, 1),
+        HELDOUT: lambda step: correct[step // 10] / count if step % 10 == 0 else None,
+    }
+    return Patient(steps(10 * len(correct), curves))
+
+
+def test_few_evaluations_that_only_fall_are_a_warning() -> None:
+    """A public run: 376, 373, 361 and 338 of 664 while the reward held."""
+    finding = evaluated([376, 373, 361, 338]).finding("REW003")
+    assert (finding.severity, finding.onset_step) == ("warning", 0)
+    assert "4 evaluations" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "correct", [[376, 373, 361, 360], [376, 373, 378, 338], [376, 350, 338], [40, 38, 37, 34]]
+)
+def test_few_evaluations_that_fall_within_their_error_are_quiet(correct: list[int]) -> None:
+    assert evaluated(correct, 64 if correct[0] == 40 else 664).findings("REW003") == []
+
+
+def test_a_reward_that_never_rises_in_a_long_run_is_a_warning() -> None:
+    """A public run: 9,751 steps at -1.84, with a reward that varies and no evaluation."""
+    finding = Patient(steps(620, {REWARD: noisy(-1.84, 0.5, 1, low=-9)})).finding("REW001")
+    assert finding.severity == "warning"
+    assert "readings" in finding.summary
+    slow = noisy(ramp(0.70, 0.76, 1500), 0.05, 2)
+    found = Patient(steps(1500, {REWARD: slow})).findings("REW001")
+    assert not [each for each in found if each.active and each.severity != "info"]

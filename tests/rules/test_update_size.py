@@ -52,6 +52,14 @@ def test_other_reasons_for_a_flat_reward(other: dict[str, Curve]) -> None:
     assert run({**still(), **other}).findings("OPT005") == []
 
 
+def test_a_varying_reward_shows_a_gradient_that_is_not_logged() -> None:
+    """A public run: the KL estimate stays around zero for 9,751 steps, and so does the reward."""
+    curves: dict[str, Curve] = {"kl/reference/k1": noisy(0, 0.001, 3, low=-1), REWARD: FLAT}
+    assert run(curves, 200).finding("OPT005").severity == "warning"
+    assert run({**curves, REWARD: 0.4}, 200).findings("OPT005") == []
+    assert run({**curves, REWARD: RISING}, 200).findings("OPT005") == []
+
+
 def hasty(reward: Curve) -> dict[str, Curve]:
     return {
         OLD: noisy(ramp(0.001, 0.03, 10, begin=30), 0.0005, 1),

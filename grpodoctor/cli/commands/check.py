@@ -92,7 +92,8 @@ def check(
 
     The first line is the verdict: healthy, flat, solved, sick, too short or not examined.
 
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 not readable or not examined.
+    Exit codes: 0 no active finding at or above --fail-on, 1 at least one,
+    2 not readable or not examined.
     """
     from grpodoctor.report.run.view import view_of
 

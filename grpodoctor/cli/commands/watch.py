@@ -89,7 +89,7 @@ def watch(
 ) -> None:
     """Follow a live run: show its vitals, findings and treatments.
 
-    Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 unusable input.
+    Exit codes: 0 no active finding at or above --fail-on, 1 at least one, 2 unusable input.
     """
     from grpodoctor.monitor.session import Session
 

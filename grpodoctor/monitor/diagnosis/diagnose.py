@@ -15,7 +15,8 @@ from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
-from grpodoctor.rules.shared.run_health import is_solved, reading_noise
+from grpodoctor.rules.shared.run_health import is_solved, is_stuck, reading_noise
+from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart, Series
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
@@ -46,7 +47,7 @@ class Diagnosis:
 
     @property
     def counted(self) -> tuple[Finding, ...]:
-        """The findings that make a run fail: all but those that success explains.
+        """The findings that make a run fail: the active ones that success does not explain.
 
         A log that is not judged has none.
         """
@@ -58,6 +59,7 @@ class Diagnosis:
             for problem in self.problems
             if not (solved and problem.condition == "solved")
             for finding in problem.findings
+            if finding.active
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +100,10 @@ def diagnose(
     """
     results, chart = engine.diagnosis(), engine.chart
     by_code = {rule.code: rule for rule in rules}
-    rose = any(_rose(chart.series(name)) for name in (*_OUTCOMES, *_HELD_OUT))
+    measures = [chart.series(name) for name in (*_OUTCOMES, *_HELD_OUT)]
+    rose = any(map(_is_above_start, measures)) or (
+        any(map(rises_over_run, measures)) and not is_stuck(chart)
+    )
     findings = results.findings
     if rose:
         findings = tuple(_judged_by_outcome(finding, by_code) for finding in findings)
@@ -166,8 +171,8 @@ def _first_action(problems: Sequence[Problem], advice: Mapping[str, Advice]) -> 
     return remedies[0].conditional_title if remedies else ""
 
 
-def _rose(series: Series) -> bool:
-    """Whether a measure of success is above its start by more than noise."""
+def _is_above_start(series: Series) -> bool:
+    """Whether the latest level is above the first readings by more than noise."""
     start = series.start
     if start is None:
         return False
@@ -177,10 +182,14 @@ def _rose(series: Series) -> bool:
 
 
 def _progress(chart: Chart) -> str:
-    """How the outcome moved from its start to its latest level."""
+    """How the outcome moved: from its start to its latest level, or over the whole run."""
     for noun, name in (("reward", "reward/mean"), ("accuracy", "accuracy/train")):
         series = chart.series(name)
         start, level = series.baseline, series.level(_LEVEL)
-        if start is not None and math.isfinite(level):
-            return f"{noun} {start.level:.3g} → {level:.3g}"
+        if start is None or not math.isfinite(level):
+            continue
+        if not _is_above_start(series) and rises_over_run(series):
+            first, last = quarter_means(series)
+            return f"{noun} {first:.3g} → {last:.3g} (means of the first and the last quarter)"
+        return f"{noun} {start.level:.3g} → {level:.3g}"
     return ""

@@ -24,6 +24,10 @@ _LEAST_SEVERE_CAUSE: Severity = "warning"
 _UNRELATED: frozenset[Condition] = frozenset({"expected", "other"})
 """Conditions that two findings may share without being about the same thing."""
 
+_ENDS_AT_ONCE: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
+"""Conditions whose effect ends with them, because they change single responses and not the policy:
+a resolved one does not explain an alarm that lasts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
@@ -207,6 +211,8 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
         return True
     if context.condition(cause) == context.condition(effect):
         return cause.onset_step <= effect.last_step and effect.onset_step <= cause.last_step
+    if context.condition(cause) in _ENDS_AT_ONCE and effect.active and not cause.active:
+        return False
     slack = ONSET_SLACK * context.stride
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
     return lasted and cause.onset_step <= effect.onset_step + slack

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.distillation import REFERENCE_IS_TEACHER, has_teacher
 from grpodoctor.rules.shared.run_health import current_metric
 from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -17,8 +18,9 @@ class ReferenceNotStartingPolicy(Rule):
 
     What it sees:
         The first readings of the KL divergence from the reference, before the policy can have
-        moved: half a nat per token or more. At ten nats or more the finding is critical, since no
-        two models of the same text differ that much: the log-probabilities belong to other tokens.
+        moved: half a nat per token or more (`info`), or one nat (warning). At ten nats or more the
+        finding is critical, since no two models of the same text differ that much: the
+        log-probabilities belong to other tokens.
 
     Why it matters:
         At the first step the policy usually is the reference, and the divergence is zero. If it is
@@ -36,8 +38,10 @@ class ReferenceNotStartingPolicy(Rule):
     When it is wrong:
         A run that is resumed, or whose log begins later, starts away from its reference: the rule
         therefore reports an offset only in a log that begins with the run, except at ten nats. A
-        reference that differs on purpose (a base model as the anchor of a fine-tuned policy) looks
-        the same. With a learning rate that is far too high, the first readings are high already.
+        reference that differs on purpose (a base model as the anchor of a fine-tuned policy, or the
+        teacher of a distillation) looks the same. The rule therefore does not apply where a
+        divergence to a teacher is logged, and a rising reward makes the finding `info`. With a
+        learning rate that is far too high, the first readings are high already.
 
     References:
         Schulman, Approximating KL Divergence, 2020; ProRL, arXiv 2505.24864, on resetting the
@@ -61,6 +65,9 @@ class ReferenceNotStartingPolicy(Rule):
     """Nats per token of the first readings. Public runs whose reference is the starting policy
     begin at 0 to .01, and at .19 after several updates; one with another reference began at
     1.1."""
+    warning_kl: float = 1.0
+    """Nats per token from which the two models write entirely different text; see KLD002. Two
+    public runs that began at .54 went well, one that began at 1.1 did not."""
     misaligned_kl: float = 10.0
     """Nats per token that no pair of models of the same text reaches: about ln V, the divergence
     from a uniform choice among all tokens. Misaligned logs showed 10 to 30."""
@@ -69,6 +76,8 @@ class ReferenceNotStartingPolicy(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Judge the first readings while they are in the window."""
+        if has_teacher(chart):
+            return REFERENCE_IS_TEACHER
         name = current_metric(chart, _KLS)
         series = chart.series(name)
         opening = series.opening
@@ -86,7 +95,8 @@ class ReferenceNotStartingPolicy(Rule):
         if not self._begins_with_run(series):
             return None
         text = f"The KL to the reference starts at {first:.2g} nats instead of 0."
-        return Sighting("warning", text, (cite(chart, name, 0.0),))
+        severity: Severity = "warning" if first >= self.warning_kl else "info"
+        return Sighting(severity, text, (cite(chart, name, 0.0),))
 
     def _begins_with_run(self, series: Series) -> bool:
         first, second = series.first_steps

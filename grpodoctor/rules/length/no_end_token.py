@@ -7,6 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -14,6 +15,7 @@ from grpodoctor.vocabulary.conditions import Condition
 _MEAN, _MAX, _MIN = "length/mean", "length/max", "length/min"
 _TRUNCATED = "length/truncated_rate"
 _TERMINATED = "length/terminated_mean"
+_ACCURACY, _LOOPS = "accuracy/train", "text/repetition_rate"
 
 
 class NoEndToken(Rule):
@@ -22,8 +24,12 @@ class NoEndToken(Rule):
     What it sees:
         One of two patterns. Every response of the latest readings has the same length, so nothing
         ended by itself. Or the log counts all responses as truncated although their lengths differ,
-        so they do end, by a token that the trainer does not recognize. The finding is `info` while
-        reward or accuracy rise: a grader may find the answer in a response that is cut.
+        so they do end, by a token that the trainer does not recognize.
+
+        Responses of one length also come from a limit that is too low. The finding is a warning
+        only if the limit is long enough: some truncated responses are correct, or most of them
+        repeat themselves. It is `info` if neither is known, if responses ended earlier in the run,
+        or while reward or accuracy rise: LEN002, LEN003 or LEN006 then name the problem.
 
     Why it matters:
         A response without its end is graded without its answer and, if truncated responses are
@@ -31,15 +37,17 @@ class NoEndToken(Rule):
         end token cuts all of them, and then a longer limit does not help.
 
     Evidence it needs:
-        `length/mean`, and `length/max` or `length/truncated_rate`. Optional: `length/min`.
+        `length/mean`, and `length/max` or `length/truncated_rate`. Optional: `length/min`,
+        `accuracy/train`, `text/repetition_rate`.
 
     Remedies:
         Compare the tokenizer's end token with the chat template's and the engine's stop tokens.
         Check that the loss mask contains the end token.
 
     When it is wrong:
-        A limit far below what the task needs also cuts every response. The finding states which
-        pattern it saw. To decide, generate one response with a much longer limit.
+        A grader that gives credit to unfinished answers makes a low limit look long enough. The
+        finding states which pattern it saw. To decide, generate one response with a much longer
+        limit.
 
     References:
         TRL pull request 7039 (several end tokens, false truncation of .97); RAGEN issue 59 (end
@@ -68,6 +76,11 @@ class NoEndToken(Rule):
     """Mean length divided by the longest that counts as one length for all."""
     differing_length: float = 0.9
     """Mean length divided by the longest, below which lengths clearly differ."""
+    min_accuracy: float = 0.05
+    """Accuracy of truncated responses that shows that answers fit into the limit. Lucky guesses of
+    a number or of one of many choices stay below."""
+    looping_share: float = 0.5
+    """Share of responses that repeat themselves from which a longer limit only adds repeats."""
     min_length: float = 32
     """Tokens below which responses of one length are ordinary, such as sums or labels."""
 
@@ -92,10 +105,28 @@ class NoEndToken(Rule):
         if count < self.min_readings:
             return None
         text = f"No response of the last {count} readings ends: all are {limit:.0f} tokens long."
+        if self._has_ended(chart, limit) or not self._is_ample(chart):
+            return self._sighting(chart, "info", text, count, ("longer-limit", "check-end-token"))
         severity: Severity = "critical" if count >= self.certain_readings else "warning"
         if outcome_has_risen(chart):
             severity = "info"
         return self._sighting(chart, severity, text, count)
+
+    def _has_ended(self, chart: Chart, limit: float) -> bool:
+        """Whether responses ended before, so that the end token works."""
+        bounds = ((_MEAN, self.same_length * limit), (_TRUNCATED, self.all_truncated))
+        for name, bound in bounds:
+            series = chart.series(name)
+            earlier = (series.opening, series.lowest)
+            if any(level is not None and level.level < bound for level in earlier):
+                return True
+        return any(value > 0 for _, value in chart.series(_TERMINATED))
+
+    def _is_ample(self, chart: Chart) -> bool:
+        """Whether the limit is long enough for an answer, as far as the log shows."""
+        accuracy, loops = chart.series(_ACCURACY), chart.series(_LOOPS)
+        is_earned = len(accuracy) > 0 and accuracy.level(RECENT) >= self.min_accuracy
+        return is_earned or (len(loops) > 0 and loops.level(RECENT) >= self.looping_share)
 
     def _judge_different_lengths(self, chart: Chart) -> Sighting | None:
         mean, longest = chart.series(_MEAN), chart.series(_MAX)
@@ -108,10 +139,18 @@ class NoEndToken(Rule):
         )
         return self._sighting(chart, "warning", text, count)
 
-    def _sighting(self, chart: Chart, severity: Severity, text: str, count: int) -> Sighting:
-        evidence = cite_all(chart, _MEAN, _MAX, _MIN, _TRUNCATED, _TERMINATED)
+    def _sighting(
+        self,
+        chart: Chart,
+        severity: Severity,
+        text: str,
+        count: int,
+        remedies: tuple[str, ...] | None = None,
+    ) -> Sighting:
+        names = (_MEAN, _MAX, _MIN, _TRUNCATED, _TERMINATED, _ACCURACY, _LOOPS)
         first = chart.series(_MEAN).steps(count)[0]
-        return Sighting(severity, text, evidence, find_onset=lambda: first)
+        evidence = cite_all(chart, *names)
+        return Sighting(severity, text, evidence, remedies, find_onset=lambda: first)
 
 
 def _trailing(series: Series, holds: Callable[[float], bool]) -> int:

@@ -6,7 +6,13 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, first_step_where, reading_noise
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    first_step_where,
+    has_improved,
+    reading_noise,
+)
+from grpodoctor.rules.shared.whole_run import falls_over_run
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -21,7 +27,8 @@ class TruncatedResponses(Rule):
     What it sees:
         The share of responses that end at the length limit instead of by themselves: high, or grown
         several times since the start of the run. The finding is critical if nearly all are
-        truncated.
+        truncated. It ends while the share falls over the whole run and the reward rises: the policy
+        learns to answer within the limit.
 
     Why it matters:
         A response that is truncated before its answer is graded as incorrect even if its reasoning
@@ -95,6 +102,8 @@ class TruncatedResponses(Rule):
         share = series.level(RECENT)
         if not share >= self.info_share:
             return self._early_rise(chart, series)
+        if share < self.grave_share and falls_over_run(series) and has_improved(chart):
+            return None  # the policy learns to answer within the limit
         start = series.start
         rise = share - start.level if start else 0.0
         change = _change_text(start.level, share) if start else ""

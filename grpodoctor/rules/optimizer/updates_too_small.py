@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, is_near_ceiling, is_solved, outcome_metric
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    has_improved,
+    is_near_ceiling,
+    is_solved,
+    outcome_metric,
+)
 from grpodoctor.rules.shared.trend import change, outcome_has_risen
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import level_shift
@@ -27,7 +34,8 @@ class UpdatesTooSmall(Rule):
         A gradient above zero over many steps, no rise of any outcome, and one of: almost no weight
         changes in a step; the weights change by a tiny share of their norm; the policy stays within
         a tiny KL divergence of the reference; reward, entropy and length are all at their starting
-        values after fifty readings.
+        values after fifty readings. Where the gradient is not logged, a reward that differs from
+        step to step shows that there is one.
 
     Why it matters:
         A bf16 weight has eight bits of mantissa, so a change below 1/256 of it is rounded away. At
@@ -35,8 +43,8 @@ class UpdatesTooSmall(Rule):
         stay. A rate that is too low, or a schedule that has ended, looks the same.
 
     Evidence it needs:
-        `optimizer/grad_norm`, and `optimizer/changed_weight_rate`, `optimizer/update_norm_ratio`, a
-        `kl/reference`, or `entropy/mean` with `length/mean`.
+        `optimizer/changed_weight_rate`, `optimizer/update_norm_ratio` or a `kl/reference`; or
+        `optimizer/grad_norm` and `entropy/mean` with `length/mean`.
 
     Remedies:
         Keep the weights that the optimizer updates in float32; raise the learning rate, more for
@@ -56,7 +64,7 @@ class UpdatesTooSmall(Rule):
     name: ClassVar[str] = "updates-too-small"
     condition: ClassVar[Condition] = "undersized-updates"
     summary: ClassVar[str] = "The gradient is healthy, but the policy hardly moves."
-    inputs: ClassVar[tuple[Need, ...]] = (_GRADIENT, (*_UPDATES, *_BEHAVIOR))
+    inputs: ClassVar[tuple[Need, ...]] = ((*_UPDATES, *_BEHAVIOR),)
     remedies: ClassVar[tuple[str, ...]] = ("float32-weights", "raise-learning-rate")
     references: ClassVar[tuple[str, ...]] = (
         "github.com/verl-project/verl/issues/5308",
@@ -91,19 +99,29 @@ class UpdatesTooSmall(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Require a gradient and a flat outcome, then look for signs of lost updates."""
         gradient = chart.series(_GRADIENT)
-        if len(gradient) < self.min_readings or not gradient.level(RECENT) > 0:
+        if not len(gradient) and not any(map(chart.is_fresh, _UPDATES)):
+            return NOT_LOGGED
+        if not self._has_gradient(chart, gradient):
             return None
         if is_solved(chart) or not self._has_signal(chart):
             return None
-        has_risen = outcome_has_risen(chart) is not False
-        sign = (None if has_risen else self._sign(chart)) or self._level_behavior(chart)
+        has_risen = outcome_has_risen(chart) is not False or has_improved(chart)
+        sign = None if has_risen else self._sign(chart)
+        if sign is None and len(gradient):
+            sign = self._level_behavior(chart)
         if sign is None:
             return None
-        text = (
-            f"{sign} without a rise in reward; the gradient norm is {gradient.level(RECENT):.2g}."
-        )
+        norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if len(gradient) else ""
+        text = f"{sign} without a rise in reward{norm}."
         names = (*_UPDATES, *_BEHAVIOR, _GRADIENT, outcome_metric(chart))
         return Sighting("warning", text, cite_all(chart, *names))
+
+    def _has_gradient(self, chart: Chart, gradient: Series) -> bool:
+        """Whether there is a gradient, or a varying reward where it is not logged."""
+        if len(gradient):
+            return len(gradient) >= self.min_readings and gradient.level(RECENT) > 0
+        outcome = chart.series(outcome_metric(chart) or "")
+        return len(outcome) >= self.min_readings and outcome.noise(self.min_readings) > 0
 
     def _has_signal(self, chart: Chart) -> bool:
         effective, flat = chart.series(_EFFECTIVE), chart.series(_ZERO_VARIANCE)
@@ -121,10 +139,17 @@ class UpdatesTooSmall(Rule):
             kl = chart.series(name)
             if not chart.is_fresh(name) or len(kl) < self.min_readings:
                 continue
+            level = self._distance(kl) if name.endswith("/k1") else abs(kl.level(RECENT))
             # A policy that is the reference itself is not evidence: some frameworks log zeros.
-            if 0 < abs(kl.level(RECENT)) <= self.max_kl:
-                return f"The policy is only {kl.level(RECENT):.1e} nats from the reference"
+            if 0 < level <= self.max_kl:
+                return f"The policy is within {level:.1e} nats of the reference"
         return None
+
+    def _distance(self, kl: Series) -> float:
+        """Upper bound of a KL whose estimates have both signs: two standard errors off zero."""
+        values = kl.tail(WINDOW)
+        mean = sum(values) / len(values)
+        return abs(mean) + 2 * kl.noise(WINDOW) / math.sqrt(len(values))
 
     def _level_behavior(self, chart: Chart) -> str | None:
         """Whether the responses have not changed since the first step.

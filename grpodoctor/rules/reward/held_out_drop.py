@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_metrics
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
-from grpodoctor.runs.chart import Chart, Series
-from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.estimators import implied_count, step_noise
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate, Reading
 
@@ -25,6 +26,10 @@ class HeldOutDrop(Rule):
         The latest held-out evaluations are below the best ones by more than their sampling error,
         while the training reward is no lower than it was at the best ones. With several held-out
         sets, each of them and their mean are judged; the finding names the one that lost most.
+
+        Four or more evaluations that never rose, and that lost a tenth, count as well, if the
+        number of held-out responses is known. The rule derives it from the logged shares: 0.5663
+        and 0.5090 can only be 376 and 338 of 664 responses.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -56,7 +61,8 @@ class HeldOutDrop(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_HELDOUT, _TRAIN)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "stop-training")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
-    persistence: ClassVar[int] = 2
+    persistence: ClassVar[int] = 1
+    """The rule itself compares two successive levels, since evaluations are rare."""
     clearance: ClassVar[int] = 3
 
     min_standard_errors: float = 4.0
@@ -69,19 +75,29 @@ class HeldOutDrop(Rule):
     verifier took true accuracy from .57 to .17 while its reward rose to .7."""
     evaluations_per_level: int = 3
     """Evaluations that make a level."""
+    min_falling: int = 4
+    """Evaluations, none of them above the one before, that make a steady fall: four are in this
+    order by chance in one of 24 runs."""
+    min_falling_errors: float = 2.0
+    """Standard errors by which such evaluations must have fallen in all. The binomial error is an
+    upper bound: the same prompts are evaluated each time."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Judge each held-out set and their mean; report the one that lost most."""
-        sightings = [self._sighting(chart, name) for name in heldout_metrics(chart)]
+        sightings = [
+            self._sighting(chart, name) or self._steady_fall(chart, name)
+            for name in heldout_metrics(chart)
+        ]
         found = [sighting for sighting in sightings if sighting is not None]
         return max(found, key=lambda each: each[0])[1] if found else None
 
     def _sighting(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
         """The share that was lost and the sighting, if the held-out level fell from its best."""
         series = chart.series(name)
-        if len(series) < 2 * self.evaluations_per_level:
+        if len(series) <= 2 * self.evaluations_per_level:
             return None
-        now = series.level(self.evaluations_per_level)
+        before = series.tail(self.evaluations_per_level + 1)[:-1]
+        now = max(series.level(self.evaluations_per_level), statistics.median(before))
         highest = max(value for _, value in series)
         if not highest - now > self.min_loss * abs(highest):
             return None  # saves the levels of the whole window; none exceeds the highest reading
@@ -103,6 +119,29 @@ class HeldOutDrop(Rule):
         sighting = Sighting(severity, text, (cite(chart, name, best), cite(chart, train, then)))
         return (best - now) / (abs(best) or 1.0), sighting
 
+    def _steady_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
+        """Few evaluations that only fall, where their number of responses is known."""
+        series, train = chart.series(name), current_metric(chart, _TRAIN)
+        values, opening = [value for _, value in series], chart.series(train).opening
+        if not self.min_falling <= len(values) < WINDOW or opening is None:
+            return None
+        if any(later > value for value, later in pairwise(values)):
+            return None
+        loss, count = values[0] - values[-1], implied_count(values)
+        if count is None or not loss >= self.min_loss * values[0] > 0:
+            return None
+        error = math.sqrt(2 * values[0] * (1 - values[0]) / count)
+        train_now = chart.series(train).level(RECENT)
+        if not loss >= self.min_falling_errors * error or train_now < opening.level:
+            return None
+        text = (
+            f"{name} fell in each of {len(values)} evaluations, from {values[0]:.3g} to "
+            f"{values[-1]:.3g}, while {train} did not."
+        )
+        evidence = (cite(chart, name, values[0]), cite(chart, train, opening.level))
+        first = series.first_step
+        return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
+
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""
         points = list(series)
@@ -118,7 +157,7 @@ class HeldOutDrop(Rule):
 
 
 def _error(reading: Reading, level: float, series: Series) -> float:
-    """Standard error of one evaluation: binomial if the count is known, else from its scatter."""
+    """Standard error of one evaluation: binomial if the count is logged, else from its scatter."""
     if isinstance(reading, Rate) and reading.count > 1:
         share = min(max(level, 1 / reading.count), 1 - 1 / reading.count)
         return math.sqrt(share * (1 - share) / reading.count)

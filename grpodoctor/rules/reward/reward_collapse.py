@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     selection_bias,
     share_lost,
 )
+from grpodoctor.rules.shared.whole_run import quarter_means
 from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -36,7 +37,8 @@ class RewardCollapse(Rule):
         run's own best level, beyond the noise of a single reading. A run can fail within its first
         ten readings, before it has a best level. The rule then compares with the first three
         readings, or checks whether nearly all groups are all-incorrect now while few were at first.
-        A sharp fall is reported after five readings below nearly all earlier ones.
+        A sharp fall is reported after five readings below nearly all earlier ones. With few
+        responses per batch no level is certain, so a fall over the whole run counts as well.
         Accuracy that falls while the reward does not is reported by REW005.
 
     Why it matters:
@@ -83,6 +85,11 @@ class RewardCollapse(Rule):
     all_incorrect_rise: float = 0.4
     """Rise of that share since the first readings. A learning rate twenty times too high took it
     from .06 to .94 while accuracy varied between .05 and .25."""
+    min_trend: float = 3.0
+    """Standard score of a fall over the whole run, which must lose as much as a critical finding
+    does. Success counts without a trend, in batches of eight, reach both in one of 300 runs."""
+    min_trend_readings: int = 40
+    """Readings for that: ten in each quarter."""
     min_readings: int = 13
     """Minimum readings: the first three and the current level must not overlap."""
     min_early_readings: int = 8
@@ -95,6 +102,7 @@ class RewardCollapse(Rule):
             self._from_best(chart, name)
             or self._from_opening(chart, name)
             or self._sharp_fall(chart, name)
+            or self._slow_fall(chart, name)
         )
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
@@ -161,6 +169,25 @@ class RewardCollapse(Rule):
         text = f"{_noun(name)} fell sharply from {usual:.3g} to {now:.3g} in {RECENT} readings."
         onset = self._half_way(series, usual)
         return Sighting("critical", text, (cite(chart, name, usual),), find_onset=onset)
+
+    def _slow_fall(self, chart: Chart, name: str) -> Sighting | None:
+        """A noisy outcome that falls over the whole run: no single level shows it."""
+        series = chart.series(name)
+        if len(series) < self.min_trend_readings or series.start is None:
+            return None
+        if series.level(RECENT) >= series.start.level or not series.trend <= -self.min_trend:
+            return None
+        first, last = quarter_means(series)
+        if first <= 0 or not 0 <= last <= (1 - self.critical_loss) * first:
+            return None
+        if name == _ACCURACY and self._is_reward_kept(chart, series.steps(len(series))[0]):
+            return None
+        text = (
+            f"{_noun(name)} fell over the run: its first quarter averages {first:.3g}, "
+            f"its last {last:.3g}."
+        )
+        onset = self._half_way(series, first)
+        return Sighting("warning", text, (cite(chart, name, first),), find_onset=onset)
 
     def _half_way(self, series: Series, before: float) -> Callable[[], int]:
         """Finds the step since which the outcome is nearer to its current level than `before`."""

@@ -11,8 +11,11 @@ from grpodoctor.rules.shared.run_health import (
     has_improved,
     is_near_ceiling,
     is_solved,
+    lacks_signal,
+    never_moved,
     share_lost,
 )
+from grpodoctor.rules.shared.whole_run import quarter_means
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.vocabulary.conditions import Condition
@@ -28,7 +31,8 @@ class RewardPlateau(Rule):
     What it sees:
         A hundred readings whose second half is no higher than the first, below the ceiling and
         without a rise on held-out prompts. The finding is `info` if the run learned before. It is a
-        warning if it never did and held-out evaluation confirms it.
+        warning if it never did and held-out evaluation confirms it, or if five hundred readings,
+        which is the whole run, show no rise although the reward varies.
 
     Why it matters:
         The run spends compute without progress. The causes differ: a reward that rejects correct
@@ -44,9 +48,9 @@ class RewardPlateau(Rule):
 
     When it is wrong:
         Each batch holds other prompts, so a flat training curve with a rising held-out one is
-        normal; without held-out evaluation the finding stays `info`. A run that is flat after a
-        collapse is reported by REW002. Logs that repeat a value over many rows look flatter than
-        the run was.
+        normal; without held-out evaluation the finding stays `info` for five hundred readings. A
+        run that is flat after a collapse is reported by REW002. Logs that repeat a value over many
+        rows look flatter than the run was.
 
     References:
         Cui et al. 2025, arXiv 2505.22617, for plateaus that entropy explains.
@@ -72,6 +76,11 @@ class RewardPlateau(Rule):
     min_heldout_rise: float = 1.0
     """The same for held-out evaluations, which are few: a healthy slow run reached 1.5 over 23 of
     them. They confirm a plateau only if they do not rise at all."""
+    long_run: int = 500
+    """Readings of a whole run without a rise that need no held-out evaluation: five times those
+    within which large runs show learning, and the batches of so many steps average out."""
+    max_trend: float = 1.0
+    """Standard score of the trend of such a run; chance alone exceeds it in one of six runs."""
     collapse_loss: float = 0.35
     """Share of the best outcome above whose loss REW002 reports a collapse instead."""
     min_evaluations: int = 3
@@ -96,7 +105,26 @@ class RewardPlateau(Rule):
         heldout = self._heldout_shift(chart, since=series.steps(2 * self.half_window)[0])
         if heldout is not None and heldout >= self.min_heldout_rise:
             return None
+        if heldout is None and self._never_rose(chart, series):
+            return self._long_sighting(chart, name)
         return self._sighting(chart, name, is_confirmed=heldout is not None and heldout <= 0)
+
+    def _never_rose(self, chart: Chart, series: Series) -> bool:
+        """Whether the whole of a long run shows no rise, although rewards differ."""
+        if series.readings < self.long_run or lacks_signal(chart) or never_moved(series):
+            return False
+        return series.trend <= self.max_trend and has_improved(chart) is False
+
+    def _long_sighting(self, chart: Chart, name: str) -> Sighting:
+        series = chart.series(name)
+        first, last = quarter_means(series)
+        noun = "Accuracy" if name == _ACCURACY else "Reward"
+        text = (
+            f"{noun} has not risen in {series.readings} readings: its first quarter "
+            f"averages {first:.3g}, its last {last:.3g}."
+        )
+        first_step = series.first_step
+        return Sighting("warning", text, cite_all(chart, name), find_onset=lambda: first_step)
 
     def _is_rising(self, series: Series) -> bool:
         values = series.tail(2 * self.half_window)

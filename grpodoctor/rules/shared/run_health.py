@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
@@ -41,6 +42,10 @@ COLLAPSE_LOSS = 0.35
 
 FAILED_OUTCOME = 0.5
 """Accuracy below which most groups without variance are all-incorrect."""
+
+_SAME_REWARD = 0.01
+"""Share by which constant rewards may differ: a batch of a hundred responses with one that earns
+twice as much, or nothing."""
 
 _SMOOTHED = 5
 """Readings in the running median that dates the onset of a change."""
@@ -81,16 +86,28 @@ def outcome_noun(chart: Chart) -> str:
     return "accuracy" if outcome_metric(chart) == "accuracy/train" else "reward"
 
 
-def has_improved(chart: Chart) -> bool | None:
-    """Whether the outcome is above its starting value by more than the spread; None if unknown.
+def is_stuck(chart: Chart) -> bool:
+    """Whether the latest rewards are all about the same, at or below zero: nothing is earned."""
+    values = chart.series(outcome_metric(chart) or "").tail(RECENT)
+    if len(values) < RECENT or not max(values) <= 0:
+        return False
+    return max(values) - min(values) <= _SAME_REWARD * -min(values)
 
-    The median of ten readings scatters by less than half the spread of one reading.
+
+def has_improved(chart: Chart) -> bool | None:
+    """Whether the outcome is above its starting value, or rises over the run; None if unknown.
+
+    The starting value is exceeded by more than the spread: the median of ten readings scatters by
+    less than half the spread of one reading.
     """
     name = outcome_metric(chart)
-    start = chart.series(name).start if name else None
-    if name is None or start is None:
+    series = chart.series(name or "")
+    start = series.start
+    if start is None:
         return None
-    return chart.series(name).level(RECENT) > start.level + start.spread
+    if series.level(RECENT) > start.level + start.spread:
+        return True
+    return rises_over_run(series) and not is_stuck(chart)
 
 
 def has_stalled(chart: Chart, *, readings: int = 30) -> bool:

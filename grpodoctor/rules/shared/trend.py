@@ -9,6 +9,7 @@ from functools import partial
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
+    is_stuck,
     outcome_metric,
     reading_noise,
 )
@@ -57,12 +58,6 @@ def outcome_has_risen(chart: Chart) -> bool | None:
     answers = [has_risen(chart.series(name)) for name in OUTCOMES]
     known = [answer for answer in answers if answer is not None]
     return any(known) if known else None
-
-
-def is_stuck(chart: Chart) -> bool:
-    """Whether the latest rewards are all the same value, at or below zero: nothing is earned."""
-    values = chart.series(outcome_metric(chart) or "").tail(RECENT)
-    return len(values) == RECENT and max(values) <= 0 and min(values) == max(values)
 
 
 def began_half_way(series: Series, start: float) -> Callable[[], int]:

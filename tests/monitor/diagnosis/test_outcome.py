@@ -39,3 +39,50 @@ def test_a_missing_baseline_is_a_note_if_the_reward_rises(tmp_path, rise, severi
         "GRP005"
     ] == severity
     assert report["verdict"]["kind"] == kind
+
+
+def trl_rows(steps, reward, truncated):
+    for step in range(steps):
+        yield {
+            "step": step,
+            "reward": reward(step),
+            "reward_std": 0.4,
+            "entropy": 0.5,
+            "grad_norm": 0.3,
+            "completions/mean_length": 200.0,
+            "completions/clipped_ratio": truncated(step),
+        }
+
+
+def checked(tmp_path, rows):
+    state = {"log_history": list(rows), "global_step": 1}
+    log = tmp_path / "trainer_state.json"
+    log.write_text(json.dumps(state))
+    result = run("check", str(log), "--json")
+    return json.loads(result.stdout), result.returncode
+
+
+def test_a_resolved_warning_does_not_fail_the_run(tmp_path):
+    noise = random.Random(1)
+
+    def reward(step):
+        return 0.2 + 0.5 * step / 100 + noise.gauss(0, 0.03)
+
+    over, code = checked(tmp_path, trl_rows(100, reward, lambda step: 0.7 * (step < 30)))
+    (finding,) = [each for each in over["findings"] if each["code"] == "LEN002"]
+    assert (finding["severity"], finding["active"]) == ("warning", False)
+    assert (over["verdict"]["kind"], code) == ("healthy", 0)
+    lasting, code = checked(tmp_path, trl_rows(100, reward, lambda _: 0.7))
+    assert (lasting["verdict"]["kind"], code) == ("sick", 1)
+
+
+@pytest.mark.parametrize(("gain", "kind"), [(0.06, "healthy"), (0.0, "flat")])
+def test_a_slow_noisy_rise_is_healthy(tmp_path, gain, kind):
+    """A public run: .70 to .76 in 1,450 steps, in batches that scatter by .05."""
+    noise = random.Random(3)
+
+    def reward(step):
+        return 0.70 + gain * step / 400 + noise.gauss(0, 0.05)
+
+    report, _ = checked(tmp_path, trl_rows(400, reward, lambda _: 0.0))
+    assert report["verdict"]["kind"] == kind

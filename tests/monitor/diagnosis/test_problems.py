@@ -119,3 +119,11 @@ def test_active_problems_come_before_resolved_ones_and_severe_before_mild(revers
     ]
     found = causes(*(reversed(findings) if reverse else findings))
     assert list(found) == ["MIS001", "KLD002", "LEN002"]
+
+
+def test_a_resolved_truncation_explains_no_alarm_that_lasts():
+    ended = finding("LEN002", onset=22, last=46, active=False)
+    lasting = finding("REW002", "critical", onset=29)
+    assert causes(ended, lasting) == {"REW002": [], "LEN002": []}
+    over = finding("REW002", "critical", onset=29, last=50, active=False)
+    assert causes(ended, over) == {"LEN002": ["REW002"]}
