@@ -267,6 +267,8 @@ class _ProgressBarSteps:
         self._trusted = True
         self._last_bar: int | None = None
         self._step, self._stride = 0, 1
+        self._has_ended = False
+        """Whether the latest training has printed its summary."""
         self._behind = 0
         """Steps by which the bar before a row is behind it."""
         self._drawn_twice: deque[int] = deque(maxlen=100_000)
@@ -320,11 +322,11 @@ class _ProgressBarSteps:
             self._step = bar + self._behind
             return self._step
         if _is_training_row(row):
+            if self._has_ended:
+                self._step, self._has_ended = 0, False  # another training follows
             self._step = self._next()
-        step = self._step
-        if _SUMMARY_KEY in row.values:
-            self._step = 0  # another training may follow
-        return step
+        self._has_ended |= _SUMMARY_KEY in row.values
+        return self._step
 
     def _next(self) -> int:
         while self._drawn_twice:

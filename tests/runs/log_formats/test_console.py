@@ -511,3 +511,10 @@ def test_bars_that_follow_the_rows_of_their_steps(tmp_path: Path) -> None:
         for step in (0, 1, 2)
     )
     assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3]
+
+
+def test_results_after_a_training_keep_its_last_step(tmp_path: Path) -> None:
+    rows = [f"{{'loss': 0.1, 'reward': 0.{step}, 'grad_norm': 1.5}}" for step in (1, 2, 3)]
+    end = ["{'train_runtime': 9.5, 'train_loss': 0.1}", "{'accuracy': 0.5, 'recall': 0.25}"]
+    text = "  0%|          | 0/200 [00:00<?, ?it/s]\n" + "\n".join([*rows, *end, *rows]) + "\n"
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3, 3, 3, 1, 2, 3]
