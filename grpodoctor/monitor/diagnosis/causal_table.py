@@ -67,6 +67,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "oversized-updates": {
         "expert-instability": _TOO_FAR, "gradient-spike": _TOO_FAR, "large-kl": _TOO_FAR,
         "clipped-tokens": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
+        "equal-rewards": _RUINED,
     },
     "undersized-updates": {"plateau": "the updates are too small to change the policy"},
     "useless-critic": {"plateau": "advantages from an untrained critic are noise"},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    first_step_where,
     has_improved,
     has_stalled,
     outcome_lost,
@@ -109,7 +111,8 @@ class LearningRateTooHigh(Rule):
             return None
         noun = outcome_noun(chart)
         text = f"The learning rate is {max(rate.tail(RECENT)):.2g}, and the {noun} has not risen."
-        return Sighting("warning", text, cite_all(chart, _RATE, name))
+        onset = partial(first_step_where, rate, lambda value: value >= self.max_rate)
+        return Sighting("warning", text, cite_all(chart, _RATE, name), find_onset=onset)
 
     def _by_steps(self, chart: Chart, name: str) -> Sighting | None:
         kl = chart.series(name)

@@ -62,9 +62,9 @@ class RewardIsLength(Rule):
 
     readings: int = 30
     """Latest readings that are compared."""
-    min_correlation: float = 0.9
-    """Correlation of the changes: length then explains four fifths of their variance. Where
-    correct responses are shorter than others, healthy runs stay below .7."""
+    min_correlation: float = 0.98
+    """Correlation of the changes: length then explains 96 % of their variance. In healthy agentic
+    runs, where failed episodes are the long ones, it is up to -.93."""
     min_change: float = 1.25
     """Factor by which the length must have moved: a reward may follow a length that it does not
     drive."""
