@@ -209,7 +209,8 @@ class Session:
         """The events of a tick as JSON objects, ordered by step.
 
         `finding-raised`, `finding-escalated` and `finding-resolved` hold the `finding` as in a
-        report. Lines of the run's journal are unchanged. `restarted` comes first.
+        report. Lines of the run's journal are unchanged. `restarted`, or `removed` if the path is
+        gone, comes first.
         """
         findings = [self._finding_news(change) for change in tick.changes]
         journal = [
@@ -218,7 +219,9 @@ class Session:
             if event.kind in _NEWS or event.kind.startswith("treatment-")
         ]
         news = sorted([*findings, *journal], key=lambda event: int(event["step"]))
-        restart = {"kind": "restarted", "run": self.examination.facts().to_json()}
+        is_gone = tick.restarted and not self.run_dir.exists()
+        kind = "removed" if is_gone else "restarted"
+        restart = {"kind": kind, "run": self.examination.facts().to_json()}
         return [restart, *news] if tick.restarted else news
 
     def _finding_news(self, change: Change) -> dict[str, Any]:

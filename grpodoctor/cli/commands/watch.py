@@ -6,8 +6,8 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -31,9 +31,11 @@ from grpodoctor.cli.options import (
     read_options,
     split_codes,
 )
+from grpodoctor.cli.outgoing import MetricsHostOption, MetricsPortOption, metrics_listener
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
+    from grpodoctor.cli.outgoing import Listener
     from grpodoctor.monitor.session import Session, Tick
 
 _HINT = "Ctrl-C stops watching; the run continues"
@@ -86,6 +88,8 @@ def watch(
     mapping: MapOption = None,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = "127.0.0.1",
 ) -> None:
     """Follow a live run: show its vitals, findings and treatments.
 
@@ -94,7 +98,7 @@ def watch(
     from grpodoctor.monitor.session import Session
 
     _refuse_remote(run)
-    _refuse_treatment_of_one_look(once, apply)
+    _refuse_with_once(once, apply, metrics_port)
     project = project_settings(config, isolated=isolated)
     session = Session(
         Path(run),
@@ -107,12 +111,23 @@ def watch(
     if once:
         _show_once(session, as_json=json)
     else:
-        _follow(session, as_json=json, until_finished=until_finished, interval=interval)
+        with ExitStack() as stack:
+            listeners = []
+            if metrics_port is not None:
+                listeners.append(metrics_listener(metrics_port, metrics_host, stack))
+            _follow(session, listeners, json, until_finished=until_finished, interval=interval)
     if fails(session.examination.report().reaches, fail_on, exit_zero):
         raise typer.Exit(1)
 
 
-def _follow(session: Session, *, as_json: bool, until_finished: bool, interval: float) -> None:
+def _follow(
+    session: Session,
+    listeners: Sequence[Listener],
+    as_json: bool,
+    *,
+    until_finished: bool,
+    interval: float,
+) -> None:
     view = _JsonView() if as_json else LiveView.for_terminal(_HINT)
     with _interruptible() as interrupted:
         follow(
@@ -121,13 +136,20 @@ def _follow(session: Session, *, as_json: bool, until_finished: bool, interval: 
             ended=lambda: until_finished and session.examination.finished,
             interrupted=interrupted,
             interval=interval,
+            listeners=listeners,
         )
     _print_summary(session)
 
 
-def _refuse_treatment_of_one_look(once: bool, apply: Apply) -> None:
+def _refuse_with_once(once: bool, apply: Apply, metrics_port: int | None) -> None:
     from grpodoctor.errors import ConfigError
 
+    if once and metrics_port is not None:
+        raise ConfigError(
+            "--metrics-port serves a run that is followed, but --once exits at once",
+            where="--once with --metrics-port",
+            remedy="remove one of the two options",
+        )
     if once and apply is not Apply.none:
         raise ConfigError(
             "--apply changes the run and judges the effect over the next steps, but --once exits "
@@ -200,6 +222,7 @@ def follow(
     ended: Callable[[], bool],
     interrupted: Callable[[], bool] = lambda: False,
     interval: float = 0.5,
+    listeners: Sequence[Listener] = (),
 ) -> None:
     """Poll a session and show each tick until the end; the caller handles Ctrl-C.
 
@@ -209,11 +232,14 @@ def follow(
         ended: called after each tick that read all available data; True stops.
         interrupted: whether a signal was received; its KeyboardInterrupt may have been lost.
         interval: seconds between two polls.
+        listeners: called with each tick after it was shown.
     """
     with view:
         while True:
             tick = session.tick()
             view.show(session, tick)
+            for listen in listeners:
+                listen(session, tick)
             if tick.more:
                 continue
             if ended():

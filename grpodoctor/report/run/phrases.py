@@ -74,6 +74,8 @@ def news_line(news: Mapping[str, Any]) -> str:
         text = f"step {news['step']}: {name} {kind.removeprefix('finding-')}: {finding['summary']}"
     elif kind == "restarted":
         text = "a new run started in this directory"
+    elif kind == "removed":
+        text = "the run was removed; waiting for a new run at this path"
     else:
         remedy, reason = news.get("remedy", ""), news.get("reason") or news.get("verdict") or ""
         text = f"step {news['step']}: {kind} {remedy}" + (f": {reason}" if reason else "")

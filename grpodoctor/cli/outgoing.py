@@ -1,0 +1,56 @@
+"""What `watch` sends out of the terminal: metrics for Prometheus."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from grpodoctor.monitor.outgoing.metrics_server import MetricsServer
+    from grpodoctor.monitor.session import Session, Tick
+
+    Listener = Callable[[Session, Tick], None]
+
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65535,
+        help="Port on which to serve OpenMetrics to Prometheus; 0 for any free one.",
+    ),
+]
+MetricsHostOption = Annotated[
+    str, typer.Option("--metrics-host", help="Address on which to serve metrics.")
+]
+
+
+def metrics_listener(port: int, host: str, stack: ExitStack) -> Listener:
+    """Serve metrics until the stack closes; returns the function that updates them.
+
+    Raises:
+        ConfigError: if the port or the address cannot be used.
+        MissingExtraError: if `prometheus_client` is not installed.
+    """
+    from grpodoctor.monitor.outgoing.metrics_server import MetricsServer
+
+    server = stack.enter_context(MetricsServer(port, host))
+    print(f"metrics: {server.url}", file=sys.stderr, flush=True)
+    return _publisher(server)
+
+
+def _publisher(server: MetricsServer) -> Listener:
+    is_first = True
+
+    def publish(session: Session, tick: Tick) -> None:
+        nonlocal is_first
+        has_news = tick.restarted or tick.steps or tick.events or is_first
+        if has_news and not tick.more:
+            server.publish(session.snapshot())
+            is_first = False
+
+    return publish

@@ -1,0 +1,1 @@
+"""What leaves a watched run: metrics for Prometheus, and snapshots for programs."""
