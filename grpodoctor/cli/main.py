@@ -25,6 +25,7 @@ from grpodoctor.errors import GrpodoctorError, InputError
 COMMANDS = {
     "check": "Diagnose a run from its logs and rollout dumps.",
     "watch": "Follow a live run: show its vitals, findings and treatments.",
+    "attach": "Print the lines that connect a training to grpodoctor.",
     "probe": "Compare sampler and learner on the same tokens, and find the cause of a gap.",
     "preflight": "Check model, data, reward and engines before a run starts.",
     "train": "Train a language model with GRPO and record its vitals.",

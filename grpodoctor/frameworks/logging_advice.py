@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grpodoctor.frameworks import torch_loop
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning
 from grpodoctor.frameworks.registry import GENERIC, find_framework, logging_frameworks
@@ -34,6 +35,8 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
         One line, which states so if the framework logs none of them; empty for the bundled
         trainer's runs and for logs with generic key names.
     """
+    if name == torch_loop.NAME:
+        return _call(metrics) or ""
     framework = find_framework(name, logging_frameworks())
     if framework is None or framework.name == GENERIC:
         return ""
@@ -56,6 +59,8 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
         name: the framework's name, as in a manifest.
         metrics: canonical metrics, best first; any one of them is enough.
     """
+    if name == torch_loop.NAME:
+        return _call(metrics)
     framework = find_framework(name, logging_frameworks())
     if framework is None:
         return None
@@ -69,6 +74,11 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
         return framework.how_to_dump
     dated = [row.since for row in rows if row.since and not row.until]
     return f"upgrade {framework.title} to {dated[0]} or later" if dated else None
+
+
+def _call(metrics: Sequence[str]) -> str | None:
+    """The call of a torch loop's doctor that gives the best of the metrics that any call gives."""
+    return next((call for each in metrics if (call := torch_loop.call_that_gives(each))), None)
 
 
 def _is_in_dumps(metric: str) -> bool:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from grpodoctor.frameworks import torch_loop
 from grpodoctor.hooks.doctor_step import DoctorStep
 from grpodoctor.hooks.run_hook import RunHook, hook_options, timestamped_directory
 from grpodoctor.report.run.run_report import RunReport
@@ -59,7 +60,7 @@ class Doctor:
         depth: Depth = "summary",
         worst: int = 8,
         resume: bool = False,
-        framework: str = "custom",
+        framework: str = torch_loop.NAME,
     ) -> None:
         options = hook_options(run_dir, apply, depth, worst)
         self._hook = RunHook(framework, options, timestamped_directory())

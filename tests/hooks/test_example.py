@@ -16,7 +16,7 @@ def test_the_example_loop_runs_and_is_recorded(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "custom · tiny Qwen2 · seed 0 · steps 0 to 7" in result.stdout
+    assert "torch · tiny Qwen2 · seed 0 · steps 0 to 7" in result.stdout
     run = grpodoctor.open_run(tmp_path / "run")
     measured = run.records[-1].values
     for name in ("reward/mean", "entropy/mean", "clip/high_rate", "optimizer/grad_norm"):

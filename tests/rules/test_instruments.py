@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from grpodoctor.vocabulary.values import Mean, Quantiles, Rate, Reading
+from grpodoctor.vocabulary.values import Max, Mean, Quantiles, Rate, Reading
 from tests.rules.scenario import Curve, Patient, healthy, steps
 
 CODE = "INS001"
@@ -118,3 +118,21 @@ def test_groups_that_were_filtered_before_the_log_are_explained() -> None:
 def test_the_unbiased_spread_excuses_no_other_number() -> None:
     wrong = {**pair("reward/std", 0.8, mean(0.4, 1)), "reward/mean": lambda _: mean(0.45)}
     assert run(wrong).finding(CODE)
+
+
+def failed(count: int, last: str | None) -> dict[str, Curve]:
+    return {"instruments/failed_parts": lambda step: Max(count if step > 4 else 0, last)}
+
+
+def test_a_failed_part_of_a_live_hook_is_named() -> None:
+    patient = run(failed(2, "entropy tap: TypeError: missing argument"))
+    finding = patient.finding("INS003")
+    assert finding.severity == "info"
+    assert finding.onset_step == 5
+    assert finding.summary == (
+        "2 parts of the live hook failed, last 'entropy tap'; their readings are missing."
+    )
+
+
+def test_a_hook_without_failures_is_quiet() -> None:
+    assert run(failed(0, None)).findings("INS003") == []
