@@ -204,7 +204,7 @@ def open_run(
         run_config: file with the run's config, if the log does not contain it.
 
     Raises:
-        RunError: if there is nothing, or nothing that can be read.
+        RunError: if the path is missing, or no file in it can be read.
         ConfigError: if the format is unknown.
     """
     return RecordedRun(Path(path), _read_options(format, run_config))

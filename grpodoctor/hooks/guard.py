@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -35,6 +36,7 @@ class Guard:
         """The reason by part, in the order of the failures."""
         self._on_failure = on_failure
         self._pid = os.getpid()
+        self._thread = threading.get_ident()
         self._depth = 0
         self._seconds: float | None = None
 
@@ -47,19 +49,23 @@ class Guard:
         if not self.is_on(part):
             return None
         started = time.perf_counter()
-        self._depth += 1
+        in_training = threading.get_ident() == self._thread
+        self._depth += in_training
         try:
             return action(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - no error of an instrument reaches the training
             self.fail(part, reason_of(error))
             return None
         finally:
-            self._depth -= 1
-            if not self._depth:  # a part inside another one is not counted twice
+            self._depth -= in_training
+            if in_training and not self._depth:  # a part inside another one is not counted twice
                 self._seconds = (self._seconds or 0.0) + time.perf_counter() - started
 
     def take_seconds(self) -> float | None:
-        """The time that all parts took since the previous call; None if nothing ran."""
+        """The time that all parts took from the training since the previous call.
+
+        Only the thread that made the guard counts; None if nothing ran in it.
+        """
         seconds, self._seconds = self._seconds, None
         return seconds
 

@@ -231,7 +231,7 @@ class RunHook:
                 remedy="ask after the first step",
             )
         if self._rank_steps is not None:
-            self.guard.run(_RANKS, self._rank_steps.finish, FLUSH_SECONDS)
+            self._rank_steps.finish(FLUSH_SECONDS)
         self._recorder.flush(FLUSH_SECONDS)
         self._view = self._view or RunView(self.run_dir)
         return self._view.report()
@@ -247,7 +247,8 @@ class RunHook:
                 self.guard.run(_RANKS, self._exchange.post, _RUN_DIR, data)
             self._open_recorder(manifest, resume)
         if self._exchange is not None:
-            self._rank_steps = RankSteps(self._exchange, self._record)
+            run = partial(self.guard.run, _RANKS)
+            self._rank_steps = RankSteps(self._exchange, self._record, run)
         elif self.world > 1:
             self.missing("the part of ranks above 0", "torch.distributed is not initialized")
         inbox = Inbox(self.run_dir) if self.rank == 0 and self._recorder is not None else None
@@ -338,7 +339,7 @@ class RunHook:
         self._is_open = False
         atexit.unregister(self._close_at_exit)
         if self._rank_steps is not None:
-            self.guard.run(_RANKS, self._rank_steps.finish, FLUSH_SECONDS)
+            self._rank_steps.finish(FLUSH_SECONDS, close=True)
         if self._recorder is not None:
             self._recorder.close(finished=finished)
         if self._observer is not None:

@@ -1,5 +1,6 @@
 """Several ranks' parts of a step against the same step on one rank."""
 
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import permutations
@@ -135,32 +136,69 @@ def test_a_rank_without_responses_adds_nothing() -> None:
     assert merge_parts(both)["reward/mean"] == step_readings(step_of(whole))["reward/mean"]
 
 
-def join(world: int, exchanges: Callable[[int], list[RankExchange]]) -> tuple[list, list]:
+def join(
+    world: int, exchanges: Callable[[int], list[RankExchange]]
+) -> tuple[list[RankSteps], list[JoinedStep]]:
     joined: list[JoinedStep] = []
-    return [RankSteps(each, joined.append) for each in exchanges(world)], joined
+    run = lambda action: action()  # noqa: E731
+    return [RankSteps(each, joined.append, run) for each in exchanges(world)], joined
 
 
-def test_steps_are_joined_in_order_without_waiting(
-    exchanges: Callable[[int], list[RankExchange]],
-) -> None:
+def test_steps_are_joined_in_order(exchanges: Callable[[int], list[RankExchange]]) -> None:
     ranks, joined = join(3, exchanges)
     for step in range(4):
         for rank, each in enumerate(ranks):
             each.end_step(step, {"reward/mean": Mean.of([float(rank)])}, {})
-    assert [each.step for each in joined] == [0, 1, 2]  # the others' parts come after ours
-    ranks[0].finish(0)
+    for each in reversed(ranks):
+        each.finish(30, close=True)
     assert [each.step for each in joined] == [0, 1, 2, 3]
     assert all(each.readings["reward/mean"] == Mean.of([0.0, 1.0, 2.0]) for each in joined)
     assert all(each.missing == () for each in joined)
 
 
-def test_a_lost_rank_delays_nothing(exchanges: Callable[[int], list[RankExchange]]) -> None:
+def test_steps_are_recorded_while_the_training_runs(
+    exchanges: Callable[[int], list[RankExchange]],
+) -> None:
     ranks, joined = join(2, exchanges)
+    for each in reversed(ranks):
+        each.end_step(0, {"reward/mean": Mean.of([1.0])}, {})
+    deadline = time.monotonic() + 30
+    while not joined and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [each.missing for each in joined] == [()]
+    for each in ranks:
+        each.finish(1, close=True)
+
+
+def test_a_lost_rank_delays_nothing(exchanges: Callable[[int], list[RankExchange]]) -> None:
+    (first, second), joined = join(2, exchanges)
     for step in range(MAX_WAITING + 2):
-        ranks[0].end_step(step, {"reward/mean": Mean.of([1.0])}, {})
-    assert [(each.step, each.missing) for each in joined] == [(0, (1,)), (1, (1,))]
-    ranks[0].finish(0.01)
-    assert len(joined) == MAX_WAITING + 2
+        first.end_step(step, {"reward/mean": Mean.of([1.0])}, {})
+        while first._jobs:  # not faster than it is measured, so that nothing is dropped
+            time.sleep(0.001)
+    first.finish(0.1, close=True)
+    assert [(each.step, each.missing) for each in joined] == [
+        (step, (1,)) for step in range(MAX_WAITING + 2)
+    ]
+    second.finish(0, close=True)
+
+
+def test_a_failure_in_the_thread_does_not_end_it(
+    exchanges: Callable[[int], list[RankExchange]],
+) -> None:
+    failures = []
+
+    def run(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except ZeroDivisionError as error:
+            failures.append(error)
+
+    first, second = (RankSteps(each, lambda _: 1 / 0, run) for each in exchanges(2))
+    for each in (second, first):
+        each.end_step(0, {}, {})
+        each.finish(30, close=True)
+    assert len(failures) == 1
 
 
 def test_a_large_message_arrives_whole(exchanges: Callable[[int], list[RankExchange]]) -> None:
