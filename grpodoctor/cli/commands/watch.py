@@ -97,7 +97,7 @@ def watch(
     """
     from grpodoctor.monitor.session import Session
 
-    _refuse_remote(run)
+    refuse_remote(run)
     _refuse_with_once(once, apply, metrics_port)
     project = project_settings(config, isolated=isolated)
     session = Session(
@@ -159,13 +159,22 @@ def _refuse_with_once(once: bool, apply: Apply, metrics_port: int | None) -> Non
         )
 
 
-def _refuse_remote(run: str) -> None:
+def refuse_remote(run: str, action: str = "watch") -> None:
+    """Refuse an address of a remote store.
+
+    Args:
+        run: the path.
+        action: what the command does with a run, as a verb.
+
+    Raises:
+        ConfigError: if the path is a remote address.
+    """
     from grpodoctor.errors import ConfigError
     from grpodoctor.support.remote_stores import is_remote
 
     if is_remote(run):
         raise ConfigError(
-            "cannot watch a remote run",
+            f"cannot {action} a remote run",
             where=run[:200],
             remedy="use grpodoctor check, or mount or sync the run to a local directory",
         )
