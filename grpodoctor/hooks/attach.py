@@ -57,14 +57,9 @@ class Attachment:
         return self._hook.findings if self._hook is not None else ()
 
     def report(self) -> RunReport:
-        """The report of the run so far.
-
-        Raises:
-            RunError: if nothing is recorded, or it cannot be read.
-            ConfigError: if the trainer could not be attached to.
-        """
+        """The report of the run so far; if nothing can be read, its verdict is the reason."""
         if self._hook is None:
-            raise ConfigError(self._problem)
+            return RunReport.without_run("", "unknown", self._problem)
         return self._hook.report()
 
     def close(self) -> None:

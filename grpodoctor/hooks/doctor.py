@@ -140,8 +140,7 @@ class Doctor:
     def report(self) -> RunReport:
         """The report of the run so far; a notebook shows it as a page.
 
-        Raises:
-            RunError: if nothing is recorded, or it cannot be read.
+        If nothing can be read, its verdict is the reason.
         """
         return self._hook.report()
 

@@ -227,7 +227,7 @@ class DoctorStep:
             fields["texts"] = list(self._decode(lists))
         for name, kind in _OPTIONAL.items():
             if given[name] is not None:
-                array = to_host(given[name]).astype(kind)
+                array: NDArray[Any] = to_host(given[name]).astype(kind)
                 fields[f"{name}_{'BT' if array.ndim == 2 else 'B'}"] = array
         self._rollouts = fields
 

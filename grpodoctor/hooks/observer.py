@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import cast
 
+from grpodoctor.hooks.run_view import project_settings
 from grpodoctor.monitor.session import Session
 from grpodoctor.support.subprocesses import kill_group, module_command, worker_environment
 from grpodoctor.treatment.doctor import Apply
@@ -34,10 +35,12 @@ class Observer:
         apply: remedies that it may apply.
 
     Raises:
+        ConfigError: if the project's settings file is not valid.
         OSError: if the process cannot be started.
     """
 
     def __init__(self, run_dir: Path, apply: Apply) -> None:
+        project_settings()  # an error in them is reported here, where somebody reads it
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
             module_command("grpodoctor.hooks.observer", run_dir, apply),
             stdin=subprocess.DEVNULL,
@@ -46,6 +49,11 @@ class Observer:
             process_group=0,  # Ctrl-C in the terminal is for the training only
             env=worker_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
         )
+
+    def failure(self) -> str:
+        """Why the process has ended before the run; empty if it runs."""
+        code = self._process.poll()
+        return "" if code is None else f"the observer process ended (exit code {code})"
 
     def stop(self) -> None:
         """End the process: let it see the end of the run, and kill it after a wait."""
@@ -76,7 +84,8 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     run_dir, apply = sys.argv[1:]
-    observe(Session(Path(run_dir), apply=cast("Apply", apply)), parent)
+    session = Session(Path(run_dir), apply=cast("Apply", apply), project=project_settings())
+    observe(session, parent)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,9 @@ class RunHook:
     def begin_step(self, step: int) -> None:
         """Put requested changes of knobs in force; every rank, at the start of each step."""
         self._step = step
+        if self._observer is not None and (reason := self._observer.failure()):
+            self._observer = None
+            self.guard.fail("observer", reason)
         if self._requests is not None:
             self.guard.run("treatment", self._requests.begin_step, step)
 
@@ -212,27 +215,22 @@ class RunHook:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings so far; empty if nothing could be read."""
-        report = self.guard.run("findings", self._report)
-        return report.findings if report is not None else ()
+        return self.report().findings
 
     def report(self) -> RunReport:
-        """The report of the run so far.
-
-        Raises:
-            RunError: if nothing is recorded, or it cannot be read.
-        """
-        return self._report()
-
-    def _report(self) -> RunReport:
+        """The report of the run so far; if nothing can be read, its verdict is the reason."""
         if self._recorder is None:
-            raise RunError(
-                self.problem or "nothing is recorded yet",
-                where=str(self.run_dir),
-                remedy="ask after the first step",
-            )
+            return self._empty_report(self.problem or "nothing is recorded yet")
+        report = self.guard.run("report", self._report, self._recorder)
+        return report or self._empty_report(self.guard.failed.get("report", "another process"))
+
+    def _empty_report(self, reason: str) -> RunReport:
+        return RunReport.without_run(str(self.run_dir), self.framework, reason)
+
+    def _report(self, recorder: Recorder) -> RunReport:
         if self._rank_steps is not None:
             self._rank_steps.finish(FLUSH_SECONDS)
-        self._recorder.flush(FLUSH_SECONDS)
+        recorder.flush(FLUSH_SECONDS)
         self._view = self._view or RunView(self.run_dir)
         return self._view.report()
 

@@ -235,3 +235,31 @@ def test_invalid_options_are_replaced_with_a_warning(
         "apply cannot be 'always'; no remedy is applied",
         "depth cannot be 'deep'; the depth is summary",
     ]
+
+
+def test_a_report_never_raises(tmp_path: Path) -> None:
+    doctor = Doctor(tmp_path / "run")
+    assert doctor.findings == ()
+    assert doctor.report().verdict.sentence == "nothing is recorded yet."
+    with doctor.step() as step:
+        take(step)
+    assert doctor.report().verdict.kind == "too short"
+    doctor.close()
+    assert doctor.report().data.report.run.steps == 1
+
+
+def test_findings_follow_the_settings_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for ignored, shown in (('["INS003"]', 0), ("[]", 1)):
+        (tmp_path / "grpodoctor.toml").write_text(f"ignore = {ignored}")
+        with Doctor(tmp_path / "run") as doctor:
+            for number in range(3):
+                with doctor.step(number) as step:
+                    step.reading("no/such", 1)
+            assert len(doctor.findings) == shown
+    (tmp_path / "grpodoctor.toml").write_text("ignor = 1")
+    with Doctor(tmp_path / "run") as doctor, doctor.step() as step:
+        take(step)
+    assert "grpodoctor.toml" in doctor.report().verdict.sentence

@@ -75,3 +75,20 @@ def test_the_package_starts_no_observer_unless_asked(
     with Doctor(tmp_path / "run") as doctor, doctor.step() as step:
         step.reading("reward/mean", 1)
     assert not [args for args in started if "grpodoctor.hooks.observer" in args]
+
+
+def test_an_observer_that_dies_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Doctor(tmp_path / "run", apply="safe") as doctor:
+        for number in range(4):
+            with doctor.step(number) as step:
+                step.reading("reward/mean", 1)
+            if number == 1:
+                doctor._hook._observer._process.kill()
+                doctor._hook._observer._process.wait(30)
+    lines = [each.getMessage() for each in caplog.records if "observer" in each.getMessage()]
+    assert lines == [
+        "observer failed and is off from now on: the observer process ended (exit code -9); the "
+        "training continues"
+    ]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, Self
 
+from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.verdict import Verdict
+from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.report.run.view import view_of
 from grpodoctor.report.view import brief_blocks
 from grpodoctor.rules.base import Finding
+from grpodoctor.support.safe_text import plain
 
 _HEIGHT = 420
 """Pixels of the frame in a notebook; the reader can enlarge it."""
@@ -25,6 +28,18 @@ class RunReport:
     """
 
     data: ReportData
+
+    @classmethod
+    def without_run(cls, path: str, framework: str, reason: str) -> Self:
+        """The report of a run of which nothing can be read.
+
+        Args:
+            path: where the run was expected.
+            framework: framework that trains.
+            reason: why there is nothing, without a full stop.
+        """
+        diagnosis = Diagnosis(verdict=Verdict("not examined", f"{plain(reason)}."))
+        return cls(ReportData(Report(RunFacts(path, framework), diagnosis)))
 
     @property
     def verdict(self) -> Verdict:
