@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from grpodoctor.vocabulary.values import NotApplicable
+from grpodoctor.vocabulary.values import Mean, NotApplicable
 from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
 
 ACCURACY, REWARD, HELDOUT = "accuracy/train", "reward/mean", "accuracy/heldout"
@@ -347,7 +347,7 @@ def evaluated(correct: list[int], count: int = 664) -> Patient:
     """Few evaluations on the same prompts, with their exact shares."""
     curves: dict[str, Curve] = {
         REWARD: noisy(ramp(0.35, 0.42, 40), 0.05, 1),
-        HELDOUT: lambda step: correct[step // 10] / count if step % 10 == 0 else None,
+        HELDOUT: lambda step: Mean(correct[step // 10] / count, 1) if step % 10 == 0 else None,
     }
     return Patient(steps(10 * len(correct), curves))
 

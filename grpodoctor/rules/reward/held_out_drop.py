@@ -10,6 +10,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_metrics
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
+from grpodoctor.rules.shared.trend import change
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import implied_count, step_noise
 from grpodoctor.vocabulary.conditions import Condition
@@ -131,11 +132,11 @@ class HeldOutDrop(Rule):
         if count is None or not loss >= self.min_loss * values[0] > 0:
             return None
         error = math.sqrt(2 * values[0] * (1 - values[0]) / count)
-        train_now = chart.series(train).level(RECENT)
-        if not loss >= self.min_falling_errors * error or train_now < opening.level:
+        rise, noise = change(chart.series(train))
+        if not loss >= self.min_falling_errors * error or not rise > -noise:
             return None
         text = (
-            f"{name} fell in each of {len(values)} evaluations, from {values[0]:.3g} to "
+            f"{name} fell steadily over {len(values)} evaluations, from {values[0]:.3g} to "
             f"{values[-1]:.3g}, while {train} did not."
         )
         evidence = (cite(chart, name, values[0]), cite(chart, train, opening.level))
