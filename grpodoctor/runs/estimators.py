@@ -126,7 +126,7 @@ def trend_score(values: Sequence[float]) -> float:
     count = len(finite)
     if count < 3:
         return math.nan
-    rises, earlier = 0, []
+    rises, earlier = 0, list[float]()
     for value in finite:
         first, last = bisect_left(earlier, value), bisect_right(earlier, value)
         rises += first - (len(earlier) - last)
