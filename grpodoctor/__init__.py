@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from grpodoctor.api import RecordedRun, check, open_run
     from grpodoctor.hooks.attach import Attachment, attach
-    from grpodoctor.hooks.doctor import Doctor
+    from grpodoctor.hooks.torch_loop.doctor import Doctor
     from grpodoctor.report.run.run_report import RunReport as Report
 
 __version__ = "0.1.0"
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Attachment": "grpodoctor.hooks.attach",
     "Callback": "grpodoctor.hooks.trl.callback",
-    "Doctor": "grpodoctor.hooks.doctor",
+    "Doctor": "grpodoctor.hooks.torch_loop.doctor",
     "RecordedRun": "grpodoctor.api",
     "Report": "grpodoctor.report.run.run_report",
     "RouterWatch": "grpodoctor.hooks.router_watch",

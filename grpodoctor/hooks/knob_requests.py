@@ -9,7 +9,7 @@ import orjson
 
 from grpodoctor.errors import InputError
 from grpodoctor.hooks.live_knobs import LiveKnobs
-from grpodoctor.hooks.rank_exchange import RankExchange
+from grpodoctor.hooks.ranks.exchange import RankExchange
 from grpodoctor.runs.records import Event
 from grpodoctor.support.safe_text import printable
 from grpodoctor.treatment.mailbox import Inbox

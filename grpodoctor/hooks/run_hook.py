@@ -24,8 +24,8 @@ from grpodoctor.hooks.guard import Guard
 from grpodoctor.hooks.knob_requests import KnobRequests
 from grpodoctor.hooks.live_knobs import LiveKnobs
 from grpodoctor.hooks.observer import Observer
-from grpodoctor.hooks.rank_exchange import RankExchange, this_rank
-from grpodoctor.hooks.rank_steps import JoinedStep, RankSteps
+from grpodoctor.hooks.ranks.exchange import RankExchange, this_rank
+from grpodoctor.hooks.ranks.joined_steps import JoinedStep, RankSteps
 from grpodoctor.hooks.run_directories import unused_directory
 from grpodoctor.hooks.run_view import RunView
 from grpodoctor.measure.step import StepBatch

@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from grpodoctor.hooks import rank_exchange
-from grpodoctor.hooks.rank_exchange import RankExchange, RankInfo
+from grpodoctor.hooks.ranks import exchange as rank_exchange
+from grpodoctor.hooks.ranks.exchange import RankExchange, RankInfo
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from grpodoctor.hooks.doctor import Doctor
-from grpodoctor.hooks.doctor_step import DoctorStep
+from grpodoctor.hooks.torch_loop.doctor import Doctor
+from grpodoctor.hooks.torch_loop.step import DoctorStep
 
 GROUP, LENGTH, VOCABULARY = 4, 5, 8
 

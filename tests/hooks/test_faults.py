@@ -18,8 +18,8 @@ import pytest
 import torch
 
 import grpodoctor
-from grpodoctor.hooks.doctor import Doctor
-from grpodoctor.hooks.rank_exchange import RankExchange, RankInfo
+from grpodoctor.hooks.ranks.exchange import RankExchange, RankInfo
+from grpodoctor.hooks.torch_loop.doctor import Doctor
 from grpodoctor.rules.instruments.failed_instrument import FailedInstrument
 from grpodoctor.runs.recording.writer_client import WriterProcess
 from grpodoctor.runs.records import WRITER_PROCESS_LOCK

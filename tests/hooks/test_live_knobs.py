@@ -9,7 +9,7 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.hooks.knob_requests import KnobRequests
 from grpodoctor.hooks.live_knobs import LiveKnobs
-from grpodoctor.hooks.rank_exchange import RankExchange
+from grpodoctor.hooks.ranks.exchange import RankExchange
 from grpodoctor.runs.records import Event
 from grpodoctor.treatment.mailbox import Inbox, Mailbox
 from grpodoctor.treatment.requests import Request, note_request

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import grpodoctor
-from grpodoctor.hooks.doctor import Doctor
 from grpodoctor.hooks.observer import Observer, observe
+from grpodoctor.hooks.torch_loop.doctor import Doctor
 from grpodoctor.monitor.session import Session
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest

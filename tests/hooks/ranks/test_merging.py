@@ -8,9 +8,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from grpodoctor.hooks.rank_exchange import RankExchange
-from grpodoctor.hooks.rank_merge import RankPart, merge_parts, part_of
-from grpodoctor.hooks.rank_steps import MAX_WAITING, JoinedStep, RankSteps
+from grpodoctor.hooks.ranks.exchange import RankExchange
+from grpodoctor.hooks.ranks.joined_steps import MAX_WAITING, JoinedStep, RankSteps
+from grpodoctor.hooks.ranks.merging import RankPart, merge_parts, part_of
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.step import StepBatch, step_readings
 from grpodoctor.vocabulary.values import Mean, Rate, scalar

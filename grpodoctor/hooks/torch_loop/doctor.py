@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from grpodoctor.frameworks import torch_loop
-from grpodoctor.hooks.doctor_step import DoctorStep
 from grpodoctor.hooks.run_hook import RunHook, hook_options, timestamped_directory
+from grpodoctor.hooks.torch_loop.step import DoctorStep
 from grpodoctor.report.run.run_report import RunReport
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.rollouts import Depth

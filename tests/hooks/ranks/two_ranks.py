@@ -13,7 +13,7 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from grpodoctor.hooks.doctor import Doctor
+from grpodoctor.hooks.torch_loop.doctor import Doctor
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 

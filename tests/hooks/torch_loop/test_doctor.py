@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import grpodoctor
-from grpodoctor.hooks.doctor import Doctor
+from grpodoctor.hooks.torch_loop.doctor import Doctor
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpodoctor
 from grpodoctor.vocabulary.values import scalar
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_example_loop_runs_and_is_recorded(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.hooks.arrays import to_host
-from grpodoctor.hooks.doctor_scores import TokenScores, scores_of_hidden, scores_of_logits
-from grpodoctor.hooks.doctor_updates import UpdateFacts, update_batches
 from grpodoctor.hooks.run_hook import RunHook
+from grpodoctor.hooks.torch_loop.scores import TokenScores, scores_of_hidden, scores_of_logits
+from grpodoctor.hooks.torch_loop.updates import UpdateFacts, update_batches
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.measure.subsample import name_hashes

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from grpodoctor.hooks.rank_exchange import RankExchange
-from grpodoctor.hooks.rank_merge import RankPart, merge_parts, part_of
+from grpodoctor.hooks.ranks.exchange import RankExchange
+from grpodoctor.hooks.ranks.merging import RankPart, merge_parts, part_of
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.vocabulary.knobs import Setting

@@ -1,0 +1,1 @@
+"""Several ranks: small messages between them, and one record of their parts."""

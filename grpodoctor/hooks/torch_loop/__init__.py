@@ -1,0 +1,1 @@
+"""`Doctor`: the instruments for a training loop in torch."""
