@@ -71,6 +71,9 @@ check: venv  ## lint, format, types, import order
 bench: venv  ## print every figure that README and docs quote
 	$(BIN)/python -m tests.benchmarks
 
+planted: venv  ## train runs with planted causes, print whether check names them; an hour
+	$(BIN)/python tests/benchmarks/planted_causes.py
+
 pictures: venv  ## capture the terminal pictures of the README; needs tmux and chromium
 	$(BIN)/python -m tests.benchmarks.pictures
 

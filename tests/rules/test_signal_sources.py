@@ -103,3 +103,18 @@ def test_skipped_and_not_applicable() -> None:
     assert set(CODES) <= skipped
     patient = run({EXPLAINED: NotApplicable("no critic")})
     assert patient.why_not("GRP006") == "no critic"
+
+
+def test_components_cancel_in_a_log_without_the_total_s_deviation() -> None:
+    """TRL logs each component's deviation, and only the share of groups without variance."""
+    curves: dict[str, Curve] = {
+        "reward/mean": 0.0,
+        "groups/zero_variance_rate": 1.0,
+        "reward/component/task/std": noisy(0.49, 0.01, 1),
+        "reward/component/penalty/std": noisy(0.49, 0.01, 1),
+    }
+    assert Patient(steps(40, curves)).finding("GRP003").severity == "critical"
+    alone = {**curves, "reward/component/penalty/std": 0.0}
+    assert Patient(steps(40, alone)).findings("GRP003") == []
+    moving = {**curves, "reward/mean": noisy(0.4, 0.05, 2)}
+    assert Patient(steps(40, moving)).findings("GRP003") == []

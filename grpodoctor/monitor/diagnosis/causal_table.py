@@ -112,7 +112,11 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "held-out-loss": "the policy optimizes the reward function instead of the task",
     },
     "reward-loss": {"zero-rewards": "after a collapse hardly any response is correct"},
-    "cancelled-components": {"equal-rewards": "reward components cancel each other"},
+    "cancelled-components": {
+        "equal-rewards": "reward components cancel each other",
+        "zero-rewards": "reward components cancel each other",
+        "constant-reward": "reward components cancel each other",
+    },
     "zero-rewards": {
         "equal-rewards": "groups in which every response fails have equal rewards",
         "constant-reward": "every response earns nothing",
