@@ -159,6 +159,9 @@ class UpdatesTooSmall(Rule):
         if is_near_ceiling(chart.series(outcome_metric(chart) or "")):
             return None
         names = (*_BEHAVIOR, outcome_metric(chart) or "")
+        moves = (chart.series(name) for name in _KLS if len(chart.series(name)))
+        if any(abs(kl.level(RECENT)) > self.max_kl for kl in moves):
+            return None  # the distance to the reference shows that it has changed
         outcome = chart.series(outcome_metric(chart) or "")
         if not all(self._is_level(chart.series(name), outcome) for name in names):
             return None

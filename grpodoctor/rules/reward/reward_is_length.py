@@ -56,15 +56,15 @@ class RewardIsLength(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD, _LENGTH)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2310.03716",)
-    persistence: ClassVar[int] = 2
+    persistence: ClassVar[int] = 3
     clearance: ClassVar[int] = 10
     cadence: ClassVar[int] = 5
 
     readings: int = 30
     """Latest readings that are compared."""
-    min_correlation: float = 0.98
-    """Correlation of the changes: length then explains 96 % of their variance. In healthy agentic
-    runs, where failed episodes are the long ones, it is up to -.93."""
+    min_correlation: float = 0.99
+    """Correlation of the changes: length then explains 98 % of their variance. In healthy agentic
+    runs, where failed episodes are the long ones, it is up to -.98."""
     min_change: float = 1.25
     """Factor by which the length must have moved: a reward may follow a length that it does not
     drive."""
