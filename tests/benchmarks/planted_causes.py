@@ -95,7 +95,7 @@ BUNDLED: dict[str, Plant] = {
     "too-hard": Plant(("model.warm_start_steps=0",), ("GRP002", "LEN007", "LEN002", "REW004")),
     "all-easy": Plant(("task.difficulty=1",), ("GRP001", "REW006", "OPT001"), steps=200),
     "limit-too-low": Plant(("rollout.max_length=12",), ("LEN002", "LEN003", "CFG025")),
-    "end-token-ignored": Plant((), ("LEN007", "CFG024"), "end_token_ignored"),
+    "end-token-ignored": Plant((), ("LEN007", "LEN002", "CFG024"), "end_token_ignored"),
     "wrong-template": Plant((), ("GRP002", "LEN002", "LEN007"), "wrong_template"),
     "same-prompt": Plant((), ("REW011",), "same_prompt"),
     "kl-sign-inverted": Plant(

@@ -302,12 +302,12 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     "length-bonus": (("reward=length_bonus",), ("REW010", "LEN004", "LEN006")),
     "length-penalty": (("reward=short_only",), ("LEN005", "REW010")),
     "format-dominates": (("reward=format_first",), ("REW010", "REW005")),
-    "reward-outweighed": (("reward=outweighed",), ("REW005", "REW010")),
+    "reward-outweighed": (("reward=outweighed",), ("REW005", "REW010", "REW012")),
     "components-cancel": (("reward=canceling",), ("GRP003",)),
     "reward-dies": (("reward=dies",), ("REW002", "REW004", "GRP002", "GRP004")),
     "reward-unscored": (("reward=unscored",), ("OPT003", "REW002", "GRP004")),
     "reward-infinite": (("reward=infinite",), ("OPT003",)),
-    "repetition": (("reward=repeats",), ("LEN008", "LEN004", "LEN006")),
+    "repetition": (("reward=repeats",), ("LEN008", "LEN004", "LEN006", "LEN002")),
     "judge-times-out": (("reward=timeouts",), ("REW011", "GRP002", "DAT002")),
     "group-of-two": (("num_generations=2",), ("GRP007", "CFG006"), None, None, 60, True),
     "all-hard": (("reward=almost_never",), ("GRP002", "GRP007")),
@@ -315,12 +315,12 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     "all-easy": (("task.difficulty=1",), ("GRP001", "REW006", "GRP004"), None, None, 200),
     "limit-too-low": (("max_completion_length=9",), ("LEN002", "LEN003")),
     "end-token-suppressed": (
-        ('generation_kwargs={"suppress_tokens": [1], "use_cache": true}',), ("LEN007",)
+        ('generation_kwargs={"suppress_tokens": [1], "use_cache": true}',), ("LEN007", "LEN002")
     ),
     "repetition-penalty": (("repetition_penalty=1.5",), ("CFG023",), None, None, 60, True),
     "top-p": (("top_p=0.6",), ("CFG021",), None, None, 60, True),
     "kl-sign-inverted": (("beta=-0.5",), ("KLD002", "KLD001", "REW002")),
-    "beta-too-high": (("beta=20.0",), ("CFG043", "OPT006", "KLD001")),
+    "beta-too-high": (("beta=20.0",), ("CFG043",), None, None, 60, True),
     "other-reference": (("beta=0.04",), ("KLD003",), "other_reference"),
     "clip-too-narrow": (
         ("epsilon=1e-4", "epsilon_high=1e-4", "num_iterations=4"), ("CLP001",), None, None, 160,

@@ -75,6 +75,9 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "zero-gradient": "a step with NaN or infinity is skipped",
         "reward-loss": "NaN or infinity destroys the weights",
         "entropy-rise": "NaN or infinity destroys the weights",
+        "repetition": "NaN or infinity destroys the weights",
+        "length-growth": "NaN or infinity destroys the weights",
+        "truncation": "NaN or infinity destroys the weights",
     },
     "gradient-spike": {"large-kl": "one update with a huge gradient moves the policy far"},
     "large-kl": {
@@ -83,6 +86,8 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "clipped-tokens": {
         "entropy-loss": "the clip removes the gradient of rare tokens that would keep exploration",
+        "entropy-rise": "updates outside the trust region ruin the policy",
+        "reward-loss": "updates outside the trust region ruin the policy",
     },
     "entropy-rise": {
         "repetition": "a nearly random policy does not end its responses",
@@ -99,6 +104,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "repetition": {
         "length-growth": "repeated text fills the response",
         "no-end-token": "a repeating response never ends",
+        "truncation": "repeated text runs into the length limit",
     },
     "no-end-token": {"truncation": "responses without an end token run into the length limit"},
     "length-growth": {"truncation": "longer responses reach the length limit"},
