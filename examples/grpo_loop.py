@@ -9,6 +9,7 @@ The model learns to count up from the token of its prompt.
 import sys
 
 import torch
+from torch.distributions import Categorical
 from torch.nn.utils import clip_grad_norm_
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -40,18 +41,21 @@ with doctor:
     for number in range(int(steps)):
         with doctor.step(number) as step:
             prompts = torch.randint(16, (groups, 1)).repeat_interleave(size, dim=0)
-            sequences = prompts
+            sequences, sampler_logprobs = prompts, []
             for _ in range(length):
                 with torch.no_grad():
-                    probabilities = model(sequences).logits[:, -1].softmax(-1)
-                sequences = torch.cat([sequences, torch.multinomial(probabilities, 1)], dim=1)
+                    policy = Categorical(logits=model(sequences).logits[:, -1])
+                token = policy.sample()
+                sampler_logprobs.append(policy.log_prob(token))
+                sequences = torch.cat([sequences, token[:, None]], dim=1)
             tokens = sequences[:, 1:]
             rewards = (tokens == (sequences[:, :-1] + 1) % 16).float().mean(dim=1)
             grouped = rewards.view(groups, size)
             centred = grouped - grouped.mean(dim=1, keepdim=True)
             advantages = (centred / (grouped.std(dim=1, keepdim=True) + 1e-4)).view(-1, 1)
             step.rollouts(tokens=tokens, mask=torch.ones_like(tokens), rewards=rewards,
-                          groups=size, advantages=advantages[:, 0])  # fmt: skip
+                          groups=size, advantages=advantages[:, 0],
+                          sampler_logprobs=torch.stack(sampler_logprobs, dim=1))  # fmt: skip
             old_logprobs = None
             for _ in range(2):
                 logits = model(sequences).logits[:, :-1]

@@ -37,12 +37,22 @@ def trl_log(tmp_path: Path) -> Path:
     return tmp_path / "trl"
 
 
+def run_code(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
 def test_the_import_is_light() -> None:
     code = f"import sys, grpodoctor; print([n for n in {HEAVY} if n in sys.modules])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert run_code(code).stdout.strip() == "[]"
+
+
+def test_attaching_loads_no_framework() -> None:
+    code = "import sys, grpodoctor; grpodoctor.attach(object()); print('torch' in sys.modules)"
+    result = run_code(code)
+    assert result.stdout.strip() == "False"
+    assert "no adapter knows this class" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

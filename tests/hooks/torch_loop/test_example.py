@@ -19,7 +19,13 @@ def test_the_example_loop_runs_and_is_recorded(tmp_path: Path) -> None:
     assert "torch · tiny Qwen2 · seed 0 · steps 0 to 7" in result.stdout
     run = grpodoctor.open_run(tmp_path / "run")
     measured = run.records[-1].values
-    for name in ("reward/mean", "entropy/mean", "clip/high_rate", "optimizer/grad_norm"):
+    for name in (
+        "reward/mean",
+        "entropy/mean",
+        "clip/high_rate",
+        "mismatch/kl_k3",
+        "accuracy/train",
+    ):
         assert scalar(measured[name]) is not None
     assert scalar(measured["updates_per_batch"]) == 2
     assert scalar(measured["instruments/failed_parts"]) == 0
