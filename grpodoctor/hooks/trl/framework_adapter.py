@@ -1,0 +1,86 @@
+"""The adapter for TRL's GRPO trainers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpodoctor.errors import RunError
+from grpodoctor.hooks.adapter import Adapter, class_names
+from grpodoctor.hooks.trl import private_names
+
+if TYPE_CHECKING:
+    from grpodoctor.hooks.run_hook import RunHook
+    from grpodoctor.hooks.trl.training_events import Listener
+
+_PLAIN = "trl.trainer.grpo_trainer.GRPOTrainer"
+_OTHERS = ("GRPOTrainer", "AsyncGRPOTrainer", "UnslothGRPOTrainer")
+_TOKENS = "tokens, advantages, log-probabilities and rewards of single responses"
+_KNOBS = "changes in place, except of the learning rate"
+
+
+class TrlAdapter(Adapter):
+    """Observes a `GRPOTrainer`: with every token on a verified version, else from its log."""
+
+    framework = "trl"
+    verified_versions = private_names.VERIFIED
+    instructions = """\
+import grpodoctor
+
+trainer = GRPOTrainer(...)
+grpodoctor.attach(trainer)  # the only new line
+trainer.train()
+
+# in another terminal, with the output_dir of the trainer's arguments:
+#   grpodoctor watch OUTPUT_DIR/grpodoctor
+"""
+
+    @classmethod
+    def recognizes(cls, trainer: object) -> bool:
+        """Whether the trainer, or a class that it extends, is a GRPO trainer of TRL."""
+        return any(name.rpartition(".")[2] in _OTHERS for name in class_names(trainer))
+
+    def default_run_dir(self) -> Path:
+        """A directory in the trainer's output directory."""
+        args: Any = getattr(self.trainer, "args", None)
+        return Path(getattr(args, "output_dir", None) or "trainer_output") / "grpodoctor"
+
+    def install(self, hook: RunHook) -> None:
+        """Add the callback, and on a verified version the taps.
+
+        Raises:
+            RunError: if the training has begun.
+        """
+        trainer: Any = self.trainer
+        if getattr(trainer, "is_in_train", False):
+            raise RunError("the training has begun", remedy="attach before trainer.train()")
+        from grpodoctor.hooks.trl.training_events import TrainingEvents
+
+        trainer.add_callback(TrainingEvents(hook.guard, self._listener(hook)))
+
+    def _listener(self, hook: RunHook) -> Listener:
+        reason = self._obstacle()
+        if reason:
+            from grpodoctor.hooks.trl.log_listener import LogListener
+
+            hook.missing(_TOKENS, reason)
+            hook.missing(_KNOBS, reason)
+            return LogListener(hook)
+        from grpodoctor.hooks.trl.tap_listener import TapListener
+
+        return TapListener(hook, self.trainer)
+
+    def _obstacle(self) -> str:
+        """Why only the log can be read; empty if the taps fit."""
+        version = private_names.installed_version()
+        if not private_names.is_verified(version):
+            known = ", ".join(private_names.VERIFIED)
+            return (
+                f"TRL {version or 'of unknown version'} is not among the verified versions {known}"
+            )
+        if _PLAIN not in class_names(self.trainer):
+            return f"{type(self.trainer).__name__} does not extend TRL's GRPOTrainer"
+        unknown = private_names.unknown_names(self.trainer)
+        if unknown:
+            return f"{type(self.trainer).__name__} differs from GRPOTrainer in {unknown[0]}"
+        return ""

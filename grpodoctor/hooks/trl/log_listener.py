@@ -1,0 +1,110 @@
+"""Recording from what TRL documents: its callbacks and its log rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from grpodoctor.frameworks.translation import Translator
+from grpodoctor.frameworks.trl.metrics import FRAMEWORK, SUMMARY_KEYS
+from grpodoctor.hooks.run_hook import RunHook
+from grpodoctor.hooks.trl.learning_rate import add_learning_rate
+from grpodoctor.hooks.trl.private_names import installed_version
+from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.values import Reading
+
+_EVALUATION = ("eval_", "eval/")
+
+
+class LogListener:
+    """Records a step for each row that TRL logs.
+
+    Args:
+        hook: the recorder.
+    """
+
+    def __init__(self, hook: RunHook) -> None:
+        self._hook = hook
+        self._config: dict[str, Any] = {}
+        self._translator = Translator(FRAMEWORK, version=installed_version())
+
+    def train_begin(self, args: Any, state: Any, objects: dict[str, Any]) -> None:
+        """Register the knobs and open the run directory."""
+        self._config = config_of(args)
+        settings = {name: each for name, each in self._config.items() if _is_setting(each)}
+        self._translator = Translator(FRAMEWORK, settings, installed_version())
+        self.add_knobs(args, objects)
+        changeable = self._hook.knobs.changeable()
+        for name, setting in FRAMEWORK.knobs.read(settings).items():
+            if name not in changeable:
+                self._hook.knobs.read_only(name, setting)
+        model_config = getattr(objects.get("model"), "config", None)
+        self._hook.begin(
+            model=str(getattr(model_config, "name_or_path", "") or ""),
+            config=self._config,
+            versions={"trl": installed_version()},
+            seed=getattr(args, "seed", None),
+            resume=state.global_step > 0,
+        )
+
+    def add_knobs(self, args: Any, objects: dict[str, Any]) -> None:  # noqa: ARG002 - for subclasses
+        """Register what can change in place."""
+        add_learning_rate(self._hook.knobs, objects.get("optimizer"), objects.get("lr_scheduler"))
+
+    def step_begin(self, state: Any) -> None:
+        """Put requested changes in force."""
+        self._hook.begin_step(state.global_step + 1)
+
+    def before_update(self, objects: dict[str, Any]) -> None:
+        """Nothing is read from the gradients."""
+
+    def step_end(self, state: Any) -> None:
+        """The row of the step comes with `log`."""
+
+    def log(self, state: Any, row: dict[str, Any]) -> None:
+        """Record the row."""
+        readings = self.readings(row)
+        if is_evaluation(row):
+            for name, reading in readings.items():
+                self._hook.reading(name, reading)
+        elif readings:
+            self._hook.end_step(state.global_step, readings)
+
+    def readings(self, row: Mapping[str, Any]) -> dict[str, Reading]:
+        """The readings of a row of TRL's log; values that are not numbers are left out."""
+        numbers = {
+            key: float(value)
+            for key, value in row.items()
+            if isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and key not in SUMMARY_KEYS
+        }
+        return self._translator.readings(numbers)
+
+    def train_end(self) -> None:
+        """Close the run."""
+        self._hook.close(finished=True)
+
+
+def config_of(args: Any) -> dict[str, Any]:
+    """The training arguments as plain values."""
+    config = args.to_dict() if hasattr(args, "to_dict") else vars(args)
+    return {str(name): each for name, each in config.items() if _is_plain(each)}
+
+
+def is_evaluation(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of an evaluation."""
+    return any(key.startswith(_EVALUATION) for key in row)
+
+
+def _is_setting(value: object) -> bool:
+    return isinstance(value, Setting) and not (isinstance(value, float) and math.isnan(value))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    return value is None or isinstance(value, Setting)

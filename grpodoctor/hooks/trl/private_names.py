@@ -1,0 +1,243 @@
+"""Every name of TRL that is not part of its documented interface, and the versions it was read in.
+
+No other module of this package uses such a name. `tests/hooks/trl/test_private_names.py` pins them:
+a new version of TRL breaks that test before it breaks a user. On a version that is not listed here,
+none of these names is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.hooks.guard import Guard
+
+VERIFIED = ("1.16",)
+"""Minor versions for which all names below were read in the source and run in the tests."""
+
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "_generate_and_score_completions": ("inputs",),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+    "_compute_loss": ("model", "inputs"),
+    "_get_per_token_logps_and_entropies": (
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+    ),
+    "_get_grad_norm": ("model", "grad_norm"),
+}
+"""Methods that are observed, with their first parameters. `_get_grad_norm` is transformers'."""
+
+ATTRIBUTES = (
+    "_step",
+    "_metrics",
+    "num_iterations",
+    "num_generations",
+    "reward_weights",
+    "reward_func_names",
+    "eos_token_ids",
+    "loss_type",
+    "importance_sampling_level",
+    "epsilon_low",
+    "epsilon_high",
+    "scale_rewards",
+    "multi_objective_aggregation",
+    "off_policy_mask_threshold",
+    "mask_truncated_completions",
+    "beta",
+    "ref_model",
+    "entropy_coef",
+    "use_adaptive_entropy",
+    "_entropy_bonus_enabled",
+    "temperature",
+    "use_vllm",
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_clip_max",
+)
+"""Attributes of the trainer that are read or set."""
+
+BATCH_KEYS = (
+    "prompt_ids",
+    "completion_ids",
+    "completion_mask",
+    "advantages",
+    "tool_mask",
+    "old_per_token_logps",
+    "sampling_per_token_logps",
+    "ref_per_token_logps",
+    "importance_sampling_ratio",
+)
+"""Keys of the dictionary of a generated batch and of a micro-batch; those after `advantages` are
+not always there."""
+
+_HEAD_TEMPERATURE = "temperature"
+"""Variable of the fused head's forward function."""
+_HEAD_MARK = "cast_lm_head_to_fp32"
+"""Another variable of it, by which it is recognized."""
+
+
+def installed_version() -> str:
+    """The version of TRL; empty if it is not installed."""
+    try:
+        return metadata.version("trl")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def is_verified(version: str) -> bool:
+    """Whether the names of this module were checked against a version of TRL."""
+    return ".".join(version.split(".")[:2]) in VERIFIED
+
+
+def unknown_names(trainer: object) -> list[str]:
+    """The names that a trainer lacks, or whose parameters differ from those verified."""
+    return [
+        *(name for name, parameters in METHODS.items() if not _accepts(trainer, name, parameters)),
+        *(name for name in ATTRIBUTES if not hasattr(trainer, name)),
+    ]
+
+
+def _accepts(trainer: object, name: str, parameters: Sequence[str]) -> bool:
+    method = getattr(trainer, name, None)
+    if not callable(method):
+        return False
+    actual = list(inspect.signature(method).parameters)
+    return actual[: len(parameters)] == list(parameters)
+
+
+# Taps
+
+
+def observe_generation(
+    trainer: object,
+    guard: Guard,
+    before: Callable[[], object],
+    after: Callable[..., object],
+) -> None:
+    """Call `before` ahead of each generation, and `after` with its result and its input rows."""
+    name = "_generate_and_score_completions"
+    original = getattr(trainer, name)
+
+    @functools.wraps(original)
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        guard.run("generation", before)
+        return original(*args, **kwargs)
+
+    setattr(trainer, name, guard.after(generate, "rollouts", after))
+
+
+def observe_rewards(trainer: object, guard: Guard, after: Callable[..., object]) -> None:
+    """Call `after` with the rewards of all ranks, (N, functions), and the arguments."""
+    _observe(trainer, guard, "_calculate_rewards", "rewards", after)
+
+
+def observe_scores(trainer: object, guard: Guard, after: Callable[..., object]) -> None:
+    """Call `after` with the log-probabilities and entropies of every forward pass."""
+    _observe(trainer, guard, "_get_per_token_logps_and_entropies", "log-probabilities", after)
+
+
+def observe_loss(trainer: object, guard: Guard, after: Callable[..., object]) -> None:
+    """Call `after` with the loss of every micro-batch, the model and the micro-batch."""
+    _observe(trainer, guard, "_compute_loss", "updates", after)
+
+
+def observe_gradient_norm(trainer: object, guard: Guard, after: Callable[..., object]) -> None:
+    """Call `after` with the norm of the gradient before clipping."""
+    _observe(trainer, guard, "_get_grad_norm", "gradient norm", after)
+
+
+def _observe(
+    trainer: object, guard: Guard, name: str, part: str, after: Callable[..., object]
+) -> None:
+    setattr(trainer, name, guard.after(getattr(trainer, name), part, after))
+
+
+# State of the trainer
+
+
+def is_training(trainer: Any) -> bool:
+    """Whether the trainer is in training mode, not in an evaluation."""
+    return bool(trainer.model.training)
+
+
+def generates_next(trainer: Any) -> bool:
+    """Whether the next micro-batch begins with a generation."""
+    every = trainer.args.steps_per_generation * trainer.num_iterations
+    return bool(trainer._step % every == 0)  # noqa: SLF001 - see the module
+
+
+def training_metrics(trainer: Any) -> Mapping[str, list[float]]:
+    """The values since the last log, one per generation or micro-batch, by log key."""
+    metrics: Mapping[str, list[float]] = trainer._metrics["train"]  # noqa: SLF001 - see the module
+    return metrics
+
+
+def has_entropy_bonus(trainer: Any) -> bool:
+    """Whether the loss reads the entropy coefficient; fixed when the trainer is made."""
+    return bool(trainer._entropy_bonus_enabled)  # noqa: SLF001 - see the module
+
+
+# Temperature
+
+
+def set_temperature(trainer: Any, temperature: float) -> None:
+    """Change the temperature of the samples and of the scores together.
+
+    Since 1.14 the fused head divides the logits by a temperature of its own, which it got when the
+    trainer was made.
+
+    Raises:
+        ConfigError: if the head is of an unknown kind; nothing has changed then.
+    """
+    models = [trainer.model, *([trainer.ref_model] if trainer.ref_model is not None else [])]
+    cells = [_head_temperature(model) for model in models]
+    if any(cell is None for cell in cells):
+        raise ConfigError("the fused head of this model is of an unknown kind")
+    for cell in cells:
+        if cell is not None:
+            cell.cell_contents = temperature
+    for sampler in _samplers(trainer):
+        if isinstance(sampler, dict):
+            sampler["temperature"] = temperature
+        else:
+            sampler.temperature = temperature
+    trainer.temperature = temperature
+
+
+def head_temperature(trainer: Any) -> float | None:
+    """The temperature by which the fused head divides the logits; None if it is not known."""
+    cell = _head_temperature(trainer.model)
+    return None if cell is None else float(cell.cell_contents)
+
+
+def _samplers(trainer: Any) -> Iterator[Any]:
+    """The settings from which the trainer samples."""
+    names = ("vllm_generation",) if trainer.use_vllm else ("generation_config", "generation_kwargs")
+    for name in names:
+        if getattr(trainer, name, None) is not None:
+            yield getattr(trainer, name)
+
+
+def _head_temperature(model: Any) -> Any:
+    """The variable of the fused head's forward function that holds its temperature."""
+    while hasattr(model, "module"):  # wrapped for several ranks
+        model = model.module
+    if hasattr(model, "get_base_model"):
+        model = model.get_base_model()
+    forwards = [model.__dict__.get(name) for name in ("forward", "_original_forward")]
+    return next((cell for each in forwards if (cell := _cell(each)) is not None), None)
+
+
+def _cell(function: Any) -> Any:
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None or not {_HEAD_TEMPERATURE, _HEAD_MARK} <= set(code.co_freevars):
+        return None
+    return function.__closure__[code.co_freevars.index(_HEAD_TEMPERATURE)]

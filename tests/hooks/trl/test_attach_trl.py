@@ -1,0 +1,191 @@
+"""`grpodoctor.attach` in real trainings with TRL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import grpodoctor
+from grpodoctor.vocabulary.values import scalar
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # TRL and its dependencies have their own
+
+MakeTrainer = Callable[..., Any]
+
+
+def weights(trainer: Any) -> dict[str, np.ndarray]:
+    return {name: each.detach().numpy().copy() for name, each in trainer.model.named_parameters()}
+
+
+def train(trainer: Any) -> list[dict[str, Any]]:
+    trainer.train()
+    return [row for row in trainer.state.log_history if "reward" in row]
+
+
+def recorded(attachment: Any) -> list[dict[str, Any]]:
+    run = grpodoctor.open_run(attachment.run_dir)
+    return [
+        {"step": record.step, **{k: scalar(v) for k, v in record.values.items()}} for record in run
+    ]
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "accumulation": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+    "iterations": {"num_iterations": 2, "beta": 0.05},
+    "steps": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+              "steps_per_generation": 4, "loss_type": "grpo"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_are_the_same_to_the_bit(make_trainer: MakeTrainer, variant: str) -> None:
+    settings = {"max_steps": 20, **VARIANTS[variant]}
+    bare = make_trainer("bare", **settings)
+    train(bare)
+    observed = make_trainer("observed", **settings)
+    attachment = grpodoctor.attach(observed)
+    train(observed)
+    assert attachment.active
+    before, after = weights(bare), weights(observed)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert not np.array_equal(
+        before["lm_head.weight"], weights(make_trainer("c"))["lm_head.weight"]
+    )
+    assert attachment.missing == {}
+    records = recorded(attachment)
+    generations = 20 // (2 if variant in {"iterations", "steps"} else 1)
+    assert len(records) == generations
+    assert {record["instruments/failed_parts"] for record in records} == {0}
+
+
+def test_readings_agree_with_the_log(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(max_steps=6, learning_rate=3e-2, **VARIANTS["iterations"])
+    attachment = grpodoctor.attach(trainer)
+    rows = train(trainer)
+    records = recorded(attachment)
+    assert [record["step"] for record in records] == [2, 4, 6]
+    for record, first, second in zip(records, rows[::2], rows[1::2], strict=True):
+        assert record["reward/mean"] == pytest.approx(first["reward"])
+        assert record["length/mean"] == pytest.approx(first["completions/mean_length"])
+        assert record["length/truncated_rate"] == pytest.approx(first["completions/clipped_ratio"])
+        assert record["groups/zero_variance_rate"] == pytest.approx(first["frac_reward_zero_std"])
+        assert record["entropy/mean"] == pytest.approx(first["entropy"], rel=1e-4)
+        for key, metric in (
+            ("kl", "kl/reference/k3"),
+            ("loss", "optimizer/loss"),
+            ("grad_norm", "optimizer/grad_norm"),
+            ("learning_rate", "optimizer/learning_rate"),
+            ("clip_ratio/low_mean", "clip/low_rate"),
+            ("clip_ratio/high_mean", "clip/high_rate"),
+        ):
+            if key == "kl":  # TRL multiplies it by the ratio
+                continue
+            both = (first[key] + second[key]) / 2
+            assert record[metric] == pytest.approx(both, rel=1e-3, abs=1e-4), metric
+        assert record["updates_per_batch"] == 2
+    assert any(record["clip/high_rate"] > 0 for record in records)
+    assert all(record["kl/reference/k3"] > 0 for record in records[1:])
+
+
+def test_the_run_is_diagnosed_while_it_trains(make_trainer: MakeTrainer) -> None:
+    def constant(completions: list[str], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    trainer = make_trainer(max_steps=16, reward=constant)
+    attachment = grpodoctor.attach(trainer)
+    seen: list[str] = []
+
+    from transformers import TrainerCallback
+
+    class Look(TrainerCallback):
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            if state.global_step == 14:
+                seen.extend(finding.name for finding in attachment.findings)
+
+    trainer.add_callback(Look())
+    train(trainer)
+    assert any("correct" in name or "variance" in name for name in seen), seen
+    assert grpodoctor.check(attachment.run_dir).findings
+
+
+def test_messages_are_one_line(make_trainer: MakeTrainer, caplog: pytest.LogCaptureFixture) -> None:
+    from transformers import TrainerCallback
+
+    late: list[Any] = []
+
+    class Late(TrainerCallback):
+        def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            if state.global_step == 1:
+                late.append(grpodoctor.attach(trainer))
+
+    trainer = make_trainer(max_steps=2, callbacks=[Late()])
+    train(trainer)
+    assert not late[0].active
+    assert [record.getMessage() for record in caplog.records if record.name == "grpodoctor"] == [
+        "cannot attach to GRPOTrainer: the training has begun; attach before trainer.train(); "
+        "the training runs without grpodoctor"
+    ]
+    other = make_trainer("other")
+    assert grpodoctor.attach(other) is grpodoctor.attach(other)
+    assert caplog.records[-1].getMessage().startswith("grpodoctor is already attached")
+
+
+def test_an_unknown_version_is_recorded_from_its_log(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("grpodoctor.hooks.trl.private_names.installed_version", lambda: "1.99.0")
+    trainer = make_trainer()
+    before = dict(vars(trainer))
+    attachment = grpodoctor.attach(trainer)
+    assert dict(vars(trainer)) == before  # no method was replaced
+    rows = train(trainer)
+    assert "1.99.0 is not among the verified versions" in caplog.text
+    assert len(attachment.missing) == 2
+    records = recorded(attachment)
+    assert [record["reward/mean"] for record in records] == [row["reward"] for row in rows]
+    assert [record["step"] for record in records] == [1, 2, 3, 4]
+
+
+def test_a_callback_records_the_log(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(callbacks=[grpodoctor.Callback()])
+    rows = train(trainer)
+    run = grpodoctor.open_run(f"{trainer.args.output_dir}/grpodoctor")
+    assert [scalar(each.values["entropy/mean"]) for each in run] == [row["entropy"] for row in rows]
+
+
+def test_a_failing_tap_changes_nothing(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = make_trainer("bare")
+    train(bare)
+    monkeypatch.setattr("grpodoctor.hooks.trl.tap_listener.step_batch", lambda *_: 1 / 0)
+    trainer = make_trainer("observed")
+    attachment = grpodoctor.attach(trainer)
+    rows = train(trainer)
+    before, after = weights(bare), weights(trainer)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert caplog.text.count("tokens failed and is off from now on") == 1
+    records = recorded(attachment)
+    assert [record["reward/mean"] for record in records] == [row["reward"] for row in rows]
+    assert records[-1]["instruments/failed_parts"] == 1
+
+
+def test_responses_that_no_function_scored_are_left_out(make_trainer: MakeTrainer) -> None:
+    def some(completions: list[str], **_: Any) -> list[float | None]:
+        return [None if number % 4 == 0 else float(number) for number in range(len(completions))]
+
+    def others(completions: list[str], **_: Any) -> list[float | None]:
+        return [None for _ in completions]
+
+    trainer = make_trainer(reward=[some, others], max_steps=2)
+    attachment = grpodoctor.attach(trainer)
+    rows = train(trainer)
+    for record, row in zip(recorded(attachment), rows, strict=True):
+        assert record["reward/mean"] == pytest.approx(row["reward"])
+        assert record["reward/component/some/mean"] == pytest.approx(row["rewards/some/mean"])
+        assert "reward/component/others/mean" not in record
+    assert not any(each.code == "OPT003" for each in grpodoctor.check(attachment.run_dir).findings)
