@@ -110,7 +110,9 @@ class LiveKnobs:
         for name, setting in changes.items():
             control = self._controls.get(name)
             if control is None or control.set is None:
-                raise ConfigError(f"this run cannot change the knob {name}")
+                raise ConfigError(
+                    f"this run cannot change the knob {name}; restart it with the setting"
+                )
             _check_bounds(name, check_change(name, setting), control)
 
     def apply(self, changes: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -185,7 +185,10 @@ def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, S
     checked: dict[str, Setting] = {}
     for name, setting in request.changes.items():
         if name not in live_knobs:
-            return Refused("", f"this run cannot change the knob {printable(name)}", request)
+            refusal = (
+                f"this run cannot change the knob {printable(name)}; restart it with the setting"
+            )
+            return Refused("", refusal, request)
         try:
             checked[name] = check_change(name, setting)
         except ConfigError as error:

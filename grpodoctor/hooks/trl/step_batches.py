@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -25,6 +25,8 @@ from grpodoctor.hooks.trl.captured import (
 )
 from grpodoctor.hooks.trl.clipping import clip_fields
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
+from grpodoctor.measure.groups import group_readings, groups_of
+from grpodoctor.measure.responses import component_name, reward_readings
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.vocabulary.values import ABSENT, Mean, Reading
 
@@ -48,10 +50,10 @@ def step_batch(captured: CapturedStep, step: int, rank: int) -> StepBatch:
     prefix = f"{step}-{rank}-"
     names = [f"{prefix}{row}" for row in range(rows.count)]
     batch = _rollouts(parts, updates, names, step, width)
-    fields = [_update_batch(update, names) for update in updates]
+    measured = [_update_batch(update, names) for update in updates]
     return StepBatch(
         rollouts=batch,
-        updates=fields,
+        updates=measured,
         on_policy=len(updates) == 1,
         readings={**_reward_readings(batch), **_unknown(updates), **_times(captured)},
     )
@@ -247,7 +249,8 @@ def _rollouts(
 
 def _mean_over(values_BT: Array, mask_BT: Array) -> Array:
     totals_B: Array = np.where(mask_BT, values_BT, 0).sum(axis=1)
-    return totals_B / np.maximum(mask_BT.sum(axis=1), 1)
+    means_B: Array = totals_B / np.maximum(mask_BT.sum(axis=1), 1)
+    return means_B
 
 
 def _first_pass(updates: Sequence[_Scored], name: str, shape: tuple[int, ...]) -> Array | None:
@@ -298,18 +301,33 @@ def _components(parts: Sequence[_Part]) -> dict[str, Array]:
 
 
 def _reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """Means over the responses that a function scored: TRL leaves out those for which it gave None.
+    """Readings of the responses that a function scored: TRL leaves out those for which it gave None.
 
     If none was scored at all, the NaN stays in the record.
     """
-    values = {"reward/mean": batch.rewards_B}
-    for name, each_B in batch.components.items():
-        values[f"reward/component/{name.replace('/', '_')}/mean"] = each_B
-    return {
-        metric: Mean.of(each_B[np.isfinite(each_B) | np.isinf(each_B)])
-        for metric, each_B in values.items()
-        if np.isnan(each_B).any() and not np.isnan(each_B).all()
-    }
+    scored_B = ~np.isnan(batch.rewards_B)
+    readings: dict[str, Reading] = {}
+    if scored_B.any() and not scored_B.all():
+        rows = _chosen(batch, scored_B)
+        readings = {**reward_readings(rows), **group_readings(rows, groups_of(rows.group_ids_B))}
+    for name, values_B in batch.components.items():
+        if np.isnan(values_B).any():
+            metric = f"reward/component/{component_name(name)}/mean"
+            readings[metric] = Mean.of(values_B[~np.isnan(values_B)])
+    return readings
+
+
+def _chosen(batch: RolloutBatch, rows_B: Array) -> RolloutBatch:
+    """Some of the responses of a batch."""
+    chosen: dict[str, Any] = {}
+    for entry in fields(batch):
+        value = getattr(batch, entry.name)
+        if isinstance(value, np.ndarray):
+            chosen[entry.name] = value[rows_B]
+        elif isinstance(value, list):
+            chosen[entry.name] = [each for each, kept in zip(value, rows_B, strict=True) if kept]
+    chosen["components"] = {name: each[rows_B] for name, each in batch.components.items()}
+    return replace(batch, **chosen)
 
 
 def _prompts(parts: Sequence[_Part]) -> list[str]:

@@ -191,8 +191,10 @@ class TapListener(LogListener):
         return self.readings(row)
 
     def log(self, state: Any, row: dict[str, Any]) -> None:  # noqa: ARG002 - as in the base class
-        """Only evaluations are read from the log; TRL clears its metrics now."""
-        if is_evaluation(row):
+        """Only evaluations are read from the log; TRL clears its metrics afterwards."""
+        if not is_evaluation(row):
+            self._read = {}
+        else:
             for name, reading in self.readings(row).items():
                 self._hook.reading(name, reading)
 
