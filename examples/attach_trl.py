@@ -1,10 +1,10 @@
 """Train with TRL, watched and treated by grpodoctor: one line more than a plain TRL script.
 
-    python examples/attach_trl.py runs/trl 60
+    python examples/attach_trl.py runs/trl 120
     grpodoctor watch runs/trl/grpodoctor --apply safe      # in another terminal
 
-A tiny model learns to write sevens. It needs no download; with a model of the Hub, drop `tiny_model`
-and pass the model's name. The learning rate is far too high on purpose.
+A tiny model learns to write six sevens. The learning rate is far too high on purpose. The script
+needs no download; for a model of the Hub, drop `tiny_model` and pass the model's name.
 """
 
 import sys
@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import grpodoctor
 
-output, steps = (sys.argv[1:] + ["runs/trl", "60"][len(sys.argv) - 1 :])[:2]
+output, steps = (sys.argv[1:] + ["runs/trl", "120"][len(sys.argv) - 1 :])[:2]
 
 
 def tiny_model(folder: Path) -> str:
@@ -38,14 +38,14 @@ def tiny_model(folder: Path) -> str:
     return str(folder)
 
 
-def share_of_sevens(completions: list[str], **_: object) -> list[float]:
-    """The reward."""
-    return [text.count("7") / 12 for text in completions]
+def six_sevens(completions: list[str], **_: object) -> list[float]:
+    """The reward: 1 for six sevens and the end."""
+    return [(text.count("7") - abs(len(text) - 6)) / 6 for text in completions]
 
 
 trainer = GRPOTrainer(
     model=tiny_model(Path(output) / "model"),
-    reward_funcs=share_of_sevens,
+    reward_funcs=six_sevens,
     args=GRPOConfig(
         output,
         max_steps=int(steps),

@@ -301,7 +301,7 @@ def _components(parts: Sequence[_Part]) -> dict[str, Array]:
 
 
 def _reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """Readings of the responses that a function scored: TRL leaves out those for which it gave None.
+    """Readings of the responses that were scored: TRL leaves out those without any reward.
 
     If none was scored at all, the NaN stays in the record.
     """
