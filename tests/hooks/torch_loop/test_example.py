@@ -24,7 +24,6 @@ def test_the_example_loop_runs_and_is_recorded(tmp_path: Path) -> None:
         "entropy/mean",
         "clip/high_rate",
         "mismatch/kl_k3",
-        "accuracy/train",
     ):
         assert scalar(measured[name]) is not None
     assert scalar(measured["updates_per_batch"]) == 2
