@@ -195,6 +195,8 @@ def test_a_reward_that_follows_the_length() -> None:
     assert (finding.severity, finding.remedies[0]) == ("warning", "recheck-reward")
     fined = {REWARD: lambda step: -0.05 * length(step), "length/mean": length}
     assert run(fined).finding("REW013").severity == "warning"
+    cut = {**fined, "length/truncated_rate": noisy(0.3, 0.02, 2)}
+    assert run(cut).findings("REW013") == []
 
 
 def test_two_trends_are_no_reward_for_length() -> None:

@@ -15,6 +15,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
 _LENGTH = "length/mean"
+_TRUNCATED = "length/truncated_rate"
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ class RewardIsLength(Rule):
         Check the reward function and the weight of its length term.
 
     When it is wrong:
-        In a task whose answer is a length, or in which every incorrect response is truncated, the
-        two move together as well.
+        In a task whose answer is a length, the two move together as well. Truncated responses are
+        long and earn nothing, so the rule ignores a negative correlation while responses are
+        truncated.
 
     References:
         Singhal et al. 2023, A Long Way to Go, arXiv 2310.03716.
@@ -65,6 +67,8 @@ class RewardIsLength(Rule):
     min_correlation: float = 0.99
     """Correlation of the changes: length then explains 98 % of their variance. In healthy agentic
     runs, where failed episodes are the long ones, it is up to -.98."""
+    min_truncated: float = 0.05
+    """Share of truncated responses that explains why the reward falls with the length."""
     min_change: float = 1.25
     """Factor by which the length must have moved: a reward may follow a length that it does not
     drive."""
@@ -78,6 +82,9 @@ class RewardIsLength(Rule):
         if max(level, start) < self.min_change * min(level, start):
             return None
         found = self._correlation(chart)
+        truncated = chart.series(_TRUNCATED)
+        if found < 0 and len(truncated) and truncated.level(self.readings) >= self.min_truncated:
+            return None  # a truncated response is the longest and earns nothing
         if not abs(found) >= self.min_correlation:
             return None
         text = (
