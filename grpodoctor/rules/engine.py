@@ -361,16 +361,19 @@ class Engine:
         self, state: _RuleState, finding: Finding, sighting: Sighting, persistent: Severity
     ) -> Iterator[Change]:
         severity = max(finding.severity, persistent, key=SEVERITIES.index)
-        updated = replace(finding, last_step=self.chart.step, severity=severity)
         if sighting.severity == severity:
-            # The summary must match the severity: a milder sighting only prolongs a severe finding,
-            # and a more severe one has to persist first.
             updated = replace(
-                updated,
+                finding,
+                last_step=self.chart.step,
+                severity=severity,
                 summary=sighting.summary,
                 evidence=sighting.evidence,
                 remedies=self._remedies(state.rule, sighting),
             )
+        else:
+            # The summary must match the severity: a milder sighting only prolongs a severe finding,
+            # and a more severe one has to persist first.
+            updated = replace(finding, last_step=self.chart.step, severity=severity)
         state.finding = updated
         if severity != finding.severity:
             yield Change("escalated", updated, self.chart.step)

@@ -190,7 +190,10 @@ class Series:
             self.lowest = None
 
     def __len__(self) -> int:
-        return min(len(self._values), WINDOW)
+        count = len(self._values)
+        if count > WINDOW:  # rules ask for the length all the time; `min` takes twice as long
+            return WINDOW
+        return count
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
         return iter(zip(self._steps[-WINDOW:], self._values[-WINDOW:], strict=True))
@@ -207,7 +210,9 @@ class Series:
 
     def tail(self, count: int) -> list[float]:
         """The latest `count` readings, oldest first; fewer if there are fewer."""
-        return self._values[-min(count, WINDOW) :] if count > 0 else []
+        if count >= WINDOW:
+            return self._values[-WINDOW:]
+        return self._values[-count:] if count > 0 else []
 
     def steps(self, count: int) -> list[int]:
         """The steps of `tail(count)`."""
