@@ -17,6 +17,9 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 """Mildest first: `info` explains, `warning` wastes compute, `critical` ends or ruins a run."""
 
 
+_EXTREMES = (Max, Min)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """One number that a finding rests on."""
@@ -33,7 +36,7 @@ class Evidence:
 def cite(chart: Chart, metric: str, baseline: float | None = None) -> Evidence:
     """The latest reading of a metric as evidence, with the sequence that caused it if known."""
     series, reading = chart.series(metric), chart.reading(metric)
-    where = reading.where if isinstance(reading, Max | Min) else None
+    where = reading.where if isinstance(reading, _EXTREMES) else None
     return Evidence(metric, series.last_step, series.last, baseline, where)
 
 

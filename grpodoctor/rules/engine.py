@@ -212,8 +212,8 @@ class Engine:
             changes.extend(self._examine(state, None))
         for state, why_inapplicable in self._plan(record):
             state.due -= 1
-            if state.due <= 0:
-                changes.extend(self._examine(state, why_inapplicable))
+            if state.due <= 0 and (found := self._examine(state, why_inapplicable)):
+                changes.extend(found)
         if len(changes) > 1:
             changes.sort(key=lambda change: (change.kind == "resolved", *_rank(change.finding)))
         return changes

@@ -85,7 +85,7 @@ class Series:
     )
 
     def __init__(self) -> None:
-        # Lists of up to twice the window: their tails are cut out faster than those of a deque.
+        # Lists of about twice the window: their tails are cut out faster than those of a deque.
         self._steps: list[int] = []
         self._values: list[float] = []
         self._first: list[tuple[int, float]] = []
@@ -109,8 +109,6 @@ class Series:
         """Add the reading of a step later than all previous ones."""
         self._steps.append(step)
         self._values.append(value)
-        if len(self._values) > 2 * WINDOW:
-            self._drop_old()
         if self._memo:
             self._memo.clear()
         if len(self._values) < WINDOW:
@@ -310,11 +308,11 @@ class Chart:
         self.readings = record.values
         if record.knobs:
             self._change_knobs(record.step, record.knobs)
-        numbers: dict[str, float] = {}
-        for name, reading in record.values.items():
-            number = scalar(reading)
-            if number is not None:
-                numbers[name] = number
+        numbers = {
+            name: number
+            for name, reading in record.values.items()
+            if (number := scalar(reading)) is not None
+        }
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
         self._append_all(record.step, numbers)

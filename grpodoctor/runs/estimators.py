@@ -42,7 +42,7 @@ def robust_level(values: Sequence[float]) -> tuple[float, float]:
     if not finite:
         return math.nan, math.nan
     level = _median(finite)
-    return level, MAD_TO_SIGMA * _median(sorted(abs(value - level) for value in finite))
+    return level, MAD_TO_SIGMA * _median(sorted([abs(value - level) for value in finite]))
 
 
 def level_shift(before: Sequence[float], after: Sequence[float]) -> float:

@@ -12,6 +12,8 @@ from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Readin
 
 _COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
 _MOST_NAMED = 5
+_WITH_COUNT = (Mean, Quantiles)
+"""Readings that count their NaN and infinite entries. A tuple: a union is made at each use."""
 
 
 class NanOrInf(Rule):
@@ -73,6 +75,7 @@ class NanOrInf(Rule):
             if not (
                 (type(reading) is Mean and not reading.nonfinite)
                 or (type(reading) is Rate and not name.startswith(_COUNTERS))
+                or (type(reading) is Max and reading.value != math.inf)
             )
         ]
         counts = [
@@ -102,7 +105,7 @@ class NanOrInf(Rule):
 
 def _nonfinite_count(name: str, reading: Reading) -> int:
     """Number of entries of a reading that are NaN or infinite."""
-    if isinstance(reading, Mean | Quantiles):
+    if isinstance(reading, _WITH_COUNT):
         return reading.nonfinite
     if isinstance(reading, Rate):
         return reading.hits if name.startswith(_COUNTERS) else 0

@@ -105,8 +105,9 @@ class UpdatesTooSmall(Rule):
             return None
         if is_solved(chart) or not self._has_signal(chart):
             return None
-        has_risen = outcome_has_risen(chart) is not False or has_improved(chart)
-        sign = None if has_risen else self._sign(chart)
+        sign = self._sign(chart)
+        if sign is not None and (outcome_has_risen(chart) is not False or has_improved(chart)):
+            sign = None
         if sign is None and len(gradient):
             sign = self._level_behavior(chart)
         if sign is None:

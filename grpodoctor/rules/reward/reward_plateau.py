@@ -98,7 +98,7 @@ class RewardPlateau(Rule):
             return None
         if is_solved(chart) or is_near_ceiling(series):
             return None
-        if self._is_rising(series) or share_lost(series) >= self.collapse_loss:
+        if share_lost(series) >= self.collapse_loss or self._is_rising(series):
             return None
         if name == _ACCURACY and self._is_rising(chart.series(_REWARD)):
             return None  # REW005 reports it
