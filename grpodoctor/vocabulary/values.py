@@ -75,7 +75,7 @@ class Mean:
     """
 
     total: Fraction | float
-    """A single number is kept as it is: it is exact, and a fraction takes ten times as long."""
+    """A sum that is a double is kept as one: it is exact, and a fraction takes ten times as long."""
     count: int
     nonfinite: int = 0
 
@@ -102,10 +102,10 @@ class Mean:
     def value(self) -> float:
         """The mean of the finite entries; NaN if there are none."""
         total, count = self.total, self.count
-        if type(total) is float and count == 1:  # a number from a log
-            return total
         if not count:
             return math.nan
+        if type(total) is float:  # as exact as the division of fractions, and faster
+            return total / count
         try:
             # Rounded correctly, like a division of fractions, and without its common divisor.
             numerator, denominator = total.as_integer_ratio()
@@ -127,9 +127,10 @@ class Mean:
     def from_json(cls, data: Any) -> Self:
         """Inverse of `to_json`, up to the rounding of the total to a double."""
         total, count, nonfinite = (*data, 0)[:3]
-        # int() limits the digits of a text; Fraction("1e999999999") would not return.
-        exact = Fraction(int(total)) if isinstance(total, str) else Fraction(total)
-        return cls(exact, int(count), int(nonfinite))
+        if not (isinstance(total, float) and math.isfinite(total)):
+            # int() limits the digits of a text; Fraction("1e999999999") would not return.
+            total = Fraction(int(total)) if isinstance(total, str) else Fraction(total)
+        return cls(total, int(count), int(nonfinite))
 
 
 @dataclass(frozen=True, slots=True)
