@@ -75,7 +75,7 @@ class Mean:
     """
 
     total: Fraction | float
-    """A sum that is a double is kept as one: it is exact, and a fraction takes ten times as long."""
+    """A double is kept as one: it is exact, and a fraction takes ten times as long."""
     count: int
     nonfinite: int = 0
 
