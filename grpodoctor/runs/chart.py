@@ -140,6 +140,8 @@ class Series:
     def _close_block(self) -> None:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
+        if len(self._values) > 2 * WINDOW:
+            self._drop_old()
         self._trend = None
         self.blocks.add(self.tail(BASELINE), self._steps[-1])
         block = Extreme(self.level(BASELINE), self._steps[-1])
