@@ -61,7 +61,13 @@ class RowGradients(NamedTuple):
 
     def rows(self, rows: slice) -> RowGradients:
         """Views of some rows."""
-        return RowGradients(*(None if values_R is None else values_R[rows] for values_R in self))
+        entropy_grad_R = self.entropy_grad_R
+        return RowGradients(
+            self.logsum_R[rows],
+            self.entropy_R[rows],
+            self.logprob_grad_R[rows],
+            None if entropy_grad_R is None else entropy_grad_R[rows],
+        )
 
 
 def add_tile(
@@ -120,17 +126,18 @@ def to_gradient(
     log-probability and h of the entropy.
     """
     for rows in _blocks(products_RC):
-        logsum_R, entropy_R, logprob_grad_R, entropy_grad_R = (
-            None if values_R is None else values_R[rows, None] for values_R in rows_gradient
-        )
+        row = rows_gradient.rows(rows)
         bits_RC = transform.to_bits(products_RC[rows], factor, bias_C)
         slope = transform.slope(bits_RC)
-        bits_RC.sub_(logsum_R).clamp_(min=_SMALLEST_EXPONENT)
+        bits_RC.sub_(row.logsum_R[:, None]).clamp_(min=_SMALLEST_EXPONENT)
         gradient_RC = torch.exp2(bits_RC)
-        if entropy_grad_R is None:
-            gradient_RC.mul_(-logprob_grad_R)
+        logprob_grad_R1 = row.logprob_grad_R[:, None]
+        if row.entropy_grad_R is None:
+            gradient_RC.mul_(-logprob_grad_R1)
         else:
-            bits_RC.mul_(entropy_grad_R * -LN2).sub_(logprob_grad_R + entropy_grad_R * entropy_R)
+            entropy_grad_R1 = row.entropy_grad_R[:, None]
+            bits_RC.mul_(entropy_grad_R1 * -LN2)
+            bits_RC.sub_(logprob_grad_R1 + entropy_grad_R1 * row.entropy_R[:, None])
             gradient_RC.mul_(bits_RC)
         products_RC[rows] = gradient_RC.mul_(slope)
 

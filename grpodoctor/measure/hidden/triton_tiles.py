@@ -111,8 +111,17 @@ def _launch(
             kernel[grid](tile, *arguments, **flags)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # Triton has no types
-def _bits(products, bias, columns, inside, inner, outer, HAS_BIAS, HAS_CAP):  # type: ignore[no-untyped-def]
+@triton.jit
+def _bits(  # type: ignore[no-untyped-def]  # Triton has no types
+    products,
+    bias,
+    columns,
+    inside,
+    inner,
+    outer,
+    HAS_BIAS: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+):
     """Logits in bits of one row, float32, and the tanh of the cap."""
     values = tl.load(products + columns, mask=inside, other=0.0).to(tl.float32)
     if HAS_BIAS:
