@@ -111,7 +111,7 @@ def _launch(
             kernel[grid](tile, *arguments, **flags)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _bits(  # type: ignore[no-untyped-def]  # Triton has no types
     products,
     bias,
