@@ -85,7 +85,7 @@ class Series:
     )
 
     def __init__(self) -> None:
-        # Lists of about twice the window: their tails are cut out faster than those of a deque.
+        # Lists, a block longer than the window: their tails are cut out faster than a deque's.
         self._steps: list[int] = []
         self._values: list[float] = []
         self._first: list[tuple[int, float]] = []
@@ -140,8 +140,7 @@ class Series:
     def _close_block(self) -> None:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
-        if len(self._values) > 2 * WINDOW:
-            self._drop_old()
+        self._drop_old()
         self._trend = None
         self.blocks.add(self.tail(BASELINE), self._steps[-1])
         block = Extreme(self.level(BASELINE), self._steps[-1])
