@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from grpodoctor.api import RecordedRun, check, open_run
     from grpodoctor.hooks.attach import Attachment, attach
+    from grpodoctor.hooks.router_watch import RouterWatch
     from grpodoctor.hooks.torch_loop.doctor import Doctor
     from grpodoctor.report.run.run_report import RunReport as Report
 

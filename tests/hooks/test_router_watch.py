@@ -1,0 +1,183 @@
+"""`RouterWatch` on small random models of several families."""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    OlmoeConfig,
+    OlmoeForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+import grpodoctor
+from grpodoctor.errors import DataError
+from grpodoctor.hooks.router_watch import RouterWatch
+from grpodoctor.vocabulary.values import scalar
+
+E, K, LAYERS = 8, 2, 2
+SMALL = {
+    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "num_experts_per_tok": K,
+}  # fmt: skip
+
+
+def mixtral() -> torch.nn.Module:
+    return MixtralForCausalLM(MixtralConfig(**SMALL, num_local_experts=E))
+
+
+def qwen2() -> torch.nn.Module:
+    return Qwen2MoeForCausalLM(
+        Qwen2MoeConfig(
+            **SMALL, num_experts=E, moe_intermediate_size=8, shared_expert_intermediate_size=8
+        )
+    )
+
+
+def qwen3() -> torch.nn.Module:
+    config = Qwen3MoeConfig(**SMALL, num_experts=E, moe_intermediate_size=8, head_dim=8)
+    return Qwen3MoeForCausalLM(config)
+
+
+def olmoe() -> torch.nn.Module:
+    return OlmoeForCausalLM(OlmoeConfig(**SMALL, num_experts=E))
+
+
+def deepseek() -> torch.nn.Module:
+    return DeepseekV3ForCausalLM(
+        DeepseekV3Config(
+            **SMALL, n_routed_experts=E, n_group=2, topk_group=1, moe_intermediate_size=8,
+            first_k_dense_replace=0, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4,
+            qk_nope_head_dim=4, v_head_dim=8, n_shared_experts=1,
+        )
+    )  # fmt: skip
+
+
+SOFTMAX = [mixtral, qwen2, qwen3, olmoe]
+Build = Callable[[], torch.nn.Module]
+
+
+def tokens(rows: int = 3, length: int = 10) -> torch.Tensor:
+    return torch.randint(32, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def built(build: Build) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return build().eval()
+
+
+@pytest.mark.parametrize("build", [*SOFTMAX, deepseek])
+def test_experts_and_load_of_each_family(build: Build) -> None:
+    model = built(build)
+    watch = RouterWatch(model)
+    routing = watch.measure(tokens())
+    assert routing.used_NLK.shape == (30, LAYERS, K)
+    assert routing.load_LE.shape == (LAYERS, E)
+    assert routing.load_LE.sum() == 30 * LAYERS * K
+    load = [layer.max() / layer.mean() for layer in routing.load_LE]
+    readings = routing.readings()
+    assert scalar(readings["experts/load_max_over_mean"]) == pytest.approx(np.mean(load))
+    assert len(watch.layers) == LAYERS
+
+
+@pytest.mark.parametrize("build", SOFTMAX)
+def test_router_entropy_and_margin(build: Build) -> None:
+    model = built(build)
+    routing = RouterWatch(model).measure(tokens())
+    logits = model(input_ids=tokens(), output_router_logits=True).router_logits
+    stacked = torch.stack([each.detach() for each in logits], dim=1)
+    probabilities = stacked.softmax(-1)
+    entropy = -(probabilities * probabilities.log()).sum(-1)
+    assert np.allclose(routing.entropy_NL, entropy, atol=1e-5)
+    ordered = stacked.sort(dim=-1, descending=True).values
+    assert np.allclose(routing.margin_NL, ordered[..., K - 1] - ordered[..., K], atol=1e-5)
+    assert {"experts/router_entropy", "experts/router_margin"} <= routing.readings().keys()
+
+
+def test_a_router_that_does_not_select_by_softmax_has_no_entropy_and_no_margin() -> None:
+    routing = RouterWatch(built(deepseek)).measure(tokens())
+    assert routing.entropy_NL is None
+    assert not [name for name in routing.readings() if "entropy" in name or "margin" in name]
+
+
+def test_churn_between_two_passes() -> None:
+    model = built(qwen3)
+    watch = RouterWatch(model)
+    before, again = watch.measure(tokens()), watch.measure(tokens())
+    assert again.changed_share(before) == 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    after = watch.measure(tokens())
+    differing = [
+        len(set(a.tolist()) - set(b.tolist())) / K
+        for a, b in zip(before.used_NLK.reshape(-1, K), after.used_NLK.reshape(-1, K), strict=True)
+    ]
+    assert 0 < after.changed_share(before) == pytest.approx(np.mean(differing))
+    assert "experts/churn_engine" in after.churn(before, between="engine")
+    with pytest.raises(DataError, match="cannot be compared"):
+        after.churn(watch.measure(tokens(rows=1)))
+
+
+def test_padding_is_left_out_and_memory_is_bounded_by_the_sample() -> None:
+    model = built(mixtral)
+    mask = torch.ones(3, 10, dtype=torch.long)
+    mask[0, :4] = 0
+    everything = RouterWatch(model).measure(tokens(), mask)
+    assert len(everything.used_NLK) == 26
+    few = RouterWatch(model, tokens=5).measure(tokens(), mask)
+    assert len(few.used_NLK) == 5
+    rows = np.arange(5) * 26 // 5
+    assert (few.used_NLK == everything.used_NLK[rows]).all()
+
+
+def test_a_pass_of_the_training_is_recorded_and_not_changed() -> None:
+    plain, watched = built(olmoe), built(olmoe)
+    watch = RouterWatch(watched)
+    losses = []
+    for model in (plain, watched):
+        model.train()
+        model.lm_head.eval()
+        loss = model(input_ids=tokens(), labels=tokens()).loss
+        loss.backward()
+        losses.append(loss)
+    assert torch.equal(*losses)
+    for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
+        assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
+    assert watch.routing().used_NLK.shape == (30, LAYERS, K)
+    watch.measure(tokens())
+    assert [watched.training, watched.lm_head.training] == [True, False]
+    watch.close()
+    watched(input_ids=tokens(rows=1))
+    assert len(watch.routing().used_NLK) == 30
+
+
+def test_a_dense_model_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    small = {name: value for name, value in SMALL.items() if name != "num_experts_per_tok"}
+    watch = grpodoctor.RouterWatch(Qwen2ForCausalLM(Qwen2Config(**small)))
+    assert watch.routing() is None
+    assert watch.measure(tokens()) is None
+    (line,) = (each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING)
+    assert "Qwen2ForCausalLM has no router that can be watched" in line
+
+
+def test_a_router_of_another_shape_does_not_stop_a_pass(caplog: pytest.LogCaptureFixture) -> None:
+    model = built(mixtral)
+    watch = RouterWatch(model)
+    router = model.model.layers[0].mlp.gate
+    router.register_forward_hook(lambda *_: None)
+    watch.take_logits(0, ("no tensor",))
+    model(input_ids=tokens())
+    assert watch.routing() is None
+    assert "router watch failed" in caplog.text
