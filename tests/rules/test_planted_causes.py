@@ -1,7 +1,7 @@
 """Causes that were planted in real TRL runs, and the finding that each report begins with.
 
 `tests/data/planted` holds the `trainer_state.json` of runs that `tests/benchmarks/planted_trl.py`
-trained: 60 steps of a tiny model, seed 1, nothing left out.
+trained: 60 to 480 steps of a tiny model, seed 1, nothing left out.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ CAUSES = {
     "bf16-weights": {"OPT005"},
     "grad-clip-too-low": {"OPT005"},
     "lr-10x-too-high": {"OPT006"},
+    "16-updates-per-batch": {"CLP001"},
+    "shifted-old-logprobs": {"CLP001"},
     "kl-sign-inverted": {"KLD002", "REW002"},
     "reward-constant": {"GRP004", "REW004"},
     "reward-zero": {"GRP002", "REW004"},
