@@ -55,6 +55,13 @@ def test_attaching_loads_no_framework() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_every_public_name_exists_and_is_documented() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
+    for name in grpodoctor.__all__:
+        assert getattr(grpodoctor, name) is not None
+        assert name.startswith("__") or f"`{name}" in page
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'attatch'"):
         _ = grpodoctor.attatch

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +182,16 @@ def test_a_router_of_another_shape_does_not_stop_a_pass(caplog: pytest.LogCaptur
     model(input_ids=tokens())
     assert watch.routing() is None
     assert "router watch failed" in caplog.text
+
+
+def test_a_doctor_records_the_routing(tmp_path: Path) -> None:
+    model = built(qwen3)
+    watch = RouterWatch(model)
+    with grpodoctor.Doctor(tmp_path / "run") as doctor, doctor.step() as step:
+        before = watch.measure(tokens())
+        step.routing(watch.measure(tokens()), before)
+        step.routing(None)
+    (record,) = grpodoctor.open_run(tmp_path / "run")
+    assert scalar(record.values["experts/churn_update"]) == 0
+    assert scalar(record.values["experts/load_max_over_mean"]) >= 1
+    assert f"experts/router_entropy/layer/{LAYERS - 1}" in record.values

@@ -23,6 +23,8 @@ from grpodoctor.vocabulary.values import Max, Mean, Min, Reading
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from grpodoctor.hooks.router_watch import Routing
+
 Rows = slice | Sequence[int] | None
 """Responses that a call is about, for micro-batches; all of them if None."""
 _ALL = slice(None)
@@ -199,7 +201,23 @@ class DoctorStep:
         """
         self._hook.guard.run(f"reading {name}", self._take_reading, name, value)
 
+    def routing(self, routing: Routing | None, before: Routing | None = None) -> None:
+        """The routing of a mixture of experts, measured by `RouterWatch`.
+
+        Args:
+            routing: of the latest pass.
+            before: of the same tokens before the update; gives `experts/churn_update`.
+        """
+        self._hook.guard.run("routing", self._take_routing, routing, before)
+
     # Inside the boundary
+
+    def _take_routing(self, routing: Routing | None, before: Routing | None) -> None:
+        if routing is None:
+            return
+        churn = {} if before is None else routing.churn(before)
+        for name, reading in {**routing.readings(), **churn}.items():
+            self._hook.reading(name, reading)
 
     def _take_rollouts(self, **given: Any) -> None:
         tokens_BT, mask_BT = to_host(given["tokens"]), to_host(given["mask"]).astype(bool)
