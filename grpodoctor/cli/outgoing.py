@@ -1,4 +1,4 @@
-"""What `watch` sends out of the terminal: metrics for Prometheus."""
+"""What `watch` sends out of the terminal: metrics for Prometheus, and alerts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from grpodoctor.monitor.alert_settings import AlertSettings
     from grpodoctor.monitor.outgoing.metrics_server import MetricsServer
     from grpodoctor.monitor.session import Session, Tick
 
@@ -41,6 +42,21 @@ def metrics_listener(port: int, host: str, stack: ExitStack) -> Listener:
     server = stack.enter_context(MetricsServer(port, host))
     print(f"metrics: {server.url}", file=sys.stderr, flush=True)
     return _publisher(server)
+
+
+def alerts_listener(settings: AlertSettings, stack: ExitStack) -> Listener:
+    """Send alerts until the stack closes; returns the function that finds them."""
+    from grpodoctor.hooks.alerts.run_alerts import RunAlerts
+
+    alerts = RunAlerts(settings, _warn)
+    stack.callback(alerts.close)
+    return alerts.listen
+
+
+def _warn(text: str) -> None:
+    from grpodoctor.support.safe_text import plain
+
+    print(f"warning: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def _publisher(server: MetricsServer) -> Listener:

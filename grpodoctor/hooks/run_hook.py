@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import RunError
+from grpodoctor.hooks.alerts.training_alerts import TrainingAlerts, training_alerts
 from grpodoctor.hooks.guard import Guard
 from grpodoctor.hooks.knob_requests import KnobRequests
 from grpodoctor.hooks.live_knobs import LiveKnobs
@@ -27,7 +28,7 @@ from grpodoctor.hooks.observer import Observer
 from grpodoctor.hooks.ranks.exchange import RankExchange, this_rank
 from grpodoctor.hooks.ranks.joined_steps import JoinedStep, RankSteps
 from grpodoctor.hooks.run_directories import unused_directory
-from grpodoctor.hooks.run_view import RunView
+from grpodoctor.hooks.run_view import RunView, project_settings
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.report.run.run_report import RunReport
 from grpodoctor.rules.base import Finding
@@ -104,6 +105,7 @@ class RunHook:
         self._rank_steps: RankSteps | None = None
         self._view: RunView | None = None
         self._observer: Observer | None = None
+        self._alerts: TrainingAlerts | None = None
         self._readings: dict[str, Reading] = {}
         self._step = 0
         self._is_open = False
@@ -148,8 +150,10 @@ class RunHook:
     def begin_step(self, step: int) -> None:
         """Put requested changes of knobs in force; every rank, at the start of each step."""
         self._step = step
+        if self._alerts is not None:
+            self.guard.run("alerts", self._alerts.deliver)
         if self._observer is not None and (reason := self._observer.failure()):
-            self._observer = None
+            self._observer = self._alerts = None
             self.guard.fail("observer", reason)
         if self._requests is not None:
             self.guard.run("treatment", self._requests.begin_step, step)
@@ -274,8 +278,14 @@ class RunHook:
             self.event("warning", self._step, {"missing": what, "why": why})
         if self.rank == 0:
             _log.info("recording to %s; follow it with: grpodoctor watch %s", *[self.run_dir] * 2)
-            if options.apply != "none":
-                self._observer = self.guard.run("observer", Observer, self.run_dir, options.apply)
+            self.guard.run("observer", self._start_observer)
+
+    def _start_observer(self) -> None:
+        """Start the process that treats the run and sends alerts, if one of them is wanted."""
+        alerts = project_settings().alerts
+        if self.options.apply != "none" or alerts.channels:
+            self._observer = Observer(self.run_dir, self.options.apply)
+            self._alerts = training_alerts(self._observer.read, alerts)
 
     def _follow_first_rank(self) -> None:
         """On ranks above 0: open the directory that rank 0 chose, once it is known."""
@@ -342,6 +352,9 @@ class RunHook:
             self._recorder.close(finished=finished)
         if self._observer is not None:
             self._observer.stop()
+            if self._alerts is not None:
+                self.guard.run("alerts", self._alerts.deliver)
+            self._observer.close()
 
 
 def _installed_versions() -> dict[str, str]:

@@ -13,6 +13,10 @@ LEN002 = "info"
 
 [thresholds.truncated-responses]         # a rule's thresholds, by code or name
 warning_share = 0.7
+
+[[alerts.channels]]                      # where findings are sent; see alert_settings.py
+kind = "slack"
+url-env = "SLACK_WEBHOOK_URL"
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any, TypeVar
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.monitor.alert_settings import AlertSettings, read_alerts
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.base import SEVERITIES, Rule, RuleResult, Severity, Sighting
@@ -58,6 +63,8 @@ class ProjectSettings:
     """Severity of a rule's findings, by code."""
     extend_safe_fixes: tuple[str, ...] = ()
     """Ids of remedies that count as safe."""
+    alerts: AlertSettings = AlertSettings()
+    """Which findings are sent, and where."""
 
     def rules(self, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Rule, ...]:
         """The rules to run, with their thresholds and severities.
@@ -244,6 +251,7 @@ _READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "thresholds": _thresholds,
     "severities": _severities,
     "extend-safe-fixes": _remedies,
+    "alerts": read_alerts,
 }
 """The keys of the file, each with the function that checks its value."""
 

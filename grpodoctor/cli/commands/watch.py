@@ -31,7 +31,12 @@ from grpodoctor.cli.options import (
     read_options,
     split_codes,
 )
-from grpodoctor.cli.outgoing import MetricsHostOption, MetricsPortOption, metrics_listener
+from grpodoctor.cli.outgoing import (
+    MetricsHostOption,
+    MetricsPortOption,
+    alerts_listener,
+    metrics_listener,
+)
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
@@ -115,6 +120,8 @@ def watch(
             listeners = []
             if metrics_port is not None:
                 listeners.append(metrics_listener(metrics_port, metrics_host, stack))
+            if project.alerts.channels:
+                listeners.append(alerts_listener(project.alerts, stack))
             _follow(session, listeners, json, until_finished=until_finished, interval=interval)
     if fails(session.examination.report().reaches, fail_on, exit_zero):
         raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Sends findings to where people already look: chat, mail, trackers, a command."""
