@@ -48,12 +48,24 @@ def alerts_listener(settings: AlertSettings, stack: ExitStack) -> Listener:
     """Send alerts until the stack closes; returns the function that finds them."""
     from grpodoctor.hooks.alerts.run_alerts import RunAlerts
 
-    alerts = RunAlerts(settings, _warn)
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        _print_warning(text)
+
+    def repeat_warnings() -> None:
+        if sys.stdout.isatty():  # the live screen has overwritten them
+            for text in warnings:
+                _print_warning(text)
+
+    stack.callback(repeat_warnings)
+    alerts = RunAlerts(settings, warn)
     stack.callback(alerts.close)
     return alerts.listen
 
 
-def _warn(text: str) -> None:
+def _print_warning(text: str) -> None:
     from grpodoctor.support.safe_text import plain
 
     print(f"warning: {plain(text)}", file=sys.stderr, flush=True)

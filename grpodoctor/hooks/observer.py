@@ -1,9 +1,9 @@
 """The observer process: examines a live run, treats it and sends alerts, beside the training.
 
 Started as `python -m grpodoctor.hooks.observer RUN APPLY` by a training that is attached with
-`apply="safe"` or `apply="unsafe"`, or whose settings file has channels for alerts. It does what `grpodoctor watch --apply` does: it reads the run
-directory and sends requests through the mailbox. In the training's own process, the examination
-would take the interpreter from the training.
+`apply="safe"` or `apply="unsafe"`, or whose settings file has channels for alerts. It does what
+`grpodoctor watch --apply` does: it reads the run directory and sends requests through the mailbox.
+In the training's own process, the examination would take the interpreter from the training.
 """
 
 from __future__ import annotations

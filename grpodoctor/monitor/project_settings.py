@@ -63,7 +63,7 @@ class ProjectSettings:
     """Severity of a rule's findings, by code."""
     extend_safe_fixes: tuple[str, ...] = ()
     """Ids of remedies that count as safe."""
-    alerts: AlertSettings = AlertSettings()
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     """Which findings are sent, and where."""
 
     def rules(self, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Rule, ...]:

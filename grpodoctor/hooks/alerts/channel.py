@@ -101,7 +101,7 @@ class Channel(ABC):
 
     def close(self) -> None:
         """Release what the channel holds."""
-        return None
+        return
 
     def secret(self, option: str) -> str:
         """The value of the environment variable that an option names.
