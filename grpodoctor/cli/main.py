@@ -26,6 +26,7 @@ COMMANDS = {
     "check": "Diagnose a run from its logs and rollout dumps.",
     "watch": "Follow a live run: show its vitals, findings and treatments.",
     "attach": "Print the lines that connect a training to grpodoctor.",
+    "mcp": "Serve runs to agents over the Model Context Protocol.",
     "snapshot": "Show findings, vitals, worst responses and settings around a step.",
     "probe": "Compare sampler and learner on the same tokens, and find the cause of a gap.",
     "preflight": "Check model, data, reward and engines before a run starts.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def _list_text(families: Mapping[str, tuple[Page, ...]]) -> str:
 
 
 def _list_json(families: Mapping[str, tuple[Page, ...]]) -> str:
-    return json_text([_detail(page) for pages in families.values() for page in pages])
+    return json_text([detail(page) for pages in families.values() for page in pages])
 
 
 def _list_markdown(_: Mapping[str, tuple[Page, ...]]) -> str:
@@ -64,7 +64,8 @@ def _list_markdown(_: Mapping[str, tuple[Page, ...]]) -> str:
     return markdown().rstrip("\n")
 
 
-def _detail(page: Page) -> dict[str, object]:
+def detail(page: Page) -> dict[str, Any]:
+    """The page as JSON."""
     return {
         "name": page.name,
         "family": page.family,
@@ -142,5 +143,5 @@ _LISTS: dict[PageFormat, Callable[[Mapping[str, tuple[Page, ...]]], str]] = {
 _PAGES: dict[PageFormat, Callable[[Page], str]] = {
     PageFormat.text: _page_text,
     PageFormat.markdown: _page_markdown,
-    PageFormat.json: lambda page: json_text(_detail(page)),
+    PageFormat.json: lambda page: json_text(detail(page)),
 }

@@ -41,10 +41,11 @@ def remedy(
     if remedy_id is None:
         print(_LISTS[output_format](all_remedies()))
     else:
-        print(_PAGES[output_format](_detail(remedy_of(remedy_id), framework)))
+        print(_PAGES[output_format](detail(remedy_of(remedy_id), framework)))
 
 
-def _entry(remedy: Remedy) -> dict[str, Any]:
+def entry(remedy: Remedy) -> dict[str, Any]:
+    """The remedy as JSON, for a list."""
     return {
         "id": remedy.id,
         "title": remedy.title,
@@ -53,7 +54,13 @@ def _entry(remedy: Remedy) -> dict[str, Any]:
     }
 
 
-def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
+def detail(remedy: Remedy, framework: str) -> dict[str, Any]:
+    """The page as JSON.
+
+    Args:
+        remedy: the remedy.
+        framework: framework whose config keys are shown.
+    """
     from dataclasses import asdict
 
     from grpodoctor.frameworks.registry import configurable_framework_named
@@ -63,7 +70,7 @@ def _detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     framework = configurable_framework_named(framework).name
     change = remedy.change(PLAIN_GRPO)
     return {
-        **_entry(remedy),
+        **entry(remedy),
         "manual": remedy.manual(),
         "how": remedy.how,
         "command": remedy.command,
@@ -100,7 +107,7 @@ def _criterion(criterion: Criterion) -> dict[str, Any]:
 
 
 def _list_json(remedies: tuple[Remedy, ...]) -> str:
-    return json_text([_entry(remedy) for remedy in remedies])
+    return json_text([entry(remedy) for remedy in remedies])
 
 
 def _list_text(remedies: tuple[Remedy, ...]) -> str:

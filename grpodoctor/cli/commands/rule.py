@@ -40,14 +40,16 @@ def rule(
         print(_PAGES[output_format](find(listed, code)))
 
 
-def _entry(rule: Listed) -> dict[str, Any]:
+def entry(rule: Listed) -> dict[str, Any]:
+    """The rule or check as JSON, for a list."""
     return {"code": rule.code, "name": rule.name, "family": rule.family, "summary": rule.summary}
 
 
-def _detail(rule: Listed) -> dict[str, Any]:
+def detail(rule: Listed) -> dict[str, Any]:
+    """The page as JSON."""
     needs = getattr(rule, "inputs", ())
     return {
-        **_entry(rule),
+        **entry(rule),
         "manual": rule.manual(),
         "inputs": [need if isinstance(need, str) else list(need) for need in needs],
         "remedies": list(getattr(rule, "remedies", ())),
@@ -59,11 +61,11 @@ def _detail(rule: Listed) -> dict[str, Any]:
 
 
 def _list_json(rules: tuple[Listed, ...]) -> str:
-    return json_text([_entry(rule) for rule in rules])
+    return json_text([entry(rule) for rule in rules])
 
 
 def _page_json(rule: Listed) -> str:
-    return json_text(_detail(rule))
+    return json_text(detail(rule))
 
 
 def _list_text(rules: tuple[Listed, ...]) -> str:

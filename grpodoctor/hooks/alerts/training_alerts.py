@@ -86,15 +86,21 @@ class TrainingAlerts:
         """Deliver the alerts that have arrived, and retry those that failed."""
         *lines, self._rest = (self._rest + self._read()).split(b"\n")
         for line in lines:
-            message = orjson.loads(line)
-            if "warning" in message:
-                _log.warning("%s", plain(message["warning"]))
-            else:
-                alert = Alert.from_json(message["alert"])
-                for outlet in self._outlets:
-                    outlet.waiting.append(alert)
+            self._take(line)
         for outlet in self._outlets:
             outlet.flush(self._clock())
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = orjson.loads(line)
+        except orjson.JSONDecodeError:  # printed by something else in the observer's process
+            return
+        if "warning" in message:
+            _log.warning("%s", plain(message["warning"]))
+        else:
+            alert = Alert.from_json(message["alert"])
+            for outlet in self._outlets:
+                outlet.waiting.append(alert)
 
 
 def training_alerts(read: Callable[[], bytes], settings: AlertSettings) -> TrainingAlerts:

@@ -183,7 +183,8 @@ def test_settings(tmp_path):
         ("[[alerts.channels]]\nkind = 'command'\ncommand = 'rm x'", "a list of texts"),
         ("[[alerts.channels]]\nkind = 'smtp'\nhost = 'a'\nfrom = 'b'\nto = ['c']\npassword = "
          "'SECRET'", "password-env"),
-        ("[[alerts.channels]]\nkind = 'smtp'\nhost = 'a'\nfrom = \"b\\nBcc: x\"\nto = ['c']", "text"),
+        ("[[alerts.channels]]\nkind = 'smtp'\nhost = 'a'\nfrom = \"b\\nBcc: x\"\nto = ['c']",
+         "a text"),
     ],
 )  # fmt: skip
 def test_invalid_settings_are_one_line_without_secrets(tmp_path, text, why):
@@ -257,6 +258,7 @@ def test_alerts_reach_the_training_through_a_pipe(clock, caplog):
     inbox, pipe_channel, flaky = _Inbox(), Scripted(), Scripted(1, "wandb")
     alerts = TrainingAlerts(inbox.read, [pipe_channel, flaky], lambda: clock.now)
     pipe = AlertPipe(inbox.writer)
+    os.write(inbox.writer, b"not JSON\n")
     pipe.send(ALERT)
     pipe.warn("a channel fails\x1b[31m")
     with caplog.at_level(logging.WARNING, "grpodoctor"):
