@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +37,7 @@ def mcp(
         raise ConfigError("the root is not a directory", where=str(root)[:200])
     project = project_settings(config, isolated=isolated)
     try:
-        from grpodoctor.cli.mcp.server import server_of
+        from grpodoctor.cli.mcp.server import Pages, server_of
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in {"mcp", "mcp_types"}:
             raise
@@ -47,4 +47,41 @@ def mcp(
 
     runs = RunTools(root, project)
     treatments = None if apply is Apply.none else TreatmentTools(runs, apply.value)
-    server_of(runs, treatments).run("stdio")
+    pages = Pages(_rule_page, _remedy_page, _recipe_page)
+    server_of(runs, treatments, pages).run("stdio")
+
+
+def _rule_page(code: str) -> dict[str, Any]:
+    """The page of a rule or preflight check; the list of all if `code` is empty."""
+    from grpodoctor.cli.commands.rule import detail, entry
+    from grpodoctor.preflight.catalogue import all_checks
+    from grpodoctor.rules.catalogue import all_rules, find
+
+    listed = (*all_rules(), *all_checks())
+    return detail(find(listed, code)) if code else {"rules": [entry(rule) for rule in listed]}
+
+
+def _remedy_page(remedy_id: str, framework: str) -> dict[str, Any]:
+    """The page of a remedy; the list of all if `remedy_id` is empty."""
+    from grpodoctor.cli.commands.remedy import detail, entry
+    from grpodoctor.remedies.catalogue import all_remedies, remedy_of
+
+    if not remedy_id:
+        return {"remedies": [entry(remedy) for remedy in all_remedies()]}
+    return detail(remedy_of(remedy_id), framework)
+
+
+def _recipe_page(name: str) -> dict[str, Any]:
+    """The page of a variant or preset; the list of all if `name` is empty."""
+    from grpodoctor.cli.commands.recipe import detail
+    from grpodoctor.trainer.recipes import families, page_of
+
+    if name:
+        return detail(page_of(name))
+    return {
+        "recipes": [
+            {"name": page.full_name, "summary": page.headline}
+            for pages in families().values()
+            for page in pages
+        ]
+    }

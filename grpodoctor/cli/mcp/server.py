@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, ParamSpec
 
@@ -12,7 +13,6 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from grpodoctor import __version__
-from grpodoctor.cli.mcp.page_tools import recipe_page, remedy_page, rule_page
 from grpodoctor.cli.mcp.run_tools import RunTools
 from grpodoctor.cli.mcp.treatment_tools import TreatmentTools
 from grpodoctor.errors import GrpodoctorError
@@ -36,6 +36,16 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The functions that return manual pages, or the list if the name is empty."""
+
+    rule: Callable[[str], dict[str, Any]]
+    remedy: Callable[[str, str], dict[str, Any]]
+    """Takes the id and the framework."""
+    recipe: Callable[[str], dict[str, Any]]
+
+
 def _answers(tool: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
     """A tool whose errors reach the agent as one line."""
 
@@ -49,18 +59,19 @@ def _answers(tool: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
     return answer
 
 
-def server_of(runs: RunTools, treatments: TreatmentTools | None) -> MCPServer:
+def server_of(runs: RunTools, treatments: TreatmentTools | None, pages: Pages) -> MCPServer:
     """The server.
 
     Args:
         runs: the runs it may read.
         treatments: the treatments it may apply; None for a server that only reads.
+        pages: the manual pages.
     """
     server = MCPServer(
         "grpodoctor", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
     _add_run_tools(server, runs)
-    _add_page_tools(server)
+    _add_page_tools(server, pages)
     if treatments is not None:
         _add_treatment_tools(server, treatments)
     return server
@@ -85,18 +96,18 @@ def _add_run_tools(server: MCPServer, runs: RunTools) -> None:
         server.add_tool(_answers(tool), annotations=_READS)
 
 
-def _add_page_tools(server: MCPServer) -> None:
+def _add_page_tools(server: MCPServer, pages: Pages) -> None:
     def rule(code: Name = "") -> dict[str, Any]:
         """Explain a rule by its code or name; without a code, list all rules."""
-        return rule_page(code)
+        return pages.rule(code)
 
     def remedy(remedy_id: Name = "", framework: Name = "grpodoctor") -> dict[str, Any]:
         """Explain a remedy in the settings of a framework; without an id, list all remedies."""
-        return remedy_page(remedy_id, framework)
+        return pages.remedy(remedy_id, framework)
 
     def recipe(name: Name = "") -> dict[str, Any]:
         """Explain a loss, advantage, correction or preset; without a name, list them."""
-        return recipe_page(name)
+        return pages.recipe(name)
 
     for tool in (rule, remedy, recipe):
         server.add_tool(_answers(tool), annotations=_READS)
