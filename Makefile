@@ -6,12 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
 VERL_VENV := .venv-verl
+OLD_TRL := 0.29.0 1.0.0 1.14.0
 # One more than CI's two cores: tests that start programs wait for a fifth of their time.
 PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm venv-verl check bench pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm venv-verl venv-trl check bench pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -20,7 +21,7 @@ demo: venv  ## train a run with a planted fault, watch and treat it, write a rep
 test: venv venv-vllm venv-verl  ## all tests except the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-slow: venv venv-vllm venv-verl  ## long tests, and all properties with ten times the examples
+test-slow: venv venv-vllm venv-verl venv-trl  ## long tests, and all properties with ten times the examples
 	$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough -n 0
 
 venv: $(VENV)/.installed  ## create the environment
@@ -41,6 +42,13 @@ $(VLLM_VENV)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install -q --no-compile --no-deps -r constraints-vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install -q --no-compile --no-deps --no-build-isolation -e .
+	touch $@
+
+venv-trl: $(OLD_TRL:%=.venv-trl/%/.installed)  ## install older versions of TRL, for test-slow
+
+# Packages without dependencies, which PYTHONPATH puts before those of .venv.
+.venv-trl/%/.installed: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --no-deps --target $(@D) trl==$*
 	touch $@
 
 venv-verl: $(VERL_VENV)/.installed  ## create the environment that builds verl's configuration

@@ -15,7 +15,7 @@ from grpodoctor.hooks.trl.training_events import TrainingEvents
 from grpodoctor.treatment.doctor import Apply
 
 
-class Callback(TrainerCallback):  # type: ignore[misc]
+class Callback(TrainerCallback):
     """Records what TRL logs: `GRPOTrainer(..., callbacks=[grpodoctor.Callback()])`.
 
     A callback does not see the trainer. `grpodoctor.attach(trainer)` also records the tokens, their

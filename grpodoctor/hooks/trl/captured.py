@@ -52,6 +52,8 @@ class Generation:
     end_ids: frozenset[int]
     masks_truncated: bool
     """Whether truncated responses were taken out of the masks."""
+    leaves_out_unscored: bool
+    """Whether a response that no function scored has no advantage, instead of the reward 0."""
     rewards: Rewards
     seconds: float
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PLAIN = "trl.trainer.grpo_trainer.GRPOTrainer"
 _OTHERS = ("GRPOTrainer", "AsyncGRPOTrainer", "UnslothGRPOTrainer")
 _TOKENS = "tokens, advantages, log-probabilities and rewards of single responses"
-_KNOBS = "changes in place, except of the learning rate"
+_KNOBS = "live changes of settings other than the learning rate"
 
 
 class TrlAdapter(Adapter):
@@ -68,6 +68,8 @@ trainer.train()
             return LogListener(hook)
         from grpodoctor.hooks.trl.tap_listener import TapListener
 
+        if private_names.has_other_loss(self.trainer):
+            hook.missing("entropy, ratios and clipping of single tokens", "use_liger_kernel=True")
         return TapListener(hook, self.trainer)
 
     def _obstacle(self) -> str:

@@ -164,10 +164,11 @@ def _add_correction(knobs: LiveKnobs, trainer: Any) -> None:
         get=lambda: _correction(trainer),
         set=lambda name: _set_correction(trainer, name),
     )
+    cap = private_names.correction_cap(trainer)
     knobs.add(
         "correction_cap",
-        get=lambda: trainer.vllm_importance_sampling_clip_max,
-        set=lambda value: setattr(trainer, "vllm_importance_sampling_clip_max", float(value)),
+        get=lambda: getattr(trainer, cap),
+        set=lambda value: setattr(trainer, cap, float(value)),
     )
 
 
@@ -175,7 +176,7 @@ def _correction(trainer: Any) -> str | None:
     if not trainer.vllm_importance_sampling_correction:
         return "none"
     mode = trainer.vllm_importance_sampling_mode
-    if mode == "token_mask" and trainer.vllm_importance_sampling_clip_min:
+    if mode == "token_mask" and getattr(trainer, "vllm_importance_sampling_clip_min", None):
         return "icepop"
     by_mode = {mode: name for name, mode in _CORRECTIONS.items()}
     return by_mode.get(mode)
@@ -189,7 +190,8 @@ def _set_correction(trainer: Any, name: Any) -> None:
     if trainer.loss_type == "vespo" and not mode.startswith("token"):
         raise ConfigError("VESPO requires a correction per token")
     trainer.vllm_importance_sampling_mode = mode
-    trainer.vllm_importance_sampling_clip_min = None
+    if hasattr(trainer, "vllm_importance_sampling_clip_min"):
+        trainer.vllm_importance_sampling_clip_min = None
     trainer.vllm_importance_sampling_correction = True
 
 
@@ -201,7 +203,7 @@ def _add_penalties(knobs: LiveKnobs, trainer: Any) -> None:
             get=lambda: trainer.beta,
             set=lambda value: setattr(trainer, "beta", float(value)),
         )
-    if private_names.has_entropy_bonus(trainer) and not trainer.use_adaptive_entropy:
+    if private_names.has_entropy_bonus(trainer):
         knobs.add(
             "entropy_coefficient",
             get=lambda: trainer.entropy_coef,

@@ -16,19 +16,14 @@ from typing import Any
 from grpodoctor.errors import ConfigError
 from grpodoctor.hooks.guard import Guard
 
-VERIFIED = ("1.16",)
+VERIFIED = ("0.29", "1.0", "1.14", "1.16")
 """Minor versions for which all names below were read in the source and run in the tests."""
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     "_generate_and_score_completions": ("inputs",),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_compute_loss": ("model", "inputs"),
-    "_get_per_token_logps_and_entropies": (
-        "model",
-        "input_ids",
-        "attention_mask",
-        "logits_to_keep",
-    ),
+    "_get_per_token_logps_and_entropies": ("model",),
     "_get_grad_norm": ("model", "grad_norm"),
 }
 """Methods that are observed, with their first parameters. `_get_grad_norm` is transformers'."""
@@ -40,7 +35,6 @@ ATTRIBUTES = (
     "num_generations",
     "reward_weights",
     "reward_func_names",
-    "eos_token_ids",
     "loss_type",
     "importance_sampling_level",
     "epsilon_low",
@@ -51,17 +45,29 @@ ATTRIBUTES = (
     "mask_truncated_completions",
     "beta",
     "ref_model",
-    "entropy_coef",
-    "use_adaptive_entropy",
-    "_entropy_bonus_enabled",
     "temperature",
     "use_vllm",
     "vllm_importance_sampling_correction",
     "vllm_importance_sampling_mode",
-    "vllm_importance_sampling_clip_min",
-    "vllm_importance_sampling_clip_max",
 )
-"""Attributes of the trainer that are read or set."""
+"""Attributes of the trainer that are read or set, in all verified versions."""
+
+NEWER_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
+    "1.14": (
+        "entropy_coef",
+        "use_adaptive_entropy",
+        "_entropy_bonus_enabled",
+        "vllm_importance_sampling_clip_min",
+        "vllm_importance_sampling_clip_max",
+    ),
+    "1.16": ("eos_token_ids",),
+}
+"""Attributes that exist from a version on. Before 1.14, the only bound of the correction is
+`vllm_importance_sampling_cap`; before 1.16, the only end token is the tokenizer's."""
+
+OLD_CAP = "vllm_importance_sampling_cap"
+FUSED_HEAD_SINCE = "1.16"
+"""Before, the loss divides the logits by the trainer's `temperature`."""
 
 BATCH_KEYS = (
     "prompt_ids",
@@ -101,7 +107,22 @@ def unknown_names(trainer: object) -> list[str]:
     return [
         *(name for name, parameters in METHODS.items() if not _accepts(trainer, name, parameters)),
         *(name for name in ATTRIBUTES if not hasattr(trainer, name)),
+        *(
+            name
+            for since, names in NEWER_ATTRIBUTES.items()
+            if _is_at_least(since)
+            for name in names
+            if not hasattr(trainer, name)
+        ),
     ]
+
+
+def _is_at_least(version: str) -> bool:
+    return _minor(installed_version()) >= _minor(version)
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 def _accepts(trainer: object, name: str, parameters: Sequence[str]) -> bool:
@@ -180,8 +201,33 @@ def training_metrics(trainer: Any) -> Mapping[str, list[float]]:
 
 
 def has_entropy_bonus(trainer: Any) -> bool:
-    """Whether the loss reads the entropy coefficient; fixed when the trainer is made."""
-    return bool(trainer._entropy_bonus_enabled)  # noqa: SLF001 - see the module
+    """Whether the loss reads a constant entropy coefficient; fixed when the trainer is made."""
+    return (
+        bool(getattr(trainer, "_entropy_bonus_enabled", False)) and not trainer.use_adaptive_entropy
+    )
+
+
+def end_ids(trainer: Any) -> frozenset[int]:
+    """The ids of tokens with which a complete response ends, and that of padding."""
+    processor = trainer.processing_class
+    tokenizer = getattr(processor, "tokenizer", processor)
+    ends = getattr(trainer, "eos_token_ids", [tokenizer.eos_token_id])
+    return frozenset(each for each in [*ends, tokenizer.pad_token_id] if each is not None)
+
+
+def leaves_out_unscored() -> bool:
+    """Whether a response for which all functions returned None has no advantage; since 1.16."""
+    return _is_at_least("1.16")
+
+
+def has_other_loss(trainer: Any) -> bool:
+    """Whether the loss is computed by a kernel that returns no values of single tokens."""
+    return bool(getattr(trainer, "use_liger_kernel", False)) and not _is_at_least("1.16")
+
+
+def correction_cap(trainer: Any) -> str:
+    """The attribute that holds the upper bound of the correction's weights."""
+    return OLD_CAP if hasattr(trainer, OLD_CAP) else "vllm_importance_sampling_clip_max"
 
 
 # Temperature
@@ -190,14 +236,16 @@ def has_entropy_bonus(trainer: Any) -> bool:
 def set_temperature(trainer: Any, temperature: float) -> None:
     """Change the temperature of the samples and of the scores together.
 
-    Since 1.14 the fused head divides the logits by a temperature of its own, which it got when the
+    Since 1.16 the fused head divides the logits by a temperature of its own, which it got when the
     trainer was made.
 
     Raises:
         ConfigError: if the head is of an unknown kind; nothing has changed then.
     """
-    models = [trainer.model, *([trainer.ref_model] if trainer.ref_model is not None else [])]
-    cells = [_head_temperature(model) for model in models]
+    cells = []
+    if _is_at_least(FUSED_HEAD_SINCE):
+        models = [trainer.model, *([trainer.ref_model] if trainer.ref_model is not None else [])]
+        cells = [_head_temperature(model) for model in models]
     if any(cell is None for cell in cells):
         raise ConfigError("the fused head of this model is of an unknown kind")
     for cell in cells:
@@ -212,7 +260,9 @@ def set_temperature(trainer: Any, temperature: float) -> None:
 
 
 def head_temperature(trainer: Any) -> float | None:
-    """The temperature by which the fused head divides the logits; None if it is not known."""
+    """The temperature by which the scores divide the logits; None if it is not known."""
+    if not _is_at_least(FUSED_HEAD_SINCE):
+        return float(trainer.temperature)
     cell = _head_temperature(trainer.model)
     return None if cell is None else float(cell.cell_contents)
 

@@ -25,8 +25,7 @@ from grpodoctor.hooks.trl.captured import (
 )
 from grpodoctor.hooks.trl.clipping import clip_fields
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
-from grpodoctor.measure.groups import group_readings, groups_of
-from grpodoctor.measure.responses import component_name, reward_readings
+from grpodoctor.measure.responses import component_name
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.vocabulary.values import ABSENT, Mean, Reading
 
@@ -46,16 +45,17 @@ def step_batch(captured: CapturedStep, step: int, rank: int) -> StepBatch:
     parts = [_Part(generation) for generation in captured.generations]
     width = max(part.tokens_BT.shape[1] for part in parts)
     rows = _Rows(parts)
-    updates = [_Scored(update, rows, width) for update in captured.updates if update.micro_batches]
+    used = [update for update in captured.updates if update.micro_batches]
+    updates = [_UpdateArrays(update, rows, width) for update in used]
     prefix = f"{step}-{rank}-"
     names = [f"{prefix}{row}" for row in range(rows.count)]
-    batch = _rollouts(parts, updates, names, step, width)
+    batch = _scored(_rollouts(parts, updates, names, step, width))
     measured = [_update_batch(update, names) for update in updates]
     return StepBatch(
         rollouts=batch,
         updates=measured,
         on_policy=len(updates) == 1,
-        readings={**_reward_readings(batch), **_unknown(updates), **_times(captured)},
+        readings={**_component_readings(batch), **_unknown(updates), **_times(captured)},
     )
 
 
@@ -155,7 +155,7 @@ def _keys(*arrays: Array) -> Iterator[bytes]:
 
 
 @dataclass
-class _Scored:
+class _UpdateArrays:
     """An update as arrays."""
 
     update: Update
@@ -202,7 +202,7 @@ def _padded(array_BT: Array, width: int) -> Array:
 
 def _rollouts(
     parts: Sequence[_Part],
-    updates: Sequence[_Scored],
+    updates: Sequence[_UpdateArrays],
     names: list[str],
     step: int,
     width: int,
@@ -253,7 +253,9 @@ def _mean_over(values_BT: Array, mask_BT: Array) -> Array:
     return means_B
 
 
-def _first_pass(updates: Sequence[_Scored], name: str, shape: tuple[int, ...]) -> Array | None:
+def _first_pass(
+    updates: Sequence[_UpdateArrays], name: str, shape: tuple[int, ...]
+) -> Array | None:
     """The scores of every response in its first update; None if a response was in no update.
 
     A response with several updates before its own was scored by weights that have changed a little
@@ -281,11 +283,12 @@ def _groups(parts: Sequence[_Part]) -> Array:
 
 
 def _total_rewards(part: _Part) -> Array:
-    """The weighted sum over the functions that scored a response; NaN if none did."""
+    """The weighted sum over the functions that scored a response; if none did, NaN since 1.16."""
     rewards_BF = part.own_rewards
     weights_F = to_host(part.generation.rewards.weights).astype(np.float64)
     totals_B: Array = np.nansum(rewards_BF * weights_F, axis=1)
-    totals_B[np.isnan(rewards_BF).all(axis=1)] = np.nan
+    if part.generation.leaves_out_unscored:
+        totals_B[np.isnan(rewards_BF).all(axis=1)] = np.nan
     return totals_B
 
 
@@ -300,21 +303,22 @@ def _components(parts: Sequence[_Part]) -> dict[str, Array]:
     return {name: each for name, each in joined.items() if not np.isnan(each).all()}
 
 
-def _reward_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """Readings of the responses that were scored: TRL leaves out those without any reward.
+def _component_readings(batch: RolloutBatch) -> dict[str, Reading]:
+    """Means over the responses that a function scored, as in TRL."""
+    return {
+        f"reward/component/{component_name(name)}/mean": Mean.of(values_B[~np.isnan(values_B)])
+        for name, values_B in batch.components.items()
+        if np.isnan(values_B).any()
+    }
+
+
+def _scored(batch: RolloutBatch) -> RolloutBatch:
+    """The responses that any function scored: TRL takes the others as failed, without advantage.
 
     If none was scored at all, the NaN stays in the record.
     """
     scored_B = ~np.isnan(batch.rewards_B)
-    readings: dict[str, Reading] = {}
-    if scored_B.any() and not scored_B.all():
-        rows = _chosen(batch, scored_B)
-        readings = {**reward_readings(rows), **group_readings(rows, groups_of(rows.group_ids_B))}
-    for name, values_B in batch.components.items():
-        if np.isnan(values_B).any():
-            metric = f"reward/component/{component_name(name)}/mean"
-            readings[metric] = Mean.of(values_B[~np.isnan(values_B)])
-    return readings
+    return _chosen(batch, scored_B) if scored_B.any() and not scored_B.all() else batch
 
 
 def _chosen(batch: RolloutBatch, rows_B: Array) -> RolloutBatch:
@@ -338,7 +342,7 @@ def _texts(parts: Sequence[_Part]) -> list[str]:
     return [text for part in parts for text in part.generation.rewards.texts]
 
 
-def _update_batch(scored: _Scored, names: Sequence[str]) -> UpdateBatch:
+def _update_batch(scored: _UpdateArrays, names: Sequence[str]) -> UpdateBatch:
     update = scored.update
     losses = [float(to_host(each.loss)) for each in update.micro_batches]
     norm = None if update.grad_norm is None else float(to_host(update.grad_norm))
@@ -361,7 +365,7 @@ def _update_batch(scored: _Scored, names: Sequence[str]) -> UpdateBatch:
     )
 
 
-def _capped(scored: _Scored, settings: LossSettings) -> Array | None:
+def _capped(scored: _UpdateArrays, settings: LossSettings) -> Array | None:
     """Tokens whose correction weight is not the plain ratio."""
     if scored.weights_MT is None or scored.sampler_MT is None:
         return None
@@ -375,7 +379,7 @@ def _capped(scored: _Scored, settings: LossSettings) -> Array | None:
     return capped_MT & scored.mask_MT
 
 
-def _unknown(updates: Sequence[_Scored]) -> dict[str, Reading]:
+def _unknown(updates: Sequence[_UpdateArrays]) -> dict[str, Reading]:
     """Numbers of the updates that the taps did not see."""
     readings: dict[str, Reading] = {}
     if updates and any(each.update.grad_norm is None for each in updates):

@@ -106,14 +106,14 @@ class TapListener(LogListener):
         if self._rewards is None:
             self._is_complete = False
             return
-        ends = frozenset([*trainer.eos_token_ids, _padding_id(trainer.processing_class)])
         self._step.generations.append(
             Generation(
                 tensors=kept_tensors(batch),
                 group_size=trainer.num_generations,
                 first_row=trainer.accelerator.process_index * len(inputs),
-                end_ids=ends,
+                end_ids=private_names.end_ids(trainer),
                 masks_truncated=bool(trainer.mask_truncated_completions),
+                leaves_out_unscored=private_names.leaves_out_unscored(),
                 rewards=self._rewards,
                 seconds=time.perf_counter() - self._began,
             )
@@ -203,11 +203,6 @@ class TapListener(LogListener):
         if self._step.updates:
             self._hook.guard.run("last step", self._record)
         super().train_end()
-
-
-def _padding_id(processing_class: Any) -> int:
-    tokenizer = getattr(processing_class, "tokenizer", processing_class)
-    return -1 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
 
 def _loss_settings(trainer: Any) -> LossSettings:

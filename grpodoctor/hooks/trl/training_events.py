@@ -31,7 +31,7 @@ class Listener(Protocol):
         """The training is complete."""
 
 
-class TrainingEvents(TrainerCallback):  # type: ignore[misc]
+class TrainingEvents(TrainerCallback):
     """Passes the events on, behind the boundary.
 
     Args:

@@ -1,0 +1,48 @@
+"""A stand-in for TRL's vLLM: it samples from a copy of the model and reports log-probabilities."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+
+class EngineStub:
+    """The interface that `GRPOTrainer` uses of its vLLM engine.
+
+    Args:
+        trainer: the trainer; it samples from this engine from now on.
+        gap: the reported log-probabilities of every third token are too high by this much, as those
+            of an engine that computes with other numbers.
+    """
+
+    def __init__(self, trainer: Any, gap: float = 0.0) -> None:
+        self.model = deepcopy(trainer.model).eval()
+        self.temperature, self.gap = trainer.temperature, gap
+        self._trainer = trainer
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.vllm_generation = self
+
+    def sync_weights(self) -> None:
+        """Take the trainer's weights."""
+        self.model.load_state_dict(self._trainer.model.state_dict())
+
+    def generate(self, prompts: list[list[int]], **_: Any) -> tuple[Any, Any, Any, Any]:
+        """One response per prompt, with the log-probability of each token."""
+        import torch
+
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(each)) + each for each in prompts])
+        mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
+        with torch.no_grad():
+            sampled = self.model.generate(
+                input_ids=ids, attention_mask=mask, do_sample=True, max_new_tokens=8, top_k=0,
+                temperature=self.temperature, return_dict_in_generate=True, output_scores=True,
+            )  # fmt: skip
+        scores = torch.stack(sampled.scores, dim=1).log_softmax(-1)
+        tokens = sampled.sequences[:, width:]
+        logprobs = scores.gather(2, tokens.unsqueeze(-1)).squeeze(-1)
+        logprobs = logprobs + self.gap * (tokens % 3 == 0)
+        lengths = [(row.index(1) + 1 if 1 in row else len(row)) for row in tokens.tolist()]
+        cut = list(zip(tokens.tolist(), logprobs.tolist(), lengths, strict=True))
+        completions = [row[:length] for row, _, length in cut]
+        return None, completions, [[[x] for x in row[:length]] for _, row, length in cut], None

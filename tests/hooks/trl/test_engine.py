@@ -1,0 +1,90 @@
+"""A sampler outside the learner: its log-probabilities, the correction, its temperature.
+
+No vLLM that TRL 1.16 allows runs here, so a stub takes its place behind TRL's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import grpodoctor
+from grpodoctor.treatment.mailbox import Mailbox
+from grpodoctor.treatment.requests import Request
+from grpodoctor.vocabulary.values import scalar
+from tests.hooks.trl.engine_stub import EngineStub
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+MakeTrainer = Callable[..., Any]
+
+
+def weights(trainer: Any) -> np.ndarray:
+    return np.concatenate([each.detach().numpy().ravel() for each in trainer.model.parameters()])
+
+
+def trained(make_trainer: MakeTrainer, changes: dict[str, Any], **settings: Any) -> Any:
+    """Train with the stub and request the changes when the training begins."""
+    from transformers import TrainerCallback
+
+    trainer = make_trainer("changed" if changes else "plain", **settings)
+    engine = EngineStub(trainer, -0.5)
+    attachment = grpodoctor.attach(trainer)
+
+    class Treat(TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            if changes:
+                request = Request("r", "apply", treatment_id="t", remedy="test", changes=changes)
+                Mailbox(attachment.run_dir).send(request)
+
+    trainer.add_callback(Treat())
+    trainer.train()
+    return trainer, engine, grpodoctor.open_run(attachment.run_dir)
+
+
+def test_the_sampler_is_compared_with_the_learner(make_trainer: MakeTrainer) -> None:
+    trainer, _, run = trained(
+        make_trainer, {}, vllm_importance_sampling_mode="token_truncate",
+        vllm_importance_sampling_clip_max=1.0,
+    )  # fmt: skip
+    rows = [row for row in trainer.state.log_history if "reward" in row]
+    for record, row in zip(run.records, rows, strict=True):
+        weight = row["sampling/importance_sampling_ratio/mean"]
+        assert scalar(record.values["correction/weight_mean"]) == pytest.approx(weight, rel=1e-3)
+        # TRL averages over tokens, the metric over responses
+        gap = row["sampling/sampling_logp_difference/mean"]
+        assert scalar(record.values["mismatch/logprob_diff_mean"]) == pytest.approx(gap, rel=0.3)
+        assert 0 <= scalar(record.values["correction/capped_rate"]) < 1
+        assert scalar(record.values["instruments/failed_parts"]) == 0
+
+
+CAP = "vllm_importance_sampling_clip_max"
+MODE = "vllm_importance_sampling_mode"
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "none": ({"correction": "none"}, {"vllm_importance_sampling_correction": False}),
+    "token mask": ({"correction": "mis_token", "correction_cap": 1.0},
+                   {MODE: "token_mask", CAP: 1.0}),
+    "sequence": ({"correction": "tis_sequence"}, {MODE: "sequence_truncate"}),
+    "cap": ({"correction_cap": 1.5}, {CAP: 1.5}),
+    "temperature": ({"temperature": 1.5}, {"temperature": 1.5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_knob_of_the_sampler_has_the_effect_of_the_setting(
+    make_trainer: MakeTrainer, case: str
+) -> None:
+    settings = {MODE: "sequence_mask", CAP: 3.0}
+    changes, equivalent = CASES[case]
+    changed, engine, run = trained(make_trainer, changes, **settings)
+    assert [event.kind for event in run.events if event.kind.startswith("treatment")] == [
+        "treatment-applied"
+    ]
+    configured, _, _ = trained(make_trainer, {}, **settings | equivalent)
+    untreated, _, _ = trained(make_trainer, {}, **settings)
+    assert np.array_equal(weights(changed), weights(configured))
+    assert not np.array_equal(weights(changed), weights(untreated))
+    assert engine.temperature == changed.temperature
