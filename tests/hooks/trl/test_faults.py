@@ -36,6 +36,9 @@ def remove_directory(_trainer: Any, attachment: Any) -> None:
 
 
 def kill_writer(_trainer: Any, attachment: Any) -> None:
+    deadline, steps = time.monotonic() + 60, attachment.run_dir / "steps.jsonl"
+    while steps.read_bytes().count(b"\n") < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
     writer = attachment._hook._recorder._writer
     os.kill(writer.process.pid, signal.SIGKILL)
 
