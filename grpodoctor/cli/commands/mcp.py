@@ -27,9 +27,9 @@ def mcp(
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
-    """Serve runs to agents over the Model Context Protocol, on stdin and stdout.
+    """Serve runs to agents over the Model Context Protocol.
 
-    The tools only read, unless --apply is given.
+    The server talks over stdin and stdout. Its tools only read, unless --apply is given.
     """
     from grpodoctor.errors import ConfigError, MissingExtraError
 

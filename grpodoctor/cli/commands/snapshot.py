@@ -39,7 +39,7 @@ def snapshot(
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
-    """Show the findings, vitals, worst responses and settings around a step.
+    """Show findings, vitals, worst responses and settings around a step.
 
     The JSON is smaller than 128 KiB. docs/outgoing.md describes it.
     """
