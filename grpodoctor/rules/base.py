@@ -147,8 +147,9 @@ class Rule(ABC):
     handles_not_applicable: ClassVar[bool] = False
     """Whether the rule is also examined when an input is not applicable."""
     judged_by_outcome: ClassVar[bool] = False
-    """Whether a rising reward shows that what the rule saw does no harm. The report then lists its
-    findings as `info`: a setting that usually breaks a run did not break this one."""
+    """Whether a reward that has risen, and has kept what it gained, shows that what the rule saw
+    does no harm. The report then lists its findings as `info`: a setting, a KL divergence, a low
+    entropy or equal rewards that usually mean a fault did not stop this run from learning."""
 
     def __init__(self, **thresholds: Any) -> None:
         unknown = thresholds.keys() - self.thresholds().keys()

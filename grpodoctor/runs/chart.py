@@ -64,6 +64,8 @@ class Extreme:
     level: float
     step: int
     """The last step of the block."""
+    mean: float = math.nan
+    """The mean of the block's finite values: the median of few shares jumps between them."""
 
 
 class Series:
@@ -143,7 +145,7 @@ class Series:
         self._drop_old()
         self._trend = None
         self.blocks.add(self.tail(BASELINE), self._steps[-1])
-        block = Extreme(self.level(BASELINE), self._steps[-1])
+        block = Extreme(self.level(BASELINE), self._steps[-1], self.mean(BASELINE))
         if math.isnan(block.level):
             return
         if self.highest is None or block.level > self.highest.level:
@@ -240,6 +242,11 @@ class Series:
         if level is None:
             level = self._memo[count] = median(self.tail(count))
         return level
+
+    def mean(self, count: int) -> float:
+        """Mean of the latest `count` readings that are finite; NaN if there are none."""
+        finite = [value for value in self.tail(count) if math.isfinite(value)]
+        return math.fsum(finite) / len(finite) if finite else math.nan
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""

@@ -188,6 +188,12 @@ _STRUCTURED = (
     *(KeyMeaning(form.replace("*", name), f"reward/component/{name}/mean", over=_UNSTATED)
       for name in _COMPONENTS for form in ("*_reward", "reward_*", "mean_*_reward",
                                            "*_reward_mean", "avg_*_reward")),
+    *(KeyMeaning(f"reward/{name}", f"reward/component/{name}/mean", over=_UNSTATED)
+      for name in _COMPONENTS),
+    KeyMeaning("reward/correctness_mean", "reward/component/correctness/mean", over=_UNSTATED),
+    *without_metric(*(f"reward/correctness_{part}" for part in ("std", "min", "max", "median"))),
+    KeyMeaning("reward/correctness_<kind>", "reward/component/correctness_<kind>/mean",
+               over=_UNSTATED),
     KeyMeaning("rewards/<name>", "reward/component/<name>/mean", over=_UNSTATED),
     KeyMeaning("rewards/<name>/mean", "reward/component/<name>/mean", over=_UNSTATED),
     KeyMeaning("reward_components/<name>", "reward/component/<name>/mean", over=_UNSTATED),

@@ -45,7 +45,7 @@ FRAMEWORK = Framework(
             caveat="always 0: this loss clips nothing"),
         KeyMeaning("policy/loss_metrics/is_ratio_mean", "correction/weight_mean", over=_MICRO,
             policies="old / sampler", caveat="the raw ratio, before any cap"),
-        KeyMeaning("policy/is_ratio_mean", "correction/weight_mean", over="tokens",
+        KeyMeaning("policy/is_ratio_mean", "ratio/mean", over="tokens",
             policies="learner / sampler", caveat="logged by scripts that use SkyRL's engines"),
         KeyMeaning("policy/loss_metrics/is_ratio_min",
             caveat="includes masked tokens, so it is 0 if there is padding"),

@@ -15,7 +15,12 @@ from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
-from grpodoctor.rules.shared.run_health import is_solved, is_stuck, reading_noise
+from grpodoctor.rules.shared.run_health import (
+    has_lost_outcome,
+    is_solved,
+    is_stuck,
+    reading_noise,
+)
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart, Series
 
@@ -105,7 +110,7 @@ def diagnose(
         any(map(rises_over_run, measures)) and not is_stuck(chart)
     )
     findings = results.findings
-    if rose:
+    if rose and not has_lost_outcome(chart):
         findings = tuple(_judged_by_outcome(finding, by_code) for finding in findings)
 
     def cost_of(finding: Finding) -> Cost:
@@ -144,7 +149,7 @@ def diagnose(
 
 
 def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
-    """A finding about a run whose outcome rises."""
+    """A finding about a run whose outcome has risen and has kept what it gained."""
     rule = rules.get(finding.code)
     if rule is None or not rule.judged_by_outcome:
         return finding

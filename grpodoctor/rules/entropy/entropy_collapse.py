@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
 )
+from grpodoctor.rules.shared.trend import outcome_text
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
@@ -69,6 +70,7 @@ class EntropyCollapse(Rule):
     code: ClassVar[str] = "ENT001"
     name: ClassVar[str] = "entropy-collapse"
     condition: ClassVar[Condition] = "entropy-loss"
+    judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "Entropy fell to a small share of its starting value."
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
     remedies: ClassVar[tuple[str, ...]] = ("clip-higher", "raise-temperature", "fewer-updates")
@@ -126,8 +128,7 @@ class EntropyCollapse(Rule):
             return self._despite_improvement(chart, share, text)
         if outcome_lost(chart) >= self.critical_loss:
             return self._sighting(chart, "critical", f"{text}, and {fall_text(chart)}.")
-        text = f"{text}, and {outcome_noun(chart)} did not rise."
-        return self._sighting(chart, "warning", text)
+        return self._sighting(chart, "warning", f"{text}; {outcome_text(chart)}.")
 
     def _despite_improvement(self, chart: Chart, share: float, text: str) -> Sighting | None:
         noun = outcome_noun(chart)

@@ -40,6 +40,7 @@ _ROUNDED_TO_ALL = 0.995
 _RATES = ("groups/all_incorrect_rate", "groups/zero_variance_rate", *_BOUNDS)
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
+_GRADIENT = "optimizer/grad_norm"
 
 
 class AllIncorrectGroups(Rule):
@@ -112,6 +113,9 @@ class AllIncorrectGroups(Rule):
     at most .08 of the groups contain a success."""
     min_readings: int = 5
     """Minimum readings for any finding."""
+    min_dead_readings: int = 4
+    """The same if reward and gradient have been exactly 0 in every reading: the run has not learned
+    from a single response yet, which no reading after that can change."""
     patience: int = 20
     """Readings before a share below `all_share` counts, and before all groups are critical."""
 
@@ -133,7 +137,8 @@ class AllIncorrectGroups(Rule):
 
     def _by_rate(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
-        if series.last < self.info_share / 2 or len(series) < self.min_readings:
+        needed = self.min_dead_readings if self._is_dead(chart) else self.min_readings
+        if series.last < self.info_share / 2 or len(series) < needed:
             return None
         share = typical_share(series, self.patience)
         severity = self._severity(chart, share, is_long=len(series) >= self.patience)
@@ -144,6 +149,13 @@ class AllIncorrectGroups(Rule):
         if name == INFERRED_ZERO_VARIANCE and share < FLAT_BATCHES:
             return None  # with one prompt per batch, half of the batches may be equal by chance
         return self._sighting(chart, name, share, severity)
+
+    def _is_dead(self, chart: Chart) -> bool:
+        """Whether reward and gradient have been exactly 0 since the start of the run."""
+        reward, gradient = chart.series(_REWARD), chart.series(_GRADIENT)
+        if not (len(reward) and len(gradient)) or reward.last or gradient.last:
+            return False
+        return not any(reward.tail(WINDOW)) and not any(gradient.tail(WINDOW))
 
     def _sighting(self, chart: Chart, name: str, share: float, severity: Severity) -> Sighting:
         series = chart.series(name)

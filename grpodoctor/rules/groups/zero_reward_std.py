@@ -69,6 +69,7 @@ class ZeroRewardStd(Rule):
     code: ClassVar[str] = "GRP004"
     name: ClassVar[str] = "zero-reward-std"
     condition: ClassVar[Condition] = "equal-rewards"
+    judged_by_outcome: ClassVar[bool] = True
     former_names: ClassVar[tuple[str, ...]] = ("constant-reward-within-groups",)
     summary: ClassVar[str] = "Many groups have equal rewards, unexplained by correctness."
     inputs: ClassVar[tuple[Need, ...]] = (ZERO_VARIANCE_METRICS,)

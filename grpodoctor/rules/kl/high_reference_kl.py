@@ -10,8 +10,8 @@ from grpodoctor.rules.shared.run_health import (
     current_metric,
     has_improved,
     outcome_metric,
-    outcome_noun,
 )
+from grpodoctor.rules.shared.trend import outcome_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -54,6 +54,7 @@ class HighReferenceKl(Rule):
     code: ClassVar[str] = "KLD002"
     name: ClassVar[str] = "high-reference-kl"
     condition: ClassVar[Condition] = "reference-drift"
+    judged_by_outcome: ClassVar[bool] = True
     former_names: ClassVar[tuple[str, ...]] = ("far-from-reference",)
     summary: ClassVar[str] = "The policy has moved far away from the reference model."
     inputs: ClassVar[tuple[Need, ...]] = (_KLS,)
@@ -86,7 +87,10 @@ class HighReferenceKl(Rule):
         coefficient = chart.knobs.get("kl_coefficient")
         has_penalty = isinstance(coefficient, int | float) and coefficient > 0
         if has_improved(chart) is False:
-            despite = f" despite a KL penalty of {coefficient:g}" if has_penalty else ""
-            text = f"{text}{despite}; {outcome_noun(chart)} has not risen."
-            return Sighting("warning", text, evidence)
+            if has_penalty:
+                text = (
+                    f"KL to the reference is {level:.2g} nats per token "
+                    f"despite a penalty of {coefficient:g}"
+                )
+            return Sighting("warning", f"{text}; {outcome_text(chart)}.", evidence)
         return Sighting("info", f"{text}.", evidence)

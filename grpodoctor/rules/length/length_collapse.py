@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    is_solved,
+    outcome_lost,
+    outcome_metric,
+    typical_share,
+    zero_variance_metric,
+)
 from grpodoctor.rules.shared.trend import (
     began_half_way,
     outcome_has_risen,
@@ -23,7 +30,9 @@ class LengthCollapse(Rule):
     What it sees:
         A mean length below a quarter of its starting value. The finding is a warning if no outcome
         (reward or accuracy, in training or held out) has risen, critical if the outcome fell as
-        well, and `info` if the reward rose while almost nothing of the responses is left.
+        well, and `info` if the reward rose while almost nothing of the responses is left. It stays
+        a warning if the reward, in [0, 1], rose to a small share of success only and half of the
+        groups or more have equal rewards: credit for the form is all that such responses earn.
 
     Why it matters:
         The policy has stopped reasoning and answers at once, or stops after a few tokens. A length
@@ -63,6 +72,10 @@ class LengthCollapse(Rule):
     remaining_share: float = 0.1
     """Share of the starting length below which a rising reward still gets an `info`: fewer tokens
     than a tenth hold no reasoning."""
+    low_outcome: float = 0.5
+    """Outcome in [0, 1] below which most of the task is still to learn; see ENT001."""
+    equal_share: float = 0.5
+    """Share of groups with equal rewards from which nothing pushes the length back; see GRP002."""
     critical_loss: float = 0.35
     """Share of the best outcome whose loss makes the finding critical; see REW002."""
     min_start: float = 32
@@ -97,6 +110,17 @@ class LengthCollapse(Rule):
         if outcome_lost(chart) >= self.critical_loss:
             return "critical"
         has_risen = outcome_has_risen(chart)
-        if has_risen is False:
+        if has_risen is False or self._earns_form_alone(chart, share):
             return "warning"
         return "info" if has_risen is None or share <= self.remaining_share else None
+
+    def _earns_form_alone(self, chart: Chart, share: float) -> bool:
+        """Whether responses are nearly empty, little is solved, and many groups are equal."""
+        outcome = chart.series(outcome_metric(chart) or "")
+        groups = zero_variance_metric(chart)
+        if share > self.remaining_share or groups is None or not len(outcome):
+            return False
+        is_low = outcome.level(RECENT) < self.low_outcome
+        is_bounded = all(0 <= value <= 1 for _, value in outcome)
+        equal = typical_share(chart.series(groups), 2 * RECENT)
+        return is_low and is_bounded and equal >= self.equal_share

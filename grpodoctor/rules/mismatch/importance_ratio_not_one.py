@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _OFF = "mismatch/first_ratio_off"
+_RATIO = "ratio/mean"
 _DIFFERENCE = "mismatch/prob_diff_mean"
 _CLIPS = ("clip/low_rate", "clip/high_rate")
 
@@ -19,7 +20,10 @@ class ImportanceRatioNotOne(Rule):
 
     What it sees:
         Ratios that differ from 1 while learner and old policy should have the same parameters.
-        Healthy runs have none. The severity depends on how far the two policies differ.
+        Healthy runs have none. The severity depends on how far the two policies differ. Where such
+        ratios are not counted: a mean ratio that is not 1 from the first steps on. For tokens that
+        the old policy sampled, the expected ratio is exactly 1, however far the updates moved the
+        learner.
 
     Why it matters:
         The old log-probabilities are not the learner's. Usually they are the sampler's: the ratio
@@ -29,7 +33,8 @@ class ImportanceRatioNotOne(Rule):
         log-probabilities.
 
     Evidence it needs:
-        `mismatch/first_ratio_off`. Optional, to judge its effect: `mismatch/prob_diff_mean`.
+        `mismatch/first_ratio_off` or `ratio/mean`. Optional, to judge its effect:
+        `mismatch/prob_diff_mean`.
 
     Remedies:
         Recompute the old log-probabilities with the learner, and correct for the sampler separately
@@ -39,7 +44,8 @@ class ImportanceRatioNotOne(Rule):
         Some frameworks skip the recomputation on purpose where the engines agree; with a small
         difference the finding is `info`. If the learner does recompute them and the ratio still
         differs from 1, the cause is a different micro-batch size, padding, dropout or an off-by-one
-        in the recording.
+        in the recording. A sampler that cuts the tail of the distribution (top-p) can lower a mean
+        ratio by the share that it cuts, if its log-probabilities are the old ones.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
@@ -51,7 +57,7 @@ class ImportanceRatioNotOne(Rule):
     condition: ClassVar[Condition] = "wrong-old-logprobs"
     former_names: ClassVar[tuple[str, ...]] = ("sampler-logprobs-as-old-policy",)
     summary: ClassVar[str] = "Importance ratios differ from 1 before the first update of a batch."
-    inputs: ClassVar[tuple[Need, ...]] = (_OFF,)
+    inputs: ClassVar[tuple[Need, ...]] = ((_OFF, _RATIO),)
     remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs", "tis")
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
@@ -61,6 +67,9 @@ class ImportanceRatioNotOne(Rule):
     min_share: float = 0.01
     """Share of tokens whose ratio differs from 1 by more than rounding; exactly 0 in healthy
     runs."""
+    ratio_tolerance: float = 0.1
+    """Distance of the mean ratio from 1: a tenth of the probability belongs to tokens that another
+    distribution produced; see MIS001. Healthy runs stay within .002."""
     critical_difference: float = 0.01
     """Mean difference in probability above which such a ratio ruins a run: runs collapsed at .03
     with three of three seeds, within twenty steps. A bf16 pair shows .001."""
@@ -72,6 +81,8 @@ class ImportanceRatioNotOne(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Take the share of ratios that differ from 1, then how far the policies differ."""
+        if not chart.is_fresh(_OFF):
+            return self._by_mean(chart)
         series = chart.series(_OFF)
         if not series.last > self.min_share or not series.level(RECENT) > self.min_share:
             return None
@@ -85,6 +96,21 @@ class ImportanceRatioNotOne(Rule):
         )
         evidence = cite_all(chart, _OFF, _DIFFERENCE, *_CLIPS)
         return Sighting(severity, text, evidence, ("check-loss-mask",) if is_recomputed else None)
+
+    def _by_mean(self, chart: Chart) -> Sighting | None:
+        """Whether the mean ratio has been on the same side of 1 since the first three readings."""
+        series = chart.series(_RATIO)
+        opening = series.opening
+        if opening is None or not chart.is_fresh(_RATIO):
+            return None
+        level = series.level(2 * RECENT)
+        distances = (opening.level - 1, level - 1)
+        if distances[0] * distances[1] <= 0 or not min(map(abs, distances)) >= self.ratio_tolerance:
+            return None
+        text = f"The mean importance ratio has been {level:.2f} instead of 1 from the start."
+        first = series.first_step
+        evidence = (cite(chart, _RATIO, 1.0),)
+        return Sighting("warning", text, evidence, find_onset=lambda: first)
 
     def _judge(self, chart: Chart) -> tuple[Severity, str]:
         clipped = sum(chart.series(name).level(3) for name in _CLIPS if chart.is_fresh(name))

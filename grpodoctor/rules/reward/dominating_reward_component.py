@@ -12,7 +12,7 @@ from grpodoctor.rules.shared.reward_components import (
     component_means,
     component_name,
 )
-from grpodoctor.rules.shared.run_health import RECENT, share_lost
+from grpodoctor.rules.shared.run_health import RECENT, never_moved, share_lost
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -24,23 +24,26 @@ class DominatingRewardComponent(Rule):
     """One component of the reward dominates the others.
 
     What it sees:
-        A component that supplies nearly all of the reward's rise while another one falls (warning),
-        or nearly all of the reward's variance while others vary as well (`info`).
+        A component that supplies nearly all of the reward's rise while another one falls, or a
+        reward that rises while the component named for correctness stays near zero (warning); or a
+        component that supplies nearly all of the reward's variance while others vary (`info`).
 
     Why it matters:
         Advantages are computed from the sum. A component on a larger scale, or one that is easier
         to earn, decides which responses are reinforced, and the policy trades the others for it.
 
     Evidence it needs:
-        `reward/component/<name>/mean` of at least two components and `reward/mean`. Optional: the
-        components' standard deviations.
+        `reward/component/<name>/mean` of at least two components, or of the one for correctness,
+        and `reward/mean`. Optional: the components' standard deviations.
 
     Remedies:
         Weight the components by their spread, or normalize each within the group before adding them
         (GDPO).
 
     When it is wrong:
-        Correctness should dominate: check which component it is. A component that falls by design,
+        Correctness should dominate: check which component it is. A task whose first successes come
+        late looks the same until then; REW004 reports a component that was never earned at all. A
+        component that falls by design,
         such as a length penalty that longer reasoning incurs, is no loss. Components are logged
         without their weights, so variances are compared only if the components add up to the
         reward.
@@ -56,9 +59,9 @@ class DominatingRewardComponent(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("reweight-rewards", "gdpo", "recheck-reward")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2601.05242",)
-    persistence: ClassVar[int] = 2
-    clearance: ClassVar[int] = 4
-    cadence: ClassVar[int] = 10
+    persistence: ClassVar[int] = 3
+    clearance: ClassVar[int] = 8
+    cadence: ClassVar[int] = 5
 
     dominant_share: float = 0.95
     """Share of the total variance, or of the total rise."""
@@ -69,14 +72,25 @@ class DominatingRewardComponent(Rule):
     additive_tolerance: float = 0.01
     """Share by which the sum of the components may differ from the reward. A larger difference
     means that the components are weighted or unknown."""
+    max_correctness: float = 0.01
+    """Mean of the correctness component below which next to no response is correct; see GRP002."""
+    min_correctness_readings: int = 30
+    """Readings that it must have; see REW009."""
+    correctness_names: tuple[str, ...] = ("correct", "accuracy", "solved", "exact_match")
+    """Parts of the names of components that measure the task itself."""
+    other_names: tuple[str, ...] = ("incorrect", "format", "partial")
+    """Parts of names that contain such a part and mean something else."""
     min_readings: int = 20
     """Minimum readings: starting value and current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a component that falls while another one rises, then at the variances."""
         components = component_means(chart)
-        if len(components) < 2 or len(chart.series(_REWARD)) < self.min_readings:
+        if len(chart.series(_REWARD)) < self.min_readings:
             return None
+        judged = self._judge_correctness(chart, components)
+        if judged is not None or len(components) < 2:
+            return judged
         return self._judge_rises(chart, components) or self._judge_spreads(chart, components)
 
     def _judge_rises(self, chart: Chart, components: list[str]) -> Sighting | None:
@@ -102,6 +116,34 @@ class DominatingRewardComponent(Rule):
             f"{chart.series(worst).level(RECENT):.3g}."
         )
         return Sighting("warning", text, (cite(chart, top, start), cite(chart, worst, best.level)))
+
+    def _judge_correctness(self, chart: Chart, components: list[str]) -> Sighting | None:
+        """A reward that rises while next to no response is correct."""
+        failed = [name for name in components if self._is_near_zero(chart, name)]
+        if not failed:
+            return None
+        reward, start = chart.series(_REWARD), start_level(chart.series(_REWARD))
+        rise, error = change(reward)
+        if start is None or not rise > self.min_rise * error:
+            return None
+        text = (
+            f"The reward rose from {start:.3g} to {reward.level(RECENT):.3g} while component "
+            f"{component_name(failed[0])} stayed at {chart.series(failed[0]).mean(2 * RECENT):.2g}."
+        )
+        return Sighting("warning", text, (cite(chart, _REWARD, start), cite(chart, failed[0])))
+
+    def _is_near_zero(self, chart: Chart, name: str) -> bool:
+        """Whether a component for correctness is hardly ever earned and does not rise."""
+        component, series = component_name(name).lower(), chart.series(name)
+        if any(part in component for part in self.other_names) or not any(
+            part in component for part in self.correctness_names
+        ):
+            return False
+        if len(series) < self.min_correctness_readings or never_moved(series):
+            return False
+        rise, error = change(series)
+        is_low = 0 <= series.mean(2 * RECENT) <= self.max_correctness
+        return is_low and not rise > self.min_rise * error
 
     def _has_fallen(self, chart: Chart, name: str) -> bool:
         """Whether a component that once paid has lost much of its best level, and its start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar
 
@@ -30,7 +31,8 @@ class HeldOutDrop(Rule):
 
         Four or more evaluations that never rose, and that lost a tenth, count as well, if the
         number of held-out responses is known. The rule derives it from the logged shares: 0.5663
-        and 0.5090 can only be 376 and 338 of 664 responses.
+        and 0.5090 can only be 376 and 338 of 664 responses. Where the number is unknown, six
+        evaluations that all fell count while the training reward rises.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -79,6 +81,9 @@ class HeldOutDrop(Rule):
     min_falling: int = 4
     """Evaluations, none of them above the one before, that make a steady fall: four are in this
     order by chance in one of 24 runs."""
+    min_falling_uncounted: int = 6
+    """The same where the number of responses is unknown: chance puts six in falling order in one of
+    720 runs."""
     min_falling_errors: float = 2.0
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
     upper bound: the same prompts are evaluated each time."""
@@ -121,7 +126,7 @@ class HeldOutDrop(Rule):
         return (best - now) / (abs(best) or 1.0), sighting
 
     def _steady_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
-        """Few evaluations that only fall, where their number of responses is known."""
+        """Few evaluations that only fall."""
         series, train = chart.series(name), current_metric(chart, _TRAIN)
         values, opening = [value for _, value in series], chart.series(train).opening
         if not self.min_falling <= len(values) < WINDOW or opening is None:
@@ -129,11 +134,11 @@ class HeldOutDrop(Rule):
         if any(later > value for value, later in pairwise(values)):
             return None
         loss, count = values[0] - values[-1], implied_count(values)
-        if count is None or not loss >= self.min_loss * values[0] > 0:
+        if not loss >= self.min_loss * values[0] > 0:
             return None
-        error = math.sqrt(2 * values[0] * (1 - values[0]) / count)
         rise, noise = change(chart.series(train))
-        if not loss >= self.min_falling_errors * error or not rise > -noise:
+        floor = -noise if count is not None else noise
+        if not self._exceeds_chance(values, loss, count) or not rise > floor:
             return None
         text = (
             f"{name} fell steadily over {len(values)} evaluations, from {values[0]:.3g} to "
@@ -142,6 +147,14 @@ class HeldOutDrop(Rule):
         evidence = (cite(chart, name, values[0]), cite(chart, train, opening.level))
         first = series.first_step
         return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
+
+    def _exceeds_chance(self, values: Sequence[float], loss: float, count: int | None) -> bool:
+        """Whether a fall in every evaluation is more than the noise of as many responses."""
+        if count is None:
+            is_strict = all(later < value for value, later in pairwise(values))
+            return is_strict and len(values) >= self.min_falling_uncounted
+        error = math.sqrt(2 * values[0] * (1 - values[0]) / count)
+        return loss >= self.min_falling_errors * error
 
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""

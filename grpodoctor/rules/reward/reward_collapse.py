@@ -17,7 +17,7 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means
-from grpodoctor.runs.chart import OPENING, Chart, Series
+from grpodoctor.runs.chart import OPENING, WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
@@ -95,12 +95,19 @@ class RewardCollapse(Rule):
     min_early_readings: int = 8
     """The same for a run that lost nearly all within its first ten: three readings and five."""
 
+    min_alive: int = 3
+    """Readings above 0, without a single 0, before a reward that breaks off."""
+    min_dead: int = 8
+    """Readings of exactly 0 after them. At a share q of readings above 0, chance gives this order
+    with q^3 (1 - q)^7, at most .0022 whatever the share."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the best."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
         return (
             self._from_best(chart, name)
             or self._from_opening(chart, name)
+            or self._breaks_off(chart, name)
             or self._sharp_fall(chart, name)
             or self._slow_fall(chart, name)
         )
@@ -148,6 +155,25 @@ class RewardCollapse(Rule):
         severity: Severity = "critical" if is_dead else "warning"
         onset = self._half_way(series, opening.level)
         return Sighting(severity, text, (cite(chart, name, opening.level),), find_onset=onset)
+
+    def _breaks_off(self, chart: Chart, name: str) -> Sighting | None:
+        """A short run in which every response earned something at first, and none does now."""
+        series = chart.series(name)
+        if not self.min_alive + self.min_dead <= len(series) < WINDOW or series.last:
+            return None
+        values = [value for _, value in series]
+        alive = values.index(0)
+        if alive < self.min_alive or len(values) - alive < self.min_dead:
+            return None
+        if min(values[:alive]) <= 0 or any(values[alive:]):
+            return None
+        before, step = statistics.median(values[:alive]), series.steps(len(values))[alive]
+        text = (
+            f"{_noun(name)} fell from {before:.3g} to exactly 0 at step {step}, "
+            f"for {len(values) - alive} readings since."
+        )
+        evidence = (cite(chart, name, before),)
+        return Sighting("critical", text, evidence, find_onset=lambda: step)
 
     def _sharp_fall(self, chart: Chart, name: str) -> Sighting | None:
         """Five readings in a row below nearly all of the thirty readings before the fall.

@@ -20,7 +20,9 @@ class RewardHacking(Rule):
 
     What it sees:
         Training accuracy below its best level of the run, beyond its noise, while the reward of the
-        same responses is no lower than it was then, within its noise.
+        same responses is no lower than it was then, within its noise. Both the median and the mean
+        must have fallen: with eight responses per step, accuracy takes few values, and its median
+        jumps between them.
 
     Why it matters:
         Reward and correctness have diverged: the policy earns the reward by other means, such as
@@ -70,7 +72,8 @@ class RewardHacking(Rule):
         if best is None or best.level <= 0 or len(accuracy) < BASELINE + RECENT:
             return None
         now = accuracy.level(RECENT)
-        fall = best.level - now
+        # `not >=` below also covers a mean that is unknown.
+        fall = min(best.level - now, best.mean - accuracy.mean(RECENT))
         if not fall >= self.min_loss * best.level or not fall > self.min_standard_errors * _error(
             accuracy
         ):

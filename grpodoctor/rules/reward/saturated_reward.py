@@ -71,6 +71,8 @@ class SaturatedReward(Rule):
             return None
         start = chart.baseline(name)
         noun = "Accuracy" if name == _ACCURACY else "Reward"
-        duration = f"{self.min_readings} readings"
-        text = f"{noun} stayed at {level:.3g} for {duration}: nothing is left to learn."
+        text = (
+            f"{noun} has a median of {level:.3g} over {self.min_readings} readings: "
+            "nothing is left to learn."
+        )
         return Sighting("info", text, (cite(chart, name, start.level if start else None),))

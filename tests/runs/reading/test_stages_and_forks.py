@@ -104,7 +104,7 @@ def test_scripts_on_skyrl_log_the_mean_importance_ratio(tmp_path: Path) -> None:
     run = open_run(write_lines(tmp_path / "log.jsonl", rows))
     values = next(iter(run.steps)).values
     assert run.manifest.framework == "skyrl"
-    assert scalar(values["correction/weight_mean"]) == 0.75
+    assert scalar(values["ratio/mean"]) == 0.75
 
 
 @pytest.mark.parametrize(
