@@ -153,6 +153,6 @@ def test_a_penalty_that_does_not_hold_the_policy_is_not_enlarged() -> None:
     patient = Patient(steps(60, curves), knobs={"kl_coefficient": 0.04})
     finding = patient.finding("KLD002")
     assert finding.remedies == ("lower-learning-rate",)
-    assert "despite a KL penalty of 0.04" in finding.summary
+    assert "despite a penalty of 0.04" in finding.summary
     without = Patient(steps(60, curves), knobs={"kl_coefficient": 0.0})
     assert "kl-penalty" in without.finding("KLD002").remedies

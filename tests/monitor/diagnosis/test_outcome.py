@@ -86,3 +86,62 @@ def test_a_slow_noisy_rise_is_healthy(tmp_path, gain, kind):
 
     report, _ = checked(tmp_path, trl_rows(400, reward, lambda _: 0.0))
     assert report["verdict"]["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("course", "severities", "kind"),
+    [
+        ((0.2, 0.8, 0.8), {"info"}, "healthy"),
+        ((0.5, 0.5, 0.5), {"warning"}, "sick"),
+        ((0.2, 0.8, 0.3), {"warning"}, "sick"),
+    ],
+    ids=["rose and stayed", "never rose", "rose and fell back"],
+)
+def test_a_drift_is_a_note_if_the_reward_rose_and_stayed(tmp_path, course, severities, kind):
+    """The reward decides at the end, whatever it was when the KL divergence was found."""
+    noise, (first, middle, last) = random.Random(5), course
+
+    def reward(step):
+        level = first if step < 40 else middle if step < 80 else last
+        return level + noise.gauss(0, 0.03)
+
+    rows = [
+        {**row, "kl": 0.001 if row["step"] < 15 else 3.0}
+        for row in trl_rows(120, reward, lambda _: 0.0)
+    ]
+    report, _ = checked(tmp_path, rows)
+    drift = {each["severity"] for each in report["findings"] if each["code"] == "KLD002"}
+    assert (drift, report["verdict"]["kind"]) == (severities, kind)
+
+
+@pytest.mark.parametrize(("gain", "severity"), [(1.5, "info"), (0.0, "warning")])
+def test_equal_groups_at_first_are_a_note_once_the_reward_rises(tmp_path, gain, severity):
+    """A public run: every response fails at first, from -2.9, and 40 % of the groups at the end."""
+    noise = random.Random(2)
+
+    def reward(step):
+        return -2.5 + gain * max(step - 12, 0) / 12 + noise.gauss(0, 0.15)
+
+    rows = [
+        {**row, "frac_reward_zero_std": 0.85 if row["step"] < 14 else 0.85 - 0.3 * (gain > 0)}
+        for row in trl_rows(40, reward, lambda _: 0.0)
+    ]
+    report, _ = checked(tmp_path, rows)
+    found = {each["code"]: each["severity"] for each in report["findings"]}
+    assert found["GRP004"] == severity
+
+
+@pytest.mark.parametrize(("rise", "severity"), [(0.6, "info"), (0.0, "warning")])
+def test_a_low_entropy_is_a_note_if_the_reward_rises_later(tmp_path, rise, severity):
+    noise = random.Random(4)
+
+    def reward(step):
+        return 0.2 + rise * (step >= 50) + noise.gauss(0, 0.02)
+
+    rows = [
+        {**row, "entropy": 0.5 if row["step"] < 15 else 0.07}
+        for row in trl_rows(100, reward, lambda _: 0.0)
+    ]
+    report, _ = checked(tmp_path, rows)
+    found = {each["code"]: each["severity"] for each in report["findings"]}
+    assert found["ENT001"] == severity
