@@ -110,7 +110,7 @@ def diagnose(
         any(map(rises_over_run, measures)) and not is_stuck(chart)
     )
     findings = results.findings
-    if rose and not has_lost_outcome(chart):
+    if rose and not has_lost_outcome(chart) and not is_stuck(chart):
         findings = tuple(_judged_by_outcome(finding, by_code) for finding in findings)
 
     def cost_of(finding: Finding) -> Cost:

@@ -15,6 +15,7 @@ from grpodoctor.rules.shared.run_health import (
     first_step_where,
     has_critic,
     has_improved,
+    is_stuck,
     never_moved,
     outcome_metric,
     typical_share,
@@ -167,8 +168,10 @@ class ZeroRewardStd(Rule):
         if len(chart.series("accuracy/train")) or not len(reward) or never_moved(reward):
             return False
         if not all(0 <= value <= 1 for _, value in reward):  # unknown scale
-            if zero_variance >= self.min_flat_batches and max(reward.tail(2 * RECENT)) < 0:
-                return False
-            return zero_variance < self.all_share or has_improved(chart) is True
+            improved = has_improved(chart) is True
+            is_negative = len(reward) >= RECENT and max(reward.tail(2 * RECENT)) < 0
+            if zero_variance >= self.min_flat_batches and is_negative:
+                return improved and not is_stuck(chart)
+            return zero_variance < self.all_share or improved
         level = reward.level(RECENT)
         return zero_variance <= max(level, 1 - level) + self.noise_allowance
