@@ -156,3 +156,10 @@ def test_a_penalty_that_does_not_hold_the_policy_is_not_enlarged() -> None:
     assert "despite a penalty of 0.04" in finding.summary
     without = Patient(steps(60, curves), knobs={"kl_coefficient": 0.0})
     assert "kl-penalty" in without.finding("KLD002").remedies
+
+
+def test_a_spike_at_the_start_is_an_offset_and_no_misalignment() -> None:
+    """A public run: rows of 34.7, 16.9 and 1.4 nats, which a few tokens dominate."""
+    curve = [34.7, 16.9, 10.4, *[2.4] * 40]
+    finding = offset(curve).finding("KLD003")
+    assert (finding.severity, "misaligned" in finding.summary) == ("warning", False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.distillation import REFERENCE_IS_TEACHER, has_teacher
-from grpodoctor.rules.shared.run_health import current_metric
+from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -19,8 +20,8 @@ class ReferenceNotStartingPolicy(Rule):
     What it sees:
         The first readings of the KL divergence from the reference, before the policy can have
         moved: half a nat per token or more (`info`), or one nat (warning). At ten nats or more the
-        finding is critical, since no two models of the same text differ that much: the
-        log-probabilities belong to other tokens.
+        finding is critical if the readings stay as high, since no two models of the same text
+        differ that much: the log-probabilities belong to other tokens.
 
     Why it matters:
         At the first step the policy usually is the reference, and the divergence is zero. If it is
@@ -71,6 +72,9 @@ class ReferenceNotStartingPolicy(Rule):
     misaligned_kl: float = 10.0
     """Nats per token that no pair of models of the same text reaches: about ln V, the divergence
     from a uniform choice among all tokens. Misaligned logs showed 10 to 30."""
+    min_misaligned_readings: int = 10
+    """Readings whose median must be as high: a single token with a probability of e^-15 moves the
+    mean of a batch by tens of nats, but not that of most batches."""
     max_first_interval: float = 2.0
     """The first step, in intervals between readings, at which a log still begins with the run."""
 
@@ -86,7 +90,7 @@ class ReferenceNotStartingPolicy(Rule):
         if series.level(OPENING) < self.min_kl / 2:
             return None
         first = opening.level
-        if first >= self.misaligned_kl:
+        if first >= self.misaligned_kl and self._stays_misaligned(series):
             text = (
                 f"The KL to the reference starts at {first:.3g} nats: "
                 "the log-probabilities are misaligned."
@@ -97,6 +101,12 @@ class ReferenceNotStartingPolicy(Rule):
         text = f"The KL to the reference starts at {first:.2g} nats instead of 0."
         severity: Severity = "warning" if first >= self.warning_kl else "info"
         return Sighting(severity, text, (cite(chart, name, 0.0),))
+
+    def _stays_misaligned(self, series: Series) -> bool:
+        """Whether the first readings stay as high: a single token can dominate a few of them."""
+        first = series.head(RECENT)
+        is_long = len(first) >= self.min_misaligned_readings
+        return is_long and statistics.median(first) >= self.misaligned_kl
 
     def _begins_with_run(self, series: Series) -> bool:
         first, second = series.first_steps
