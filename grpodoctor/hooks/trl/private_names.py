@@ -216,8 +216,8 @@ def end_ids(trainer: Any) -> frozenset[int]:
 
 
 def leaves_out_unscored() -> bool:
-    """Whether a response for which all functions returned None has no advantage; since 1.16."""
-    return _is_at_least("1.16")
+    """Whether a response for which all functions returned None has no advantage; seen in 1.14."""
+    return _is_at_least("1.14")
 
 
 def has_other_loss(trainer: Any) -> bool:

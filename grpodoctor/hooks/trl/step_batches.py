@@ -283,7 +283,7 @@ def _groups(parts: Sequence[_Part]) -> Array:
 
 
 def _total_rewards(part: _Part) -> Array:
-    """The weighted sum over the functions that scored a response; if none did, NaN since 1.16."""
+    """The weighted sum over the functions that scored a response; if none did, NaN since 1.14."""
     rewards_BF = part.own_rewards
     weights_F = to_host(part.generation.rewards.weights).astype(np.float64)
     totals_B: Array = np.nansum(rewards_BF * weights_F, axis=1)

@@ -53,6 +53,8 @@ def make_trainer(
         kind: Any = None,
         callbacks: list[Any] | None = None,
         peft_config: Any = None,
+        rollout_func: Any = None,
+        evaluates: bool = False,
         **settings: Any,
     ) -> Any:
         from datasets import Dataset
@@ -74,6 +76,8 @@ def make_trainer(
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             callbacks=callbacks,
             peft_config=peft_config,
+            **({} if rollout_func is None else {"rollout_func": rollout_func}),
+            **({"eval_dataset": Dataset.from_dict({"prompt": prompts[:4]})} if evaluates else {}),
         )
         trainer.remove_callback(PrinterCallback)
         return trainer
