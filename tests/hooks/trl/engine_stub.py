@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
+
+import torch
 
 
 class EngineStub:
@@ -16,9 +17,11 @@ class EngineStub:
     """
 
     def __init__(self, trainer: Any, gap: float = 0.0) -> None:
-        self.model = deepcopy(trainer.model).eval()
+        with torch.random.fork_rng():  # a deep copy would share TRL's replaced forward function
+            self.model = type(trainer.model)(trainer.model.config).eval()
         self.temperature, self.gap = trainer.temperature, gap
         self._trainer = trainer
+        self.model.load_state_dict(trainer.model.state_dict())
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = self
 
@@ -28,8 +31,6 @@ class EngineStub:
 
     def generate(self, prompts: list[list[int]], **_: Any) -> tuple[Any, Any, Any, Any]:
         """One response per prompt, with the log-probability of each token."""
-        import torch
-
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(each)) + each for each in prompts])
         mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
