@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from trainer_contenders import save_prompts
 
-BATCH, GROUP, LENGTH, HIDDEN, LAYERS = 64, 8, 64, 256, 4
+BATCH, GROUP, LENGTH, HIDDEN, LAYERS = 64, 8, 48, 256, 2
 WARM_UP = 3
 LONG_ENOUGH = 0.3
 """Seconds; the overhead of a shorter step says nothing about real trainings."""

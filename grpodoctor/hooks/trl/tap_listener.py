@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +55,8 @@ class TapListener(LogListener):
         self._is_complete = True
         """Whether every generation of the step came with its rewards."""
         self._read: dict[str, int] = {}
-        """Values of TRL's metrics that belong to earlier steps."""
+        """The number of TRL's values, by key, that were collected."""
+        self._values: defaultdict[str, list[float]] = defaultdict(list)
         self._install()
 
     def _install(self) -> None:
@@ -157,6 +160,7 @@ class TapListener(LogListener):
 
     def step_end(self, state: Any) -> None:
         """Record, if the next micro-batch begins with a generation."""
+        self._hook.guard.run("values of TRL", self._collect_metrics)
         is_long = len(self._step.generations) >= _MOST_GENERATIONS
         if private_names.generates_next(self._trainer) or is_long:
             self._record(state.global_step)
@@ -177,14 +181,19 @@ class TapListener(LogListener):
                 self._hook.reading(name, reading)
         self._hook.end_step(step, batch)
 
-    def _trl_readings(self) -> dict[str, Reading]:
-        """TRL's own values of this step, averaged as TRL does at each log."""
-        row = {}
+    def _collect_metrics(self) -> None:
+        """Keep TRL's values of an optimizer step: a log in the middle of a step clears them."""
         for key, values in private_names.training_metrics(self._trainer).items():
             read = self._read.get(key, 0)
-            new = values[read if read <= len(values) else 0 :]
+            self._values[key].extend(values[read if read <= len(values) else 0 :])
             self._read[key] = len(values)
-            if known := [value for value in new if value == value]:
+
+    def _trl_readings(self) -> dict[str, Reading]:
+        """TRL's own values of this step, averaged as TRL does at each log."""
+        collected, self._values = self._values, defaultdict(list)
+        row = {}
+        for key, values in collected.items():
+            if known := [value for value in values if not math.isnan(value)]:
                 row[key] = sum(known) / len(known)
                 if key == "step_time":
                     self._hook.reading("time/step", Mean.of_number(sum(known)))

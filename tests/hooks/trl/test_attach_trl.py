@@ -91,6 +91,14 @@ def test_readings_agree_with_the_log(make_trainer: MakeTrainer) -> None:
     assert all(record["kl/reference/k3"] > 0 for record in records[1:])
 
 
+def test_a_log_in_the_middle_of_a_step_loses_no_time(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(max_steps=6, num_iterations=3, logging_steps=2)
+    attachment = grpodoctor.attach(trainer)
+    train(trainer)
+    for record in recorded(attachment):
+        assert record["time/step"] > record["time/rollout"]
+
+
 def test_the_run_is_diagnosed_while_it_trains(make_trainer: MakeTrainer) -> None:
     def constant(completions: list[str], **_: Any) -> list[float]:
         return [1.0] * len(completions)

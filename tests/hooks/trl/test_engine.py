@@ -88,3 +88,48 @@ def test_a_knob_of_the_sampler_has_the_effect_of_the_setting(
     assert np.array_equal(weights(changed), weights(configured))
     assert not np.array_equal(weights(changed), weights(untreated))
     assert engine.temperature == changed.temperature
+
+
+class Frozen(EngineStub):
+    """Weights never arrive."""
+
+    def sync_weights(self) -> None:
+        """Keep the first weights."""
+
+
+class HalfDelivered(EngineStub):
+    """One layer arrives, as with an adapter of which a part is dropped."""
+
+    def sync_weights(self) -> None:
+        """Take the first layer only."""
+        arrived = {
+            name: each
+            for name, each in self._trainer.model.state_dict().items()
+            if "layers.0" in name
+        }
+        self.model.load_state_dict(self.model.state_dict() | arrived)
+
+
+class Corrupted(EngineStub):
+    """From the second sync on, the rows of the output layer arrive in the wrong places."""
+
+    syncs = 0
+
+    def sync_weights(self) -> None:
+        """Take the weights."""
+        super().sync_weights()
+        self.syncs += 1
+        if self.syncs > 1:
+            head = self.model.lm_head.weight.data
+            head.copy_(head.roll(1, 0))
+
+
+@pytest.mark.parametrize("kind", [EngineStub, Frozen, HalfDelivered, Corrupted])
+def test_weights_that_do_not_arrive_are_named(make_trainer: MakeTrainer, kind: Any) -> None:
+    trainer = make_trainer(max_steps=16)
+    kind(trainer)
+    attachment = grpodoctor.attach(trainer)
+    trainer.train()
+    names = {finding.name for finding in attachment.findings}
+    mismatched = {"off-policy-samples", "engine-mismatch"}
+    assert bool(names & mismatched) == (kind is not EngineStub)
