@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from grpodoctor.cli.commands.watch import Apply
 from grpodoctor.cli.options import ConfigOption, IsolatedOption, project_settings
+
+if TYPE_CHECKING:
+    from grpodoctor.preflight.base import Check
+    from grpodoctor.rules.base import Rule
 
 RootArgument = Annotated[
     Path,
@@ -46,7 +50,8 @@ def mcp(
     from grpodoctor.cli.mcp.treatment_tools import TreatmentTools
 
     runs = RunTools(root, project)
-    treatments = None if apply is Apply.none else TreatmentTools(runs, apply.value)
+    allowed: Literal["none", "safe", "unsafe"] = apply.value
+    treatments = None if allowed == "none" else TreatmentTools(runs, allowed)
     pages = Pages(_rule_page, _remedy_page, _recipe_page)
     server_of(runs, treatments, pages).run("stdio")
 
@@ -57,7 +62,7 @@ def _rule_page(code: str) -> dict[str, Any]:
     from grpodoctor.preflight.catalogue import all_checks
     from grpodoctor.rules.catalogue import all_rules, find
 
-    listed = (*all_rules(), *all_checks())
+    listed: tuple[Rule | Check, ...] = (*all_rules(), *all_checks())
     return detail(find(listed, code)) if code else {"rules": [entry(rule) for rule in listed]}
 
 
