@@ -56,6 +56,7 @@ class Observer:
             process_group=0,  # Ctrl-C in the terminal is for the training only
             env=worker_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
         )
+        self._last_output = b""
 
     def failure(self) -> str:
         """Why the process has ended before the run; empty if it runs."""
@@ -65,8 +66,9 @@ class Observer:
     def read(self) -> bytes:
         """What the process has written for the training, without waiting."""
         output = self._process.stdout
-        if output is None:
-            return b""
+        if output is None or output.closed:
+            last, self._last_output = self._last_output, b""
+            return last
         os.set_blocking(output.fileno(), False)
         with suppress(BlockingIOError):
             return os.read(output.fileno(), _READ_BYTES)
@@ -82,9 +84,7 @@ class Observer:
         except subprocess.TimeoutExpired:
             kill_group(self._process)
             self._process.wait()
-
-    def close(self) -> None:
-        """Release the connection to an ended process."""
+        self._last_output = self.read()
         if self._process.stdout is not None:
             self._process.stdout.close()
 
