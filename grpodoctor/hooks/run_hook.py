@@ -153,7 +153,7 @@ class RunHook:
         if self._alerts is not None:
             self.guard.run("alerts", self._alerts.deliver)
         if self._observer is not None and (reason := self._observer.failure()):
-            self._observer.stop()
+            self.guard.run("observer", self._observer.stop)
             self._observer = self._alerts = None
             self.guard.fail("observer", reason)
         if self._requests is not None:
