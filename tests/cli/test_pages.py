@@ -72,7 +72,7 @@ def test_manual_advice_comes_with_its_settings():
     from grpodoctor.remedies.catalogue import remedy_of
 
     sampler = remedy_of("higher-precision-sampler")
-    page = command._PAGES[PageFormat.text](command._detail(sampler, "verl"))
+    page = command._PAGES[PageFormat.text](command.detail(sampler, "verl"))
     assert "compressed-tensors checkpoints" in page
     assert "Settings in verl:\n" in page
     assert "    actor_rollout_ref.rollout.quantization=null" in page
@@ -89,7 +89,7 @@ def test_every_remedy_has_its_page_in_every_framework(framework):
     from grpodoctor.cli.options import PageFormat
 
     for remedy in all_remedies():
-        page = command._detail(remedy, framework)
+        page = command.detail(remedy, framework)
         assert page["change"] or page["how"], remedy.id
         text = command._PAGES[PageFormat.text](page)
         assert remedy.manual() in text
