@@ -18,7 +18,7 @@ from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.engine import Change
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower
-from grpodoctor.runs.reading.opening import RunFollower, follow, open_run
+from grpodoctor.runs.reading.opening import RunFollower, follow, is_native, open_run
 from grpodoctor.runs.reading.poll import Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
@@ -142,8 +142,13 @@ class Session:
         )
 
     def _poll(self, final: bool) -> Poll:
-        """The new data; a path that did not exist before may hold the log of a framework."""
-        if self.waiting and isinstance(self._follower, NativeFollower):
+        """The new data; the origin of a run is known once it has written something.
+
+        A path that did not exist may then hold the log of a framework, and a directory with nothing
+        but a lock a run of our own recorder.
+        """
+        is_native_or_unknown = isinstance(self._follower, NativeFollower)
+        if self.waiting and (is_native_or_unknown or _is_recorded(self.run_dir)):
             self._follower = self._follow()
         return self._follower.poll(final=final)
 
@@ -274,6 +279,10 @@ class Session:
             before=progress.before,
             now=progress.now,
         )
+
+
+def _is_recorded(path: Path) -> bool:
+    return path.is_dir() and is_native(path)
 
 
 def _journal_key(event: Event) -> _JournalKey:
