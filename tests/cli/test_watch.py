@@ -267,7 +267,7 @@ def test_a_watch_that_may_apply_remedies_treats_the_live_run(tmp_path):
             out, err = process.communicate(timeout=150)
     finally:
         life.join(PATIENCE)
-    assert process.returncode == 1
+    assert process.returncode in {0, 1}  # 1 if a finding is still active after the treatment
     assert "Traceback" not in err
     kinds = [json.loads(line)["kind"] for line in out.splitlines()]
     treated = [kind for kind in kinds if kind.startswith("treatment-")]
