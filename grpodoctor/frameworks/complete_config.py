@@ -8,6 +8,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.knob_mapping import OutOfRange
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.vocabulary.knobs import Setting
@@ -24,6 +25,8 @@ class CompleteConfig:
     """Facts by name; also knobs that a config determines together with other settings."""
     defaults: Mapping[str, Setting] = field(default_factory=dict)
     """The framework's values of knobs that the config does not contain."""
+    out_of_range: tuple[OutOfRange, ...] = ()
+    """Settings outside the range of their knob; `knobs` and `facts` lack them."""
 
     def settings(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """All known settings, given the knobs in force."""
@@ -47,7 +50,13 @@ def complete_config(
     found = table.reads_any_of(settings) or bool(knobs.keys() - table.read({}).keys())
     if not found:
         return CompleteConfig(framework=framework.name)
-    return CompleteConfig(True, framework.name, table.read_facts(settings), table.defaults)
+    return CompleteConfig(
+        True,
+        framework.name,
+        table.read_facts(settings),
+        table.defaults,
+        table.out_of_range(settings),
+    )
 
 
 def framework_of_config(settings: Mapping[str, Setting]) -> Framework:

@@ -48,6 +48,17 @@ class SettingLine:
         return f"{self.line}  # {self.note}" if self.key and self.note else self.line
 
 
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """A setting of a config that lies outside its knob's range, so no rule reads it."""
+
+    knob: str
+    """The canonical knob or fact."""
+    key: str
+    """The framework's key."""
+    value: float
+
+
 class Raw(str):
     """A value that is written without quotes: an expression, or a number with its digits."""
 
@@ -201,6 +212,27 @@ class KnobMapping:
                 return value
         return None
 
+    def out_of_range(self, settings: Settings) -> OutOfRange | None:
+        """The setting that lies outside the knob's range; None if there is none.
+
+        Only a value that means the same in the framework and here has the knob's range: one that
+        the reader converts, or that other settings switch off, is left alone.
+        """
+        if not self.key or not self.reads:
+            return None
+        for key in (self.key, *self.other_keys):
+            setting = _number_or_text(settings.get(key))
+            if isinstance(setting, bool) or not isinstance(setting, int | float):
+                continue
+            value = self._knob_value(setting, settings)
+            same = value == setting or (value is not None and setting != setting)  # NaN
+            return OutOfRange(self.knob, key, setting) if same and self._excludes(setting) else None
+        return None
+
+    def _excludes(self, setting: float) -> bool:
+        low, high = setting_named(self.knob).low, setting_named(self.knob).high
+        return low is not None and high is not None and not low <= setting <= high
+
     def _knob_value(self, setting: Setting, settings: Settings) -> Setting | None:
         if callable(self.read):
             return self.read(setting, settings)
@@ -271,6 +303,16 @@ class KnobTable:
         """The facts that a run's config contains; invalid values are left out."""
         values = {row.knob: row.read_from(settings) for row in self.facts}
         return {fact: value for fact, value in values.items() if value is not None}
+
+    def out_of_range(self, settings: Settings) -> tuple[OutOfRange, ...]:
+        """The settings of a config that lie outside the range of a knob or fact, one per key."""
+        rows = (*(self._rows[mapping.knob] for mapping in self.mappings), *self.facts)
+        found: dict[str, OutOfRange] = {}
+        for row in rows:
+            setting = row.out_of_range(settings)
+            if setting is not None:
+                found.setdefault(setting.key, setting)
+        return tuple(found.values())
 
     def reads_any_of(self, settings: Settings) -> bool:
         """Whether a config has a key of a knob."""

@@ -99,6 +99,19 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"advantage": "group", "dynamic_sampling": True},
         ],
     ),
+    "CFG013": (
+        [{"group_size": 2, "advantage": "group"}],
+        [
+            {"group_size": 2, "advantage": "centred"},
+            {"group_size": 2, "advantage": "gae"},
+            {"group_size": 4, "advantage": "group"},
+        ],
+    ),
+    "CFG014": ([{"prompts_per_batch": 1}], [{"prompts_per_batch": 2}]),
+    "CFG015": (
+        [{"advantage": "none"}],
+        [{"advantage": name} for name in ("gae", "leave_one_out", "reinforce_plus_plus_baseline")],
+    ),
     "CFG020": (
         [{"temperature": 0.7, "learner_temperature": 1.0}],
         [{"temperature": 1.0, "learner_temperature": 1.0}],
@@ -222,6 +235,7 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"advantage": "gae", "critic_pretraining": 0, "max_length": 28},
         ],
     ),
+    "CFG060": ([{"learning_rate": 1.0}], [{"learning_rate": 0.1}, PLAIN]),
 }  # fmt: skip
 """Faulty and sound settings for each rule."""
 
@@ -257,7 +271,7 @@ def test_a_sound_config_is_not_reported(rule: ConfigRule) -> None:
 
 @each_rule
 def test_the_needs_are_knobs_or_facts(rule: ConfigRule) -> None:
-    assert rule.needs
+    assert rule.needs or rule.code == "CFG060"
     assert all(name in KNOBS or name in CONFIG_FACTS for name in rule.needs)
 
 
@@ -332,6 +346,99 @@ FAULTY: list[tuple[str, dict[str, Setting], str]] = [
 ]  # fmt: skip
 
 
+FAULTY += [
+    ("trl", {"scale_rewards": "group", "num_generations": 2}, "CFG013"),
+    ("verl", {**GRPO, f"{ROLLOUT}.n": 2}, "CFG013"),
+    ("trl", {"generation_batch_size": 8, "num_generations": 8}, "CFG014"),
+    ("verl", {**GRPO, "data.train_batch_size": 1}, "CFG014"),
+    ("grpodoctor", {"advantage.kind": "none"}, "CFG015"),
+]
+
+KL_KEYS: dict[str, tuple[str, dict[str, Setting]]] = {
+    "grpodoctor": ("loss.kl_coefficient", {}),
+    "verl": (f"{ACTOR}.kl_loss_coef", {f"{ACTOR}.use_kl_loss": True}),
+    "trl": ("beta", {}),
+    "openrlhf": ("algo.kl.init_coef", {}),
+    "slime": ("kl_loss_coef", {"use_kl_loss": True}),
+    "skyrl": ("trainer.algorithm.kl_loss_coef", {}),
+    "nemo-rl": ("loss_fn.reference_policy_kl_penalty", {}),
+    "areal": ("actor.kl_ctl", {}),
+    "ms-swift": ("beta", {}),
+    "open-instruct": ("beta", {}),
+    "tinker-cookbook": ("kl_penalty_coef", {}),
+}
+
+
+def out_of_range(framework: str, config: dict[str, Setting]) -> list[tuple[str, str]]:
+    """Severity and summary of the findings about ranges."""
+    knobs = configurable_framework_named(framework).knobs.read(config)
+    findings = lint(framework, config, knobs).findings
+    return [(f.severity, f.summary) for f in findings if f.code == "CFG060"]
+
+
+@pytest.mark.parametrize("framework", KL_KEYS)
+def test_a_kl_coefficient_out_of_range_is_named_by_the_framework_s_key(framework: str) -> None:
+    key, others = KL_KEYS[framework]
+    assert out_of_range(framework, {**others, key: -0.05}) == [
+        ("critical", f"{key}=-0.05 is outside 0 to 10: a negative KL penalty rewards drift.")
+    ]
+    ((severity, summary),) = out_of_range(framework, {**others, key: 20.0})
+    assert severity == "warning"
+    assert summary.startswith(f"{key}=20 is outside 0 to 10")
+    assert out_of_range(framework, {**others, key: 0.04}) == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "config", "start"),
+    [
+        ("trl", {"learning_rate": 1}, "learning_rate=1 is outside 0 to 0.1: "),
+        ("trl", {"learning_rate": "-1e-6"}, "learning_rate=-1e-06 is outside 0 to 0.1: "),
+        ("trl", {"epsilon": -0.2}, "epsilon=-0.2 is outside 0 to 1: "),
+        ("areal", {"gconfig.temperature": 0}, "gconfig.temperature=0 is outside 0.01 to 10: "),
+        ("verl", {**GRPO, f"{ROLLOUT}.top_p": 1.5}, f"{ROLLOUT}.top_p=1.5 is outside 0 to 1."),
+        ("trl", {"beta": float("nan")}, "beta=nan is outside 0 to 10."),
+        ("trl", {"learning_rate": 3.0, "beta": -1},
+         "beta=-1 is outside 0 to 10: a negative KL penalty rewards drift; learning_rate=3 is out"),
+    ],
+)  # fmt: skip
+def test_a_setting_out_of_range_is_named(
+    framework: str, config: dict[str, Setting], start: str
+) -> None:
+    ((_, summary),) = out_of_range(framework, config)
+    assert summary.startswith(start)
+    assert len(summary.split()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize(
+    ("framework", "config"),
+    [
+        ("trl", {"num_generations": 8, "epsilon_high": -1, "delta": -1.0}),
+        ("trl", {"temperature": 0, "num_generations": 8}),  # CFG022 reports it
+        ("verl", {**GRPO, f"{ROLLOUT}.top_k": -1, "data.max_response_length": -1}),
+        ("verl", {**GRPO, f"{ACTOR}.clip_ratio_low": 10.0, f"{ACTOR}.clip_ratio_high": 1e9}),
+        ("verl", {**GRPO, f"{ACTOR}.use_kl_loss": False, f"{ACTOR}.kl_loss_coef": -0.1}),
+        ("slime", {"eps_clip": 0.2, "kl_loss_coef": -0.1, "use_kl_loss": False}),
+        ("areal", {"gconfig.top_k": 100_000_000, "gconfig.max_new_tokens": 10**9}),
+        ("prime-rl", {"orchestrator.group_size": 8, "orchestrator.max_off_policy_steps": -1}),
+        ("trl", {"loss_type": "cispo", "epsilon_high": 5.0, "beta": True}),
+    ],
+)
+def test_a_value_that_switches_a_setting_off_is_in_range(
+    framework: str, config: dict[str, Setting]
+) -> None:
+    assert out_of_range(framework, config) == []
+
+
+def test_a_recorded_knob_out_of_range_is_reported_until_it_changes() -> None:
+    manifest = Manifest(framework="grpodoctor", knobs={"kl_coefficient": -0.1})
+    engine = Engine(CONFIG_RULES, manifest)
+    (change,) = [c for c in engine.observe(step(1)) if c.finding.code == "CFG060"]
+    assert (change.kind, change.finding.severity) == ("raised", "critical")
+    assert {e.metric: e.value for e in change.finding.evidence} == {"kl_coefficient": -0.1}
+    changes = engine.observe(step(2, kl_coefficient=0.01))
+    assert [c.kind for c in changes if c.finding.code == "CFG060"] == ["resolved"]
+
+
 @pytest.mark.parametrize(("framework", "config", "code"), FAULTY)
 def test_a_framework_s_own_config_is_checked(
     framework: str, config: dict[str, Setting], code: str
@@ -383,10 +490,16 @@ def test_a_usual_config_of_each_framework_raises_no_alarm(
     assert result.quiet, "no rule could look"
 
 
+PRESET_NOTES = {"two_grpo": ["CFG013"], "reinforce": ["CFG015"]}
+"""Notes on presets that choose such settings on purpose."""
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_is_clean(name: str) -> None:
     config = load_config(preset_of(name).settings)
-    assert lint("grpodoctor", config.model_dump(), knobs_of(config)).findings == ()
+    findings = lint("grpodoctor", config.model_dump(), knobs_of(config)).findings
+    assert [finding.code for finding in findings] == PRESET_NOTES.get(name, [])
+    assert all(finding.severity == "info" for finding in findings)
 
 
 def engine_of(config: dict[str, Setting], framework: str = "verl") -> Engine:

@@ -81,6 +81,14 @@ def _read_updates(setting: Setting, settings: Settings) -> Setting | None:
     return setting * max(1, steps // accumulation)
 
 
+def _read_prompts(setting: Setting, settings: Settings) -> Setting | None:
+    """`generation_batch_size` counts the completions of all processes."""
+    group = settings.get("num_generations")
+    if not isinstance(setting, int) or not isinstance(group, int) or group < 1:
+        return None
+    return None if setting % group else setting // group
+
+
 MAPPINGS = (
     KnobMapping("loss", "loss_type", other_keys=(_LEVEL,), read=read_loss,
         values={"ppo_clip": {_LEVEL: "token"},
@@ -125,7 +133,7 @@ MAPPINGS = (
     KnobMapping("learning_rate", "learning_rate"),
     KnobMapping("temperature", "temperature"),
     KnobMapping("group_size", "num_generations"),
-    KnobMapping("prompts_per_batch", "generation_batch_size", reads=False,
+    KnobMapping("prompts_per_batch", "generation_batch_size", read=_read_prompts,
         write=Product("group_size", "counts completions")),
     KnobMapping("updates_per_batch", "num_iterations", read=_read_updates,
         note="as long as steps_per_generation equals gradient_accumulation_steps"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from grpodoctor.frameworks.knob_mapping import OutOfRange
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -23,6 +24,8 @@ class ConfigFault:
     """One sentence of at most 20 words that contains the decisive setting."""
     remedies: tuple[str, ...] | None = None
     """Remedy ids, best first, if they depend on the finding. None: the rule's own remedies."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Further settings as evidence, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Settings:
     """The known settings of a run: knobs, facts and the framework's defaults."""
 
     values: Mapping[str, Setting]
+    out_of_range: tuple[OutOfRange, ...] = ()
+    """Settings of the config outside the range of their knob; `values` lacks them."""
 
     def get(self, name: str) -> Setting | None:
         """A setting; None if it is unknown."""
@@ -70,17 +75,19 @@ class ConfigRule(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Examine the configuration in force at the chart's current step."""
-        settings = Settings(chart.config.settings(chart.knobs))
+        config = chart.config
+        settings = Settings(config.settings(chart.knobs), config.out_of_range)
         unknown = [name for name in self.needs if settings.get(name) is None]
         if unknown:
             return NotApplicable(f"the config does not determine {', '.join(unknown)}")
         fault = self.find_fault(settings)
         if fault is None:
             return None
+        known = {name: settings.number(name) for name in self.needs} | dict(fault.values)
         evidence = tuple(
             Evidence(name, max(chart.step, 0), value)
-            for name in self.needs
-            if (value := settings.number(name)) is not None
+            for name, value in known.items()
+            if value is not None
         )
         return Sighting(fault.severity, fault.summary, evidence, fault.remedies)
 
