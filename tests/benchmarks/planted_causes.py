@@ -90,7 +90,7 @@ BUNDLED: dict[str, Plant] = {
         ("task.verifier=any", "task.hedge_rate=0.1"), ("REW005", "REW003", "REW008"), steps=150
     ),
     "nan-weights": Plant((), ("OPT003",), "weights_become_nan"),
-    "group-of-two": Plant(("rollout.group_size=2",), ("GRP007", "CFG006")),
+    "group-of-two": Plant(("rollout.group_size=2",), ("GRP007", "CFG006", "CFG013")),
     "all-hard": Plant((_reward("almost_never"),), ("GRP002", "GRP007")),
     "too-hard": Plant(("model.warm_start_steps=0",), ("GRP002", "LEN007", "LEN002", "REW004")),
     "all-easy": Plant(("task.difficulty=1",), ("GRP001", "REW006", "OPT001"), steps=200),
