@@ -10,7 +10,7 @@ from grpodoctor.hooks.guard import Guard
 
 
 class Listener(Protocol):
-    """What is told about a training."""
+    """Receives the events of a training."""
 
     def train_begin(self, args: Any, state: Any, objects: dict[str, Any]) -> None:
         """The optimizer and the scheduler exist, and no step is done yet."""
@@ -36,7 +36,7 @@ class TrainingEvents(TrainerCallback):
 
     Args:
         guard: the boundary.
-        listener: what is told.
+        listener: receives the events.
     """
 
     def __init__(self, guard: Guard, listener: Listener) -> None:
