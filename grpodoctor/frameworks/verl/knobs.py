@@ -23,10 +23,32 @@ from grpodoctor.vocabulary.knobs import Setting
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 CORRECTION = "algorithm.rollout_correction"
+OBSERVED = "grpodoctor"
+"""Prefix of the losses that the hook registers; each computes what verl's own loss computes."""
 _REWARD_KWARGS = "+reward.reward_kwargs"
 _BUFFER = f"{_REWARD_KWARGS}.overlong_buffer_cfg"
 _MEGATRON = f"+{ACTOR}.megatron.override_transformer_config"
 _GSPO = WithNote("gspo", "verl implements it as gspo_token")
+
+
+_READ_LOSSES = {
+    "vanilla": "ppo_clip",
+    "gspo": "gspo",
+    "geo_mean": "gmpo",
+    "dppo_tv": "dppo_binary_tv",
+    "dppo_kl": "dppo_binary_kl",
+    **{mode: mode for mode in ("cispo", "sapo", "clip_cov", "kl_cov")},
+}
+
+
+def modes(*names: str) -> tuple[str, ...]:
+    """Values of `loss_mode` that select verl's losses: their names, and those of the hook.
+
+    Args:
+        names: verl's names.
+    """
+    default = (OBSERVED,) if "vanilla" in names else ()
+    return (*names, *default, *(f"{OBSERVED}_{name}" for name in names))
 
 
 def _constant(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
@@ -100,9 +122,7 @@ def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
 _MAPPINGS = (
     KnobMapping("loss", f"{ACTOR}.policy_loss.loss_mode",
         values={"ppo_clip": "vanilla", "gspo": _GSPO, "gspo_token": _GSPO},
-        read={"gspo": "gspo", "geo_mean": "gmpo", "dppo_tv": "dppo_binary_tv",
-              "dppo_kl": "dppo_binary_kl",
-              **{mode: mode for mode in ("cispo", "sapo", "clip_cov", "kl_cov")}},
+        read={name: loss for mode, loss in _READ_LOSSES.items() for name in modes(mode)},
         write=Unsupported(f"see {ACTOR}.policy_loss.loss_mode for the available variants"),
         default="vanilla"),
     KnobMapping("clip_low", f"{ACTOR}.clip_ratio_low", other_keys=(f"{ACTOR}.clip_ratio",)),

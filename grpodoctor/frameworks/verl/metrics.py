@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning, by_estimator, without_metric
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.frameworks.verl.knobs import ACTOR, CORRECTION, KNOBS, ROLLOUT
+from grpodoctor.frameworks.verl.knobs import ACTOR, CORRECTION, KNOBS, ROLLOUT, modes
 from grpodoctor.vocabulary.knobs import Setting
 
 _MODE = f"{ACTOR}.policy_loss.loss_mode"
@@ -53,9 +53,9 @@ _LOSS = (
     KeyMeaning("actor/ppo_kl", "kl/old_policy/k1", over=_MICRO, estimator="k1",
         policies="old | learner", structural_zero=RATIO_IS_ONE,
         when={
-              _MODE: ("vanilla", "gspo", "sapo", "geo_mean", "cispo", "clip_cov", "gpg", "dppo_tv",
-                  "dppo_kl")}),
-    KeyMeaning("actor/ppo_kl", over=_MICRO, when={_MODE: ("kl_cov",)},
+              _MODE: modes("vanilla", "gspo", "sapo", "geo_mean", "cispo", "clip_cov", "gpg",
+                  "dppo_tv", "dppo_kl")}),
+    KeyMeaning("actor/ppo_kl", over=_MICRO, when={_MODE: modes("kl_cov")},
         caveat="with kl_cov it is the mean absolute log-ratio, not a divergence"),
     *by_estimator("actor/kl_loss", "kl/reference/", f"{ACTOR}.kl_loss_type",
         {"k1": ("kl", "k1"), "k2": ("mse", "k2"), "k3": ("low_var_kl", "k3")}, over=_MICRO,
@@ -70,31 +70,36 @@ _LOSS = (
 _CLIP = (
     KeyMeaning("actor/pg_clipfrac", "clip/any_rate", over=_MICRO,
         mask="only where the clip removes the gradient", policies="learner / old",
-        when={_MODE: ("vanilla", "dppo_tv", "dppo_kl", "gpg")}, structural_zero=RATIO_IS_ONE),
+        when={_MODE: modes("vanilla", "dppo_tv", "dppo_kl", "gpg")}, structural_zero=RATIO_IS_ONE),
     KeyMeaning("actor/pg_clipfrac", "clip/any_rate",
         over="tokens; all tokens of a response share one ratio", policies="learner / old",
-        when={_MODE: ("gspo",)}, structural_zero=RATIO_IS_ONE),
+        when={_MODE: modes("gspo")}, structural_zero=RATIO_IS_ONE),
     KeyMeaning("actor/pg_clipfrac", "clip/high_rate", over=_MICRO, policies="learner / old",
-        when={_MODE: ("geo_mean",)}, structural_zero=RATIO_IS_ONE,
+        when={_MODE: modes("geo_mean")}, structural_zero=RATIO_IS_ONE,
         caveat="with geo_mean it counts the high side only"),
-    KeyMeaning("actor/pg_clipfrac", over=_MICRO, when={_MODE: ("cispo",)},
+    KeyMeaning("actor/pg_clipfrac", over=_MICRO, when={_MODE: modes("cispo")},
         caveat="counts ratios outside the bounds for any sign of A; with cispo they still have a "
         "gradient"),
-    KeyMeaning("actor/pg_clipfrac", over=_MICRO, when={_MODE: ("clip_cov",)},
+    KeyMeaning("actor/pg_clipfrac", over=_MICRO, when={_MODE: modes("clip_cov")},
         caveat="tokens selected by covariance, not clipped ratios"),
-    KeyMeaning("actor/pg_clipfrac", when={_MODE: ("sapo", "kl_cov")},
+    KeyMeaning("actor/pg_clipfrac", when={_MODE: modes("sapo", "kl_cov")},
         caveat="always 0: this loss clips nothing"),
     KeyMeaning("actor/pg_clipfrac_lower", "clip/dual_rate", over=_MICRO,
         mask="A < 0 and a ratio above clip_ratio_c", policies="learner / old",
-        when={_MODE: ("vanilla", "clip_cov")}, structural_zero=RATIO_IS_ONE,
+        when={_MODE: modes("vanilla", "clip_cov")}, structural_zero=RATIO_IS_ONE,
         caveat="the dual clip for negative advantages, not the low side"),
     KeyMeaning("actor/pg_clipfrac_lower", "clip/low_rate", over=_MICRO, policies="learner / old",
-        when={_MODE: ("geo_mean",)}, structural_zero=RATIO_IS_ONE,
+        when={_MODE: modes("geo_mean")}, structural_zero=RATIO_IS_ONE,
         caveat="with geo_mean it is the clip for A < 0"),
-    KeyMeaning("actor/pg_clipfrac_lower", when={_MODE: ("gspo", "sapo", "kl_cov")},
+    KeyMeaning("actor/pg_clipfrac_lower", when={_MODE: modes("gspo", "sapo", "kl_cov")},
         caveat="always 0: this loss has no dual clip"),
-    KeyMeaning("actor/pg_clipfrac_lower", when={_MODE: ("cispo", "dppo_tv", "dppo_kl", "gpg")},
+    KeyMeaning("actor/pg_clipfrac_lower", when={_MODE: modes("cispo", "dppo_tv", "dppo_kl", "gpg")},
         caveat="this loss has no dual clip that removes the gradient"),
+    KeyMeaning("actor/grpodoctor/clip_low_rate", "clip/low_rate", over=_MICRO,
+        policies="learner / old", structural_zero=RATIO_IS_ONE),
+    KeyMeaning("actor/grpodoctor/clip_high_rate", "clip/high_rate", over=_MICRO,
+        policies="learner / old", structural_zero=RATIO_IS_ONE),
+    *without_metric("actor/grpodoctor/clip_low", "actor/grpodoctor/clip_high"),
 )
 _REWARD = (
     KeyMeaning("critic/score/mean", "reward/mean", over=_SEQUENCES,

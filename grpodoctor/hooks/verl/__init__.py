@@ -1,0 +1,1 @@
+"""The hook for verl: a plugin that registers observed policy losses."""
