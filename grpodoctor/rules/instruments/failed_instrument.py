@@ -50,7 +50,7 @@ class FailedInstrument(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Report the number of failed parts, and the last one."""
         count = chart.value(_FAILED)
-        if not count:
+        if count is None or not count >= 1:
             return None
         reading = chart.reading(_FAILED)
         last = (reading.where or "") if isinstance(reading, Max) else ""
