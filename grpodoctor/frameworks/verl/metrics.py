@@ -18,6 +18,8 @@ from grpodoctor.frameworks.verl.knobs import ACTOR, CORRECTION, KNOBS, ROLLOUT, 
 from grpodoctor.vocabulary.knobs import Setting
 
 _MODE = f"{ACTOR}.policy_loss.loss_mode"
+_OBSERVED = ("grpodoctor_vanilla", "grpodoctor", "grpodoctor_gspo")
+"""Losses of the hook that report the clip by side."""
 _AGGREGATION = f"{ACTOR}.loss_agg_mode"
 _IS = f"{CORRECTION}.rollout_is"
 _V1 = "trainer.use_v1"
@@ -96,9 +98,9 @@ _CLIP = (
     KeyMeaning("actor/pg_clipfrac_lower", when={_MODE: modes("cispo", "dppo_tv", "dppo_kl", "gpg")},
         caveat="this loss has no dual clip that removes the gradient"),
     KeyMeaning("actor/grpodoctor/clip_low_rate", "clip/low_rate", over=_MICRO,
-        policies="learner / old", structural_zero=RATIO_IS_ONE),
+        policies="learner / old", when={_MODE: _OBSERVED}, structural_zero=RATIO_IS_ONE),
     KeyMeaning("actor/grpodoctor/clip_high_rate", "clip/high_rate", over=_MICRO,
-        policies="learner / old", structural_zero=RATIO_IS_ONE),
+        policies="learner / old", when={_MODE: _OBSERVED}, structural_zero=RATIO_IS_ONE),
     *without_metric("actor/grpodoctor/clip_low", "actor/grpodoctor/clip_high"),
 )
 _REWARD = (

@@ -131,7 +131,7 @@ def test_the_names_of_observed_losses_mean_what_verls_names_mean() -> None:
     for mode, loss in {"vanilla": "ppo_clip", "gspo": "gspo", "dppo_tv": "dppo_binary_tv"}.items():
         for name in modes(mode):
             assert KNOBS.read({f"{ACTOR}.policy_loss.loss_mode": name})["loss"] == loss
-    with_mode = [row for row in _CLIP if row.when]
+    with_mode = [row for row in _CLIP if row.when and "actor/grpodoctor" not in str(row.key)]
     assert with_mode
     for row in with_mode:
         (names,) = row.when.values()
