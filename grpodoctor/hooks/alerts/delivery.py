@@ -1,4 +1,4 @@
-"""Delivers alerts in threads, so that nobody waits for a channel.
+"""Delivers alerts in threads, so that neither the run nor another channel waits.
 
 Each channel has a thread and a bounded queue. A channel that fails costs one warning; its alerts
 are tried again later.

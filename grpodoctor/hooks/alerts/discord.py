@@ -12,7 +12,7 @@ class DiscordChannel(Channel):
     """Posts to the webhook in the variable `url-env`."""
 
     def send(self, alert: Alert) -> None:
-        """Deliver an alert, which can mention nobody."""
+        """Deliver an alert; mentions in its text have no effect."""
         content = f"**{alert.title}**\n{alert.text}"[:_LONGEST]
         body = {"content": content, "allowed_mentions": {"parse": []}}
         post_json(self.secret("url-env"), body)
