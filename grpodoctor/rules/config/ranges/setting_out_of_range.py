@@ -19,7 +19,7 @@ _BELOW: Mapping[str, str] = {
     "clip_high": "a ratio of 1 is already clipped",
     "correction_cap": "on-policy tokens lose weight",
     "learning_rate": "updates raise the loss",
-    "temperature": "sampling requires a temperature above 0",
+    "temperature": "responses differ only at a temperature above 0",
 }
 _ABOVE: Mapping[str, str] = {
     **dict.fromkeys(_KL, "the KL penalty outweighs the reward"),
