@@ -116,10 +116,29 @@ def fail() -> object:
     }
 
 
+def ranks() -> object:
+    """Eight steps on two ranks; a request arrives after the second."""
+    from grpodoctor.treatment.mailbox import Mailbox
+    from grpodoctor.treatment.requests import Request
+
+    torch.distributed.init_process_group("gloo")
+    actor, rank, bounds = config("grpodoctor"), torch.distributed.get_rank(), []
+    actor.global_batch_info.update(dp_size=2, batch_num_tokens=56)
+    for step in range(8):
+        metrics = call("grpodoctor", actor, seed=2 * step + rank)["metrics"]
+        bounds.append(metrics["actor/grpodoctor/clip_high"])
+        if step == 1 and rank == 0:
+            request = Request("1", "apply", "t", "clip-higher", {"clip_high": 0.5})
+            Mailbox(Path(os.environ["GRPODOCTOR_VERL_RUN_DIR"])).send(request)
+        torch.distributed.all_reduce(torch.ones(1))  # ranks exchange gradients here
+    return bounds
+
+
 def main() -> None:
     """Run the task that the first argument names."""
     task, *arguments = sys.argv[1:]
-    print(json.dumps({"compare": compare, "train": train, "fail": fail}[task](*arguments)))
+    tasks = {"compare": compare, "train": train, "fail": fail, "ranks": ranks}
+    print(json.dumps(tasks[task](*arguments)))
 
 
 if __name__ == "__main__":

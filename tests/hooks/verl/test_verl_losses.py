@@ -7,9 +7,11 @@ import logging
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,24 @@ def test_a_failing_recorder_changes_neither_the_loss_nor_the_keys(
         assert own["gradient"] == observed["gradient"]
     assert len({tuple(each["metrics"]) for each in done["results"]}) == 1
     assert errors.count("planted") == 1
+
+
+@needs_verl
+def test_two_ranks_change_the_clip_at_the_same_step(plugin: Path, tmp_path: Path) -> None:
+    shared = {RUN_DIR: str(tmp_path / "run"), UPDATES_PER_STEP: "1", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}  # fmt: skip
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(drive, plugin, "ranks", **shared, RANK=rank) for rank in "01"]
+        first, second = (job.result()[0] for job in jobs)
+    assert first == second
+    assert sorted(set(first)) == [0.2, 0.5]
+    assert len(open_run(tmp_path / "run").steps()) == 8
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @needs_verl
