@@ -82,59 +82,64 @@ class Page(HTMLParser):
             self.shown.append(data)
 
 
+REPORT_KEYS = [
+    "schema_version",
+    "verdict",
+    "causes",
+    "coverage",
+    "run",
+    "findings",
+    "skipped",
+    "not_applicable",
+    "defects",
+    "quiet",
+    "unmapped",
+    "notes",
+    "damage",
+    "treatments",
+]
+FINDING_KEYS = [
+    "code",
+    "name",
+    "severity",
+    "onset_step",
+    "last_step",
+    "active",
+    "summary",
+    "evidence",
+    "remedies",
+    "references",
+]
+REMEDY_KEYS = [
+    "id",
+    "applicability",
+    "change",
+    "spelling",
+    "if_not_set",
+    "already_set",
+    "obstacle",
+    "condition",
+    "condition_met",
+    "command",
+    "alternatives",
+]
+
+
 def test_the_json_has_exactly_the_promised_shape(hostile):
     data = json.loads(json_bytes(replay(hostile).report.to_json()))
-    assert list(data) == [
-        "schema_version",
-        "verdict",
-        "causes",
-        "coverage",
-        "run",
-        "findings",
-        "skipped",
-        "not_applicable",
-        "defects",
-        "quiet",
-        "unmapped",
-        "notes",
-        "damage",
-        "treatments",
-    ]
+    assert list(data) == REPORT_KEYS
     assert list(data["run"]) == ["path", "framework", "first_step", "last_step", "steps"]
     assert data["run"]["path"] == str(hostile)
     assert (data["run"]["first_step"], data["run"]["last_step"]) == (0, 60)
     assert data["run"]["steps"] == 61
     assert data["findings"]
     for finding in data["findings"]:
-        assert list(finding) == [
-            "code",
-            "name",
-            "severity",
-            "onset_step",
-            "last_step",
-            "active",
-            "summary",
-            "evidence",
-            "remedies",
-            "references",
-        ]
+        assert list(finding) == FINDING_KEYS
         assert finding["evidence"]
         for evidence in finding["evidence"]:
             assert set(evidence) - {"where"} == {"metric", "step", "value", "baseline"}
         for remedy in finding["remedies"]:
-            assert list(remedy) == [
-                "id",
-                "applicability",
-                "change",
-                "spelling",
-                "if_not_set",
-                "already_set",
-                "obstacle",
-                "condition",
-                "condition_met",
-                "command",
-                "alternatives",
-            ]
+            assert list(remedy) == REMEDY_KEYS
             for lines in ("spelling", "if_not_set", "already_set"):
                 assert all(set(line) == {"key", "value", "note"} for line in remedy[lines])
     assert all(set(each) == {"code", "missing", "how"} for each in data["skipped"])

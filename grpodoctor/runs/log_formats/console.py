@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
-from grpodoctor.runs.log_formats import console_lines as lines
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
-from grpodoctor.runs.log_formats.jsonl import row_of
+from grpodoctor.runs.log_formats.decoding import console_lines as lines
+from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Tail
 

@@ -11,7 +11,7 @@ from typing import Any
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
-from grpodoctor.runs.log_formats.jsonl import loads, row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import loads, row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.growing_files import Chunk, Damage

@@ -19,9 +19,9 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.crc32c import Mask, masked_crcs, valid_frames
-from grpodoctor.runs.log_formats.protobuf import fields, text_of
-from grpodoctor.runs.log_formats.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
+from grpodoctor.runs.log_formats.decoding.crc32c import Mask, masked_crcs, valid_frames
+from grpodoctor.runs.log_formats.decoding.protobuf import fields, text_of
+from grpodoctor.runs.log_formats.decoding.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.arrays import np
 from grpodoctor.support.growing_files import Chunk, Damage

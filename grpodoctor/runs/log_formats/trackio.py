@@ -13,7 +13,7 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.jsonl import row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.wandb import with_trainer_steps
 from grpodoctor.support.growing_files import Chunk, Damage

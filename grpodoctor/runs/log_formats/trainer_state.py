@@ -10,7 +10,7 @@ from typing import Any
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.jsonl import loads, row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import loads, row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.growing_files import Chunk, Damage
 from grpodoctor.support.regular_files import open_regular

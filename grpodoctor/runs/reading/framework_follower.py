@@ -28,9 +28,9 @@ from grpodoctor.runs.reading.read_notes import (
     supervised_rows_note,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
-from grpodoctor.runs.reading.repeated_values import RepeatedValues
-from grpodoctor.runs.reading.row_order import RowOrder, split_by_counter
-from grpodoctor.runs.reading.step_assembly import StepAssembly
+from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter
+from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses

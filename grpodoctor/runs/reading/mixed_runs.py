@@ -10,7 +10,7 @@ from typing import NamedTuple
 from grpodoctor.errors import MixedRunsError, name_some
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.reading.log_files import LogFile
-from grpodoctor.runs.reading.step_assembly import readings_differ
+from grpodoctor.runs.reading.rows.step_assembly import readings_differ
 from grpodoctor.vocabulary.values import Reading, scalar
 
 _MIN_STEPS = 5

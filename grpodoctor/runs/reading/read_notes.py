@@ -11,8 +11,8 @@ from grpodoctor.frameworks.detection import Guess
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import logged_metrics
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.reading.repeated_values import RepeatedValues
-from grpodoctor.runs.reading.step_assembly import MAX_LAG, StepAssembly
+from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.rows.step_assembly import MAX_LAG, StepAssembly
 from grpodoctor.vocabulary.knobs import Setting
 
 MIN_READINGS = 20

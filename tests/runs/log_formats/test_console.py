@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar
+from tests.runs.log_formats.console_text import bar, rows_of, seen, settings_of
 
 VERL = "step:{step} - actor/entropy:0.31 - actor/pg_loss:-0.002 - critic/score/mean:{reward}"
-
-
-def rows_of(text: str, directory: Path, keys: RowKeys | None = None) -> list[LogRow]:
-    path = directory / "train.log"
-    path.write_text(text, encoding="utf-8", newline="")
-    reader = Console(path, keys or RowKeys())
-    return [*reader.read().records, *reader.read().records]
-
-
-def settings_of(text: str, directory: Path) -> Mapping[str, object]:
-    path = directory / "train.log"
-    path.write_text(text, encoding="utf-8")
-    reader = Console(path, RowKeys())
-    reader.read()
-    return reader.config
-
-
-def seen(rows: list[LogRow]) -> list[tuple[int | None, dict[str, float]]]:
-    return [(row.step, dict(row.values)) for row in rows]
 
 
 def test_verl_through_ray_with_colours_and_a_count_of_repetitions(tmp_path: Path) -> None:
@@ -89,78 +69,10 @@ def test_a_response_that_mentions_steps_is_not_a_row(tmp_path: Path) -> None:
     assert [row.step for row in rows_of(text, tmp_path)] == [1, 2]
 
 
-def bar(step: int, total: int = 100) -> str:
-    return f"\r  {step}%|▌         | {step}/{total} [00:10<09:00,  5.4s/it]"
-
-
-def test_dicts_printed_into_a_progress_bar_line_are_read(tmp_path: Path) -> None:
-    text = ""
-    for step in (5, 10, 15):
-        text += "".join(bar(each) for each in range(step - 4, step + 1))
-        text += f"{' ' * 20}\r{{'loss': 0.0, 'grad_norm': 0.25, 'reward': 0.5, 'epoch': 0.1}}\n"
-        text += f"\r{'Processed prompts: 100%|███| 8/8 [00:01<00:00]'}\n"
-    text += "{'eval_loss': 0.1, 'eval_reward': 0.6, 'epoch': 0.1}\n"
-    text += "{'train_runtime': 10.0, 'train_loss': 0.0, 'epoch': 0.1}\n"
-    rows = rows_of(text, tmp_path)
-    assert [row.step for row in rows] == [5, 10, 15, 15, 15]
-    assert rows[0].values["reward"] == 0.5
-    assert rows[3].values["eval_reward"] == 0.6
-
-
-def test_bars_of_one_line_without_carriage_returns(tmp_path: Path) -> None:
-    """As text looks once it went through an editor or a notebook."""
-    text = ""
-    for step in (2, 4):
-        text += f"{bar(step - 1)}{bar(step)}".replace("\r", " ")
-        text += "{'loss': 0.0, 'reward': 0.5}\n"
-        text += "Training Progress:   7%|▋| 3/4 [00:01<00:00]\n" if step == 2 else ""
-    assert [row.step for row in rows_of(text, tmp_path)] == [2, 4]
-
-
 def test_numbers_as_texts(tmp_path: Path) -> None:
     text = f"{bar(1)}\n{{'loss': '-0.0277', 'learning_rate': '1e-06', 'num_tokens': '1.5e+04'}}\n"
     (row,) = rows_of(text, tmp_path)
     assert row.values == {"loss": -0.0277, "learning_rate": 1e-06, "num_tokens": 15000.0}
-
-
-def test_progress_bars_before_the_first_row_are_not_steps(tmp_path: Path) -> None:
-    text = "".join(bar(step, 8) for step in range(9)) + "\n"
-    text += "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(1, 5))
-    rows = rows_of(text, tmp_path)
-    assert seen(rows)[1] == (4, {"loss": 2.0, "reward": 0.5})  # eight steps, a row for two
-    assert [row.step for row in rows] == [2, 4, 6, 8]
-
-
-def test_a_progress_bar_redrawn_after_a_row_gives_its_step(tmp_path: Path) -> None:
-    """Standard output went through a buffer: a row for each twenty steps, all of them late."""
-    text = "".join(bar(step, 95) + (bar(step, 95) if step % 20 == 0 else "") for step in range(96))
-    text += "\n" + "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(4))
-    assert [row.step for row in rows_of(text, tmp_path)] == [20, 40, 60, 80]
-
-
-def test_a_stopped_progress_bar_is_noticed_in_a_growing_log(tmp_path: Path) -> None:
-    path = tmp_path / "live.log"
-    path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")
-    reader = Console(path, RowKeys())
-    assert [row.step for row in reader.read().records] == [1]
-    with path.open("a") as file:
-        file.write("{'loss': 2.0, 'reward': 0.5}\n{'loss': 3.0, 'reward': 0.5}\n")
-    chunk = reader.read()
-    assert [row.step for row in chunk.records] == [2, 3]
-    assert "counted by rows" in chunk.notes[0]
-
-
-def test_a_step_printed_before_a_dict_is_its_step(tmp_path: Path) -> None:
-    text = (
-        "INFO 07-01 12:00:00 ppo_trainer.py:123] ✨ Global step 5: {'policy_loss': 0.01, "
-        "'reward': 0.4}\n"
-        "[2026-07-01 12:00:00] loss.py:10 - step 6: {'train/loss': 0.1, 'train/kl_loss': 0.0}\n"
-        "rollout 7: {'rollout/raw_reward': 0.5, 'rollout/response_lengths': 312.5}\n"
-        "Step 8: \n{'policy/policy_entropy': '0.1234',\n 'reward/avg_raw_reward': '0.5'}\n"
-    )
-    rows = rows_of(text, tmp_path)
-    assert [row.step for row in rows] == [5, 6, 7, 8]
-    assert rows[3].values == {"policy/policy_entropy": 0.1234, "reward/avg_raw_reward": 0.5}
 
 
 def test_nested_and_long_dicts(tmp_path: Path) -> None:
@@ -362,16 +274,6 @@ def test_printed_sampling_parameters_are_not_a_row(tmp_path: Path) -> None:
     assert len(rows_of((said + "step:1 - actor/entropy:0.3 - actor/lr:0.1\n") * 3, tmp_path)) == 3
 
 
-def test_a_progress_bar_over_the_data_counts_no_steps(tmp_path: Path) -> None:
-    """Rows that say their own step, and a summary at the end that says none."""
-    text = (
-        "Generating train split: 100%|####| 7000/7000 [00:00<00:00, 3e5 examples/s]\n"
-        "[run] 1/2 | loss=0.5 | reward=0.1\n[run] 2/2 | loss=0.4 | reward=0.2\n"
-        "[run] Steps: 2 | Group: 4 | LR: 3e-05\n[run] Peak accuracy: 60.0%\n"
-    )
-    assert [row.step for row in rows_of(text, tmp_path) if row.step is not None] == [1, 2]
-
-
 def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "live.log"
     line = VERL.format(step=1, reward=0.5)
@@ -493,28 +395,3 @@ def test_assigned_numbers_in_parts_of_a_line(tmp_path: Path) -> None:
     assert rows[0].values["line/reward"] == 0.125
     assert rows[0].values["line/grad"] == 0.1967
     assert rows[0].values["line/accuracy"] == 0.125
-
-
-def test_steps_of_bars_that_are_printed_as_text_alone(tmp_path: Path) -> None:
-    text = "".join(
-        f" {step}% {step}/100 [00:{step:02}<01:00,  1.00s/it]\n"
-        f"{{'loss': 0.1, 'reward': 0.5, 'grad_norm': {step}.5}}\n"
-        for step in (5, 10, 15)
-    )
-    assert [row.step for row in rows_of(text, tmp_path)] == [5, 10, 15]
-
-
-def test_bars_that_follow_the_rows_of_their_steps(tmp_path: Path) -> None:
-    text = "".join(
-        f"  {step}% {step}/100 [00:00<01:00,  1.00s/it]\n"
-        f"{{'loss': 0.1, 'reward': 0.5, 'grad_norm': {step}.5}}\n"
-        for step in (0, 1, 2)
-    )
-    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3]
-
-
-def test_results_after_a_training_keep_its_last_step(tmp_path: Path) -> None:
-    rows = [f"{{'loss': 0.1, 'reward': 0.{step}, 'grad_norm': 1.5}}" for step in (1, 2, 3)]
-    end = ["{'train_runtime': 9.5, 'train_loss': 0.1}", "{'accuracy': 0.5, 'recall': 0.25}"]
-    text = "  0%|          | 0/200 [00:00<?, ?it/s]\n" + "\n".join([*rows, *end, *rows]) + "\n"
-    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3, 3, 3, 1, 2, 3]

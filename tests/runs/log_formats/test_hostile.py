@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.row_keys import RowKeys
-from grpodoctor.runs.log_formats.crc32c import masked_crcs
+from grpodoctor.runs.log_formats.decoding.crc32c import masked_crcs
 from grpodoctor.runs.log_formats.registry import LogFormat, all_log_formats, log_format_named
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.reading.read_options import ReadOptions

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from grpodoctor.runs.reading.heldout_sets import HeldOutSets
+from grpodoctor.runs.reading.rows.heldout_sets import HeldOutSets
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import NotApplicable, Reading, merge, scalar
 

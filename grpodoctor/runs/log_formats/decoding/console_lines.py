@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from grpodoctor.runs.log_formats.jsonl import loads
+from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.support.numbers import parse_number
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"

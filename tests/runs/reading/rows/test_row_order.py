@@ -15,7 +15,7 @@ from grpodoctor.monitor.replay import replay
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.runs.reading.row_order import RowOrder
+from grpodoctor.runs.reading.rows.row_order import RowOrder
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import scalar
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from grpodoctor.runs.reading.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.vocabulary.values import Mean, Reading
 
 

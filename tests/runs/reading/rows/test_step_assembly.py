@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from grpodoctor.runs.reading import step_assembly
 from grpodoctor.runs.reading.read_notes import conflict_note, rewind_note
-from grpodoctor.runs.reading.step_assembly import StepAssembly
+from grpodoctor.runs.reading.rows import step_assembly
+from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 

@@ -1,0 +1,1 @@
+"""Decoders that several log formats share: binary records, lines of text, lists of rewards."""

@@ -1,0 +1,174 @@
+"""Rows from JSON objects: nested metrics, the type of a row, its step."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
+from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
+from grpodoctor.runs.log_formats.decoding.reward_lists import group_numbers
+from grpodoctor.support.numbers import parse_number
+
+_CONTAINERS = frozenset({"data", "metrics", "logs", "log", "stats", "scalars", "values"})
+"""Keys under which loggers nest the metrics of a row, such as `data` of verl's file logger."""
+
+_NOT_METRICS = re.compile(r"(?:.*_)?(?:args|config|hparams|settings|meta|metadata|env)")
+"""Keys of nested objects without metrics."""
+
+_MAX_DEPTH = 3
+"""Levels of nested objects that are read."""
+
+_EVENT_KEYS = ("type", "event", "event_type", "row_type", "phase", "split", "mode", "stage", "kind")
+"""Keys that state which part of a step a row describes."""
+
+_NOT_STEPS = frozenset(
+    {"config", "args", "hparams", "hyperparameters", "settings", "meta", "metadata", "init",
+     "start", "summary", "final", "end", "done", "finish", "finished"}
+)  # fmt: skip
+"""Names of rows about the whole run, whose numbers are no measurements of a step."""
+_SETTINGS = _NOT_STEPS - {"summary", "final", "end", "done", "finish", "finished"}
+
+_PARTS = frozenset(
+    {"train", "training", "rollout", "rollouts", "generation", "generate", "sample", "sampling",
+     "update", "optimizer", "optimizer_step", "learner", "actor", "critic", "policy", "reward",
+     "perf", "timing", "completion", "response"}
+)  # fmt: skip
+"""Names of a step's parts. Other names, such as those of a curriculum's stages, may restart the
+count of steps."""
+
+_EVALUATION_FLAGS = ("is_eval", "is_validation", "eval", "evaluation", "validation")
+"""Keys that are true in the rows of an evaluation."""
+
+_FAMILY_STEPS = {
+    "rollout/step": "rollout/step",
+    "train/step": "train/step",
+    "eval/step": EVALUATION,
+}
+"""Keys of steps that count differently in the rows of one log, and their counters."""
+
+
+def loads(text: bytes) -> Any:
+    """Parse JSON, including `NaN` and `Infinity`, which Python writes although JSON lacks them.
+
+    Raises:
+        ValueError: if it is not JSON.
+    """
+    text = text.removeprefix(codecs.BOM_UTF8)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise ValueError(f"not JSON: {error}") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
+    """Make a row from a parsed object.
+
+    Raises:
+        ValueError: if it has too many keys.
+    """
+    if len(data) > MOST_KEYS:
+        raise ValueError(f"{len(data)} keys")
+    flat = _flattened(data) if dict in map(type, data.values()) else data
+    numbers, texts = _numbers_and_texts(flat)
+    if _event_name(texts) in _NOT_STEPS:
+        return LogRow(None, {}, 0.0, texts)
+    numbers = {**group_numbers(flat), **numbers}
+    step_key, step = _step_of(flat, keys)
+    time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
+    values = {key: value for key, value in numbers.items() if key not in keys.all}
+    counter = _event_of(texts, numbers) or _FAMILY_STEPS.get(step_key, "")
+    if counter == EVALUATION:
+        values = {
+            _as_evaluation(key): value
+            for key, value in values.items()
+            if key not in _EVALUATION_FLAGS
+        }
+    return LogRow(step, values, time, texts, counter)
+
+
+def lists_settings(data: Mapping[str, Any]) -> bool:
+    """Whether the name of a row's type states that it lists the settings of the run."""
+    return _event_name(data) in _SETTINGS
+
+
+def _numbers_and_texts(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
+    """The values that are or spell a number, and those that are texts."""
+    numbers: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for key, value in values.items():
+        if type(value) is float:  # the common case; a function call would double its cost
+            numbers[key] = value
+            continue
+        number = parse_number(value)
+        if number is not None:
+            numbers[key] = number
+        if isinstance(value, str):
+            texts[key] = value
+    return numbers, texts
+
+
+def _flattened(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """Give the values of nested objects keys with slashes; outer keys take precedence."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if not isinstance(value, dict):
+            flat[prefix + key] = value
+        elif depth < _MAX_DEPTH and not _NOT_METRICS.fullmatch(key):
+            inner = prefix if key in _CONTAINERS else f"{prefix}{key}/"
+            for name, each in _flattened(value, inner, depth + 1).items():
+                flat.setdefault(name, each)
+    if len(flat) > MOST_KEYS:
+        raise ValueError(f"{len(flat)} keys")
+    return flat
+
+
+def _step_of(values: Mapping[str, Any], keys: RowKeys) -> tuple[str, int | None]:
+    """The key and the number of a row's step."""
+    for key in keys.step:
+        step = _step(values.get(key))
+        if step is not None:
+            return key, step
+    return "", None
+
+
+def _event_name(values: Mapping[str, Any]) -> str:
+    """The name of a row's type, in lower case; empty without one."""
+    name = next((values[key] for key in _EVENT_KEYS if key in values), "")
+    return name[:40].lower() if isinstance(name, str) else ""
+
+
+def _event_of(texts: Mapping[str, str], numbers: Mapping[str, float]) -> str:
+    """The part of a step that a row describes; empty if it does not say so."""
+    if any(numbers.get(flag) == 1 for flag in _EVALUATION_FLAGS):
+        return EVALUATION
+    name = _event_name(texts)
+    if is_evaluation(name):
+        return EVALUATION
+    return name if name in _PARTS else ""
+
+
+def _as_evaluation(key: str) -> str:
+    return key if is_evaluation(key) else f"eval/{key}"
+
+
+def _step(value: object) -> int | None:
+    """Parse a step, also from `10/100`, as ms-swift writes it."""
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= 40:
+        value = value.partition("/")[0]
+    number = parse_number(value)
+    if number is None or not 0 <= number < 2**53 or number != int(number):
+        return None
+    return int(number)

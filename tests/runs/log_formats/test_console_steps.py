@@ -1,0 +1,108 @@
+"""The steps of console text: progress bars, and steps that are printed before a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.console import Console
+from tests.runs.log_formats.console_text import bar, rows_of, seen
+
+
+def test_dicts_printed_into_a_progress_bar_line_are_read(tmp_path: Path) -> None:
+    text = ""
+    for step in (5, 10, 15):
+        text += "".join(bar(each) for each in range(step - 4, step + 1))
+        text += f"{' ' * 20}\r{{'loss': 0.0, 'grad_norm': 0.25, 'reward': 0.5, 'epoch': 0.1}}\n"
+        text += f"\r{'Processed prompts: 100%|███| 8/8 [00:01<00:00]'}\n"
+    text += "{'eval_loss': 0.1, 'eval_reward': 0.6, 'epoch': 0.1}\n"
+    text += "{'train_runtime': 10.0, 'train_loss': 0.0, 'epoch': 0.1}\n"
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [5, 10, 15, 15, 15]
+    assert rows[0].values["reward"] == 0.5
+    assert rows[3].values["eval_reward"] == 0.6
+
+
+def test_bars_of_one_line_without_carriage_returns(tmp_path: Path) -> None:
+    """As text looks once it went through an editor or a notebook."""
+    text = ""
+    for step in (2, 4):
+        text += f"{bar(step - 1)}{bar(step)}".replace("\r", " ")
+        text += "{'loss': 0.0, 'reward': 0.5}\n"
+        text += "Training Progress:   7%|▋| 3/4 [00:01<00:00]\n" if step == 2 else ""
+    assert [row.step for row in rows_of(text, tmp_path)] == [2, 4]
+
+
+def test_progress_bars_before_the_first_row_are_not_steps(tmp_path: Path) -> None:
+    text = "".join(bar(step, 8) for step in range(9)) + "\n"
+    text += "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(1, 5))
+    rows = rows_of(text, tmp_path)
+    assert seen(rows)[1] == (4, {"loss": 2.0, "reward": 0.5})  # eight steps, a row for two
+    assert [row.step for row in rows] == [2, 4, 6, 8]
+
+
+def test_a_progress_bar_redrawn_after_a_row_gives_its_step(tmp_path: Path) -> None:
+    """Standard output went through a buffer: a row for each twenty steps, all of them late."""
+    text = "".join(bar(step, 95) + (bar(step, 95) if step % 20 == 0 else "") for step in range(96))
+    text += "\n" + "".join(f"{{'loss': {step}.0, 'reward': 0.5}}\n" for step in range(4))
+    assert [row.step for row in rows_of(text, tmp_path)] == [20, 40, 60, 80]
+
+
+def test_a_stopped_progress_bar_is_noticed_in_a_growing_log(tmp_path: Path) -> None:
+    path = tmp_path / "live.log"
+    path.write_text(f"{bar(1)}\n{{'loss': 1.0, 'reward': 0.5}}\n")
+    reader = Console(path, RowKeys())
+    assert [row.step for row in reader.read().records] == [1]
+    with path.open("a") as file:
+        file.write("{'loss': 2.0, 'reward': 0.5}\n{'loss': 3.0, 'reward': 0.5}\n")
+    chunk = reader.read()
+    assert [row.step for row in chunk.records] == [2, 3]
+    assert "counted by rows" in chunk.notes[0]
+
+
+def test_a_step_printed_before_a_dict_is_its_step(tmp_path: Path) -> None:
+    text = (
+        "INFO 07-01 12:00:00 ppo_trainer.py:123] ✨ Global step 5: {'policy_loss': 0.01, "
+        "'reward': 0.4}\n"
+        "[2026-07-01 12:00:00] loss.py:10 - step 6: {'train/loss': 0.1, 'train/kl_loss': 0.0}\n"
+        "rollout 7: {'rollout/raw_reward': 0.5, 'rollout/response_lengths': 312.5}\n"
+        "Step 8: \n{'policy/policy_entropy': '0.1234',\n 'reward/avg_raw_reward': '0.5'}\n"
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [5, 6, 7, 8]
+    assert rows[3].values == {"policy/policy_entropy": 0.1234, "reward/avg_raw_reward": 0.5}
+
+
+def test_a_progress_bar_over_the_data_counts_no_steps(tmp_path: Path) -> None:
+    """Rows that say their own step, and a summary at the end that says none."""
+    text = (
+        "Generating train split: 100%|####| 7000/7000 [00:00<00:00, 3e5 examples/s]\n"
+        "[run] 1/2 | loss=0.5 | reward=0.1\n[run] 2/2 | loss=0.4 | reward=0.2\n"
+        "[run] Steps: 2 | Group: 4 | LR: 3e-05\n[run] Peak accuracy: 60.0%\n"
+    )
+    assert [row.step for row in rows_of(text, tmp_path) if row.step is not None] == [1, 2]
+
+
+def test_steps_of_bars_that_are_printed_as_text_alone(tmp_path: Path) -> None:
+    text = "".join(
+        f" {step}% {step}/100 [00:{step:02}<01:00,  1.00s/it]\n"
+        f"{{'loss': 0.1, 'reward': 0.5, 'grad_norm': {step}.5}}\n"
+        for step in (5, 10, 15)
+    )
+    assert [row.step for row in rows_of(text, tmp_path)] == [5, 10, 15]
+
+
+def test_bars_that_follow_the_rows_of_their_steps(tmp_path: Path) -> None:
+    text = "".join(
+        f"  {step}% {step}/100 [00:00<01:00,  1.00s/it]\n"
+        f"{{'loss': 0.1, 'reward': 0.5, 'grad_norm': {step}.5}}\n"
+        for step in (0, 1, 2)
+    )
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3]
+
+
+def test_results_after_a_training_keep_its_last_step(tmp_path: Path) -> None:
+    rows = [f"{{'loss': 0.1, 'reward': 0.{step}, 'grad_norm': 1.5}}" for step in (1, 2, 3)]
+    end = ["{'train_runtime': 9.5, 'train_loss': 0.1}", "{'accuracy': 0.5, 'recall': 0.25}"]
+    text = "  0%|          | 0/200 [00:00<?, ?it/s]\n" + "\n".join([*rows, *end, *rows]) + "\n"
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3, 3, 3, 1, 2, 3]
