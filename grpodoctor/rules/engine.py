@@ -43,7 +43,7 @@ from grpodoctor.rules.base import (
     Severity,
     Sighting,
 )
-from grpodoctor.rules.shared.remedy_mechanisms import remedies_that_apply
+from grpodoctor.rules.shared.penalty_direction import penalty_drives_away
 from grpodoctor.runs.chart import MOST_LAYOUTS, WINDOW, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.support.safe_text import clean_text
@@ -440,7 +440,9 @@ class Engine:
 
     def _remedies(self, rule: Rule, sighting: Sighting) -> tuple[str, ...]:
         remedies = rule.remedies if sighting.remedies is None else sighting.remedies
-        return remedies_that_apply(self.chart, remedies)
+        if "kl-penalty" in remedies and penalty_drives_away(self.chart):
+            return tuple(remedy for remedy in remedies if remedy != "kl-penalty")
+        return remedies
 
     def _was_logged(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0

@@ -72,7 +72,8 @@ _DAMAGE = (
     TypeError,
     ValueError,
 )
-"""Exceptions of torch's unpickler for a damaged file or one that needs code to be run."""
+"""Exceptions of torch's unpickler for a damaged file. It is Python code that executes the file's
+instructions on a stack without checking them, so wrong instructions fail in any of these ways."""
 
 
 def _unpacked(path: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -22,7 +21,6 @@ _REWARD = "reward/mean"
 _ACCURACY = "accuracy/train"
 
 
-@dataclass(frozen=True)
 class RandomResponsesRewarded(Rule):
     """Nearly every response earns the same high reward, but the policy is more random than before.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -18,7 +17,6 @@ _LENGTH = "length/mean"
 _TRUNCATED = "length/truncated_rate"
 
 
-@dataclass(frozen=True)
 class RewardIsLength(Rule):
     """The reward follows the length of the responses, from one step to the next.
 

@@ -60,8 +60,7 @@ class ConfigRule(Rule):
     """Base class of the rules about the configuration.
 
     They need no metric and no memory: a fault is seen at the first step, and resolved by a change
-    of a knob. A rule is a page, its identity, what it `needs`, and `find_fault`; only a rule with
-    thresholds needs its own dataclass decorator.
+    of a knob. A rule is a page, its identity, what it `needs`, and `find_fault`.
     """
 
     needs: ClassVar[tuple[str, ...]]

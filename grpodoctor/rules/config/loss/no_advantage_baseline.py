@@ -28,7 +28,7 @@ class NoAdvantageBaseline(ConfigRule):
         finding is a note.
 
     References:
-        Back to Basics (RLOO), arXiv 2402.14740, section 2.
+        Back to Basics (RLOO), arXiv 2402.14740 (REINFORCE, and the baseline that it lacks).
     """
 
     code = "CFG015"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from grpodoctor.frameworks.knob_mapping import OutOfRange
 from grpodoctor.rules.base import Severity
@@ -38,7 +37,6 @@ _NO_SENTINEL = (*_KL, "learning_rate", "temperature")
 """Settings for which no framework reads -1 as off."""
 
 
-@dataclass(frozen=True)
 class SettingOutOfRange(ConfigRule):
     """A setting is outside the range in which it has a meaning.
 

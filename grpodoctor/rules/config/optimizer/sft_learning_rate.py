@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
 
 
-class LearningRateOfSupervision(ConfigRule):
+class SftLearningRate(ConfigRule):
     """The learning rate is at least ten times higher than in RL recipes.
 
     What it sees:
@@ -13,9 +13,9 @@ class LearningRateOfSupervision(ConfigRule):
         for adapters.
 
     Why it matters:
-        RL recipes for full training use 5e-7 to 5e-6. At the rates of supervised training, the
-        first updates move the policy so far that entropy collapses or explodes within tens of
-        steps.
+        RL recipes for full training use 5e-7 to 5e-6. At the rates of supervised
+        fine-tuning (SFT), the first updates move the policy so far that entropy collapses or
+        explodes within tens of steps.
 
     Evidence it needs:
         Settings: `learning_rate`, `lora_rank`. Optional: `pretrained_model`.
@@ -32,9 +32,9 @@ class LearningRateOfSupervision(ConfigRule):
     """
 
     code = "CFG050"
-    name = "learning-rate-of-supervision"
+    name = "sft-learning-rate"
     explains = ("oversized-updates", "large-kl", "reward-loss")
-    summary = "The learning rate is one for supervised training, too high for RL."
+    summary = "The learning rate suits supervised fine-tuning (SFT) and is too high for RL."
     condition = "oversized-updates"
     needs = ("learning_rate", "lora_rank")
     remedies = ("lower-learning-rate",)
