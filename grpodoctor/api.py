@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from grpodoctor.errors import RunError
 from grpodoctor.monitor.project_settings import ProjectSettings
-from grpodoctor.monitor.replay import RemoteOrigin, replay
+from grpodoctor.monitor.replay import Origin, replay
 from grpodoctor.report.run.run_report import RunReport
 from grpodoctor.runs.reading.opening import FrameworkRun
 from grpodoctor.runs.reading.opening import open_run as _open_run
@@ -91,7 +91,7 @@ def _check_remote(
             ignore=ignore,
             framework=framework,
             options=replace(options, remote_dumps=run.remote_dumps),
-            origin=RemoteOrigin(url, run.notes),
+            origin=Origin(url, run.notes),
         )
     return RunReport(replace(data, responses=None))  # the files are gone
 

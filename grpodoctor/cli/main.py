@@ -49,6 +49,7 @@ _TEXTS = (str, str | None, list[str], list[str] | None)
 
 _COLLECT_EVERY = 100_000
 """Objects created between two runs of the garbage collector; more than `check` of a log creates."""
+_DEFECT = 3
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -149,6 +150,27 @@ def _complain(error: GrpodoctorError) -> None:
     print(f"error: {plain(str(error))}", file=sys.stderr)
 
 
+def _report_defect(error: Exception) -> None:
+    """Print a defect of this program as one line; the traceback goes to a file."""
+    import tempfile
+    import traceback
+
+    from grpodoctor.errors import GrpodoctorError
+
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name}:{last.lineno}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="grpodoctor-defect-", suffix=".txt", delete=False
+        ) as file:
+            file.write("".join(traceback.format_exception(error)))
+        remedy = f"please report it with {file.name}"
+    except OSError:
+        remedy = "please report it"
+    text = f"{type(error).__name__}: {str(error)[:200]}"
+    _complain(GrpodoctorError(f"a defect in grpodoctor, {text}", where=place, remedy=remedy))
+
+
 def _abandon_stdout() -> None:
     """Redirect stdout to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -201,6 +223,9 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app()
+    except Exception as error:  # noqa: BLE001 - the last resort: a defect gets an exit code of its own
+        _report_defect(error)
+        sys.exit(_DEFECT)
     finally:
         # The interpreter searches all objects for garbage three times before it exits, which takes
         # another sixth of the time of a short command.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.support.regular_files import read_regular
 
 if TYPE_CHECKING:
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -173,7 +174,7 @@ def _read_template(value: str) -> tuple[str, str]:
             f"{value[:60]!r} is not a template", where="--template", remedy="write NAME=FILE"
         )
     try:
-        template = Path(file).read_text(encoding="utf-8")
+        template = read_regular(Path(file)).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError(f"the template cannot be read: {reason}", where=file) from error

@@ -94,10 +94,11 @@ def _write(suggestions: Sequence[Suggestion], path: Path) -> str:
     """
     from grpodoctor.errors import ConfigError
     from grpodoctor.support.atomic_files import write_text
+    from grpodoctor.support.regular_files import read_regular
 
     table = "tool.grpodoctor.map" if path.name == "pyproject.toml" else "map"
     try:
-        text = path.read_text() if path.exists() else ""
+        text = read_regular(path).decode() if path.exists() else ""
         existing = _mapping_in(text, table)
         lines = [
             f"{json.dumps(each.key)} = {json.dumps(each.metric)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.regular_files import files_below, read_regular
 from grpodoctor.vocabulary.knobs import Setting
 
 _CONFIG_FILES = (
@@ -148,10 +148,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
         ConfigError: if the file is missing, too large, or in none of these formats.
     """
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ConfigError(f"the file is larger than {_LARGEST} bytes", where=str(path))
-        text = path.read_text(encoding="utf-8-sig")
-        data = _parse(path, text)
+        data = _parse(path, read_regular(path, _LARGEST).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(
             f"the config file cannot be read: {error.strerror}", where=str(path)

@@ -19,6 +19,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.support import atomic_files
 from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import PROBED, metric_of
 from grpodoctor.vocabulary.values import Reading
@@ -136,8 +137,7 @@ class AttachedProbes:
         from grpodoctor.monitor.probe_file import AttachedProbe
 
         try:
-            with path.open("rb") as file:
-                content = file.read(_MOST_BYTES)
+            content = read_regular(path, _MOST_BYTES)
             probe = AttachedProbe.model_validate(orjson.loads(content))
         except (OSError, ValueError, ValidationError) as error:
             reason = " ".join(str(error).split())[:200]

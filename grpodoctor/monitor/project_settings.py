@@ -34,6 +34,7 @@ from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.base import SEVERITIES, Rule, RuleResult, Severity, Sighting
 from grpodoctor.runs.chart import Chart
+from grpodoctor.support.regular_files import read_regular
 from grpodoctor.support.suggestions import check_name, near_names
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 
@@ -132,8 +133,7 @@ def load_settings(path: Path) -> ProjectSettings:
 
 def _table_of(path: Path) -> Mapping[str, Any] | None:
     try:
-        with path.open("rb") as file:
-            content = tomllib.loads(file.read(_LARGEST).decode())
+        content = tomllib.loads(read_regular(path, _LARGEST).decode())
     except OSError as error:
         raise ConfigError(f"cannot read: {error.strerror}", where=str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

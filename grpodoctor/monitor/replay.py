@@ -17,8 +17,8 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteOrigin:
-    """The remote address of a run that was downloaded."""
+class Origin:
+    """Where a run comes from that was copied to a temporary place: a store or a stream."""
 
     address: str
     notes: Sequence[str] = ()
@@ -33,7 +33,7 @@ def replay(
     framework: str | None = None,
     project: ProjectSettings | None = None,
     options: ReadOptions | None = None,
-    origin: RemoteOrigin | None = None,
+    origin: Origin | None = None,
 ) -> ReportData:
     """Examine a run from its first step to its last.
 

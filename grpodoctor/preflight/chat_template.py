@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from grpodoctor.errors import MissingExtraError, ModelError
+from grpodoctor.support.regular_files import read_regular
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_MAX_CONFIG_BYTES = 64 << 20
 
 
 def render_ids(
@@ -119,10 +118,10 @@ def read_json_config(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
-            raise ValueError("larger than 64 MiB")  # noqa: TRY301
-        config = orjson.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        config = orjson.loads(read_regular(path))
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except ValueError as error:
         raise ModelError(f"not JSON: {error}", where=str(path)) from error
     if not isinstance(config, dict):
         raise ModelError("not a JSON object", where=str(path))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
 from grpodoctor.errors import RunError
+
+MAX_SMALL_FILE = 64 * 1024 * 1024
+"""Largest size in bytes of a file that is read as a whole: settings, templates, results."""
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -28,8 +31,37 @@ def open_regular(path: Path) -> BufferedReader:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise RunError(
-        "not a regular file", where=str(path)[:200], remedy="pass the directory of a run"
+        f"{kind_of(mode)}, not a file",
+        where=str(path)[:200],
+        remedy="pass a file or the directory of a run; `-` reads standard input",
     )
+
+
+def kind_of(mode: int) -> str:
+    """What a path is that is neither a file nor a directory, such as "a pipe"."""
+    names = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
+    return next((name for applies, name in names if applies(mode)), "a block device")
+
+
+def read_regular(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
+    """Read a whole file of bounded size.
+
+    Args:
+        path: a regular file.
+        limit: bytes that the file may have.
+
+    Raises:
+        OSError: if the file is missing, no regular file, too large, or cannot be read. Its
+            `strerror` is a reason for the user.
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(limit + 1)
+    except RunError as error:
+        raise OSError(errno.EINVAL, error.what, str(path)) from None
+    if len(content) > limit:
+        raise OSError(errno.EINVAL, f"it has more than {limit >> 20} MiB", str(path))
+    return content
 
 
 def is_missing(error: OSError) -> bool:
@@ -59,7 +91,12 @@ def translated_os_errors(path: Path) -> Iterator[None]:
         raise unreadable(Path(os.fsdecode(error.filename or path)), error) from error
 
 
-def files_below(directory: Path, max_depth: int = 6, max_entries: int = 20_000) -> Iterator[Path]:
+def files_below(
+    directory: Path,
+    max_depth: int = 6,
+    max_entries: int = 20_000,
+    on_unreadable: Callable[[Path, OSError], None] | None = None,
+) -> Iterator[Path]:
     """Files of a directory and its sub-directories, level by level, sorted by name in each.
 
     Links to directories are not followed.
@@ -68,11 +105,23 @@ def files_below(directory: Path, max_depth: int = 6, max_entries: int = 20_000) 
         directory: where to start.
         max_depth: levels of sub-directories to search.
         max_entries: directory entries to visit; a dump of single responses may have millions.
+        on_unreadable: receives each sub-directory that cannot be listed; its files are left out.
+
+    Raises:
+        OSError: if `directory` itself cannot be listed.
     """
     queue, visited = [(directory, 0)], 0
     while queue:
         current, depth = queue.pop(0)
-        for entry in sorted(current.iterdir()):
+        try:
+            entries = sorted(current.iterdir())
+        except OSError as error:
+            if current == directory:
+                raise
+            if on_unreadable is not None:
+                on_unreadable(current, error)
+            continue
+        for entry in entries:
             visited += 1
             if visited > max_entries:
                 return

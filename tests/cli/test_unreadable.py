@@ -49,15 +49,41 @@ def run(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("name", ["", "sub", "metrics.jsonl", "steps.jsonl", "run.json"])
+def make_unreadable(path: Path) -> None:
+    path.chmod(0)
+    probe = run_without_privileges("-c", f"import os; print(os.access({str(path)!r}, 4))")
+    if probe.stdout.strip() != "False":
+        pytest.skip("this process cannot give up reading what it may not")
+
+
+@pytest.mark.parametrize("name", ["sub", "metrics.jsonl", "run.json"])
+def test_an_unreadable_part_hides_no_other_log(run: Path, name: str) -> None:
+    (run / "run.json").write_text("{}")
+    make_unreadable(run / name)
+    done = run_without_privileges("-m", "grpodoctor", "check", "--exit-zero", str(run))
+    assert "(30 read)" in done.stdout
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        f"warning: 1 unreadable file skipped; the first: all of {name}: "
+        "cannot be read: Permission denied"
+    ]
+
+
+def test_a_run_with_nothing_readable_is_one_line(run: Path) -> None:
+    make_unreadable(run / "sub")
+    make_unreadable(run / "metrics.jsonl")
+    done = run_without_privileges("-m", "grpodoctor", "check", str(run))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "steps.jsonl"])
 def test_an_unreadable_path_is_one_line(run: Path, name: str) -> None:
     unreadable = run / name
     if not unreadable.exists():
         unreadable.write_text(json.dumps({"schema_version": 1}))
-    unreadable.chmod(0)
-    probe = run_without_privileges("-c", f"import os; print(os.access({str(unreadable)!r}, 4))")
-    if probe.stdout.strip() != "False":
-        pytest.skip("this process cannot give up reading what it may not")
+    make_unreadable(unreadable)
     done = run_without_privileges("-m", "grpodoctor", "check", str(run))
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1

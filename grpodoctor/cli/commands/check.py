@@ -37,7 +37,7 @@ from grpodoctor.support.progress import progress_bar
 
 if TYPE_CHECKING:
     from grpodoctor.monitor.project_settings import ProjectSettings
-    from grpodoctor.monitor.replay import RemoteOrigin
+    from grpodoctor.monitor.replay import Origin
     from grpodoctor.monitor.report import Report
     from grpodoctor.monitor.report_data import ReportData
     from grpodoctor.report.run.comparison_view import UnreadableRun
@@ -49,7 +49,8 @@ PathsArgument = Annotated[
     list[str],
     typer.Argument(
         help="Run directory or log of any framework; also an s3://, gs://, hf:// or https:// "
-        "address. Several paths, or a directory of runs, give one line per run."
+        "address, or - for standard input. Several paths, or a directory of runs, give one line "
+        "per run."
     ),
 ]
 OutputOption = Annotated[
@@ -93,7 +94,7 @@ def check(
     The first line is the verdict: healthy, flat, solved, sick, too short or not examined.
 
     Exit codes: 0 no active finding at or above --fail-on, 1 at least one,
-    2 not readable or not examined.
+    2 not readable or not examined, 3 a defect in grpodoctor.
     """
     from grpodoctor.report.run.view import view_of
 
@@ -180,12 +181,18 @@ def _holds_native_runs(folder: Path) -> bool:
 
 
 def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
-    from grpodoctor.monitor.replay import replay
+    from grpodoctor.monitor.replay import Origin, replay
     from grpodoctor.support.remote_stores import is_remote
+    from grpodoctor.support.streams import copied_stream, descriptor_of
 
     local, origin, options = Path(path), None, settings.options
+    descriptor = descriptor_of(path)
     if is_remote(path):
         local, origin, options = _downloaded(path, options, stack)
+    elif descriptor is not None:
+        bar = stack.enter_context(progress_bar("reading the stream", in_bytes=True))
+        local = stack.enter_context(copied_stream(path, descriptor, bar))
+        origin = Origin("standard input" if descriptor == 0 else path)
     with progress_bar("reading", in_bytes=True) as progress:
         return replay(
             local,
@@ -200,15 +207,15 @@ def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
 
 def _downloaded(
     url: str, options: ReadOptions, stack: ExitStack
-) -> tuple[Path, RemoteOrigin, ReadOptions]:
+) -> tuple[Path, Origin, ReadOptions]:
     """Download a remote run until the stack closes; returns its place, origin and read options."""
-    from grpodoctor.monitor.replay import RemoteOrigin
+    from grpodoctor.monitor.replay import Origin
     from grpodoctor.runs.reading.remote import local_run
 
     with progress_bar("downloading", in_bytes=True) as progress:
         run = stack.enter_context(local_run(url, progress))
     options = replace(options, remote_dumps=run.remote_dumps)
-    return run.path, RemoteOrigin(url, run.notes), options
+    return run.path, Origin(url, run.notes), options
 
 
 def _examine_all(

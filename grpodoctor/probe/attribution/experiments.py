@@ -24,6 +24,7 @@ from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.support.regular_files import read_regular
 
 EXACT = 2e-9
 """k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen
@@ -299,9 +300,7 @@ def read_config(model: Path) -> dict[str, Any]:
     """A model directory's `config.json`; empty if it is missing or unreadable."""
     path = model / "config.json"
     try:
-        if path.stat().st_size > _CONFIG_BYTES:
-            return {}
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_regular(path, _CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
@@ -310,7 +309,7 @@ def read_config(model: Path) -> dict[str, Any]:
 def _read_ids(folder: Path) -> list[list[int]]:
     path = folder / "ids.json"
     try:
-        ids = json.loads(path.read_text(encoding="utf-8"))
+        ids = json.loads(read_regular(path))
         return [[int(token) for token in prompt] for prompt in ids]
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise EngineError(

@@ -13,6 +13,7 @@ from grpodoctor.probe.contract import Sampling, Shard
 from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task
 from grpodoctor.probe.engines.shards import read_pairs, read_shards
 from grpodoctor.probe.engines.store import JOB, Store, write_json
+from grpodoctor.support.regular_files import read_regular
 
 _MAX_IDS_BYTES = 1 << 30
 _ROUNDING = 1e-2
@@ -134,8 +135,7 @@ def read_ids(path: Path) -> list[list[int]]:
         EngineError: if the file is not a list of lists of ids.
     """
     try:
-        size = path.stat().st_size
-        ids = json.loads(path.read_text(encoding="utf-8")) if size <= _MAX_IDS_BYTES else None
+        ids = json.loads(read_regular(path, _MAX_IDS_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise EngineError(
             f"the ids of the prompts cannot be read: {str(error)[:200]}", where=str(path)

@@ -40,6 +40,7 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.interpreters import installed_for
 from grpodoctor.support.atomic_files import write_bytes, write_text
 from grpodoctor.support.locks import Lock, LockHeldError
+from grpodoctor.support.regular_files import read_regular
 
 JOB = "job.json"
 DONE = "done.json"
@@ -239,6 +240,6 @@ def read_json_list(path: Path) -> list[Any]:
 
 def _read(path: Path) -> object:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return None

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import ModelError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.support.regular_files import read_regular
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 """Possible names of models on the hub; `./here` and `/there` are not."""
@@ -193,9 +194,9 @@ def read_config(model: str) -> dict[str, Any]:
     folder = local_model(model)
     path = folder / "config.json" if folder else None
     try:
-        if path is None or path.stat().st_size > _MAX_CONFIG_BYTES:
+        if path is None:
             return {}
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_regular(path, _MAX_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}

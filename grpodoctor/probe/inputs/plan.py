@@ -37,6 +37,7 @@ from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.checksums import HUB_NAME
 from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec, Option
+from grpodoctor.support.regular_files import read_regular
 
 _UNION_MEMBERS = ("str", "int", "float", "bool")
 _MAX_CELLS = 4096
@@ -300,9 +301,7 @@ def _expanded(
 
 def _read_toml(file: Path) -> Mapping[str, Any]:
     try:
-        if file.stat().st_size > _MAX_TOML_BYTES:
-            raise ConfigError("the grid file is too large", where=str(file))
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_regular(file, _MAX_TOML_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(
             f"the grid file cannot be read: {error.strerror}",

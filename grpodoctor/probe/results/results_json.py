@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from grpodoctor.errors import RunError
 from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.support import atomic_files
+from grpodoctor.support.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
 
 SCHEMA_VERSION = 2
@@ -68,9 +69,7 @@ def read_result(path: Path) -> ProbeResult:
         RunError: if it is missing, damaged, too large, or of another version.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise RunError("file too large for a probe result", where=str(path), remedy=_INSTEAD)
-        data = orjson.loads(path.read_bytes())
+        data = orjson.loads(read_regular(path, _MOST_BYTES))
     except (OSError, ValueError) as error:
         raise RunError(
             f"cannot read the probe result: {error}", where=str(path), remedy=_INSTEAD

@@ -14,6 +14,7 @@ from typing import Any
 
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.results.results import Comparison
+from grpodoctor.support.regular_files import read_regular
 
 _MOST_BYTES = 256 << 20
 _LONGEST = 200
@@ -46,9 +47,9 @@ def texts_of(model: str) -> Mapping[int, str]:
     folder = local_model(model)
     path = folder / "tokenizer.json" if folder else None
     try:
-        if path is None or path.stat().st_size > _MOST_BYTES:
+        if path is None:
             return {}
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_regular(path, _MOST_BYTES))
         return _decoded(data) if isinstance(data, dict) else {}
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
         return {}

@@ -44,11 +44,13 @@ def run_line(run: RunFacts) -> str:
 
 
 def damage_line(report: Report) -> str:
-    """How many lines were damaged, and the first of them."""
+    """How many lines and files could not be read, and the first of them."""
     first = report.damage[0]
-    lines = count_of(report.damage_total, "damaged line")
+    whole = sum(not each.line for each in report.damage)
+    counts = [(report.damage_total - whole, "damaged line"), (whole, "unreadable file")]
+    skipped = " and ".join(count_of(count, noun) for count, noun in counts if count)
     place = f"{first.file} line {first.line}" if first.line else f"all of {first.file}"
-    return f"{lines} skipped; the first: {place}: {first.why}"
+    return f"{skipped} skipped; the first: {place}: {first.why}"
 
 
 def defect_line(defect: Defect) -> str:

@@ -13,6 +13,7 @@ import grpodoctor.runs.log_formats as folder
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogReader
+from grpodoctor.support.regular_files import open_regular
 
 _HEAD = 64 * 1024
 """Bytes of a file's beginning that identify its format."""
@@ -50,9 +51,10 @@ def log_format_of(path: Path) -> LogFormat | None:
     """Detect the format of a file; None if it is not a log.
 
     Raises:
+        RunError: if it is a pipe or a device.
         OSError: if the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(_HEAD)
     return next((each for each in all_log_formats() if each.claims(path, head)), None)
 

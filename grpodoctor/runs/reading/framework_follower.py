@@ -197,7 +197,8 @@ class FrameworkFollower:
             self._assembly.close_log(log)
         poll.more |= bool(opened)
         self._notes += self._logs.notes
-        self._logs.notes = []
+        poll.damage += self._logs.damage
+        self._logs.notes, self._logs.damage = [], []
 
     def _read_logs(self, poll: Poll) -> None:
         """Read a block of each log; a later file of a log waits for the earlier ones."""

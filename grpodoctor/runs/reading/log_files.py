@@ -19,6 +19,7 @@ from grpodoctor.runs.log_formats.notebook import NOTEBOOK
 from grpodoctor.runs.log_formats.registry import is_log, log_format_named, open_log
 from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STATE_FILE, progress_of
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
+from grpodoctor.support.growing_files import Damage
 from grpodoctor.support.packed_files import is_packed, packed_head, plain_name, unpack
 from grpodoctor.support.regular_files import files_below, is_missing, unreadable
 
@@ -74,6 +75,9 @@ class LogFiles:
         self._unpacked_folder: Path | None = None
         self.notes: list[str] = []
         """Files that were not read, and other decisions."""
+        self.damage: list[Damage] = []
+        """Files and folders below the path that cannot be read."""
+        self._left_out: set[Path] = set()
 
     @property
     def readers(self) -> list[LogReader]:
@@ -136,7 +140,7 @@ class LogFiles:
     def _candidates(self) -> Iterator[tuple[Path, int]]:
         """Non-empty files and their sizes; an empty file does not tell its format yet."""
         try:
-            paths = [self._path] if self._path.is_file() else list(files_below(self._path))
+            paths = [self._path] if self._path.is_file() else self._files_below()
         except OSError as error:
             if is_missing(error):
                 return  # does not exist yet, or is being removed
@@ -148,6 +152,22 @@ class LogFiles:
                 continue
             if size:
                 yield path, size
+
+    def _files_below(self) -> list[Path]:
+        return list(files_below(self._path, on_unreadable=self._leave_out))
+
+    def _leave_out(self, path: Path, error: OSError) -> None:
+        """Report a file or folder that cannot be read, and go on with the others.
+
+        Raises:
+            RunError: if it is the path that the user gave.
+        """
+        if path == self._path:
+            raise unreadable(path, error, "log") from error
+        if path not in self._left_out:
+            self._left_out.add(path)
+            reason = f"cannot be read: {error.strerror or error}"
+            self.damage.append(Damage(str(path.relative_to(self._path)), 0, reason))
 
     def _consider(self, path: Path, size: int) -> None:
         rejected = self._rejected.get(path)
@@ -176,7 +196,8 @@ class LogFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise unreadable(path, error, "log") from error
+            self._leave_out(path, error)
+            return None
 
     def _is_dump(self, path: Path) -> bool:
         """Whether the file is a rollout dump, which `dumps` then reads."""
@@ -201,7 +222,8 @@ class LogFiles:
                 return None
             unpack(path, target, self.notes.append)
         except OSError as error:
-            raise unreadable(path, error, "log") from error
+            self._leave_out(path, error)
+            return None
         except RunError as error:
             if path == self._path:
                 raise

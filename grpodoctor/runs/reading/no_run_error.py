@@ -7,7 +7,7 @@ from pathlib import Path
 from grpodoctor.errors import RunError, name_some
 from grpodoctor.support.growing_files import Damage
 from grpodoctor.support.packed_files import is_packed
-from grpodoctor.support.regular_files import open_regular
+from grpodoctor.support.regular_files import kind_of, open_regular
 
 _HEAD = 4096
 _MAX_REASONS = 3
@@ -36,6 +36,8 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
         reasons = _file_reasons(path, names)
         if reasons or not damage:
             return _error(path, reasons or f"it contains: {name_some(names)}")
+    if not (path.is_file() or path.is_dir()):
+        return _error(path, f"it is {kind_of(path.stat().st_mode)}, not a file")
     reason = _content(path) if path.is_file() else ""
     if damage and not reason:
         first = damage[0]

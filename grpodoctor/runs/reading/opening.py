@@ -18,7 +18,7 @@ from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.runs.rollout_dumps.dumped_responses import ResponseRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.support.growing_files import Damage, Tail
-from grpodoctor.support.regular_files import files_below, translated_os_errors
+from grpodoctor.support.regular_files import files_below, open_regular, translated_os_errors
 from grpodoctor.vocabulary.knobs import Setting
 
 
@@ -151,7 +151,7 @@ def is_native(path: Path) -> bool:
 
 def _is_native_manifest(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return b'"schema_version"' in file.read(64 * 1024)
     except OSError:
         return False

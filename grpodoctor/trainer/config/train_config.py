@@ -15,6 +15,7 @@ from pydantic import ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
+from grpodoctor.support.regular_files import read_regular
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.config.key_names import (
     RENAMED_SECTIONS,
@@ -182,7 +183,7 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_regular(file).decode("utf-8-sig"))
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise ConfigError(

@@ -30,6 +30,7 @@ from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.directory import refuse_other_content
 from grpodoctor.runs.records import STEPS
 from grpodoctor.support.atomic_files import atomic_folder
+from grpodoctor.support.regular_files import read_regular
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.distributed.sharding import distribute_like, full_tensor
@@ -345,7 +346,7 @@ def _load_critic(critic: Critic | None, path: Path) -> None:
 
 def _read_state(path: Path) -> dict[str, Any]:
     try:
-        content = orjson.loads((path / "state.json").read_bytes())
+        content = orjson.loads(read_regular(path / "state.json"))
         complete = all(isinstance(content[key], kind) for key, kind in _STATE.items())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path) from error

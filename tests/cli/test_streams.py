@@ -1,0 +1,104 @@
+"""Logs that arrive on standard input or as a shell substitution, and paths that are no files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROW = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0}
+LOG = "".join(json.dumps({"step": step, **ROW}) + "\n" for step in range(1, 31)).encode()
+
+
+def check(*arguments: str, stdin: bytes = b"", **options: object) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "grpodoctor", "check", "--exit-zero", *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        **options,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])
+@pytest.mark.parametrize("content", [LOG, gzip.compress(LOG)], ids=["plain", "gzip"])
+def test_a_log_on_standard_input(name: str, content: bytes) -> None:
+    code, shown, complaint = check(name, stdin=content)
+    assert code == 0, complaint
+    assert "standard input" in shown
+    assert "(30 read)" in shown
+
+
+def test_a_log_from_a_shell_substitution(tmp_path: Path) -> None:
+    packed = tmp_path / "log.gz"
+    packed.write_bytes(gzip.compress(LOG))
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"{sys.executable} -m grpodoctor check --exit-zero <(zcat {packed})"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(30 read)" in done.stdout
+
+
+def test_an_empty_stream_is_one_line() -> None:
+    code, _, complaint = check("-")
+    assert code == 2
+    assert complaint == "error: the stream is empty (-); pipe a log into the command\n"
+
+
+@pytest.mark.timeout(60)
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for path, kind in (
+            (tmp_path / "pipe", "a pipe"),
+            (tmp_path / "socket", "a socket"),
+            (Path("/dev/null"), "a device"),
+        ):
+            code, _, complaint = check(str(path))
+            assert (code, len(complaint.splitlines())) == (2, 1)
+            assert f"it is {kind}, not a file" in complaint
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("option", ["--config", "--run-config"])
+def test_an_endless_settings_file_is_one_line(tmp_path: Path, option: str) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(LOG)
+    code, _, complaint = check(str(log), option, "/dev/zero")
+    assert (code, len(complaint.splitlines())) == (2, 1)
+    assert "a device, not a file" in complaint
+
+
+def test_a_defect_has_its_own_exit_code_and_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom grpodoctor.cli import main\n"
+        "def fail(name): raise KeyError('a\\x1b[31mb')\n"
+        "main._load = fail\nsys.argv = ['grpodoctor', 'rule']\nmain.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    [kept] = tmp_path.glob("grpodoctor-defect-*.txt")
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+    assert "a defect in grpodoctor, KeyError" in done.stderr
+    assert str(kept) in done.stderr
+    assert "Traceback" in kept.read_text()
