@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.frameworks.trl.metrics import FRAMEWORK, SUMMARY_KEYS
+from grpodoctor.hooks.logged_steps import numbers_of
 from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.hooks.trl.learning_rate import add_learning_rate
 from grpodoctor.hooks.trl.private_names import installed_version
@@ -18,32 +20,37 @@ _EVALUATION = ("eval_", "eval/")
 
 
 class LogListener:
-    """Records a step for each row that TRL logs.
+    """Records a step for each row that TRL logs, or a framework that extends its trainer.
 
     Args:
         hook: the recorder.
+        framework: gives the keys their meaning.
+        version: version of the framework.
     """
 
-    def __init__(self, hook: RunHook) -> None:
-        self._hook = hook
+    def __init__(
+        self, hook: RunHook, framework: Framework = FRAMEWORK, version: str | None = None
+    ) -> None:
+        self._hook, self._framework = hook, framework
+        self._version = installed_version() if version is None else version
         self._config: dict[str, Any] = {}
-        self._translator = Translator(FRAMEWORK, version=installed_version())
+        self._translator = Translator(framework, version=self._version)
 
     def train_begin(self, args: Any, state: Any, objects: dict[str, Any]) -> None:
         """Register the knobs and open the run directory."""
         self._config = config_of(args)
         settings = {name: each for name, each in self._config.items() if _is_setting(each)}
-        self._translator = Translator(FRAMEWORK, settings, installed_version())
+        self._translator = Translator(self._framework, settings, self._version)
         self.add_knobs(args, objects)
         changeable = self._hook.knobs.changeable()
-        for name, setting in FRAMEWORK.knobs.read(settings).items():
+        for name, setting in self._framework.knobs.read(settings).items():
             if name not in changeable:
                 self._hook.knobs.read_only(name, setting)
         model_config = getattr(objects.get("model"), "config", None)
         self._hook.begin(
             model=str(getattr(model_config, "name_or_path", "") or ""),
             config=self._config,
-            versions={"trl": installed_version()},
+            versions={"trl": installed_version(), self._framework.name: self._version},
             seed=getattr(args, "seed", None),
             resume=state.global_step > 0,
         )
@@ -73,14 +80,8 @@ class LogListener:
 
     def readings(self, row: Mapping[str, Any]) -> dict[str, Reading]:
         """The readings of a row of TRL's log; values that are not numbers are left out."""
-        numbers = {
-            key: float(value)
-            for key, value in row.items()
-            if isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and key not in SUMMARY_KEYS
-        }
-        return self._translator.readings(numbers)
+        kept = {key: value for key, value in row.items() if key not in SUMMARY_KEYS}
+        return self._translator.readings(dict(numbers_of(kept)))
 
     def train_end(self) -> None:
         """Close the run."""

@@ -1,0 +1,138 @@
+"""Records a training from the rows of metrics that it logs, one step after the other.
+
+Most frameworks pass each row to a list of loggers, or to a callback. Their adapters give the rows
+to `LoggedSteps`, which translates them with the table that also reads the framework's log files.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any
+
+from grpodoctor.frameworks.framework import Framework
+from grpodoctor.frameworks.run_config import flattened
+from grpodoctor.frameworks.translation import Translator
+from grpodoctor.hooks.run_hook import RunHook
+from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.values import Reading
+
+_DEEPEST = 4
+"""Levels of nested metrics."""
+
+
+class LoggedSteps:
+    """The steps of a training, made from its rows.
+
+    A step may be logged in several rows. It is recorded as soon as a row of a later step comes. A
+    row without a known key is ignored: loggers also get the load of GPUs, under other counters.
+
+    Args:
+        hook: the recorder.
+        framework: gives the keys their meaning.
+        version: version of the framework; empty if it is unknown.
+    """
+
+    def __init__(self, hook: RunHook, framework: Framework, version: str = "") -> None:
+        self._hook, self._framework, self._version = hook, framework, version
+        self._translator = Translator(framework, version=version)
+        self._step: int | None = None
+        self._readings: dict[str, Reading] = {}
+
+    def begin(self, config: Mapping[str, Any], **facts: Any) -> None:
+        """Open the run directory.
+
+        Args:
+            config: the framework's configuration as plain values.
+            facts: further arguments of `RunHook.begin`.
+        """
+        settings = dict(flattened(config))
+        self._translator = Translator(self._framework, settings, self._version)
+        changeable = self._hook.knobs.changeable()
+        for name, setting in self._framework.knobs.read(settings).items():
+            if name not in changeable:
+                self._hook.knobs.read_only(name, setting)
+        versions = {self._framework.name: self._version} if self._version else {}
+        self._hook.begin(config=config, versions=versions, **facts)
+        atexit.register(
+            self._close_at_exit
+        )  # runs before the hook's own, which was registered first
+
+    def add(self, step: int, row: Mapping[str, object]) -> None:
+        """Add a row.
+
+        Args:
+            step: the step that the row belongs to.
+            row: metrics by the framework's keys; values that are not numbers are ignored.
+        """
+        readings = self._translator.readings(dict(numbers_of(row)))
+        if not readings:
+            return
+        if self._step is None or step > self._step:
+            self.end_step()
+            self._hook.begin_step(step)
+            self._step = step
+        if step == self._step:
+            self._readings |= readings
+        else:
+            self._add_late(readings)
+
+    def end_step(self) -> None:
+        """Record the current step; needed only if no further row of it can come."""
+        readings, self._readings = self._readings, {}
+        if self._step is not None and readings:
+            self._hook.end_step(self._step, readings)
+
+    def close(self, *, finished: bool = True) -> None:
+        """Record the last step and close the run."""
+        atexit.unregister(self._close_at_exit)
+        self.end_step()
+        self._hook.close(finished=finished)
+
+    def _close_at_exit(self) -> None:
+        self._hook.guard.run("closing", self.close, finished=False)
+
+    def _add_late(self, readings: Mapping[str, Reading]) -> None:
+        """A row of a step that is recorded already: evaluations may end late."""
+        for name, reading in readings.items():
+            if name.startswith(HELDOUT):
+                self._hook.reading(name, reading)
+            else:
+                self._hook.missing(name, "a row came after a row of a later step")
+
+
+def numbers_of(
+    row: Mapping[str, object], prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, float]]:
+    """The numbers of a row by key; the keys of nested rows are joined by `/`."""
+    for key, value in row.items():
+        if isinstance(value, Mapping) and depth < _DEEPEST:
+            yield from numbers_of(value, f"{prefix}{key}/", depth + 1)
+        elif (number := _number_of(value)) is not None:
+            yield f"{prefix}{key}", number
+
+
+def _number_of(value: Any) -> float | None:
+    """A number of Python, numpy or torch; None for anything else."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def package_version(package: str) -> str:
+    """The version of an installed package; empty if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def note_version(hook: RunHook, title: str, version: str, verified: tuple[str, ...]) -> None:
+    """Report a version of the framework that the adapter was not verified with."""
+    if version not in verified:
+        known = ", ".join(verified)
+        hook.missing(
+            "metrics that this version renamed",
+            f"{title} {version or 'of unknown version'} is not among the verified versions {known}",
+        )
