@@ -74,6 +74,18 @@ def test_a_feature_of_an_extra_names_it(installed: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_the_dashboard_ships_in_the_wheel_and_names_its_extra(installed: Path) -> None:
+    where = "from grpodoctor.support.programs import program as p; print(p('app', 'main.py'))"
+    script = Path(_run(installed / "python", "-c", where, cwd=installed).stdout.strip())
+    assert script.is_relative_to(installed.parent)
+    assert (script.parent / ".streamlit" / "config.toml").is_file()
+    assert (script.parent / "dashboard" / "icon.svg").is_file()
+    result = _run(installed / "grpodoctor", "dashboard", FIXTURE, cwd=installed)
+    assert result.returncode == 2
+    assert "pip install 'grpodoctor[dashboard]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model without training and without a tokenizer: prompts are ids."""

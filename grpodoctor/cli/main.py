@@ -25,6 +25,7 @@ from grpodoctor.errors import GrpodoctorError, InputError
 COMMANDS = {
     "check": "Diagnose a run from its logs and rollout dumps.",
     "watch": "Follow a live run: show its vitals, findings and treatments.",
+    "dashboard": "Show runs in the browser: diagnosis, charts, rollouts, comparisons.",
     "attach": "Print the lines that connect a training to grpodoctor.",
     "mcp": "Serve runs to agents over the Model Context Protocol.",
     "snapshot": "Show findings, vitals, worst responses and settings around a step.",

@@ -96,6 +96,41 @@ class Advice:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class AdviceSource:
+    """What remedies depend on in a run, at one moment."""
+
+    knobs: Mapping[str, Setting]
+    """The run's current settings, as far as they are known."""
+    framework: str
+    """The run's framework."""
+    readings: Readings
+    """Recent readings, from which values are computed where possible."""
+    model: str = ""
+    has_config: bool = False
+    """Whether the run's config was found."""
+
+    def advice(self, remedies: Iterable[str], framework: str | None = None) -> dict[str, Advice]:
+        """Remedies by id, resolved for the run.
+
+        Args:
+            remedies: ids of the remedies.
+            framework: framework whose keys they show; the run's own if None.
+        """
+        framework = framework or self.framework
+        return {
+            remedy: advice_for(
+                remedy,
+                self.knobs,
+                framework,
+                self.readings,
+                self.model,
+                has_config=self.has_config,
+            )
+            for remedy in set(remedies)
+        }
+
+
 def _line_to_json(line: SettingLine) -> dict[str, str]:
     return {"key": line.key, "value": line.value, "note": line.note}
 

@@ -47,6 +47,13 @@ class DownsampledSeries:
         if len(kept) < len(self._buckets):
             self._buckets, self._filled = kept, self._width
 
+    def copy(self) -> DownsampledSeries:
+        """The same readings, to which nothing is added any more."""
+        copied = DownsampledSeries()
+        copied._buckets, copied._width = list(self._buckets), self._width
+        copied._filled = self._filled
+        return copied
+
     def points(self) -> list[_Point]:
         """Pairs of step and value, ordered by step."""
         return sorted({point for bucket in self._buckets for point in bucket})
@@ -75,6 +82,13 @@ class SeriesByMetric:
             value = scalar(record.values[metric]) if metric in record.values else None
             if value is not None:
                 series.append(record.step, value)
+
+    def copy(self) -> SeriesByMetric:
+        """The series as they are now, for a reader in another thread."""
+        copied = SeriesByMetric(())
+        copied._series = {metric: series.copy() for metric, series in self._series.items()}
+        copied._step = self._step
+        return copied
 
     def points(self, metric: str) -> list[_Point]:
         """Pairs of step and value of a metric; empty if it was never read."""

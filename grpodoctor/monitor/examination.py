@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.translation import UnusedKeys
-from grpodoctor.monitor.advice import Advice, advice_for, with_alternatives
+from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
@@ -173,14 +173,17 @@ class Examination:
             remedies: ids of the remedies.
             framework: framework whose keys they show; the run's own if None.
         """
-        chart = self.engine.chart
-        knobs, readings = self._known_knobs(), recent_readings(chart)
-        framework, model = framework or self.manifest.framework, self.manifest.model
-        has_config = self._has_config()
-        return {
-            remedy: advice_for(remedy, knobs, framework, readings, model, has_config=has_config)
-            for remedy in set(remedies)
-        }
+        return self.advice_source().advice(remedies, framework)
+
+    def advice_source(self) -> AdviceSource:
+        """What the remedies depend on, at the current step."""
+        return AdviceSource(
+            knobs=dict(self._known_knobs()),
+            framework=self.manifest.framework,
+            readings=recent_readings(self.engine.chart),
+            model=self.manifest.model,
+            has_config=self._has_config(),
+        )
 
     def _has_config(self) -> bool:
         """Whether the run's config was found. A run of our own recorder has its knobs instead."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, RunError
+from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report import evidence_to_json, finding_to_json
+from grpodoctor.monitor.sample_responses import RecordedResponses, ResponseSource
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
@@ -63,6 +65,7 @@ class Session:
         settings: waiting times of the doctor.
         project: the project's settings; `select` and `ignore` override them.
         options: how to read the log of a framework.
+        on_step: called after each step was examined; a tick of a long run takes seconds.
 
     Raises:
         ConfigError: if a selector matches no rule, or if `apply` is not `none` and another
@@ -79,8 +82,10 @@ class Session:
         settings: DoctorSettings | None = None,
         project: ProjectSettings | None = None,
         options: ReadOptions | None = None,
+        on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self.run_dir = run_dir
+        self._on_step = on_step
         self.apply = apply
         self.waiting = True
         """Whether the run has not written anything yet."""
@@ -158,11 +163,13 @@ class Session:
         self.examination.note_damage(poll.damage)
         if isinstance(self._follower, FrameworkFollower) and self._follower.translator is not None:
             self.examination.note_unused_keys(self._follower.translator.unused)
+            self.examination.gpus = gpus_of(self._follower.translator.given)
 
     def _observe(self, record: StepRecord) -> list[Change]:
         changes = self.examination.observe(record)
         if self.apply != "none":
             self._unsent += [_journal_event(change, record.step) for change in changes]
+        self._on_step()
         return changes
 
     def _treat(self) -> None:
@@ -241,7 +248,7 @@ class Session:
         """The state that a screen shows now."""
         examination = self.examination
         report = examination.report()
-        last_time = examination.last_time or self._written_at()
+        last_time = examination.last_time or self.written_at()
         return Snapshot(
             facts=report.run,
             verdict=report.diagnosis.verdict if examination.steps else None,
@@ -261,7 +268,15 @@ class Session:
             send_error=self.send_error,
         )
 
-    def _written_at(self) -> float:
+    @property
+    def responses(self) -> ResponseSource:
+        """The responses of the steps that were read so far."""
+        follower = self._follower
+        if isinstance(follower, FrameworkFollower):
+            return follower.rollouts
+        return RecordedResponses(follower.path)
+
+    def written_at(self) -> float:
         """Time of the last write to the log, for logs that do not record the time of a step."""
         follower = self._follower
         return follower.written_at() if isinstance(follower, FrameworkFollower) else 0.0

@@ -1,0 +1,158 @@
+"""The page Overview: the diagnosis, the findings, the vitals and the charts of a run."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from grpodoctor.monitor.dashboard.run_summary import cost_text
+from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
+from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.report.phrases import count_of
+from grpodoctor.report.run.charts import figures
+from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
+from grpodoctor.report.run.finding_view import first_steps
+from grpodoctor.report.run.phrases import damage_line, defect_line, facts_line, finding_period
+from grpodoctor.report.run.view import VERDICT_TONES
+from grpodoctor.support.safe_text import code_span, markdown, plain
+
+from ..blocks import PLOT_CONFIG, badge_text, show_blocks
+from ..context import PageContext
+from ..sections import section
+
+_MOST_VITALS = 6
+_LONGEST_SETTING = 2000
+
+
+def page(context: PageContext) -> None:
+    """Draw the page."""
+    context.live(_draw)
+
+
+def _draw(context: PageContext) -> None:
+    with section():
+        _diagnosis(context)
+    with section():
+        _vitals(context)
+    with section("Findings"):
+        _findings(context)
+    with section("Charts"):
+        _charts(context)
+    with section("Coverage"), st.expander(coverage_sentence(context.report.diagnosis.coverage)):
+        show_blocks(full_coverage(context.report))
+    with section():
+        _about_the_log(context)
+
+
+def _diagnosis(context: PageContext) -> None:
+    report = context.report
+    verdict = report.diagnosis.verdict
+    tone = VERDICT_TONES[verdict.kind]
+    with st.container(border=True):
+        st.markdown(f"### {badge_text(verdict.kind, tone)} {markdown(verdict.text)}")
+        st.caption(markdown(facts_line(report), limit=300))
+        steps = first_steps(report)
+        copied = [plain(step.text, limit=_LONGEST_SETTING) for step in steps if step.copyable]
+        for step in steps:
+            if not step.copyable:
+                st.markdown(markdown(step.text))
+        if copied:
+            st.code("\n".join(copied), language=None, wrap_lines=True)
+    for line in (damage_line(report),) if report.damage_total else ():
+        st.warning(markdown(line, limit=400))
+    for defect in report.defects:
+        st.warning(markdown(defect_line(defect), limit=400))
+
+
+def _vitals(context: PageContext) -> None:
+    known = [vital for vital in context.data.vitals if not vital.why_not][:_MOST_VITALS]
+    if not known:
+        return
+    for column, vital in zip(st.columns(len(known)), known, strict=True):
+        with column:
+            _vital(vital)
+
+
+def _vital(vital: Vital) -> None:
+    started = f"started at {format_number(vital.start)}" if vital.start is not None else None
+    st.metric(
+        vital.label,
+        format_number(vital.now),
+        delta=started,
+        delta_color="off",
+        delta_arrow="off",
+        border=True,
+        chart_data=list(vital.history),
+        chart_type="line",
+        help=f"`{vital.metric}`: the latest readings",
+    )
+
+
+def _findings(context: PageContext) -> None:
+    problems = context.report.diagnosis.problems
+    if not problems:
+        st.markdown("No rule found a fault.")
+        return
+    for number, problem in enumerate(problems):
+        _problem(context, problem, number)
+
+
+def _problem(context: PageContext, problem: Problem, number: int) -> None:
+    cause = problem.cause
+    with st.container(border=True):
+        text, button = st.columns([8, 1], vertical_alignment="center")
+        with text:
+            resolved = "" if cause.active else f" {badge_text('resolved', 'good')}"
+            st.markdown(
+                f"{badge_text(cause.severity, cause.severity)} {code_span(cause.code)} "
+                f"**{markdown(cause.name)}** :gray[{finding_period(cause)} · "
+                f"{cost_text(problem.cost)}]{resolved}  \n{markdown(cause.summary)}"
+            )
+        with button:
+            _open_button(context, cause.code, cause.onset_step, number)
+        if problem.symptoms:
+            with st.expander(f"Explains {count_of(len(problem.symptoms), 'further finding')}"):
+                for place, symptom in enumerate(problem.symptoms):
+                    _symptom(context, symptom, number, place)
+
+
+def _symptom(context: PageContext, symptom: Symptom, number: int, place: int) -> None:
+    finding = symptom.finding
+    text, button = st.columns([8, 1], vertical_alignment="center")
+    with text:
+        because = f"  \n:gray[{markdown(symptom.because)}]" if symptom.because else ""
+        st.markdown(
+            f"{badge_text(finding.severity, finding.severity)} {code_span(finding.code)} "
+            f"**{markdown(finding.name)}** :gray[{finding_period(finding)}]  \n"
+            f"{markdown(finding.summary)}{because}"
+        )
+    with button:
+        _open_button(context, finding.code, finding.onset_step, number, place)
+
+
+def _open_button(context: PageContext, code: str, onset: int, *place: int) -> None:
+    key = "-".join(map(str, ("open", code, onset, *place)))
+    if st.button("Open", key=key, help=f"Evidence and remedies of {code}"):
+        context.go("finding", finding=f"{code}-{onset}")
+
+
+def _charts(context: PageContext) -> None:
+    drawn = figures(context.report, context.data.series, context.data.comparison)
+    if not drawn:
+        st.markdown("None of the charted metrics is logged.")
+    left, right = st.columns(2)
+    for number, (title, figure) in enumerate(drawn):
+        with left if number % 2 == 0 else right:
+            st.markdown(f"**{title}**")
+            st.plotly_chart(figure, theme=None, key=f"chart-{title}", config=PLOT_CONFIG)
+
+
+def _about_the_log(context: PageContext) -> None:
+    report = context.report
+    if not report.notes and not report.unmapped:
+        return
+    with st.expander("How the log was read"):
+        lines = [f"- {markdown(note, limit=400)}" for note in report.notes]
+        st.markdown("\n".join(lines))
+        if report.unmapped:
+            keys = " ".join(code_span(key, limit=100) for key in report.unmapped[:100])
+            st.markdown(f"Unrecognized keys: {keys}")

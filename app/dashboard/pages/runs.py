@@ -1,0 +1,88 @@
+"""The page Runs: all runs of the command line, the worst first."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from grpodoctor.monitor.dashboard.run_table import RunRow
+from grpodoctor.report.dashboard.run_rows import (
+    progress_phrase,
+    run_columns,
+    sorted_rows,
+    verdict_counts,
+)
+
+from ..context import PageContext
+from ..sections import empty, section
+
+_REFRESH_SECONDS = 2.0
+_SEARCH_SECONDS = 2.0
+_ROW_PIXELS = 35
+_MOST_ROWS_SHOWN = 18
+
+
+def page(context: PageContext) -> None:
+    """Draw the page."""
+    st.title("Runs")
+
+    @st.fragment(run_every=_REFRESH_SECONDS)
+    def part() -> None:
+        with section():
+            _table(context)
+
+    part()
+
+
+def _table(context: PageContext) -> None:
+    rows = context.table.refresh(_SEARCH_SECONDS)
+    if not rows and not context.table.is_searched:
+        st.skeleton(height=300)
+        st.caption("Searching for runs …")
+        return
+    if not rows:
+        empty("No run was found at the paths of the command line. New runs appear here.")
+        return
+    shown = sorted_rows(rows)
+    counts = verdict_counts(shown)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"**{progress_phrase(shown)}**")
+        for verdict, count in counts:
+            st.badge(f"{count} {verdict}", color=_COLORS.get(verdict, "gray"))  # type: ignore[arg-type]
+    _draw(context, shown)
+
+
+_COLORS = {"sick": "red", "unreadable": "orange", "healthy": "green", "solved": "green"}
+
+
+def _draw(context: PageContext, rows: list[RunRow]) -> None:
+    event = st.dataframe(
+        run_columns(rows),
+        hide_index=True,
+        height=_ROW_PIXELS * (min(len(rows), _MOST_ROWS_SHOWN) + 1) + 3,
+        key="runs-table",
+        on_select="rerun",
+        selection_mode="single-row",
+        placeholder="",
+        alt="The runs with verdict, reward curve, worst finding and cost, the worst first.",
+        column_config={
+            "Run": st.column_config.TextColumn(width="medium", pinned=True),
+            "Verdict": st.column_config.TextColumn(width="small"),
+            "Reward": st.column_config.LineChartColumn(
+                width="small", help="Mean reward over the run"
+            ),
+            "Worst finding": st.column_config.TextColumn(width="medium"),
+            "Since": st.column_config.NumberColumn(
+                width="small", help="Step at which the worst finding began"
+            ),
+            "Cost so far": st.column_config.TextColumn(
+                help="What the run spent since the worst finding began"
+            ),
+            "Last step": st.column_config.NumberColumn(width="small"),
+            "Written": st.column_config.DatetimeColumn(format="distance", width="small"),
+            "Diagnosis": st.column_config.TextColumn(width="large"),
+        },
+    )
+    st.caption("Select a row to open the run. Click a column to sort.")
+    chosen = event["selection"]["rows"]
+    if chosen and chosen[0] < len(rows):
+        context.go("overview", run=rows[chosen[0]].key, finding="", sequence="", steps="", step="")

@@ -1,0 +1,236 @@
+"""The frame of all pages: the token, the navigation, the bar with the run and its state."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import streamlit as st
+from pydantic import ValidationError
+
+from grpodoctor.frameworks.registry import configurable_frameworks
+from grpodoctor.monitor.dashboard.settings import DashboardSettings
+from grpodoctor.report.dashboard.phrases import state_phrase
+from grpodoctor.support.safe_text import markdown
+
+from . import url_state
+from .context import PageContext, Theme, observed_run, run_table
+from .registry import PAGES, PageEntry
+from .sections import empty, section
+
+_ICON = Path(__file__).with_name("icon.svg")
+_ADMITTED = "admitted"
+_SEARCH_SECONDS = 2.0
+
+
+def show(arguments: Sequence[str]) -> None:
+    """Draw the page that the address names.
+
+    Args:
+        arguments: the settings of the dashboard, as JSON.
+    """
+    st.set_page_config("grpodoctor", page_icon=str(_ICON), layout="wide")
+    settings = _settings(arguments)
+    if settings is None or not _is_admitted(settings.token):
+        return
+    url_state.restore()
+    pages = {
+        entry.path: st.Page(
+            _drawn(entry, settings, arguments[0]),
+            title=entry.title,
+            icon=entry.icon,
+            url_path=entry.path,
+            default=entry.path == PAGES[0].path,
+        )
+        for entry in PAGES
+        if entry.exists
+    }
+    st.session_state["pages"] = pages
+    chosen = st.navigation(list(pages.values()), position="top")
+    _follow_deep_link(pages)
+    chosen.run()
+    url_state.save(settings.token)
+
+
+def show_page(path: str, arguments: Sequence[str]) -> None:
+    """Draw one page without the navigation.
+
+    Args:
+        path: the page's place in the address.
+        arguments: as for `show`.
+    """
+    settings = _settings(arguments)
+    if settings is not None:
+        entry = next(entry for entry in PAGES if entry.path == path)
+        _drawn(entry, settings, arguments[0])()
+
+
+def _settings(arguments: Sequence[str]) -> DashboardSettings | None:
+    try:
+        return DashboardSettings.model_validate_json(arguments[0])
+    except (IndexError, ValidationError):
+        st.error("Start this dashboard with: grpodoctor dashboard PATH")
+        return None
+
+
+def _is_admitted(token: str) -> bool:
+    """Whether the address has, or had, the token."""
+    given = st.query_params.get("token", "")
+    if hmac.compare_digest(given.encode(), token.encode()):
+        st.session_state[_ADMITTED] = True
+    if st.session_state.get(_ADMITTED):
+        return True
+    st.error("This address lacks the token of the dashboard.", icon=":material/lock:")
+    st.markdown("Open the address that `grpodoctor dashboard` printed; it ends in `?token=…`.")
+    return False
+
+
+def _follow_deep_link(pages: dict[str, st.Page]) -> None:
+    """Take the first visitor of `/?run=…&finding=…` to the page that shows it."""
+    if st.session_state.get("has_arrived"):
+        return
+    st.session_state["has_arrived"] = True
+    params = url_state.params()
+    wanted = next((name for name in ("finding", "sequence", "run") if name in params), "")
+    path = {"finding": "finding", "sequence": "rollouts", "run": "overview"}.get(wanted, "")
+    if path in pages and _is_at_root():
+        st.switch_page(pages[path], query_params=url_state.changed({}))
+
+
+def _is_at_root() -> bool:
+    return (st.context.url or "").split("?")[0].rstrip("/").count("/") <= 2
+
+
+def _drawn(entry: PageEntry, settings: DashboardSettings, settings_json: str) -> Callable[[], None]:
+    """The function of a page, for the navigation."""
+
+    def draw() -> None:
+        with section():
+            context = _context(entry, settings, settings_json)
+            if context is None:
+                return
+            _bar(context, entry)
+            if entry.needs_run and context.view.data is None:
+                context.live(_await_steps)
+                return
+            entry.function()(context)
+
+    draw.__name__ = entry.path
+    return draw
+
+
+def _context(
+    entry: PageEntry, settings: DashboardSettings, settings_json: str
+) -> PageContext | None:
+    """The context of a page; None if a run has to be chosen first."""
+    params, theme = url_state.params(), _theme()
+    if not entry.needs_run:
+        return PageContext(settings, settings_json, theme, params)
+    key = params.get("run", "") or _only_run(settings_json)
+    if not key:
+        empty("Choose a run on the page Runs.", ":material/table_rows:")
+        st.page_link(st.session_state["pages"]["runs"], label="Runs")
+        return None
+    observed = observed_run(key, settings_json)
+    if params.get("run") != key:
+        url_state.change(run=key)
+    context = PageContext(settings, settings_json, theme, url_state.params(), observed)
+    return context.refreshed()
+
+
+def _only_run(settings_json: str) -> str:
+    """The key of the run, if there is only one."""
+    rows = run_table(settings_json).refresh(_SEARCH_SECONDS)
+    return rows[0].key if len(rows) == 1 else ""
+
+
+def _theme() -> Theme:
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def _bar(context: PageContext, entry: PageEntry) -> None:
+    """The line above each page: run, state, selected interval, framework of the remedies."""
+    if not entry.needs_run:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        _choose_run(context)
+        context.live(_show_state)
+        _show_interval(context)
+        st.space("stretch")
+        _choose_framework(context)
+
+
+def _choose_run(context: PageContext) -> None:
+    keys = [row.key for row in context.table.refresh()]
+    if len(keys) < 2:
+        st.markdown(f"**{markdown(context.run.key, limit=80)}**")
+        return
+    st.selectbox(
+        "Run",
+        keys,
+        index=keys.index(context.run.key) if context.run.key in keys else None,
+        key=f"run-{context.run.key}",
+        label_visibility="collapsed",
+        width=320,
+        on_change=_take_run,
+        args=(f"run-{context.run.key}",),
+    )
+
+
+def _take_run(widget: str) -> None:
+    """Keep the page and forget what belongs to the other run."""
+    url_state.change(run=st.session_state[widget], finding="", sequence="", steps="", step="")
+
+
+def _show_state(context: PageContext) -> None:
+    view = context.view
+    text, tone = state_phrase(view)
+    colors = {"good": "green", "warning": "orange", "critical": "red"}
+    st.badge(text, color=colors.get(tone or "", "gray"))  # type: ignore[arg-type]
+    if view.message:
+        st.error(markdown(view.message, limit=400), icon=":material/error:")
+
+
+def _show_interval(context: PageContext) -> None:
+    if context.steps is None:
+        return
+    first, last = context.steps
+    label = f"Steps {first} to {last}" if last > first else f"Step {first}"
+    st.button(
+        label,
+        icon=":material/close:",
+        help="Clear the selected interval",
+        on_click=context.select_steps,
+        args=(None,),
+    )
+
+
+def _choose_framework(context: PageContext) -> None:
+    names = [framework.name for framework in configurable_frameworks()]
+    own = context.view.manifest.framework
+    chosen = context.framework or own
+    st.selectbox(
+        "Settings for",
+        names,
+        index=names.index(chosen) if chosen in names else None,
+        key="framework-choice",
+        placeholder="Settings for …",
+        label_visibility="collapsed",
+        help="Framework in whose settings the remedies are written",
+        width=170,
+        on_change=_take_framework,
+    )
+
+
+def _take_framework() -> None:
+    url_state.change(framework=st.session_state["framework-choice"] or "")
+
+
+def _await_steps(context: PageContext) -> None:
+    """What a page shows until the run has steps."""
+    if context.view.data is not None:
+        st.rerun()
+    if context.view.state == "unreadable":
+        return  # the bar above says why
+    empty("The run has no steps yet. This page fills as soon as it writes one.")

@@ -1,0 +1,1 @@
+"""What the dashboard shows: runs under observation, the table of runs, and comparisons."""

@@ -1,0 +1,207 @@
+"""A run that pages show: one thread reads and examines it, all readers see finished snapshots."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from grpodoctor.errors import GrpodoctorError
+from grpodoctor.monitor.advice import AdviceSource
+from grpodoctor.monitor.dashboard.run_files import file_state
+from grpodoctor.monitor.dashboard.settings import DashboardSettings
+from grpodoctor.monitor.report_data import ReportData, report_data
+from grpodoctor.monitor.session import Session, Tick
+from grpodoctor.runs.records import Manifest
+from grpodoctor.vocabulary.knobs import Setting
+
+RunState = Literal["waiting", "reading", "live", "stopped", "finished", "gone", "unreadable"]
+"""`waiting`: the run has written nothing yet. `stopped`: it neither ended nor writes any more.
+`gone`: its files have vanished. The states of a run with data keep showing the data."""
+
+STOPPED_SECONDS = 300.0
+"""Seconds without a step after which a run counts as stopped, unless its steps take longer."""
+_STOPPED_STEPS = 10.0
+"""Durations of a step after which a run counts as stopped."""
+_ENDED_SECONDS = 120.0
+"""Seconds without a write after which an incomplete last step is read."""
+_POLL_SECONDS = 1.0
+"""Shortest time between two polls, however many browsers ask."""
+_FIRST_SNAPSHOT = 0.4
+_SLOWEST_SNAPSHOT = 3.0
+"""Seconds between two snapshots of a run that is read. A long run shows its first steps early;
+later snapshots take longer and come less often."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """The state of a run at one moment. Nothing changes it afterwards."""
+
+    revision: int = 0
+    """Grows with each change."""
+    state: RunState = "reading"
+    data: ReportData | None = None
+    """None until the run has steps."""
+    message: str = ""
+    """Why the run cannot be read, in one line."""
+    manifest: Manifest = field(default_factory=Manifest)
+    knobs: Mapping[str, Setting] = field(default_factory=dict)
+    """The run's current settings by canonical name."""
+    advice_source: AdviceSource | None = None
+    """Resolves remedies for a framework that the reader chooses."""
+    steps_per_minute: float | None = None
+    written: float = 0.0
+    """Unix time of the latest step or write; 0 if unknown."""
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether the next moments may bring new steps."""
+        return self.state in {"waiting", "reading", "live"}
+
+
+class ObservedRun:
+    """One run under observation.
+
+    Args:
+        key: the run's name in addresses and menus.
+        path: the run directory or log.
+        settings: how to read it.
+    """
+
+    def __init__(self, key: str, path: Path, settings: DashboardSettings) -> None:
+        self.key = key
+        self.path = path
+        self._settings = settings
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._session: Session | None = None
+        self._view = RunView()
+        self._polled = 0.0
+        self._published = 0.0
+        self._interval = _FIRST_SNAPSHOT
+
+    @property
+    def view(self) -> RunView:
+        """The latest snapshot."""
+        return self._view
+
+    def refresh(self, wait_seconds: float = 0.15) -> RunView:
+        """Let the thread read what the run wrote, and return the latest snapshot.
+
+        Args:
+            wait_seconds: longest wait for the thread.
+        """
+        with self._starting:
+            is_idle = self._thread is None or not self._thread.is_alive()
+            if is_idle and time.monotonic() - self._polled >= _POLL_SECONDS:
+                self._thread = threading.Thread(target=self._read, daemon=True)
+                self._thread.start()
+            thread = self._thread
+        if thread is not None:
+            thread.join(wait_seconds)
+        return self._view
+
+    # In the thread
+
+    def _read(self) -> None:
+        """Read until nothing is left."""
+        try:
+            self._catch_up()
+        except GrpodoctorError as error:
+            self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 - the page reports it; the other runs go on
+            traceback.print_exc(file=sys.stderr)
+            self._fail(f"reading the run failed: {type(error).__name__}: {error}")
+        finally:
+            self._polled = time.monotonic()
+
+    def _catch_up(self) -> None:
+        session = self._opened()
+        self._published, self._interval = time.monotonic(), _FIRST_SNAPSHOT
+        changed, more = self._view.data is None, True
+        while more:
+            files = file_state(self.path)
+            if not files.exists and self._view.data is not None:
+                self._session = None
+                self._view = replace(self._view, state="gone", revision=self._view.revision + 1)
+                return
+            is_over = session.examination.finished or _age(files.newest) > _ENDED_SECONDS
+            tick = session.tick(final=is_over)
+            more = tick.more
+            changed |= _is_news(tick)
+        self._publish("", changed=changed)
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            self._session = Session(
+                self.path,
+                project=self._settings.project(),
+                options=self._settings.read_options(),
+                on_step=self._publish_partly,
+            )
+        return self._session
+
+    def _publish_partly(self) -> None:
+        """Publish a snapshot of a run that is being read, now and then."""
+        began = time.monotonic()
+        if began - self._published > self._interval:
+            self._publish("reading", changed=True)
+            self._published = time.monotonic()
+            self._interval = min(2 * self._interval, _SLOWEST_SNAPSHOT)
+
+    def _publish(self, state: Literal["", "reading"], *, changed: bool) -> None:
+        session, before = self._session, self._view
+        if session is None:
+            return
+        view = replace(before, state=state or self._state(session), message="")
+        if changed or view != before:
+            view = replace(view, revision=before.revision + 1)
+        self._view = _with_data(view, session, self._settings) if changed else view
+
+    def _state(self, session: Session) -> RunState:
+        examination = session.examination
+        if not examination.steps:
+            return "waiting"
+        if examination.finished:
+            return "finished"
+        pace = examination.steps_per_minute
+        patience = max(STOPPED_SECONDS, _STOPPED_STEPS * 60 / pace if pace else 0.0)
+        return "live" if _age(_written(session)) < patience else "stopped"
+
+    def _fail(self, message: str) -> None:
+        self._session = None
+        view = self._view
+        if (view.state, view.message) != ("unreadable", message):
+            revision = view.revision + 1
+            self._view = replace(view, state="unreadable", message=message, revision=revision)
+
+
+def _with_data(view: RunView, session: Session, settings: DashboardSettings) -> RunView:
+    examination = session.examination
+    data = report_data(examination, settings.framework, session.responses)
+    return replace(
+        view,
+        data=replace(data, series=data.series.copy()) if examination.steps else None,
+        manifest=examination.manifest,
+        knobs=dict(examination.engine.chart.knobs),
+        advice_source=examination.advice_source(),
+        steps_per_minute=examination.steps_per_minute,
+        written=_written(session),
+    )
+
+
+def _written(session: Session) -> float:
+    return session.examination.last_time or session.written_at()
+
+
+def _is_news(tick: Tick) -> bool:
+    return bool(tick.steps or tick.events or tick.restarted)
+
+
+def _age(moment: float) -> float:
+    return time.time() - moment

@@ -1,0 +1,58 @@
+"""The files of a run: when they changed, and what distinguishes one state from the next."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
+from grpodoctor.support.regular_files import files_below
+
+MOST_FILES = 2000
+"""Files whose state is compared; a dump may have millions, but then the log grows as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The state of a run's files: another state means that there is something to read."""
+
+    newest: float
+    """Unix time of the latest write; 0 if there are no files."""
+    size: int
+    """Bytes of all files."""
+    files: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has files."""
+        return self.files > 0
+
+
+def file_state(path: Path) -> FileState:
+    """The state of a run's files; files that vanish meanwhile are left out."""
+    newest, size, count = 0.0, 0, 0
+    for file in _files_of(path):
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        newest, size, count = max(newest, status.st_mtime), size + status.st_size, count + 1
+    return FileState(newest, size, count)
+
+
+def _files_of(path: Path) -> list[Path]:
+    own = [path / name for name in (STEPS, EVENTS, MANIFEST)]
+    if own[0].exists():
+        return own
+    try:
+        return [path] if not path.is_dir() else list(islice(files_below(path), MOST_FILES))
+    except OSError:
+        return []
+
+
+def common_folder(paths: tuple[Path, ...]) -> Path | None:
+    """The folder that holds all paths; None if it is the root of the file system."""
+    folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else None
+    return None if folder is None or folder == Path(folder.anchor) else folder

@@ -1,0 +1,1 @@
+"""How the dashboard words and arranges what `monitor` computes."""
