@@ -67,7 +67,7 @@ def dashboard(
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
-    """Show runs in the browser: diagnosis, findings, charts, rollouts, comparisons.
+    """Show runs in the browser: diagnosis, charts, rollouts, comparisons.
 
     Runs are only read. The address contains a random token, without which nothing is shown.
     """
