@@ -97,9 +97,9 @@ class ExpertMeasurement:
         samples, mask_BT, slots = self._samples, self._samples.mask_BT, self._routers.slots
         replay_BLDK = None if self._replay_BLDK is None else self._replay_BLDK[:, :-1]
         with self._routers.recording(replay_BLDK) as record:
-            response_logits(
-                self._model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
-            )
+            # The routers are the subject; the logits of one position are formed and dropped.
+            last = samples.tokens_BL.shape[1] - 1
+            response_logits(self._model, samples.tokens_BL, samples.attention_BL, last)
         rows, length = mask_BT.shape
         logits_NDE = record.logits(rows)[:, -length:][mask_BT]
         logprobs_NDE = torch.log_softmax(logits_NDE, dim=-1)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from grpodoctor.measure.logits import token_logprobs
 from grpodoctor.trainer.algorithms.aggregation import StepTokens, token_weights
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update, chunks
-from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms, TopTokens
+from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.algorithms.penalties import penalties
 from grpodoctor.trainer.algorithms.positive_nll import positive_weights
@@ -23,26 +22,14 @@ from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.adamw import build_adamw, take_step
-from grpodoctor.trainer.model.forward import recomputing, response_logits
-from grpodoctor.trainer.model.scoring import top_logprobs
+from grpodoctor.trainer.model.forward import recomputing
+from grpodoctor.trainer.model.forward_scores import ForwardOutput, forward_scores
 from grpodoctor.trainer.moe.routers import Routers, RoutingRecord
 from grpodoctor.trainer.moe.routes import ReplayCounts, replay_counts, router_shift, sum_counts
 from grpodoctor.trainer.samples import Samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-class ForwardOutput(NamedTuple):
-    """Log-probabilities and entropies under the current parameters, zeros outside the mask.
-
-    They carry gradients unless gradients are switched off.
-    """
-
-    logprobs_BT: Tensor
-    entropy_BT: Tensor
-    top: TopTokens | None = None
-    """None if the sampler did not record its most likely tokens."""
 
 
 class _MicroBatchResult(NamedTuple):
@@ -284,21 +271,8 @@ class Learner:
         return self.routers.recording(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
 
     def _forward(self, samples: Samples, config: TrainConfig) -> ForwardOutput:
-        mask_BT, temperature = samples.mask_BT, config.rollout.temperature
         with recomputing(self.model, enabled=config.model.gradient_checkpointing):
-            logits_NV = response_logits(
-                self.model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
-            ).flatten(0, 1)
-        logprobs_BT, entropy_BT = (
-            values.view_as(mask_BT)
-            for values in token_logprobs(
-                logits_NV, samples.response_BT.flatten(), temperature, with_entropy=True
-            )
-        )
-        top = top_logprobs(samples, logits_NV, logprobs_BT, temperature)
-        return ForwardOutput(
-            torch.where(mask_BT, logprobs_BT, 0.0), torch.where(mask_BT, entropy_BT, 0.0), top
-        )
+            return forward_scores(self.model, samples, config.rollout.temperature, with_top=True)
 
 
 def _loss_inputs(

@@ -52,10 +52,11 @@ from grpodoctor.trainer.expert_readings import (
     routers_for_training,
 )
 from grpodoctor.trainer.learn_batch import build_learn_batch, experts_to_replay
-from grpodoctor.trainer.learner import ForwardOutput, Learner
+from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.model import checkpoint
 from grpodoctor.trainer.model.adamw import scheduled_rate
 from grpodoctor.trainer.model.critic import ADVANTAGE, Critic
+from grpodoctor.trainer.model.forward_scores import ForwardOutput
 from grpodoctor.trainer.model.policy import load_policy_on_ranks
 from grpodoctor.trainer.model.reference import Reference
 from grpodoctor.trainer.model.scoring import Scores, score_on_ranks

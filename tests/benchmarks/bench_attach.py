@@ -1,9 +1,13 @@
 """What `grpodoctor.attach` costs a training with TRL.
 
-Two processes train the same model with TRL, one of them attached, and take turns step by step, so
-that both see the same load of the machine. The model is large enough for a step of 0.3 s. The
-writer process of the record runs beside the attached training all the time, as in a real run.
-The figure is the median of the ratios of neighbouring steps.
+Two processes train the same model with TRL, one of them attached, and take turns of a few steps, so
+that both see the same load of the machine. The order within a pair of turns alternates, so that a
+drift of the load affects both alike. A turn has several steps, because the writer process measures
+a step while the next one runs. The model is large enough for a step of 0.3 s.
+
+The overhead is the median of the ratios of paired turns, with a bootstrap interval of 95 %: by the
+clock, and by the processor time of the training process, which hardly depends on the load but lacks
+the writer. The last figure is the time that the hook itself measured and recorded.
 """
 
 from __future__ import annotations
@@ -11,39 +15,44 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainer_contenders import save_prompts
+from trainer_contenders import clocks, save_prompts
+
+import grpodoctor
 
 BATCH, GROUP, LENGTH, HIDDEN, LAYERS = 64, 8, 48, 256, 2
-WARM_UP = 3
+WARM_UP, TURN_STEPS = 2, 4
+DRAWS = 10_000
+"""Of the bootstrap."""
 LONG_ENOUGH = 0.3
 """Seconds; the overhead of a shorter step says nothing about real trainings."""
 
 
 def work(folder: Path, *, attached: bool) -> None:
-    """Train, one step for each line of standard input, and print the seconds."""
+    """Train as many steps as each line of standard input says, and print their seconds."""
     from datasets import load_dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    import grpodoctor
-
-    class StepOnDemand(TrainerCallback):
+    class TurnOnDemand(TrainerCallback):
         """Runs last at the end of each step, so the time contains all other callbacks."""
 
-        started = time.perf_counter()
+        left, started = 1, clocks()
 
         def on_step_end(self, *arguments: Any, **_: Any) -> None:
-            print(json.dumps(time.perf_counter() - self.started), flush=True)
-            arguments[-1].should_training_stop = not sys.stdin.readline()  # the TrainerControl
-            self.started = time.perf_counter()
+            self.left -= 1
+            if not self.left:
+                print(json.dumps((clocks() - self.started).tolist()), flush=True)
+                self.left = int(sys.stdin.readline() or 0)
+                arguments[-1].should_training_stop = not self.left  # the TrainerControl
+                self.started = clocks()
 
     trainer = GRPOTrainer(
         model=str(folder / "model"),
@@ -68,7 +77,7 @@ def work(folder: Path, *, attached: bool) -> None:
     )
     if attached:
         grpodoctor.attach(trainer)
-    trainer.add_callback(StepOnDemand())
+    trainer.add_callback(TurnOnDemand())
     trainer.train()
 
 
@@ -111,37 +120,64 @@ def start(folder: Path, name: str, threads: int) -> subprocess.Popen[str]:
         )
 
 
-def seconds_of(process: subprocess.Popen[str]) -> float:
-    """The duration of the step that a process has just ended."""
+def seconds_of(process: subprocess.Popen[str]) -> list[float]:
+    """The duration of the turn that a process has just ended: by the clock, and processor time."""
     assert process.stdout is not None
     for line in process.stdout:
-        try:
-            return float(line)
-        except ValueError:  # a message of a library
-            continue
+        if line.startswith("["):  # others are messages of a library
+            seconds: list[float] = json.loads(line)
+            return seconds
     raise SystemExit("a training ended early; see its log")
 
 
-def compare(folder: Path, steps: int, threads: int) -> None:
-    """Let the trainings take turns, and print the figures."""
-    processes = {name: start(folder, name, threads) for name in ("bare", "attached")}
+def take_turn(process: subprocess.Popen[str]) -> list[float]:
+    """Let a process train for a turn; returns its seconds per step."""
+    assert process.stdin is not None
+    print(TURN_STEPS, file=process.stdin, flush=True)
+    return [seconds / TURN_STEPS for seconds in seconds_of(process)]
+
+
+def take_turns(processes: dict[str, subprocess.Popen[str]], turns: int) -> np.ndarray:
+    """Seconds per step, shape (turns, processes, clocks)."""
     for process in processes.values():
         seconds_of(process)  # the first step contains the imports
-    taken = np.zeros((steps, 2))
-    for turn in range(-WARM_UP, steps):
-        for column, process in enumerate(processes.values()):
-            assert process.stdin is not None
-            print(file=process.stdin, flush=True)
-            seconds = seconds_of(process)
+    taken = np.zeros((turns, len(processes), 2))
+    for turn in range(-WARM_UP, turns):
+        order = list(enumerate(processes.values()))
+        for column, process in order if turn % 2 else reversed(order):
+            seconds = take_turn(process)
             if turn >= 0:
                 taken[turn, column] = seconds
     for process in processes.values():
         process.communicate(timeout=120)
-    bare, attached = np.median(taken, axis=0)
-    ratios = taken[:, 1] / taken[:, 0]
-    low, middle, high = np.percentile(ratios, [25, 50, 75]) - 1
-    print(f"step without grpodoctor {bare:.3f} s, attached {attached:.3f} s, {steps} steps each")
-    print(f"overhead {middle:+.1%} (quartiles {low:+.1%} and {high:+.1%})")
+    return taken
+
+
+def median_with_interval(values: np.ndarray) -> str:
+    """The median, and the interval of 95 % by the bootstrap, as percentages."""
+    draws = np.random.default_rng(0).choice(values, (DRAWS, len(values)))
+    low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
+    return f"{np.median(values):+.2%} (95 % interval {low:+.2%} to {high:+.2%})"
+
+
+def recorded_seconds(folder: Path) -> float:
+    """What the hook recorded as its own time in the training's process, per step."""
+    steps = grpodoctor.open_run(folder / "run-True" / "grpodoctor").steps()
+    return statistics.median(steps["time/record"].to_pylist()[1:])
+
+
+def compare(folder: Path, turns: int, threads: int) -> None:
+    """Let the trainings take turns, and print the figures."""
+    load = os.getloadavg()[0]
+    processes = {name: start(folder, name, threads) for name in ("bare", "attached")}
+    taken = take_turns(processes, turns)
+    (bare, _), (attached, _) = np.median(taken, axis=0)
+    print(f"step without grpodoctor {bare:.3f} s, attached {attached:.3f} s")
+    print(f"{turns} pairs of turns of {TURN_STEPS} steps; load of the machine before: {load:.1f}")
+    for column, clock in enumerate(("by the clock", "by processor time")):
+        ratios = taken[:, 1, column] / taken[:, 0, column]
+        print(f"overhead {clock}: {median_with_interval(ratios - 1)}")
+    print(f"recorded by the hook itself: {recorded_seconds(folder) / bare:.2%} of a step")
     if bare < LONG_ENOUGH:
         print(f"not valid: a step takes less than {LONG_ENOUGH} s")
 
@@ -149,7 +185,7 @@ def compare(folder: Path, steps: int, threads: int) -> None:
 def main() -> None:
     """Run the benchmark, or one of its two trainings."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--turns", type=int, default=40, help=f"pairs, {TURN_STEPS} steps each")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--worker", choices=["bare", "attached"])
     parser.add_argument("--folder", type=Path)
@@ -161,7 +197,7 @@ def main() -> None:
         folder = Path(name)
         save_model(folder / "model")
         save_prompts(folder / "prompts.jsonl")
-        compare(folder, arguments.steps, arguments.threads)
+        compare(folder, arguments.turns, arguments.threads)
 
 
 if __name__ == "__main__":

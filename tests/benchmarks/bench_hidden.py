@@ -130,9 +130,9 @@ def measure_memory(variant: str, *, gradients: bool) -> dict[str, float]:
     return {"memory": extra_memory(call_of(variant, tensors, gradients=gradients))}
 
 
-def in_fresh_process(*arguments: str) -> dict[str, float]:
-    """Run this program as a child."""
-    command = [sys.executable, "-m", "tests.benchmarks.bench_hidden", "--child", *arguments]
+def in_fresh_process(*arguments: str, program: str = "bench_hidden") -> dict[str, float]:
+    """Run a benchmark as a child."""
+    command = [sys.executable, "-m", f"tests.benchmarks.{program}", "--child", *arguments]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, check=True, capture_output=True, text=True, timeout=900, env=environment

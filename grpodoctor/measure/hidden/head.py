@@ -15,6 +15,8 @@ from torch import Tensor
 from grpodoctor.errors import DataError
 
 LN2 = math.log(2.0)
+_GATHERED_ELEMENTS = 1 << 22
+"""Weights that are gathered at a time for single logits: 16 MiB of float32."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,20 @@ class Head:
         if self.softcap is not None and not self.softcap > 0:
             raise DataError(f"softcap {self.softcap} is not above zero", remedy="use None for none")
 
+    @torch.no_grad()
+    def logits_at(self, hidden_ND: Tensor, ids_NK: Tensor, temperature: float = 1.0) -> Tensor:
+        """Logits of K vocabulary entries at each hidden state, over the temperature; float32."""
+        transform = Transform(self.scale, self.softcap, temperature)
+        logits_NK = torch.empty(ids_NK.shape, device=hidden_ND.device)
+        step = max(1, _GATHERED_ELEMENTS // max(1, ids_NK.shape[1] * hidden_ND.shape[1]))
+        for start in range(0, len(ids_NK), step):
+            rows = slice(start, start + step)
+            ids_RK = ids_NK[rows]
+            products_RK = torch.bmm(self.weight_VD[ids_RK], hidden_ND[rows, :, None])[..., 0]
+            bias_RK = None if self.bias_V is None else self.bias_V[ids_RK]
+            logits_NK[rows] = transform.to_bits(products_RK, transform.factor, bias_RK) * LN2
+        return logits_NK
+
 
 class TokenScores(NamedTuple):
     """Scores of tokens in nats, float32, shape (N,) each."""
@@ -67,6 +83,11 @@ class Transform(NamedTuple):
         """1 / (temperature ln 2)."""
         return 1 / (self.temperature * LN2)
 
+    @property
+    def factor(self) -> float:
+        """From a product to its logit in bits, without a softcap."""
+        return self.scale * self.bits_per_logit
+
     def prescaled(self, hidden_RD: Tensor, *, has_bias: bool) -> tuple[Tensor, float]:
         """Scaled hidden states and the factor that is left for their products.
 
@@ -75,10 +96,9 @@ class Transform(NamedTuple):
         """
         if has_bias or self.softcap is not None:
             return hidden_RD, 1.0
-        factor = self.scale * self.bits_per_logit
         if hidden_RD.dtype != torch.float32:
-            return hidden_RD, factor
-        return hidden_RD * factor, 1.0
+            return hidden_RD, self.factor
+        return hidden_RD * self.factor, 1.0
 
     def to_bits(self, products_RC: Tensor, factor: float, bias_C: Tensor | None) -> Tensor:
         """Logits in bits, float32; in place if the products are float32."""
@@ -89,7 +109,7 @@ class Transform(NamedTuple):
             logits_RC.mul_(self.scale / self.softcap).tanh_()
             return logits_RC.mul_(self.softcap * self.bits_per_logit)
         if bias_C is not None:
-            factor = self.scale * self.bits_per_logit
+            factor = self.factor
         return logits_RC if factor == 1.0 else logits_RC.mul_(factor)
 
     def slope(self, bits_RC: Tensor) -> Tensor | float:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from grpodoctor.measure.logits import entropy_and_logprobs
 from grpodoctor.trainer.algorithms.batches import chunks
-from grpodoctor.trainer.algorithms.losses.base import TopTokens
 from grpodoctor.trainer.distributed.ranks import Ranks
-from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.forward_scores import forward_scores
 from grpodoctor.trainer.moe.routers import Routers
 from grpodoctor.trainer.moe.routes import Gates, Routes, join_routes, routes_of
 from grpodoctor.trainer.samples import Samples
@@ -92,30 +90,6 @@ def _join_routes(own: Routes, count: int, ranks: Ranks) -> Routes:
 
 
 @torch.no_grad()
-def top_logprobs(
-    samples: Samples, logits_NV: Tensor, logprobs_BT: Tensor, temperature: float
-) -> TopTokens | None:
-    """Log-probabilities of the sampler's most likely tokens; None if it did not record them."""
-    if samples.top is None:
-        return None
-    ids_BTK = samples.top.ids_BTK
-    sampled_BT1 = samples.response_BT[..., None]
-    picked = (ids.flatten(0, 1) for ids in (ids_BTK, sampled_BT1))
-    top_NK, own_N1 = (logits_NV.gather(1, ids).float() / temperature for ids in picked)
-    new_BTK = (top_NK - own_N1).view_as(ids_BTK) + logprobs_BT.detach()[..., None]
-    return TopTokens(samples.top.logprobs_BTK, new_BTK, ids_BTK == sampled_BT1)
-
-
-@torch.no_grad()
 def _score_rows(model: PreTrainedModel, samples: Samples, temperature: float) -> Scores:
-    logits_BTV = response_logits(
-        model, samples.tokens_BL, samples.attention_BL, samples.prompt_width
-    )
-    entropy_N, logprobs_N = entropy_and_logprobs(
-        logits_BTV.flatten(0, 1), samples.response_BT.flatten(), temperature
-    )
-    mask_BT = samples.mask_BT
-    return Scores(
-        torch.where(mask_BT, logprobs_N.view_as(mask_BT), 0.0),
-        torch.where(mask_BT, entropy_N.view_as(mask_BT), 0.0),
-    )
+    output = forward_scores(model, samples, temperature)
+    return Scores(output.logprobs_BT, output.entropy_BT)

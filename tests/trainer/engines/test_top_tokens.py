@@ -15,8 +15,8 @@ from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.forward import response_logits
+from grpodoctor.trainer.model.forward_scores import top_tokens
 from grpodoctor.trainer.model.policy import Policy
-from grpodoctor.trainer.model.scoring import top_logprobs
 from grpodoctor.trainer.samples import Samples, concatenate
 from grpodoctor.vocabulary.values import scalar
 
@@ -82,7 +82,8 @@ def test_the_learner_sees_the_same_tokens_and_all_of_them_make_a_whole(
     logits_BTV, mask_BT = logits(warm_policy, samples) * 1.3, samples.mask_BT
     log_policy_BTV = torch.log_softmax(logits_BTV / TEMPERATURE, dim=-1)
     new_BT = log_policy_BTV.gather(2, samples.response_BT[..., None])[..., 0]
-    top = top_logprobs(samples, logits_BTV.flatten(0, 1), new_BT, TEMPERATURE)
+    logits_NV = logits_BTV.flatten(0, 1) / TEMPERATURE
+    top = top_tokens(samples, new_BT, lambda ids_NK: logits_NV.gather(1, ids_NK))
     assert top is not None
     inputs = LossInputs(
         *(new_BT, new_BT, samples.logprobs_BT, torch.ones_like(new_BT), mask_BT),
