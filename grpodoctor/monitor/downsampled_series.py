@@ -2,67 +2,106 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.vocabulary.values import scalar
+from grpodoctor.vocabulary.values import Max, Mean, Min, Reading, scalar
 
 CAPACITY = 1024
 """Buckets per series: more than a chart has pixels."""
 
-_Point = tuple[int, float]
+
+class Point(NamedTuple):
+    """A reading in a chart."""
+
+    step: int
+    value: float
+    """NaN or infinite if the run logged such a number."""
+    where: str = ""
+    """Id of the sequence of an extreme value; empty if there is none."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The extremes of some consecutive readings."""
+
+    low: Point | None = None
+    high: Point | None = None
+    nonfinite: Point | None = None
+    """The first reading that is not a finite number."""
+
+    def add(self, point: Point) -> None:
+        """Add a reading that is later than all others."""
+        if not math.isfinite(point.value):
+            self.nonfinite = self.nonfinite or point
+            return
+        if self.low is None or point.value < self.low.value:
+            self.low = point
+        if self.high is None or point.value > self.high.value:
+            self.high = point
+
+    def points(self) -> list[Point]:
+        """The readings that the bucket kept, by step."""
+        kept = {point.step: point for point in (self.low, self.high, self.nonfinite) if point}
+        return [kept[step] for step in sorted(kept)]
 
 
 class DownsampledSeries:
     """One metric over a run of any length.
 
     Readings go into buckets of equal width. A bucket keeps its lowest and its highest reading, so
-    spikes stay visible. When all buckets are full, neighboring buckets are merged.
+    spikes stay visible, and its first reading that is NaN or infinite. When all buckets are full,
+    neighboring buckets are merged.
     """
 
     __slots__ = ("_buckets", "_filled", "_width")
 
     def __init__(self) -> None:
-        self._buckets: list[tuple[_Point, _Point]] = []
+        self._buckets: list[_Bucket] = []
         self._width = 1
         self._filled = 0
 
-    def append(self, step: int, value: float) -> None:
-        """Add a reading."""
-        point = (step, value)
-        if self._buckets and self._filled < self._width:
-            self._buckets[-1] = _merge(self._buckets[-1], (point, point))
-            self._filled += 1
-            return
-        if len(self._buckets) == CAPACITY:
-            pairs = zip(self._buckets[::2], self._buckets[1::2], strict=True)
-            self._buckets = [_merge(left, right) for left, right in pairs]
-            self._width *= 2
-        self._buckets.append((point, point))
-        self._filled = 1
+    def append(self, step: int, value: float, where: str = "") -> None:
+        """Add a reading, with the id of its sequence if it is an extreme value."""
+        if not self._buckets or self._filled >= self._width:
+            if len(self._buckets) == CAPACITY:
+                pairs = zip(self._buckets[::2], self._buckets[1::2], strict=True)
+                self._buckets = [_bucket_of(one.points() + other.points()) for one, other in pairs]
+                self._width *= 2
+            self._buckets.append(_Bucket())
+            self._filled = 0
+        self._buckets[-1].add(Point(step, value, where))
+        self._filled += 1
 
     def rewind(self, step: int) -> None:
         """Remove the readings from `step` on: the run was resumed from an earlier step."""
-        kept = [bucket for bucket in self._buckets if max(low[0] for low in bucket) < step]
-        if len(kept) < len(self._buckets):
-            self._buckets, self._filled = kept, self._width
+        earlier = [
+            [point for point in bucket.points() if point.step < step] for bucket in self._buckets
+        ]
+        self._buckets = [_bucket_of(points) for points in earlier if points]
+        self._filled = self._width  # the next reading starts a bucket
 
     def copy(self) -> DownsampledSeries:
         """The same readings, to which nothing is added any more."""
         copied = DownsampledSeries()
-        copied._buckets, copied._width = list(self._buckets), self._width
-        copied._filled = self._filled
+        # Only the last bucket changes later.
+        copied._buckets = [*self._buckets[:-1], *map(replace, self._buckets[-1:])]
+        copied._width, copied._filled = self._width, self._filled
         return copied
 
-    def points(self) -> list[_Point]:
-        """Pairs of step and value, ordered by step."""
-        return sorted({point for bucket in self._buckets for point in bucket})
+    def points(self) -> list[Point]:
+        """The readings kept, ordered by step."""
+        return [point for bucket in self._buckets for point in bucket.points()]
 
 
-def _merge(left: tuple[_Point, _Point], right: tuple[_Point, _Point]) -> tuple[_Point, _Point]:
-    low = min(left[0], right[0], key=lambda point: point[1])
-    high = max(left[1], right[1], key=lambda point: point[1])
-    return low, high
+def _bucket_of(points: Iterable[Point]) -> _Bucket:
+    bucket = _Bucket()
+    for point in points:
+        bucket.add(point)
+    return bucket
 
 
 class SeriesByMetric:
@@ -79,9 +118,8 @@ class SeriesByMetric:
                 series.rewind(record.step)
         self._step = record.step
         for metric, series in self._series.items():
-            value = scalar(record.values[metric]) if metric in record.values else None
-            if value is not None:
-                series.append(record.step, value)
+            if metric in record.values:
+                _append(series, record.step, record.values[metric])
 
     def copy(self) -> SeriesByMetric:
         """The series as they are now, for a reader in another thread."""
@@ -90,6 +128,16 @@ class SeriesByMetric:
         copied._step = self._step
         return copied
 
-    def points(self, metric: str) -> list[_Point]:
-        """Pairs of step and value of a metric; empty if it was never read."""
+    def points(self, metric: str) -> list[Point]:
+        """The readings of a metric that were kept, by step; empty if it was never read."""
         return self._series[metric].points() if metric in self._series else []
+
+
+def _append(series: DownsampledSeries, step: int, reading: Reading) -> None:
+    """Add a reading; one without a number is left out, one that is not finite is kept as NaN."""
+    value = scalar(reading)
+    if value is not None:
+        where = reading.where if isinstance(reading, Max | Min) else None
+        series.append(step, value, where or "")
+    elif isinstance(reading, Mean) and reading.nonfinite:
+        series.append(step, math.nan)

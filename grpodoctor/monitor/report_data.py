@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from grpodoctor.monitor.chart_specs import CHARTED_METRICS
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.report import Report
@@ -14,6 +16,7 @@ from grpodoctor.monitor.sample_responses import (
     sample_responses,
 )
 from grpodoctor.monitor.vitals import Vital, vital_signs
+from grpodoctor.runs.chart import Baseline, Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class ReportData:
     report: Report
     vitals: tuple[Vital, ...] = ()
     series: SeriesByMetric = field(default_factory=lambda: SeriesByMetric(()))
+    starts: Mapping[str, Baseline] = field(default_factory=dict)
+    """Starting value and noise of the charted metrics that have enough readings."""
     responses: ResponseSource | None = None
     """The run's responses, read only if they are shown."""
     comparison: ComparisonRun | None = None
@@ -61,5 +66,11 @@ def report_data(
         report=examination.report(framework),
         vitals=tuple(vital_signs(examination.engine.chart)),
         series=examination.series,
+        starts=_starts(examination.engine.chart),
         responses=RecordedResponses(examination.directory) if responses is None else responses,
     )
+
+
+def _starts(chart: Chart) -> dict[str, Baseline]:
+    starts = {metric: chart.series(metric).start for metric in CHARTED_METRICS}
+    return {metric: start for metric, start in starts.items() if start is not None}

@@ -1,35 +1,57 @@
-"""A report as one HTML file that opens offline: own style, plotly.js inside, nothing loaded."""
+"""A report as one HTML file that opens offline: own style, plotly.js packed inside, nothing loaded.
+
+plotly.js and the charts are packed with gzip, and the browser unpacks them: the whole bundle, which
+is the only one that the Python package contains, takes 2 MB instead of 4.9 MB.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from grpodoctor.report.view import Charts, View, full_blocks, spans
+from grpodoctor.report.references import linked_reference
+from grpodoctor.report.view import Chart, Charts, View, full_blocks, spans
 from grpodoctor.support.safe_text import plain
 
-_PLOT_CONFIG = '{"displaylogo":false,"responsive":true,"displayModeBar":false}'
+
+@dataclass(frozen=True, slots=True)
+class _PlacedChart:
+    """A chart on the page."""
+
+    id: str
+    """Id of the element that it is drawn into."""
+    chart: Chart
+
+    @property
+    def height(self) -> int:
+        """Its height in pixels."""
+        return int(self.chart.figure.layout.height)
 
 
 def render(view: View) -> str:
     """The report as an HTML document."""
-    charts = _ChartScripts()
+    charts = _PageCharts()
     body = _environment().get_template("body.html").render(view=view, place_charts=charts.place)
-    scripts = charts.scripts()
+    script = _environment().get_template("charts.js").render() if charts.placed else ""
     return (
         _environment()
         .get_template("page.html")
         .render(
             title=plain(view.page_title, limit=160),
             body=Markup(body),  # noqa: S704 - rendered with autoescape
-            scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own scripts
-            policy=_content_security_policy(scripts),
+            library=_packed_plotly() if charts.placed else "",
+            charts=charts.packed(),
+            script=Markup(script),  # noqa: S704 - our own script
+            policy=_content_security_policy((_plotly(), script) if script else ()),
         )
     )
 
@@ -46,6 +68,7 @@ def _environment() -> Environment:
     )
     environment.filters["full"] = full_blocks
     environment.filters["spans"] = spans
+    environment.filters["linked"] = linked_reference
     return environment
 
 
@@ -66,30 +89,42 @@ def _content_security_policy(scripts: Sequence[str]) -> str:
     return f"{policy}; script-src {allowed}" if allowed else policy
 
 
-class _ChartScripts:
-    """Collects the script that draws the charts of a page."""
+class _PageCharts:
+    """Collects the charts of a page."""
 
     def __init__(self) -> None:
-        self._calls: list[str] = []
+        self.placed: list[_PlacedChart] = []
 
-    def place(self, charts: Charts) -> list[tuple[str, str]]:
-        """Element id and caption of each chart; the script draws into these elements."""
-        from plotly.io import to_json
+    def place(self, charts: Charts) -> list[_PlacedChart]:
+        """The charts with the ids of their elements; the script draws into these elements."""
+        first = len(self.placed)
+        self.placed += [
+            _PlacedChart(f"chart-{first + number}", chart)
+            for number, chart in enumerate(charts.charts)
+        ]
+        return self.placed[first:]
 
-        places = []
-        for caption, figure in charts.figures:
-            element = f"chart-{len(self._calls)}"
-            data = to_json(figure, validate=False, engine="json")
-            data = data.replace("<", "\\u003c")  # no text in the data can close the script
-            self._calls.append(f'draw("{element}",{data});')
-            places.append((element, caption))
-        return places
+    def packed(self) -> str:
+        """All charts for the script; empty if there are none."""
+        figures = [
+            {"id": placed.id, **json.loads(placed.chart.figure.to_json(validate=False))}
+            for placed in self.placed
+        ]
+        return _packed(json.dumps(figures)) if figures else ""
 
-    def scripts(self) -> list[str]:
-        """The scripts of the page; none if it has no charts."""
-        if not self._calls:
-            return []
-        from plotly.offline import get_plotlyjs
 
-        draw = f"const draw=(id,f)=>Plotly.newPlot(id,f.data,f.layout,{_PLOT_CONFIG});"
-        return [get_plotlyjs(), draw + "".join(self._calls)]
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    library: str = get_plotlyjs()
+    return library
+
+
+@cache
+def _packed_plotly() -> str:
+    return _packed(_plotly())
+
+
+def _packed(text: str) -> str:
+    """Text in gzip and base64."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

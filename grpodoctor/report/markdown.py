@@ -129,7 +129,7 @@ def _remedy(remedy: Remedy) -> Iterator[str]:
 
 
 def _setting(setting: Setting) -> str:
-    return code_span(setting.text) if setting.copyable else markdown(setting.text)
+    return code_span(setting.commented) if setting.copyable else markdown(setting.text)
 
 
 def _card(card: Card, level: int) -> Iterator[str]:

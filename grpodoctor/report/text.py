@@ -191,9 +191,9 @@ class _TextRenderer:
     def _settings(self, settings: Sequence[Setting], indent: int) -> Iterator[RenderableType]:
         for setting in settings:
             if setting.copyable:  # stays on one line
-                yield Text(" " * indent + plain(setting.text), style="cyan", no_wrap=True)
+                yield Text(" " * indent + plain(setting.commented), style="cyan", no_wrap=True)
             else:
-                yield _indented(Text(plain(setting.text), style="cyan"), indent)
+                yield _indented(Text(plain(setting.commented), style="cyan"), indent)
 
     def _card(self, card: Card, indent: int) -> Iterator[RenderableType]:
         head = Text.assemble(

@@ -7,7 +7,7 @@ it harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -33,7 +33,7 @@ class Span:
     tone: Tone | None = None
     """Color of a badge."""
     link: str = ""
-    """Anchor on the same page that the text links to."""
+    """Anchor on the same page, or `https` address, that the text links to."""
 
 
 Inline = str | Span | tuple[str | Span, ...]
@@ -110,6 +110,13 @@ class Setting:
 
     text: str
     copyable: bool = True
+    note: str = ""
+    """A remark on the line."""
+
+    @property
+    def commented(self) -> str:
+        """The line, followed by the remark as a comment."""
+        return f"{self.text}  # {self.note}" if self.note else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +180,21 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
+class Chart:
+    """An interactive chart."""
+
+    caption: str
+    figure: Figure
+    words: str
+    """The content of the chart, for those who cannot see it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Charts:
-    """Interactive charts; only HTML has them."""
+    """Charts next to each other; only HTML has them."""
 
     kind: ClassVar[str] = "charts"
-    figures: Sequence[tuple[str, Figure]]
-    """Caption and figure of each."""
+    charts: tuple[Chart, ...]
     min_width: int = 0
     """Pixels that each chart needs; 0 puts as many next to each other as the page allows."""
 

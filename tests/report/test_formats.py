@@ -16,6 +16,7 @@ from grpodoctor.report.run.phrases import summary_lines
 from grpodoctor.report.run.view import view_of
 from grpodoctor.runs.records import EVENTS, STEPS, Event
 from grpodoctor.support.safe_text import json_bytes
+from tests.report.packed import packed_charts, unpacked
 from tests.report.simulated import HOSTILE, record_run
 
 ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -247,8 +248,8 @@ def test_html_loads_nothing_and_runs_only_its_own_scripts(hostile):
     assert ">sequence<" in text
     assert "<code></code>" not in text  # evidence without a sequence leaves the cell empty
     page = Page(text)
-    assert len(page.scripts) == page.elements.count("script") == 2
-    assert "plotly.js" in page.scripts[0][:2000]
+    assert len(page.scripts) == page.elements.count("script") == 3
+    assert "plotly.js" in unpacked(text, "packed-library")[:2000]
     assert not {"link", "iframe", "object", "embed", "base", "form"} & set(page.elements)
     # The hostile <img> is text; a browser sees no image but what plotly draws.
     assert "img" not in page.elements
@@ -257,7 +258,11 @@ def test_html_loads_nothing_and_runs_only_its_own_scripts(hostile):
     assert not any(name.startswith("on") for name in names)
     targets = [value for name, value in page.attributes if name == "href"]
     assert targets
-    assert all(value.startswith("#") for value in targets)
+    outside = {value for value in targets if not value.startswith("#")}
+    assert outside
+    assert all(
+        value.startswith(("https://arxiv.org/abs/", "https://github.com/")) for value in outside
+    )  # only the references of the rules
     assert any("<script>alert(1)</script>" in shown for shown in page.shown)
 
 
@@ -265,9 +270,11 @@ def test_html_allows_its_own_scripts_by_their_digest_and_no_other(hostile):
     import base64
     import hashlib
 
-    page = Page(html.render(view_of(replay(hostile))))
+    text = html.render(view_of(replay(hostile)))
+    page = Page(text)
     policy = next(value for name, value in page.attributes if "default-src" in (value or ""))
-    for script in page.scripts:
+    *_, drawing = page.scripts
+    for script in (unpacked(text, "packed-library"), drawing):
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
@@ -277,12 +284,14 @@ def test_html_allows_its_own_scripts_by_their_digest_and_no_other(hostile):
 
 def test_charts_are_drawn_for_logged_metrics(sick):
     source = html.render(view_of(replay(sick)))
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", source)
+    captions = re.findall(r"<figcaption.*?>(.*?)</figcaption>", source)
     assert "Entropy" in captions
     assert "Groups without gradient" in captions
     assert "Sampler-learner mismatch" in captions
-    assert source.count('draw("chart-') == len(captions)
-    assert "held-out" in source
+    charts = json.loads(packed_charts(source))
+    assert len(charts) == len(captions) == source.count("<summary>In words</summary>")
+    assert [chart["id"] for chart in charts] == re.findall(r'class="chart" id="(.*?)"', source)
+    assert "held-out" in {trace["name"] for trace in charts[1]["data"]}
 
 
 def test_no_empty_chart_for_metrics_that_were_not_logged(tmp_path, sick):
@@ -293,7 +302,7 @@ def test_no_empty_chart_for_metrics_that_were_not_logged(tmp_path, sick):
         line["values"] = {"entropy/mean": line["values"]["entropy/mean"]}
     steps.write_text("".join(json.dumps(line) + "\n" for line in lines))
     captions = re.findall(
-        r"<figcaption>(.*?)</figcaption>", html.render(view_of(replay(tmp_path / "run")))
+        r"<figcaption.*?>(.*?)</figcaption>", html.render(view_of(replay(tmp_path / "run")))
     )
     assert captions == ["Entropy"]
 
@@ -334,7 +343,7 @@ def test_a_second_run_is_drawn_for_comparison(sick, well):
     source = html.render(view_of(replay(sick).with_comparison(comparison)))
     shown = "".join(Page(source).shown)
     assert "The treated one is better off. <b>" in shown
-    script = Page(source).scripts[1]
+    script = packed_charts(source)
     assert "held-out, left" in script
     assert "<b>" not in script
     assert "all correct, left" not in script

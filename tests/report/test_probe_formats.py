@@ -10,11 +10,12 @@ from grpodoctor.probe.results.results_json import to_json
 from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.report import html, markdown
 from grpodoctor.report import text as terminal
-from grpodoctor.report.probe.charts import grid_figures
+from grpodoctor.report.probe.charts import grid_charts
 from grpodoctor.report.probe.names import short_names
 from grpodoctor.report.probe.phrases import format_near_one, standing
 from grpodoctor.report.probe.view import view_of
 from grpodoctor.vocabulary.values import Mean
+from tests.report.packed import packed_charts
 from tests.report.probed import CAUSE, CONTROLS, HOSTILE, REPLAYED, comparison, result
 
 PAIR = replace(result(), cells=result().cells[:1])
@@ -170,8 +171,8 @@ def test_engines_are_named_by_what_tells_them_apart() -> None:
 def test_engines_with_like_names_have_a_row_each_in_the_grid() -> None:
     long = "vllm:tiny?" + "a_very_long_option_name=1&" * 8
     grid = held(f"{long}seed=1", f"{long}seed=2", f"{long}seed=3")
-    (_, figure), *_ = grid_figures(grid.cells, dict.fromkeys(short_names(grid), "the same"))
-    rows = [row[0] for row in figure.data[0].z]
+    chart, *_ = grid_charts(grid.cells, dict.fromkeys(short_names(grid), "the same"))
+    rows = [row[0] for row in chart.figure.data[0].z]
     assert len(set(rows)) == 3
 
 
@@ -181,9 +182,10 @@ def test_a_gap_has_the_same_color_in_every_grid() -> None:
             replace(PAIR.cells[0], sampler=f"vllm:{at}", comparison=comparison(scale))
             for at, scale in enumerate(scales)
         )
-        (title, figure), *_ = grid_figures(cells, {})
-        assert "Mean |Δp|" in title
-        return figure.data[0].zmin, figure.data[0].zmax, figure.data[0].colorscale
+        chart, *_ = grid_charts(cells, {})
+        assert "Mean |Δp|" in chart.caption
+        heat_map = chart.figure.data[0]
+        return heat_map.zmin, heat_map.zmax, heat_map.colorscale
 
     assert colors(1.0, 2.0) == colors(1e-4, 50.0)
 
@@ -195,8 +197,8 @@ def test_the_page_says_which_pairs_have_charts() -> None:
 
 
 def test_names_are_harmless_in_charts() -> None:
-    page = as_html(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>"))
-    drawn = page[page.index("draw(") :]
+    drawn = packed_charts(as_html(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>")))
+    assert "bold" in drawn
     assert "<b>" not in drawn
     assert "\\u003cscript" not in drawn
     assert "&lt;b&gt;" in drawn

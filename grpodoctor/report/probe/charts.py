@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from grpodoctor.probe.controls.controls import ORDINARY
-from grpodoctor.probe.results.results import Bin, Cell, Comparison
+from grpodoctor.probe.results.results import Bin, Cell, Comparison, LayerFlips
 from grpodoctor.probe.severity import HARM
 from grpodoctor.report.figures import COLORS, label, layout
+from grpodoctor.report.probe.phrases import format_small, pair
+from grpodoctor.report.view import Chart
 from grpodoctor.vocabulary.values import scalar
 
 if TYPE_CHECKING:
@@ -67,21 +70,39 @@ def figure_of(cell: Cell, metric: str) -> float | None:
     return scalar(cell.comparison.readings[metric])
 
 
-def grid_figures(cells: Sequence[Cell], names: Mapping[str, str]) -> list[tuple[str, Figure]]:
+def grid_charts(cells: Sequence[Cell], names: Mapping[str, str]) -> tuple[Chart, ...]:
     """Heat maps of samplers by learners, one per metric and response length.
 
     Args:
         cells: the cells of one probe; a single cell gives no heat map.
         names: display name of each engine label; may contain markup.
     """
-    drawn = []
-    for length in sorted({cell.max_tokens for cell in cells}):
-        group = [cell for cell in cells if cell.max_tokens == length]
-        if len(group) < 2:
-            continue
-        for metric, title, scale in HEAT_MAPS:
-            drawn.append((f"{title} ({length} tokens)", _heat_map(group, metric, names, scale)))
-    return drawn
+    groups = [
+        (length, [cell for cell in cells if cell.max_tokens == length])
+        for length in sorted({cell.max_tokens for cell in cells})
+    ]
+    return tuple(
+        Chart(
+            caption=f"{title} ({length} tokens)",
+            figure=_heat_map(group, metric, names, scale),
+            words=_extreme_pairs(group, metric, names),
+        )
+        for length, group in groups
+        if len(group) > 1
+        for metric, title, scale in HEAT_MAPS
+    )
+
+
+def _extreme_pairs(cells: Sequence[Cell], metric: str, names: Mapping[str, str]) -> str:
+    """The pairs with the largest and the smallest value of a metric."""
+    values = [(value, cell) for cell in cells if (value := figure_of(cell, metric)) is not None]
+    if not values:
+        return "No pair was measured."
+    largest, smallest = (
+        f"{format_small(value)} ({pair(cell, names)})"
+        for value, cell in (pick(values, key=lambda each: each[0]) for pick in (max, min))
+    )
+    return f"Largest {largest}, smallest {smallest}."
 
 
 def _heat_map(
@@ -144,21 +165,44 @@ def _log(value: float) -> float:
     return math.log10(max(value, _SMALLEST)) if math.isfinite(value) else 0.0
 
 
-def cell_figures(comparison: Comparison) -> list[tuple[str, Figure]]:
+def cell_charts(comparison: Comparison) -> tuple[Chart, ...]:
     """The mismatch of one pair of engines: by token, position, probability and layer."""
     drawn = []
     if comparison.scatter:
-        drawn.append(("Log-probability of each token in the two engines", _scatter(comparison)))
-    if comparison.by_position:
-        drawn.append(
-            ("Mismatch by position in the response", _bins(comparison.by_position, "position"))
-        )
-    if comparison.by_probability:
-        bins = _bins(comparison.by_probability, "sampler's probability")
-        drawn.append(("Mismatch by the sampler's probability of a token", bins))
-    if comparison.experts and comparison.experts.layers:
-        drawn.append(("Tokens with a different expert, by layer", _layers(comparison)))
-    return drawn
+        title = "Log-probability of each token in the two engines"
+        drawn.append(Chart(title, _scatter(comparison), _scatter_in_words(comparison)))
+    for title, name, bins in (
+        ("Mismatch by position in the response", "position", comparison.by_position),
+        (
+            "Mismatch by the sampler's probability of a token",
+            "sampler's probability",
+            comparison.by_probability,
+        ),
+    ):
+        if bins:
+            drawn.append(Chart(title, _bins(bins, name), _bins_in_words(bins)))
+    if layers := comparison.experts.layers if comparison.experts else ():
+        worst = max(layers, key=lambda layer: layer.flipped_rate)
+        words = f"Largest in layer {worst.layer}: {worst.flipped_rate:.3%}."
+        title = "Tokens with a different expert, by layer"
+        drawn.append(Chart(title, _layers(layers), words))
+    return tuple(drawn)
+
+
+def _scatter_in_words(comparison: Comparison) -> str:
+    gaps = [abs(sampler - learner) for sampler, learner in comparison.scatter[:_MAX_POINTS]]
+    return (
+        f"{len(gaps)} tokens. Half of them differ by less than {format_small(median(gaps))} nats, "
+        f"the largest difference is {format_small(max(gaps))} nats."
+    )
+
+
+def _bins_in_words(bins: Sequence[Bin]) -> str:
+    worst = max(bins, key=lambda part: part.prob_diff_mean)
+    return (
+        f"Largest mean |Δp|: {format_small(worst.prob_diff_mean)}, "
+        f"from {worst.low:.3g} to {worst.high:.3g}."
+    )
 
 
 def _scatter(comparison: Comparison) -> Figure:
@@ -225,10 +269,9 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
     return figure
 
 
-def _layers(comparison: Comparison) -> Figure:
+def _layers(layers: Sequence[LayerFlips]) -> Figure:
     import plotly.graph_objects as go
 
-    layers = comparison.experts.layers if comparison.experts else ()
     figure = go.Figure(
         go.Bar(
             x=[layer.layer for layer in layers],

@@ -10,7 +10,7 @@ from typing import Any
 from grpodoctor.probe.recommended_settings import RecommendedSetting, recommended_settings
 from grpodoctor.probe.results.results import Cell, Comparison, NamedCause, ProbeResult
 from grpodoctor.probe.results.results_json import to_json
-from grpodoctor.report.probe.charts import cell_figures, figure_of, grid_figures
+from grpodoctor.report.probe.charts import cell_charts, figure_of, grid_charts
 from grpodoctor.report.probe.experts_view import churn, experts
 from grpodoctor.report.probe.names import short_names
 from grpodoctor.report.probe.phrases import (
@@ -202,11 +202,11 @@ def _narrow_line(cell: Cell, names: Mapping[str, str]) -> Inline:
 
 
 def _grid(result: ProbeResult, names: Mapping[str, str]) -> Iterator[Block]:
-    figures = grid_figures(result.cells, names)
-    if not figures:
+    charts = grid_charts(result.cells, names)
+    if not charts:
         return
     learners = {cell.learner for cell in result.cells}
-    blocks: list[Block] = [Charts(figures, _NAME_PIXELS + _CELL_PIXELS * len(learners))]
+    blocks: list[Block] = [Charts(charts, _NAME_PIXELS + _CELL_PIXELS * len(learners))]
     if sum(cell.comparison is not None for cell in result.cells) > _MAX_CHARTED_PAIRS:
         text = f"Charts below: the {_MAX_CHARTED_PAIRS} pairs with the largest k3."
         blocks.append(Paragraph(text, "faint"))
@@ -277,7 +277,7 @@ def _full_measurements(cell: Cell, comparison: Comparison, *, has_charts: bool) 
         )
         yield Table((Column(""), Column("control"), Column("result")), rows)
     if has_charts:
-        yield Charts(cell_figures(comparison))
+        yield Charts(cell_charts(comparison))
     yield Halves(
         left=(Heading("Mismatch"), *_figures(comparison), *_worst_prompts(comparison)),
         right=(

@@ -1,241 +1,389 @@
-"""The charts of a run: the vital metrics over the steps, with onsets and treatments marked."""
+"""The charts of a run as plotly figures: one figure for each panel, or one with linked panels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpodoctor.monitor.chart_specs import CHARTS, ChartSpec, Curve
-from grpodoctor.monitor.downsampled_series import SeriesByMetric
-from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.report_data import ComparisonRun
-from grpodoctor.report.figures import COLORS, label, layout
-from grpodoctor.rules.base import Severity
+from grpodoctor.report.figures import COLORS, THEMES, ThemeName, axis, frame, label
+from grpodoctor.report.run.panels import Line, Onset, Panel, Range, TreatmentMark
+from grpodoctor.rules.base import SEVERITIES, Severity
+from grpodoctor.support.safe_text import html
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+STEP_AXIS = "steps"
+"""Name of the axis that charts of one page share; in the metadata of their layouts."""
 
 _SEVERITY_COLORS: dict[Severity, str] = {
     "critical": COLORS["red"],
     "warning": COLORS["amber"],
     "info": COLORS["blue"],
 }
-_LABEL_ROWS = 6
-_ROW_PIXELS = 13
-_LEFT_LABELS_FROM = 0.65
-"""Share of the chart's width from which labels are put to the left of their line."""
-_LETTER_WIDTH = 0.013
-"""Width of a letter of a label, as a share of the chart's width."""
-_LOG_RATIO = 100.0
-"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
-_SPARSE_STEPS = 40
-"""Fewer readings are drawn with markers."""
+_SEVERITY_SYMBOLS: dict[Severity, str] = {
+    "critical": "x",
+    "warning": "triangle-up",
+    "info": "circle-open",
+}
+_TREATMENT_COLOR = COLORS["green"]
+_SPARSE_POINTS = 40
+"""Lines with fewer points are drawn with markers."""
+_DIGITS = 6
+_CLUSTER_SHARE = 0.04
+"""Marks closer than this share of the step axis have one label."""
+_PANEL_PIXELS, _GAP_PIXELS, _TITLE_PIXELS = 190, 84, 44
+_COLUMN_GAP = 0.07
+"""Width of the gap between two columns, as a share of the figure."""
+_WRAP_LETTERS = 70
+_THIS_PANEL, _OTHER_PANELS = 0.8, 0.3
+"""Opacity of the line at an onset, in the panels whose curves show the finding and in others."""
+
+_Mark = TypeVar("_Mark", Onset, TreatmentMark)
 
 
 @dataclass(frozen=True, slots=True)
-class _Marker:
-    step: int
-    label: str
-    color: str
-    dash: str
-    metrics: frozenset[str] | None
-    """The charts of these metrics label the marker; None stands for every chart."""
+class _Cell:
+    """The place of a panel in its figure."""
+
+    suffix: str
+    """Appended to `x`, `y`, `xaxis`, `yaxis` and `legend`; empty for the first panel."""
+    left: float
+    right: float
+    bottom: float
+    top: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The readings of one curve."""
+def panel_figure(panel: Panel, theme: ThemeName = "any") -> Figure:
+    """The chart of one panel, without title."""
+    cell = _Cell("", 0.0, 1.0, 0.0, 1.0)
+    figure = _figure([panel], [cell], theme, height=_PANEL_PIXELS + 72)
+    margin = {"l": 58, "r": 14, "t": 26, "b": 42}
+    return figure.update_layout(margin=margin)
 
-    curve: Curve
-    steps: list[int]
-    values: list[float]
 
-
-def figures(
-    report: Report, series: SeriesByMetric, comparison: ComparisonRun | None = None
-) -> list[tuple[str, Figure]]:
-    """Title and figure of every chart that has readings.
+def linked_figure(panels: Sequence[Panel], columns: int = 2, theme: ThemeName = "light") -> Figure:
+    """All panels in one figure with a common step axis: zooming into one zooms into all.
 
     Args:
-        report: its findings and treatments are marked.
-        series: the series to draw.
-        comparison: a second run, drawn in gray.
+        panels: the panels, in reading order.
+        columns: number of panels next to each other.
+        theme: colors of text and grid.
     """
-    markers = _markers(report)
-    drawn = []
-    for chart in CHARTS:
-        lines = _lines(chart.curves, series) or _lines(chart.fallback, series)
-        if lines:
-            lines += _comparison_lines(chart, comparison)
-            drawn.append((chart.title, _figure(chart, lines, markers)))
-    return drawn
+    rows = max(1, math.ceil(len(panels) / columns))
+    height = rows * (_PANEL_PIXELS + _GAP_PIXELS)
+    cells = [_cell(number, columns, rows) for number in range(len(panels))]
+    figure = _figure(panels, cells, theme, height=height + _TITLE_PIXELS)
+    titles = [_title(panel, cell) for panel, cell in zip(panels, cells, strict=True)]
+    figure.layout.annotations = (*figure.layout.annotations, *titles)
+    return figure.update_layout(margin={"l": 58, "r": 14, "t": _TITLE_PIXELS, "b": 0})
 
 
-def _lines(curves: Sequence[Curve], series: SeriesByMetric) -> list[_Line]:
-    lines = []
-    for curve in curves:
-        points = [point for point in series.points(curve.metric) if math.isfinite(point[1])]
-        if points:
-            steps, values = [step for step, _ in points], [value for _, value in points]
-            lines.append(_Line(curve, steps, values))
-    return lines
-
-
-def _comparison_lines(chart: ChartSpec, comparison: ComparisonRun | None) -> list[_Line]:
-    """The curves of the second run, in gray; stacked charts cannot show two runs."""
-    if comparison is None or chart.stacked:
-        return []
-    curves = [
-        replace(
-            curve,
-            label=f"{curve.label}, {label(comparison.label, limit=40)}",
-            color="gray",
-            dash="dash" if curve.dash == "solid" else curve.dash,
-        )
-        for curve in chart.curves
-        if curve.compared
-    ]
-    return _lines(curves, comparison.series)
-
-
-def _markers(report: Report) -> list[_Marker]:
-    onsets = [
-        _Marker(
-            step=finding.onset_step,
-            label=finding.code,
-            color=_SEVERITY_COLORS[finding.severity],
-            dash="dot",
-            metrics=frozenset(evidence.metric for evidence in finding.evidence),
-        )
-        for finding in report.findings
-    ]
-    treatments = [
-        _Marker(
-            step=treatment.step,
-            label=f"{treatment.remedy} {treatment.kind}",
-            color=COLORS["green"],
-            dash="solid",
-            metrics=None,
-        )
-        for treatment in report.treatments
-        if treatment.kind in {"applied", "kept", "undone"}
-    ]
-    return sorted(onsets + treatments, key=lambda marker: marker.step)
-
-
-def _figure(chart: ChartSpec, lines: list[_Line], markers: list[_Marker]) -> Figure:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for line in lines:
-        figure.add_trace(_trace(line, stacked=chart.stacked))
-    metrics = {line.curve.metric for line in lines}
-    labeled = [marker for marker in markers if marker.metrics is None or metrics & marker.metrics]
-    last_step = max(line.steps[-1] for line in lines)
-    rows = _label_rows(labeled, last_step)
-    figure.update_layout(
-        **_chart_layout(chart, lines, label_rows=max(rows, default=0) + 1),
-        shapes=[_marker_line(marker, bold=marker in labeled) for marker in markers],
-        annotations=[
-            _marker_label(marker, row, "right" if _is_left(marker, last_step) else "left")
-            for marker, row in zip(labeled, rows, strict=True)
-        ],
+def _cell(number: int, columns: int, rows: int) -> _Cell:
+    row, column = divmod(number, columns)
+    pitch = (1 + _COLUMN_GAP) / columns
+    height = _PANEL_PIXELS / (_PANEL_PIXELS + _GAP_PIXELS)
+    top = 1 - row / rows
+    return _Cell(
+        suffix=str(number + 1) if number else "",
+        left=column * pitch,
+        right=min(1.0, column * pitch + pitch - _COLUMN_GAP),
+        bottom=top - height / rows,
+        top=top,
     )
-    return figure
 
 
-def _label_rows(markers: list[_Marker], last_step: int) -> list[int]:
-    """A row above the chart for each label, so that labels do not overlap."""
-    taken: list[list[tuple[float, float]]] = [[] for _ in range(_LABEL_ROWS)]
-    rows = []
-    for marker in markers:
-        width = max(1, last_step) * _LETTER_WIDTH * (len(marker.label) + 2)
-        start = marker.step - width if _is_left(marker, last_step) else float(marker.step)
-        span = (start, start + width)
-        free = (
-            row
-            for row, spans in enumerate(taken)
-            if not any(_overlap(span, other) for other in spans)
-        )
-        row = next(free, _LABEL_ROWS - 1)
-        taken[row].append(span)
-        rows.append(row)
-    return rows
-
-
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
-
-
-def _is_left(marker: _Marker, last_step: int) -> bool:
-    return marker.step > _LEFT_LABELS_FROM * last_step
-
-
-def _marker_line(marker: _Marker, *, bold: bool) -> dict[str, Any]:
+def _title(panel: Panel, cell: _Cell) -> dict[str, Any]:
     return {
-        "type": "line",
-        "x0": marker.step,
-        "x1": marker.step,
-        "y0": 0,
-        "y1": 1,
+        "text": f"<b>{label(panel.title)}</b>",
+        "x": cell.left,
+        "y": cell.top,
+        "xref": "paper",
         "yref": "paper",
-        "opacity": 0.9 if bold else 0.3,
-        "line": {"color": marker.color, "width": 1.4, "dash": marker.dash},
-    }
-
-
-def _marker_label(marker: _Marker, row: int, side: str) -> dict[str, Any]:
-    return {
-        "x": marker.step,
-        "y": 1.0,
-        "yref": "paper",
+        "xanchor": "left",
         "yanchor": "bottom",
-        "yshift": _ROW_PIXELS * row,
-        "xanchor": side,
-        "text": label(marker.label, limit=32),
+        "yshift": 22,
         "showarrow": False,
-        "font": {"size": 10, "color": marker.color},
+        "font": {"size": 14},
     }
 
 
-def _trace(line: _Line, *, stacked: bool) -> Any:
+def _figure(
+    panels: Sequence[Panel], cells: Sequence[_Cell], theme: ThemeName, *, height: int
+) -> Figure:
     import plotly.graph_objects as go
 
-    curve, color = line.curve, COLORS[line.curve.color]
-    sparse = len(line.steps) < _SPARSE_STEPS
-    return go.Scatter(
-        x=line.steps,
-        y=line.values,
-        name=curve.label,
-        mode="lines+markers" if sparse and not stacked else "lines",
-        marker={"size": 4, "color": color},
-        line={"color": color, "dash": curve.dash, "width": 0.6 if stacked else 1.8},
-        stackgroup="parts" if stacked else None,
-        hovertemplate="step %{x}: %{y:.4g}<extra>" + curve.label + "</extra>",
-    )
-
-
-def _chart_layout(chart: ChartSpec, lines: list[_Line], *, label_rows: int) -> dict[str, Any]:
-    values = [value for line in lines for value in line.values]
-    lowest = min(values)
-    logarithmic = lowest > 0 and max(values) / lowest > _LOG_RATIO and not chart.stacked
-    unit = chart.unit + (", logarithmic" if logarithmic else "")
-    labels_height = _ROW_PIXELS * label_rows
-    base = layout("step", unit, height=280 + labels_height)
-    first_step = min(line.steps[0] for line in lines)
-    last_step = max(line.steps[-1] for line in lines)
-    return {
-        **base,
-        "margin": {"l": 58, "r": 16, "t": 8 + labels_height, "b": 64},
-        "legend": {"orientation": "h", "y": -0.22, "x": 0, "yanchor": "top"},
-        "showlegend": len(lines) > 1,
+    traces: list[dict[str, Any]] = []
+    layout = {
+        **frame(theme, height=height),
+        "showlegend": True,
         "hovermode": "x unified",
-        "xaxis": {**base["xaxis"], "range": [first_step, last_step]},
-        "yaxis": {
-            **base["yaxis"],
-            "type": "log" if logarithmic else "linear",
-            "rangemode": "normal" if logarithmic or lowest < 0 else "tozero",
+        "dragmode": "zoom",
+        "uirevision": STEP_AXIS,
+        "meta": {"axis": STEP_AXIS},
+        "shapes": [],
+        "annotations": [],
+    }
+    for panel, cell in zip(panels, cells, strict=True):
+        traces += _traces(panel, cell, theme)
+        layout["shapes"] += _shapes(panel, cell)
+        layout["annotations"] += _treatment_labels(panel, cell)
+        layout |= _axes(panel, cell, theme)
+    return go.Figure({"data": traces, "layout": layout})
+
+
+def _axes(panel: Panel, cell: _Cell, theme: ThemeName) -> dict[str, Any]:
+    """The two axes and the legend of a panel."""
+    suffix = cell.suffix
+    values = [point.value for line in panel.lines for point in line.finite]
+    log = panel.is_logarithmic
+    unit = label(panel.unit) + (" (log)" if log else "")
+    return {
+        f"xaxis{suffix}": {
+            **axis(theme),
+            "domain": [cell.left, cell.right],
+            "anchor": f"y{suffix}",
+            "range": _step_range(panel),
+            "title": {"text": "step", "standoff": 4},
+            **({"matches": "x"} if suffix else {}),
+        },
+        f"yaxis{suffix}": {
+            **axis(theme),
+            "domain": [cell.bottom, cell.top],
+            "anchor": f"x{suffix}",
+            "type": "log" if log else "linear",
+            "rangemode": "normal" if log or min(values) < 0 else "tozero",
+            "title": {"text": unit, "standoff": 6},
+        },
+        f"legend{suffix}": {
+            "orientation": "h",
+            "x": cell.left,
+            "y": cell.top,
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "bgcolor": "rgba(0,0,0,0)",
+            "font": {"size": 11},
         },
     }
+
+
+def _step_range(panel: Panel) -> list[float]:
+    first, last = panel.steps
+    # A run of one step has a range too.
+    return [first, last] if last > first else [first - 0.5, first + 0.5]
+
+
+def _traces(panel: Panel, cell: _Cell, theme: ThemeName) -> list[dict[str, Any]]:
+    traces = [_curve(line, cell, is_named=panel.has_names) for line in panel.lines]
+    return traces + [
+        trace
+        for trace in (_onset_markers(panel, cell, theme), _nonfinite_markers(panel, cell))
+        if trace["x"]
+    ]
+
+
+def _curve(line: Line, cell: _Cell, *, is_named: bool) -> dict[str, Any]:
+    curve, points = line.curve, line.points
+    color, name = COLORS[curve.color], label(curve.label)
+    sizes = _marker_sizes(line)
+    return {
+        **_scatter(cell, "lines+markers" if any(sizes) else "lines"),
+        "x": [point.step for point in points],
+        "y": [_rounded(point.value) for point in points],
+        "name": name,
+        "showlegend": is_named,
+        "marker": {"color": color, **({"size": sizes} if any(sizes) else {})},
+        "line": {"color": color, "dash": curve.dash, "width": 1.7},
+        "hovertemplate": "%{y:.4g}<extra>" + name + "</extra>",
+        "meta": {"metric": curve.metric},
+        **_sources(line),
+    }
+
+
+def _scatter(cell: _Cell, mode: str) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "xaxis": f"x{cell.suffix}",
+        "yaxis": f"y{cell.suffix}",
+        "legend": f"legend{cell.suffix}",
+    }
+
+
+def _marker_sizes(line: Line) -> list[int]:
+    """A marker for each point of a sparse line, and for points between two gaps."""
+    shown = [math.isfinite(point.value) for point in line.points]
+    if sum(shown) < _SPARSE_POINTS:
+        return [4] * len(shown)
+    padded = [False, *shown, False]
+    return [
+        4 if padded[at] and not padded[at - 1] and not padded[at + 1] else 0
+        for at in range(1, len(padded) - 1)
+    ]
+
+
+def _rounded(value: float) -> float | None:
+    """A value with the digits that a chart can show; None for a gap."""
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+
+
+def _sources(line: Line) -> dict[str, Any]:
+    """The sequence of each point, for curves of extreme values."""
+    if not any(point.where for point in line.points):
+        return {}
+    return {"customdata": [[html(point.where)] for point in line.points]}
+
+
+def _onset_markers(panel: Panel, cell: _Cell, theme: ThemeName) -> dict[str, Any]:
+    """The onsets of the findings on the curves that they rest on."""
+    marked = [onset for onset in panel.onsets if onset.value is not None]
+    by_curve = {onset.metric: [each for each in marked if each.metric == onset.metric]
+                for onset in marked}  # fmt: skip
+    clusters = [part for onsets in by_curve.values() for part in _clusters(onsets, panel)]
+    worst = [max(part, key=lambda onset: SEVERITIES.index(onset.severity)) for part in clusters]
+    return {
+        **_scatter(cell, "markers+text"),
+        "x": [part[0].step for part in clusters],
+        "y": [part[0].value for part in clusters],
+        "text": [_cluster_label(part, lambda onset: onset.code) for part in clusters],
+        "textposition": "top center",
+        "textfont": {
+            "size": 10,
+            "color": [_SEVERITY_COLORS[each.severity] for each in worst],
+            **_halo(THEMES[theme].paper),
+        },
+        "marker": {
+            "size": 10,
+            "symbol": [_SEVERITY_SYMBOLS[each.severity] for each in worst],
+            "color": [_SEVERITY_COLORS[each.severity] for each in worst],
+        },
+        "customdata": [
+            ["<br>".join(_wrapped(onset.title) for onset in part), label(part[0].anchor)]
+            for part in clusters
+        ],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
+        "name": "findings",
+        "meta": {"findings": True},
+    }
+
+
+def _halo(paper: str) -> dict[str, str]:
+    """Keeps text readable on a line."""
+    return {"shadow": f"0 0 3px {paper}, 0 0 3px {paper}, 0 0 3px {paper}"} if paper else {}
+
+
+def _nonfinite_markers(panel: Panel, cell: _Cell) -> dict[str, Any]:
+    """The steps at which a metric was logged but was no number, at the bottom of the chart."""
+    steps = sorted({step for line in panel.lines for step in line.nonfinite_steps})
+    bottom = min(point.value for line in panel.lines for point in line.finite)
+    return {
+        **_scatter(cell, "markers"),
+        "x": steps,
+        "y": [bottom] * len(steps),
+        "marker": {"size": 9, "symbol": "y-down-open", "color": COLORS["red"]},
+        "hovertemplate": "not a finite number<extra></extra>",
+        "showlegend": False,
+        "cliponaxis": False,
+        "name": "not finite",
+    }
+
+
+def _clusters(marks: Iterable[_Mark], panel: Panel) -> list[list[_Mark]]:
+    """The marks in groups, each within a small part of the step axis."""
+    width = _CLUSTER_SHARE * (panel.steps[1] - panel.steps[0])
+    clusters: list[list[_Mark]] = []
+    for mark in marks:
+        if clusters and mark.step - clusters[-1][0].step <= width:
+            clusters[-1].append(mark)
+        else:
+            clusters.append([mark])
+    return clusters
+
+
+def _cluster_label(cluster: Sequence[_Mark], name: Callable[[_Mark], str]) -> str:
+    more = f" +{len(cluster) - 1}" if len(cluster) > 1 else ""
+    return label(name(cluster[0])) + more
+
+
+def _wrapped(text: str) -> str:
+    """Text on lines of bounded length: a hover box does not wrap."""
+    from textwrap import wrap
+
+    return "<br>".join(label(line) for line in wrap(text, _WRAP_LETTERS))
+
+
+def _shapes(panel: Panel, cell: _Cell) -> list[dict[str, Any]]:
+    alarms = [onset for onset in panel.onsets if onset.severity != "info"]
+    onsets = [
+        _vertical(
+            onset.step,
+            cell,
+            line={"color": _SEVERITY_COLORS[onset.severity], "dash": "dot", "width": 1.4},
+            opacity=_OTHER_PANELS if onset.value is None else _THIS_PANEL,
+        )
+        for onset in alarms
+    ]
+    treatments = [
+        _vertical(step, cell, line={"color": _TREATMENT_COLOR, "width": 1.6}, opacity=_THIS_PANEL)
+        for step in sorted({mark.step for mark in panel.treatments})
+    ]
+    band = [_band(panel, panel.start, cell)] if panel.start else []
+    return band + onsets + treatments
+
+
+def _band(panel: Panel, start: Range, cell: _Cell) -> dict[str, Any]:
+    """The starting range of the first curve."""
+    lowest = min(point.value for point in panel.lines[0].finite)
+    low = lowest if panel.is_logarithmic and start.low <= 0 else start.low
+    return {
+        "type": "rect",
+        "layer": "below",
+        "xref": f"x{cell.suffix} domain",
+        "yref": f"y{cell.suffix}",
+        "x0": 0,
+        "x1": 1,
+        "y0": low,
+        "y1": start.high,
+        "line": {"width": 0},
+        "fillcolor": COLORS[panel.lines[0].curve.color],
+        "opacity": 0.14,
+        "name": "starting range",
+    }
+
+
+def _vertical(step: int, cell: _Cell, *, line: dict[str, Any], opacity: float) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "xref": f"x{cell.suffix}",
+        "yref": f"y{cell.suffix} domain",
+        "x0": step,
+        "x1": step,
+        "y0": 0,
+        "y1": 1,
+        "opacity": opacity,
+        "line": line,
+    }
+
+
+def _treatment_labels(panel: Panel, cell: _Cell) -> list[dict[str, Any]]:
+    """A label along each treatment's line, and the whole journal entry on hover."""
+    return [
+        {
+            "x": cluster[0].step,
+            "y": 1,
+            "xref": f"x{cell.suffix}",
+            "yref": f"y{cell.suffix} domain",
+            "xanchor": "right",
+            "yanchor": "top",
+            "textangle": -90,
+            "showarrow": False,
+            "text": _cluster_label(cluster, lambda mark: mark.label),
+            "hovertext": "<br>".join(_wrapped(mark.title) for mark in cluster),
+            "font": {"size": 10, "color": _TREATMENT_COLOR},
+        }
+        for cluster in _clusters(panel.treatments, panel)
+    ]

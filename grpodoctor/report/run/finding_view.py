@@ -322,4 +322,5 @@ def _note(advice: Advice) -> str:
 
 
 def _setting(setting: SettingLine) -> Setting:
-    return Setting(setting.commented_line, copyable=bool(setting.key))
+    note = setting.note if setting.key else ""
+    return Setting(setting.line, copyable=bool(setting.key), note=note)

@@ -30,6 +30,7 @@ from grpodoctor.report.run.phrases import (
 from grpodoctor.report.view import (
     Block,
     Bullets,
+    Chart,
     Charts,
     Codes,
     Column,
@@ -57,6 +58,10 @@ VERDICT_TONES: dict[VerdictKind, Tone] = {
 }
 """Colors of the verdicts."""
 
+_CHARTS_LEGEND = (
+    "Shaded: the starting range of the first curve. Dotted lines and symbols: onsets of findings. "
+    "Green lines: treatments. Drag over a chart to zoom all charts; double-click to reset."
+)
 _MAX_ID_LETTERS = 80
 _MAX_PROMPT_LETTERS, _MAX_RESPONSE_LETTERS = 2000, 6000
 
@@ -219,11 +224,12 @@ def _readings(vital: Vital) -> tuple[Inline, Inline, Inline]:
 
 
 def _charts(data: ReportData) -> Iterator[Block]:
-    from grpodoctor.report.run.charts import figures
+    from grpodoctor.report.run.charts import panel_figure
+    from grpodoctor.report.run.panels import panels
 
-    drawn = figures(data.report, data.series, data.comparison)
+    drawn = [Chart(panel.title, panel_figure(panel), panel.description) for panel in panels(data)]
     if drawn:
-        yield Section("Charts", (Charts(drawn),))
+        yield Section("Charts", (Paragraph(_CHARTS_LEGEND, "faint"), Charts(tuple(drawn))))
 
 
 def _treatments(report: Report) -> Table:
