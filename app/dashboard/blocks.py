@@ -136,7 +136,7 @@ def _remedy(block: Remedy) -> None:
         copied: list[str] = []
         for setting in block.settings:
             if setting.copyable:
-                copied.append(plain(setting.text, limit=_LONGEST_CODE))
+                copied.append(plain(setting.commented, limit=_LONGEST_CODE))
                 continue
             _copyable(copied)
             st.markdown(markdown(setting.text, limit=_LONGEST_TEXT))

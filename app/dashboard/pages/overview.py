@@ -8,9 +8,10 @@ from grpodoctor.monitor.dashboard.run_summary import cost_text
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.vitals import Vital, format_number
 from grpodoctor.report.phrases import count_of
-from grpodoctor.report.run.charts import figures
+from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
 from grpodoctor.report.run.finding_view import first_steps
+from grpodoctor.report.run.panels import panels
 from grpodoctor.report.run.phrases import damage_line, defect_line, facts_line, finding_period
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.support.safe_text import code_span, markdown, plain
@@ -51,7 +52,7 @@ def _diagnosis(context: PageContext) -> None:
         st.markdown(f"### {badge_text(verdict.kind, tone)} {markdown(verdict.text)}")
         st.caption(markdown(facts_line(report), limit=300))
         steps = first_steps(report)
-        copied = [plain(step.text, limit=_LONGEST_SETTING) for step in steps if step.copyable]
+        copied = [plain(step.commented, limit=_LONGEST_SETTING) for step in steps if step.copyable]
         for step in steps:
             if not step.copyable:
                 st.markdown(markdown(step.text))
@@ -136,14 +137,15 @@ def _open_button(context: PageContext, code: str, onset: int, *place: int) -> No
 
 
 def _charts(context: PageContext) -> None:
-    drawn = figures(context.report, context.data.series, context.data.comparison)
-    if not drawn:
+    shown = panels(context.data)
+    if not shown:
         st.markdown("None of the charted metrics is logged.")
-    left, right = st.columns(2)
-    for number, (title, figure) in enumerate(drawn):
-        with left if number % 2 == 0 else right:
-            st.markdown(f"**{title}**")
-            st.plotly_chart(figure, theme=None, key=f"chart-{title}", config=PLOT_CONFIG)
+        return
+    figure = linked_figure(shown, columns=2, theme=context.theme)
+    st.plotly_chart(figure, theme=None, key="charts", config=PLOT_CONFIG)
+    with st.expander("The charts in words"):
+        lines = [f"- **{panel.title}**: {markdown(panel.description)}" for panel in shown]
+        st.markdown("\n".join(lines))
 
 
 def _about_the_log(context: PageContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def _summary(report: Report, outcome: str, series: SeriesByMetric, written: floa
 
 def sparkline(series: SeriesByMetric, metric: str) -> tuple[float, ...]:
     """A metric over the whole run in few points: the mean of each part, so noise is averaged."""
-    values = [value for _, value in series.points(metric)]
+    values = [point.value for point in series.points(metric) if math.isfinite(point.value)]
     width = max(1, -(-len(values) // SPARKLINE_POINTS))
     parts = [values[at : at + width] for at in range(0, len(values), width)]
     return tuple(sum(part) / len(part) for part in parts)
