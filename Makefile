@@ -5,23 +5,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
-VERL_VENV := .venv-verl
+# Environments of frameworks, with a few packages on top of those of .venv.
+FRAMEWORKS := verl skyrl swift
 OLD_TRL := 0.29.0 1.0.0 1.14.0
 # One more than CI's two cores: tests that start programs wait for a fifth of their time.
 PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm venv-verl venv-trl check bench pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check bench pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
 	$(BIN)/grpodoctor demo --dir demo --again
 
-test: venv venv-vllm venv-verl  ## all tests except the slow ones
+test: venv venv-vllm venv-verl venv-skyrl  ## all tests except the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-slow: venv venv-vllm venv-verl venv-trl  ## long tests, and all properties with ten times the examples
+test-slow: venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl  ## long tests, and all properties with ten times the examples
 	$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough -n 0
 
 venv: $(VENV)/.installed  ## create the environment
@@ -51,15 +52,15 @@ venv-trl: $(OLD_TRL:%=.venv-trl/%/.installed)  ## install older versions of TRL,
 	$(BIN)/python -m pip install -q --no-deps --target $(@D) trl==$*
 	touch $@
 
-venv-verl: $(VERL_VENV)/.installed  ## create the environment that builds verl's configuration
+$(FRAMEWORKS:%=venv-%): venv-%: .venv-%/.installed  ## create the environment of a framework
 
-# Eight small packages; torch, transformers and ray are those of .venv.
-$(VERL_VENV)/.installed: $(VENV)/.installed constraints-verl.txt
-	$(PYTHON) -m venv $(VERL_VENV)
-	$(VERL_VENV)/bin/python -m pip install -q --no-deps -r constraints-verl.txt
+# Small packages from the pins alone; torch, transformers and ray are those of .venv.
+$(FRAMEWORKS:%=.venv-%/.installed): .venv-%/.installed: $(VENV)/.installed constraints-%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install -q --no-compile --no-deps -r constraints-$*.txt
 	packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 		echo "import site; site.addsitedir('$$packages')" \
-		> $$($(VERL_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
+		> $$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
 	touch $@
 
 test-triton: venv  ## the Triton kernels, on a GPU or else in Triton's interpreter
@@ -100,4 +101,4 @@ constraints: venv venv-vllm  ## pin the installed versions
 	$(VLLM_VENV)/bin/python -m pip freeze --exclude-editable --all | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' | sort -f > constraints-vllm.txt
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(VERL_VENV) .venv-triton build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(FRAMEWORKS:%=.venv-%) .venv-triton build dist demo probe-grid .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,18 +15,27 @@ from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.hooks.run_hook import RunHook
+from grpodoctor.measure.batch import RolloutBatch
+from grpodoctor.measure.step import StepBatch
 from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
 _DEEPEST = 4
 """Levels of nested metrics."""
+_OF_RESPONSES = frozenset(
+    {"reward/mean", "reward/std", "reward/min", "reward/max", "length/mean", "length/min",
+     "length/max", "groups/zero_variance_rate", "mismatch/logprob_diff_mean",
+     "mismatch/logprob_diff_max/worst_sequence"}
+)  # fmt: skip
+"""Metrics that are measured in any batch of responses, with the response that causes a maximum."""
 
 
 class LoggedSteps:
     """The steps of a training, made from its rows.
 
-    A step may be logged in several rows. It is recorded as soon as a row of a later step comes. A
-    row without a known key is ignored: loggers also get the load of GPUs, under other counters.
+    A step may be logged in several rows. It is recorded when the adapter ends it, or as soon as a
+    row of a later step comes. A row without a known key is ignored: loggers also get the load of
+    GPUs, under other counters.
 
     Args:
         hook: the recorder.
@@ -38,6 +47,8 @@ class LoggedSteps:
         self._hook, self._framework, self._version = hook, framework, version
         self._translator = Translator(framework, version=version)
         self._step: int | None = None
+        self._is_recorded = False
+        """Whether the latest step is recorded."""
         self._readings: dict[str, Reading] = {}
 
     def begin(self, config: Mapping[str, Any], **facts: Any) -> None:
@@ -55,9 +66,17 @@ class LoggedSteps:
                 self._hook.knobs.read_only(name, setting)
         versions = {self._framework.name: self._version} if self._version else {}
         self._hook.begin(config=config, versions=versions, **facts)
-        atexit.register(
-            self._close_at_exit
-        )  # runs before the hook's own, which was registered first
+        atexit.register(self._close_at_exit)  # the latest registered runs first: before the hook's
+
+    def begin_step(self, step: int) -> None:
+        """Put requested changes in force; called by `add` if the adapter does not call it.
+
+        Args:
+            step: number of the step that begins.
+        """
+        self.end_step()
+        self._step, self._is_recorded = step, False
+        self._hook.begin_step(step)
 
     def add(self, step: int, row: Mapping[str, object]) -> None:
         """Add a row.
@@ -70,19 +89,27 @@ class LoggedSteps:
         if not readings:
             return
         if self._step is None or step > self._step:
-            self.end_step()
-            self._hook.begin_step(step)
-            self._step = step
-        if step == self._step:
+            self.begin_step(step)
+        if step == self._step and not self._is_recorded:
             self._readings |= readings
         else:
             self._add_late(readings)
 
-    def end_step(self) -> None:
-        """Record the current step; needed only if no further row of it can come."""
+    def end_step(self, rollouts: RolloutBatch | None = None) -> None:
+        """Record the current step.
+
+        Args:
+            rollouts: its responses; what they give is not taken from the rows.
+        """
         readings, self._readings = self._readings, {}
-        if self._step is not None and readings:
+        if self._step is None or self._is_recorded or (rollouts is None and not readings):
+            return
+        self._is_recorded = True
+        if rollouts is None:
             self._hook.end_step(self._step, readings)
+            return
+        kept = {name: each for name, each in readings.items() if name not in _OF_RESPONSES}
+        self._hook.end_step(self._step, StepBatch(rollouts=rollouts, readings=kept))
 
     def close(self, *, finished: bool = True) -> None:
         """Record the last step and close the run."""
@@ -99,7 +126,7 @@ class LoggedSteps:
             if name.startswith(HELDOUT):
                 self._hook.reading(name, reading)
             else:
-                self._hook.missing(name, "a row came after a row of a later step")
+                self._hook.missing(name, "its row came after the step was recorded")
 
 
 def numbers_of(
