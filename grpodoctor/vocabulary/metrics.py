@@ -63,6 +63,7 @@ _PPO = "PPO, arXiv 1707.06347"
 _GSPO = "GSPO, arXiv 2507.18071, section 5.3"
 _KL = "Schulman, Approximating KL Divergence"
 _CUI = "Cui et al. 2025, arXiv 2505.22617"
+_CANARY = "recorded by live hooks, if the sampler reports log-probabilities"
 _SAMPLER = "record the sampler's log-probabilities of its tokens with each rollout"
 _ROLLOUTS = "record the reward and the prompt of each response"
 _CORRECT = "let the reward function report which responses are correct"
@@ -291,6 +292,33 @@ METRICS: tuple[Metric, ...] = (
     Metric("correction/stale_rate", "rate", "share", "responses",
            "Responses with A < 0 that are masked because the learner differs too much from the sampler.",
            "learner / sampler", 0, 1, "DeepSeek-V3.2, arXiv 2512.02556"),
+    # delivery of the weights to the sampler, from a few responses after each sync
+    Metric("delivery/gap", "mean", "nats", "checked tokens",
+           "Mean |log p - log p'| after a sync.", "learner - sampler", 0, how=_CANARY),
+    Metric("delivery/noise", "mean", "nats", "checked tokens",
+           "The same at the latest sync at which the sampler had the right weights.",
+           "learner - sampler", 0, how=_CANARY),
+    Metric("delivery/unexplained", "mean", "nats", "checked tokens",
+           "Mean |log p - log p'| that is left if the sampler has any mixture of the current, the "
+           "previous and the first weights.", "learner - sampler", 0, how=_CANARY),
+    *(
+        row
+        for name, since in (("change", "since the start"), ("update", "since the previous sync"))
+        for row in (
+            Metric(f"delivery/{name}", "mean", "nats", "checked tokens",
+                   f"Mean |change of log p| by the updates {since}.", "learner, earlier learner",
+                   0, how=_CANARY),
+            Metric(f"delivery/{name}_missing", "mean", "share", "checked tokens",
+                   f"Share of the change {since} that the sampler lacks: 0 if delivered, 1 if not.",
+                   "sampler, learner, earlier learner", how=_CANARY),
+            Metric(f"delivery/{name}_missing_low", "mean", "share", "checked tokens",
+                   "Its lower bound, which a delivered sync exceeds with a chance of 0.0001.",
+                   "sampler, learner, earlier learner", how=_CANARY),
+        )
+    ),
+    Metric("delivery/missing_part", "max", "share", "parts of the model",
+           "Share of its change that the sampler lacks; `where` names the part.",
+           "sampler, learner, earlier learner", how=_CANARY),
     # experts
     Metric("experts/churn_update", "mean", "share", "tokens x layers",
            "Experts that are active before an update but not after it.", "old, learner", 0, 1, _GSPO,

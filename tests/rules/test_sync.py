@@ -1,11 +1,11 @@
-"""SYN001 to SYN005: staleness, weights that do not arrive, resumed runs."""
+"""SYN001 to SYN007: staleness, weights that do not arrive, resumed runs."""
 
 from __future__ import annotations
 
 import pytest
 
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.values import NotApplicable
+from grpodoctor.vocabulary.values import Max, NotApplicable
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
 AGE, RATE, REWARD = "staleness/mean", "optimizer/learning_rate", "reward/mean"
@@ -144,3 +144,51 @@ def test_skipped_and_not_applicable() -> None:
     assert set(CODES) <= skipped
     patient = run({AGE: NotApplicable("synchronous")})
     assert patient.why_not("SYN001") == "synchronous"
+
+
+def canary(**figures: float) -> dict[str, Curve]:
+    """Readings of the canary: two syncs, .02 nats of noise, changes of .1 and .05 nats."""
+    usual = {
+        "gap": 0.02, "noise": 0.02, "unexplained": 0.02, "change": 0.1, "change_missing": 0.0,
+        "change_missing_low": -0.1, "update": 0.05, "update_missing": 0.0,
+        "update_missing_low": -0.1,
+    }  # fmt: skip
+    return {f"delivery/{name}": each for name, each in (usual | figures).items()}
+
+
+def missing(share: float, updates: float, low: float = 0.1) -> dict[str, Curve]:
+    return canary(
+        change_missing=share, change_missing_low=low, update_missing=updates,
+        update_missing_low=low,
+    )  # fmt: skip
+
+
+def test_undelivered_weights_are_graded_by_what_is_missing() -> None:
+    finding = run(missing(1.0, 1.0), 2).finding("SYN006")
+    assert (finding.severity, finding.onset_step) == ("critical", 0)
+    assert finding.summary == "The sampler lacks 100% of the learner's change since the start."
+    late = run(missing(0.1, 2.0), 2).finding("SYN006")
+    assert late.severity == "critical"
+    assert late.summary.endswith("since the previous sync.")
+    assert run(missing(0.3, 1.0), 2).finding("SYN006").severity == "warning"  # one sync behind
+    assert run(missing(0.15, 0.1), 2).finding("SYN006").severity == "info"  # below the noise
+    assert run(missing(1.0, 1.0), 1).findings("SYN006") == []
+    assert run(missing(1.0, 1.0, low=-0.1), 9).findings("SYN006") == []
+
+
+def test_the_missing_part_is_named() -> None:
+    names = ", ".join(f"{kind}_proj" for kind in ("q", "k", "v", "o", "gate", "up", "down"))
+    for where, text in (("v_proj", "v_proj."), (names, "gate_proj and others.")):
+        part: dict[str, Curve] = {"delivery/missing_part": [Max(1.04, where)]}
+        finding = run(missing(0.4, 0.4) | part, 2).finding("SYN006")
+        assert finding.summary.startswith("The sampler lacks 100% of the updates of ")
+        assert finding.summary.endswith(text)
+
+
+def test_weights_that_the_learner_never_had() -> None:
+    corrupted = missing(3.0, 9.0) | canary(unexplained=0.5)
+    patient = run(corrupted, 2)
+    assert patient.finding("SYN007").severity == "critical"
+    assert patient.findings("SYN006") == []
+    assert run(canary(unexplained=0.07), 9).findings("SYN007") == []  # of noise of .02
+    assert run(canary(unexplained=0.04, noise=1e-7), 9).findings("SYN007") == []  # harmless

@@ -47,6 +47,7 @@ ATTRIBUTES = (
     "ref_model",
     "temperature",
     "use_vllm",
+    "is_fsdp_enabled",
     "vllm_importance_sampling_correction",
     "vllm_importance_sampling_mode",
 )
@@ -178,6 +179,30 @@ def _observe(
     trainer: object, guard: Guard, name: str, part: str, after: Callable[..., object]
 ) -> None:
     setattr(trainer, name, guard.after(getattr(trainer, name), part, after))
+
+
+# Scores
+
+WITH_IMAGES = "pixel_values"
+"""Key of a generated batch with images, which the canary does not score."""
+
+
+def score_tokens(trainer: Any, ids: Any, mask: Any, count: int) -> Any:
+    """The learner's log-probabilities of the last `count` tokens, as in TRL's loss.
+
+    The taps and TRL's timers do not see this call.
+    """
+    score = inspect.unwrap(type(trainer)._get_per_token_logps_and_entropies)  # noqa: SLF001 - see the module
+    size = trainer.args.per_device_train_batch_size
+    return score(trainer, trainer.model, ids, mask, count, batch_size=size)[0]
+
+
+def is_sharded(trainer: Any) -> bool:
+    """Whether the ranks hold parts of the weights, so that one rank alone cannot score."""
+    marks = ("ds_id", "full_tensor")  # of DeepSpeed's third stage and of FSDP2
+    return bool(trainer.is_fsdp_enabled) or any(
+        hasattr(each, mark) for each in trainer.model.parameters() for mark in marks
+    )
 
 
 # State of the trainer

@@ -20,6 +20,7 @@ from grpodoctor.hooks.trl.captured import (
     Update,
     kept_tensors,
 )
+from grpodoctor.hooks.trl.delivery_check import DeliveryCheck
 from grpodoctor.hooks.trl.live_knobs import add_knobs
 from grpodoctor.hooks.trl.log_listener import LogListener, is_evaluation
 from grpodoctor.hooks.trl.step_batches import step_batch
@@ -45,6 +46,7 @@ class TapListener(LogListener):
     def __init__(self, hook: RunHook, trainer: Any) -> None:
         super().__init__(hook)
         self._trainer = trainer
+        self._delivery = DeliveryCheck(trainer)
         self._step = CapturedStep()
         self._open: list[MicroBatch] = []
         """Micro-batches since the last optimizer step."""
@@ -121,6 +123,17 @@ class TapListener(LogListener):
                 seconds=time.perf_counter() - self._began,
             )
         )
+        self._hook.guard.run("weight delivery", self._check_delivery, batch, self._rewards)
+
+    def _check_delivery(self, batch: Mapping[str, Any], rewards: Rewards) -> None:
+        """On rank 0: whether the engine has the weights of the latest sync."""
+        if self._hook.rank or not self._delivery.is_due(batch):
+            return
+        if reason := self._delivery.obstacle(batch):
+            self._hook.missing("whether the weights reach the engine", reason)
+            return
+        for name, reading in self._delivery.readings(batch, rewards.token_ids).items():
+            self._hook.reading(name, reading)
 
     def _scored(self, scores: tuple[Any, ...], *_: Any, **__: Any) -> None:
         logprobs, entropies = scores[:2]

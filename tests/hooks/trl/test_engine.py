@@ -124,12 +124,30 @@ class Corrupted(EngineStub):
             head.copy_(head.roll(1, 0))
 
 
-@pytest.mark.parametrize("kind", [EngineStub, Frozen, HalfDelivered, Corrupted])
+NAMED = {
+    EngineStub: None,
+    Frozen: ("SYN006", "critical", "100% of the learner's change since the start"),
+    HalfDelivered: ("SYN006", "warning", "layer 1"),
+    Corrupted: ("SYN007", "critical", "fit no weights of the learner"),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
 def test_weights_that_do_not_arrive_are_named(make_trainer: MakeTrainer, kind: Any) -> None:
-    trainer = make_trainer(max_steps=16)
+    """The first generation is before any update: the fault begins at the second sync."""
+    bare = make_trainer("bare", max_steps=3)
+    kind(bare)
+    bare.train()
+    trainer = make_trainer("observed", max_steps=3)
     kind(trainer)
     attachment = grpodoctor.attach(trainer)
     trainer.train()
-    names = {finding.name for finding in attachment.findings}
-    mismatched = {"off-policy-samples", "engine-mismatch"}
-    assert bool(names & mismatched) == (kind is not EngineStub)
+    assert np.array_equal(weights(bare), weights(trainer))
+    findings = [each for each in attachment.findings if each.code in ("SYN006", "SYN007")]
+    named = NAMED[kind]
+    if named is None:
+        assert findings == []
+        return
+    (finding,) = findings
+    assert (finding.code, finding.severity, finding.onset_step) == (*named[:2], 2)
+    assert named[2] in finding.summary

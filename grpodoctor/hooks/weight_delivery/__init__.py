@@ -1,0 +1,1 @@
+"""Whether the learner's weights reach the sampler, checked after each sync."""

@@ -1,0 +1,123 @@
+"""SYN006."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.weight_delivery import NOISE, fits_no_weights
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.values import Max
+
+_GAP, _PART = "delivery/gap", "delivery/missing_part"
+_SINCE = {"change": "since the start", "update": "since the previous sync"}
+_LONGEST_NAMES = 50
+
+
+class _Missing(NamedTuple):
+    """A change that the sampler lacks."""
+
+    name: str
+    share: float
+    nats: float
+
+
+class UndeliveredWeights(Rule):
+    """The sampler's log-probabilities fit earlier weights of the learner.
+
+    What it sees:
+        After each sync, the canary of a live hook scores a few responses with the learner's
+        current weights, with those of the previous sync and with those of the start. The sampler's
+        own log-probabilities contain a share of the learner's change that is above 0 beyond doubt.
+        If single modules or layers are missing, the finding names them. While what is missing is
+        smaller than the noise of the engines, the finding is `info`.
+
+    Why it matters:
+        The sampler did not receive the weights, or only a part of them. The run learns off-policy
+        from then on, and the reward of its samples hardly changes. Loss and gradient look normal.
+
+    Evidence it needs:
+        `delivery/change_missing_low`, which live hooks record if the sampler is an engine of its
+        own that reports log-probabilities.
+
+    Remedies:
+        Compare the names and norms of the tensors that the sync sends with those that the engine
+        has. Adapters are often sent without being loaded, or under other names.
+
+    When it is wrong:
+        A sampler that is one sync behind by design lacks the latest update; `staleness` of the
+        canary says so. Updates that are smaller than the sampler's precision do not arrive
+        either, which is why the finding is `info` below the noise.
+
+    References:
+        verl issue 7495 (adapter never sent for two months); ms-swift issue 9855; vLLM issue 34186
+        (adapter under other names is ignored); TRL issue 5312.
+    """
+
+    code: ClassVar[str] = "SYN006"
+    name: ClassVar[str] = "undelivered-weights"
+    condition: ClassVar[Condition] = "stale-weights"
+    summary: ClassVar[str] = "After a sync, the sampler still has earlier weights of the learner."
+    inputs: ClassVar[tuple[Need, ...]] = ("delivery/change_missing_low",)
+    remedies: ClassVar[tuple[str, ...]] = ("check-weight-sync", "stop-training")
+    references: ClassVar[tuple[str, ...]] = (
+        "github.com/verl-project/verl/issues/7495",
+        "github.com/modelscope/ms-swift/issues/9855",
+        "github.com/vllm-project/vllm/issues/34186",
+    )
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = RECENT
+
+    whole: float = 0.5
+    """Share of the change since the start from which the finding is critical: the earlier weights
+    fit the sampler better than the current ones."""
+    updates: float = 1.5
+    """Latest updates that the sampler lacks, from which the finding is critical: more than one, so
+    it is not just one sync behind."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look for a missing change that exceeds the noise."""
+        if fits_no_weights(chart):
+            return None  # reported by SYN007; shares have no meaning then
+        found = [each for name in _SINCE if (each := self._missing(chart, name)) is not None]
+        if not found:
+            return None
+        worst = max(found, key=lambda each: each.nats)
+        is_whole = any(
+            each.share >= (self.whole if each.name == "change" else self.updates) for each in found
+        )
+        noise = chart.value(NOISE) or 0.0
+        severity: Severity = "critical" if is_whole else "warning"
+        if worst.nats <= noise:
+            severity = "info"
+        evidence = cite_all(chart, f"delivery/{worst.name}_missing", _GAP, NOISE)
+        reading = chart.reading(_PART)
+        if isinstance(reading, Max) and reading.where:
+            share, part = _percent(reading.value), _short(reading.where)
+            text = f"The sampler lacks {share} of the updates of {part}."
+            return Sighting(severity, text, (cite(chart, _PART), *evidence))
+        since = _SINCE[worst.name]
+        text = f"The sampler lacks {_percent(worst.share)} of the learner's change {since}."
+        return Sighting(severity, text, evidence)
+
+    def _missing(self, chart: Chart, name: str) -> _Missing | None:
+        low = chart.value(f"delivery/{name}_missing_low")
+        share = chart.value(f"delivery/{name}_missing")
+        size = chart.value(f"delivery/{name}")
+        if low is None or share is None or size is None or not low > 0:
+            return None
+        return _Missing(name, share, min(share, 1.0) * size)
+
+
+def _percent(share: float) -> str:
+    """The estimate may exceed 1 by its error."""
+    return f"{min(share, 1.0):.0%}"
+
+
+def _short(names: str) -> str:
+    """The first of many names."""
+    if len(names) <= _LONGEST_NAMES:
+        return names
+    return f"{names[:_LONGEST_NAMES].rpartition(',')[0]} and others"
