@@ -28,6 +28,10 @@ _ROUTER_NAMES = ("gate", "router")
 _EXPERT_PARAMETERS = 4
 """self, states, ids and weights."""
 _PART = "router watch"
+_SOFTMAX_TOLERANCE = 0.02
+"""Largest difference between the logarithms of a softmax's weights and the logits, as a share of
+the logits' differences. bfloat16 rounds weights by 0.4 %; a sigmoid differs by 5 % at a logit of -3
+and by half at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class RouterWatch:
         self._guard = Guard()
         self._ids: dict[int, NDArray[np.int16]] = {}
         self._logits: dict[int, NDArray[np.float32]] = {}
+        self._weights: dict[int, NDArray[np.float32]] = {}
         self._experts = 0
         self._by_logits: dict[int, bool] = {}
         self._rows: Tensor | None = None
@@ -145,7 +150,7 @@ class RouterWatch:
 
     def _begin(self, _args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Forget the previous pass, and note which tokens are padding."""
-        self._ids, self._logits, self._rows = {}, {}, None
+        self._ids, self._logits, self._weights, self._rows = {}, {}, {}, None
         mask = kwargs.get("attention_mask")
         self._mask = mask if getattr(mask, "ndim", 0) == 2 else None
 
@@ -168,6 +173,9 @@ class RouterWatch:
         ids_NK = arguments[1].detach().flatten(0, -2)
         rows = self._sampled_rows(ids_NK)
         self._ids[layer] = ids_NK[rows].cpu().numpy().astype(np.int16)
+        weights = arguments[2].detach()
+        if weights.numel() == ids_NK.numel():
+            self._weights[layer] = weights.view_as(ids_NK)[rows].float().cpu().numpy()
 
     def _sampled_rows(self, of_tokens: Tensor) -> Tensor:
         """Numbers of the tokens in the sample: without padding, at equal distances."""
@@ -181,7 +189,7 @@ class RouterWatch:
             if len(rows) > self._most:
                 chosen = torch.arange(self._most, device=rows.device) * len(rows) // self._most
                 rows = rows[chosen]
-            self._rows = rows
+            self._rows, self._mask = rows, None
         return self._rows
 
     def routing(self) -> Routing | None:
@@ -200,9 +208,23 @@ class RouterWatch:
             return Routing(self._experts, used_NLK, None, None)
         margin_NL = _margins(logits_NLE, used_NLK)
         is_top = bool((margin_NL >= 0).all())
-        return Routing(
-            self._experts, used_NLK, _entropies(logits_NLE), margin_NL if is_top else None
-        )
+        entropy_NL = _entropies(logits_NLE) if self._is_softmax(logits_NLE, used_NLK) else None
+        return Routing(self._experts, used_NLK, entropy_NL, margin_NL if is_top else None)
+
+    def _is_softmax(self, logits_NLE: NDArray[np.float32], used_NLK: NDArray[np.int16]) -> bool:
+        """Whether the weights of the used experts are proportional to the logits' exponentials.
+
+        With one expert per token there is nothing to compare, and the answer is no.
+        """
+        if len(self._weights) < len(self.layers):
+            return False
+        weights_NLK = np.stack([self._weights[layer] for layer in range(len(self.layers))], axis=1)
+        if not (weights_NLK > 0).all():
+            return False
+        logits_NLK = np.take_along_axis(logits_NLE, used_NLK.astype(np.int64), axis=2)
+        wanted, own = np.diff(logits_NLK, axis=2), np.diff(np.log(weights_NLK), axis=2)
+        spread = float(np.abs(wanted).sum())
+        return spread > 0 and float(np.abs(own - wanted).sum()) <= _SOFTMAX_TOLERANCE * spread
 
     def measure(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Routing | None:
         """The routing of a pass of its own, without gradient and without dropout.
@@ -220,11 +242,15 @@ class RouterWatch:
         self._model.eval()
         try:
             with torch.no_grad():
-                self._model(input_ids=input_ids, attention_mask=attention_mask)
+                self._model(input_ids=input_ids, attention_mask=attention_mask, **self._no_cache())
         finally:
             for module in training:  # `train()` would also set modules that the user keeps in eval
                 module.training = True
         return self._routing()
+
+    def _no_cache(self) -> dict[str, bool]:
+        parameters = inspect.signature(type(self._model).forward).parameters
+        return {"use_cache": False} if "use_cache" in parameters else {}
 
     def close(self) -> None:
         """Remove the hooks."""

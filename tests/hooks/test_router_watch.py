@@ -1,6 +1,7 @@
 """`RouterWatch` on small random models of several families."""
 
 import logging
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
     MixtralConfig,
@@ -65,8 +68,35 @@ def deepseek() -> torch.nn.Module:
     )  # fmt: skip
 
 
+_LATENT = {
+    "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
+    "v_head_dim": 8, "n_routed_experts": E, "n_shared_experts": 1, "first_k_dense_replace": 1,
+}  # fmt: skip
+FURTHER = {
+    "deepseek_v2": {**_LATENT, "topk_method": "greedy"},
+    "deepseek_v2 groups": {
+        **_LATENT, "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 1,
+    },
+    "deepseek_v3": {**_LATENT, "n_group": 2, "topk_group": 1, "head_dim": 4},
+    "deepseek_v32": {
+        **_LATENT, "n_group": 2, "topk_group": 1, "index_n_heads": 2, "index_head_dim": 8,
+        "index_topk": 8,
+    },
+    "deepseek_v4": {**_LATENT, "n_group": 2, "topk_group": 1},
+    "glm4_moe": {"n_routed_experts": E, "n_shared_experts": 1, "first_k_dense_replace": 1},
+    "minimax_m2": {"num_local_experts": E},
+    "gpt_oss": {"num_local_experts": E},
+}  # fmt: skip
 SOFTMAX = [mixtral, qwen2, qwen3, olmoe]
 Build = Callable[[], torch.nn.Module]
+
+
+def further(family: str) -> torch.nn.Module:
+    """A model of three layers; the first is dense where the family has dense layers."""
+    shape = {**SMALL, "num_hidden_layers": 3, "moe_intermediate_size": 8, "head_dim": 8}
+    config = AutoConfig.for_model(family.partition(" ")[0], **{**shape, **FURTHER[family]})
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
 
 
 def tokens(rows: int = 3, length: int = 10) -> torch.Tensor:
@@ -110,6 +140,71 @@ def test_a_router_that_does_not_select_by_softmax_has_no_entropy_and_no_margin()
     routing = RouterWatch(built(deepseek)).measure(tokens())
     assert routing.entropy_NL is None
     assert not [name for name in routing.readings() if "entropy" in name or "margin" in name]
+
+
+@pytest.mark.parametrize("family", FURTHER)
+def test_the_experts_are_those_that_the_routers_selected(family: str) -> None:
+    """Also with dense layers, groups of experts, sigmoids and biases."""
+    model = further(family)
+    watch = RouterWatch(model)
+    selected: list[torch.Tensor] = []
+    for name in watch.layers:
+        block = model.get_submodule(name)
+        router = getattr(block, "gate", None) or block.router
+        router.register_forward_hook(lambda _m, _a, output: selected.append(output[-1]))
+    routing = watch.measure(tokens())
+    assert routing.used_NLK.shape == (30, len(selected), K)
+    assert routing.experts == E
+    for layer, ids_NK in enumerate(selected):
+        assert (routing.used_NLK[:, layer] == ids_NK.view(30, K).numpy()).all()
+    dense = {"deepseek_v4", "minimax_m2", "gpt_oss"}
+    assert len(selected) == (3 if family in dense else 2)
+
+
+@pytest.mark.parametrize("family", FURTHER)
+def test_entropy_is_known_only_for_a_softmax(family: str) -> None:
+    """DeepSeek-V4 and MiniMax-M2 score with other functions, without a sign in their modules."""
+    routing = RouterWatch(further(family)).measure(tokens())
+    is_softmax = family.startswith(("deepseek_v2", "gpt_oss"))
+    assert (routing.entropy_NL is not None) == is_softmax
+
+
+def test_a_selection_by_groups_has_no_margin() -> None:
+    assert RouterWatch(further("deepseek_v2")).measure(tokens()).margin_NL is not None
+    assert RouterWatch(further("deepseek_v2 groups")).measure(tokens()).margin_NL is None
+
+
+def held(watch: RouterWatch) -> int:
+    """Bytes of all arrays and tensors that a watch refers to, except the model."""
+    owned = (value for name, value in vars(watch).items() if name != "_model")
+    parts = [
+        part for each in owned for part in (each.values() if isinstance(each, dict) else [each])
+    ]
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray | torch.Tensor))
+
+
+@pytest.mark.parametrize("family", ["deepseek_v2", "deepseek_v3"])
+def test_memory_is_bounded_by_the_sample_whatever_the_length(family: str) -> None:
+    model = further(family)
+    watch = RouterWatch(model, tokens=16)
+    bytes_of = []
+    for length in (8, 16, 32):
+        seen: list[weakref.ref[torch.Tensor]] = []
+        handles = [
+            model.get_submodule(name).gate.register_forward_hook(
+                lambda _m, _a, output, seen=seen: seen.append(weakref.ref(output[0]))
+            )
+            for name in watch.layers
+        ]
+        mask = torch.ones(64, length, dtype=torch.long)
+        routing = watch.measure(tokens(64, length), mask)
+        assert routing.used_NLK.shape[0] == 16
+        bytes_of.append(held(watch))
+        assert [reference() for reference in seen] == [None] * len(watch.layers)
+        for handle in handles:
+            handle.remove()
+    # Ids in 2 bytes; logits and weights in 4; the numbers of the sampled tokens in 8.
+    assert set(bytes_of) == {16 * (2 * (2 * K + 4 * E + 4 * K) + 8)}
 
 
 def test_churn_between_two_passes() -> None:
