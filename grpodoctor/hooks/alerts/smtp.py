@@ -29,6 +29,13 @@ class SmtpChannel(Channel):
             raise ChannelError(f"the mail server answered with code {error.smtp_code}") from None
         except TimeoutError:
             raise ChannelError(f"no answer within {TIMEOUT_SECONDS:g} seconds") from None
+        except smtplib.SMTPNotSupportedError:
+            raise ChannelError("the mail server offers no STARTTLS, or no login") from None
+        except ssl.SSLCertVerificationError as error:
+            why = error.verify_message
+            raise ChannelError(f"the certificate of the mail server is not valid: {why}") from None
+        except ssl.SSLError:
+            raise ChannelError("the mail server speaks no TLS on this port") from None
         except (smtplib.SMTPException, OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise ChannelError(f"no mail was sent: {reason or type(error).__name__}") from None

@@ -1,8 +1,4 @@
-"""Trackio: an alert of the run that the training has open.
-
-Written from Trackio's documentation of `trackio.alert(title, text, level, webhook_url)`; it was not
-run with the package.
-"""
+"""Trackio: an alert of the run that the training has open."""
 
 from __future__ import annotations
 
@@ -26,4 +22,7 @@ class TrackioChannel(Channel):
         if not hasattr(trackio, "alert"):
             raise ChannelError("this version of Trackio has no alerts")
         level = getattr(trackio.AlertLevel, LEVELS[alert.severity])
-        trackio.alert(title=alert.title, text=alert.text, level=level)
+        try:
+            trackio.alert(title=alert.title, text=alert.text, level=level)
+        except RuntimeError:  # Trackio's for a missing call of init
+            raise ChannelError("the training has no active Trackio run") from None

@@ -3,7 +3,12 @@
 import email
 import email.policy
 import json
+import os
+import sqlite3
+import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +18,13 @@ from grpodoctor.hooks.alerts.channel import Alert, ChannelError
 from grpodoctor.hooks.alerts.delivery import channel_of
 from grpodoctor.monitor.alert_settings import CHANNEL_OPTIONS, ChannelSettings
 from grpodoctor.support.safe_text import plain
-from tests.hooks.alerts.servers import dead_port, http_server, silent_server, smtp_server
+from tests.hooks.alerts.servers import (
+    certificate,
+    dead_port,
+    http_server,
+    silent_server,
+    smtp_server,
+)
 from tests.report.simulated import HOSTILE
 
 ALERT = Alert(
@@ -142,10 +153,62 @@ def test_mail_errors_hide_what_the_server_says(monkeypatch):
         with pytest.raises(ChannelError, match="code 535") as failed:
             channel("smtp", **options).send(ALERT)
     assert "SECRET" not in str(failed.value)
-    with smtp_server() as server, pytest.raises(ChannelError, match="no mail was sent"):
-        channel("smtp", **mail(server.port, security="starttls")).send(ALERT)
     with pytest.raises(ChannelError, match="refused"):
         channel("smtp", **mail(dead_port())).send(ALERT)
+
+
+def encrypted_mail(port, security):
+    login = {"user_env": "USER_NAME", "password_env": "PASSWORD"}
+    return channel("smtp", **mail(port, security=security, host="localhost", **login))
+
+
+@pytest.fixture
+def tls(tmp_path, monkeypatch):
+    """The server's side of a certificate for localhost that this process trusts."""
+    trusted, context = certificate(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    monkeypatch.setenv("USER_NAME", "me")
+    monkeypatch.setenv("PASSWORD", "word")
+    return context
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+def test_mail_and_login_are_encrypted(tls, security):
+    with smtp_server(tls=tls, upgrade=security == "starttls") as server:
+        encrypted_mail(server.port, security).send(ALERT)
+    message = email.message_from_string(server.bodies[0], policy=email.policy.default)
+    assert ALERT.summary in message.get_content()
+    clear = [next(iter(each)) for each in server.headers if each["encrypted"] == "False"]
+    assert clear == (["EHLO", "STARTTLS"] if security == "starttls" else [])
+    assert [each for each in server.headers if "AUTH" in each]
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+def test_a_certificate_that_is_not_trusted_gets_no_login(tls, security, monkeypatch):
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with (
+        smtp_server(tls=tls, upgrade=security == "starttls") as server,
+        pytest.raises(ChannelError, match="certificate of the mail server is not valid"),
+    ):
+        encrypted_mail(server.port, security).send(ALERT)
+    assert not [each for each in server.headers if each["encrypted"] == "True"]
+    assert not server.bodies
+
+
+def test_a_certificate_of_another_host_is_refused(tls, tmp_path, monkeypatch):
+    trusted, context = certificate(tmp_path, "mail.example.org")
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    with smtp_server(tls=context) as server, pytest.raises(ChannelError, match="not valid"):
+        encrypted_mail(server.port, "tls").send(ALERT)
+
+
+def test_a_server_without_encryption_gets_no_login(tls):
+    with smtp_server() as server:
+        with pytest.raises(ChannelError, match="offers no STARTTLS"):
+            encrypted_mail(server.port, "starttls").send(ALERT)
+        with pytest.raises(ChannelError, match="speaks no TLS on this port"):
+            encrypted_mail(server.port, "tls").send(ALERT)
+    assert not [each for each in server.headers if "AUTH" in each]
 
 
 def test_command(tmp_path, monkeypatch):
@@ -200,19 +263,32 @@ def test_wandb_alert_of_the_open_run(tmp_path, monkeypatch):
     assert text == ALERT.text
 
 
-def test_trackio_as_documented(monkeypatch):
-    """Not run with the package: the module follows its documentation."""
-    sent = []
-    levels = SimpleNamespace(INFO=1, WARN=2, ERROR=3)
+def test_trackio_stores_the_alert(tmp_path):
+    """In a process of its own: the package reads its directory when it is imported."""
+    pytest.importorskip("trackio", reason="pip install trackio")
+    code = (
+        "import trackio; from tests.hooks.alerts.test_channels import ALERT, channel\n"
+        "from grpodoctor.hooks.alerts.delivery import attempt\n"
+        "print(attempt(channel('trackio'), ALERT))\n"
+        "trackio.init(project='p', name='r'); trackio.log({'x': 1})\n"
+        "print(attempt(channel('trackio'), ALERT)); trackio.finish()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, "TRACKIO_DIR": str(tmp_path)}, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert done.stdout.splitlines()[0] == "the training has no active Trackio run"
+    with closing(sqlite3.connect(tmp_path / "p.db")) as stored:
+        (row,) = stored.execute("select title, text, level from alerts").fetchall()
+    assert row == (ALERT.title, ALERT.text, "error")
 
-    def alert(title, text=None, level=2, webhook_url=None):
-        sent.append((title, text, level))
 
-    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(alert=alert, AlertLevel=levels))
-    channel("trackio").send(ALERT)
-    assert sent == [(ALERT.title, ALERT.text, 3)]
+def test_a_training_without_trackio_alerts_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace())
     with pytest.raises(ChannelError, match="no alerts"):
+        channel("trackio").send(ALERT)
+    monkeypatch.delitem(sys.modules, "trackio")
+    with pytest.raises(ChannelError, match="does not use Trackio"):
         channel("trackio").send(ALERT)
 
 
