@@ -33,6 +33,16 @@ class RunFacts:
     started: float = 0.0
     """Unix time at which recording began; 0 if unknown."""
 
+    @property
+    def missing_steps(self) -> int:
+        """Steps between the first and the last that have no record.
+
+        The bundled trainer records each step; other trainers may log every n-th only.
+        """
+        if self.framework != "grpodoctor" or self.first_step is None or self.last_step is None:
+            return 0
+        return max(0, self.last_step - self.first_step + 1 - self.steps)
+
     def to_json(self) -> dict[str, Any]:
         """The `run` object of the report."""
         return {

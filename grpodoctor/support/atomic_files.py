@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -21,7 +21,8 @@ def atomic_path(path: Path, *, sync: bool = False) -> Iterator[Path]:
 
     Args:
         path: the file to write or to replace.
-        sync: flush the content to disk before the rename, so that it survives a power failure.
+        sync: have file and folder on disk when the block ends, so that they survive a power
+            failure.
 
     Raises:
         OSError: if the file cannot be renamed or flushed.
@@ -31,8 +32,10 @@ def atomic_path(path: Path, *, sync: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         if sync:
-            _flush_to_disk(temporary)
+            _sync(temporary)
         temporary.replace(path)
+        if sync:
+            sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -61,7 +64,8 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new, empty folder next to `path`; rename it to `path` when the block ends.
 
-    The folder is removed if the block raises. `path` must not exist, or be an empty folder.
+    The folder is removed if the block raises. `path` must not exist, or be an empty folder. Its
+    files are on disk before it gets its name, and the name is on disk when the block ends.
 
     Raises:
         OSError: if the folder cannot be made or renamed.
@@ -71,13 +75,23 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         yield temporary
+        for file in temporary.iterdir():
+            _sync(file)
+        sync_folder(temporary)
         temporary.rename(path)
+        sync_folder(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _flush_to_disk(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Have the names in a folder on disk; file systems that cannot are left alone."""
+    with suppress(OSError):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

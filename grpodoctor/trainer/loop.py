@@ -176,7 +176,7 @@ class Trainer:
                 if on_step:
                     on_step(report)
             self._save()
-        except GrpodoctorError as error:
+        except Exception as error:
             if not self._mid_step and not self.ranks.is_local_error(error):
                 self._save()
             self.recording.event("warning", self.done, {"message": f"training ended: {error}"})
@@ -446,6 +446,7 @@ class Trainer:
         """
         if self.is_saved:
             return
+        self.recording.flush()
         try:
             checkpoint.save(self.run_dir, self.done, self.config, self._state, self.ranks)
             self._saved_at, self._save_failed = self.done, False

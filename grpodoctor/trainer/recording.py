@@ -22,8 +22,10 @@ from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.measure.weights import WeightSnapshot
+from grpodoctor.runs.recording.directory import take_run_lock
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
+from grpodoctor.support.locks import Lock
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update
 from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
 from grpodoctor.trainer.config.knobs import knobs_of
@@ -63,7 +65,8 @@ class RunRecording:
     """Passes each step to the recorder and takes requests from the mailbox.
 
     Args:
-        config: the run's configuration. With `record.enabled=false` this class does nothing.
+        config: the run's configuration. With `record.enabled=false` this class only keeps other
+            trainers out of the directory.
         policy: the trained policy.
         run_dir: directory of the run.
         ranks: the processes of the run. Only the first one records; all pass the same data.
@@ -87,7 +90,11 @@ class RunRecording:
         self._snapshot: WeightSnapshot | None = None
         self._seconds: float | None = None
         """Time this thread spent on recording since the last reported step."""
-        if not (config.record.enabled and ranks.is_first):
+        self._lock: Lock | None = None
+        if not ranks.is_first:
+            return
+        if not config.record.enabled:
+            self._lock = take_run_lock(run_dir)
             return
         self._recorder = Recorder.open(
             run_dir,
@@ -96,7 +103,13 @@ class RunRecording:
             worst=config.record.worst,
             resume=resume,
         )
-        self._inbox = Inbox(run_dir)
+        with self._recorder.boundary():
+            self._inbox = Inbox(run_dir)
+
+    @property
+    def _active(self) -> Recorder | None:
+        """The recorder, unless there is none or it has failed: then no work is done for it."""
+        return self._recorder if self._recorder and self._recorder.failure is None else None
 
     def requests(self) -> list[Request | Refused]:
         """The requests in the run's mailbox."""
@@ -109,7 +122,9 @@ class RunRecording:
 
     def before_updates(self, model: PreTrainedModel, step: int, every: int) -> None:
         """Take a snapshot of the weights at every `every`-th step; never if `every` is 0."""
-        if self._recorder and every and step % every == 0:
+        if not (recorder := self._active) or not every or step % every:
+            return
+        with recorder.boundary():
             started = time.perf_counter()
             self._snapshot = WeightSnapshot.take(model)
             self._seconds = (self._seconds or 0.0) + time.perf_counter() - started
@@ -125,20 +140,28 @@ class RunRecording:
 
         The cost is known only afterwards, so `time/record` is the cost of the previous step.
         """
-        if not self._recorder:
+        snapshot, self._snapshot = self._snapshot, None
+        if not (recorder := self._active):
             return
-        started = time.perf_counter()
-        moved = self._snapshot.change(model) if self._snapshot else {}
-        self._snapshot = None
-        cost = {} if self._seconds is None else {"time/record": Mean.of([self._seconds])}
-        batch = step_batch(step, {**readings, **moved, **cost})
-        self._recorder.step(step.step, batch, knobs=changes)
-        self._seconds = time.perf_counter() - started
+        with recorder.boundary():
+            started = time.perf_counter()
+            moved = snapshot.change(model) if snapshot else {}
+            cost = {} if self._seconds is None else {"time/record": Mean.of([self._seconds])}
+            batch = step_batch(step, {**readings, **moved, **cost})
+            recorder.step(step.step, batch, knobs=changes)
+            self._seconds = time.perf_counter() - started
+
+    def flush(self) -> None:
+        """Wait until all steps are on disk, so that no checkpoint is ahead of the record."""
+        if self._recorder:
+            self._recorder.flush()
 
     def close(self, *, finished: bool) -> None:
         """Write what is pending and release the directory; the second call does nothing."""
         if self._recorder:
             self._recorder.close(finished=finished)
+        if self._lock:
+            self._lock.release()
 
 
 def manifest(config: TrainConfig, policy: Policy) -> Manifest:

@@ -7,9 +7,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+MAX_INTEGER = 2**63 - 1
+
 
 class Section(BaseModel):
-    """Frozen settings; unknown keys and infinite values are errors."""
+    """Frozen settings; unknown keys, infinite values and integers beyond 64 bits are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -21,6 +23,14 @@ class Section(BaseModel):
             cls.model_fields[str(info.field_name)].annotation
         ):
             raise PydanticCustomError("not_bool", "it does not take true or false")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _refuse_huge_integer(cls, value: object) -> object:
+        """Refuse integers that no checkpoint can hold."""
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise PydanticCustomError("too_large", "it does not fit into 64 bits")
         return value
 
 

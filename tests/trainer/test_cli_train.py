@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.runs.reading.native_run import read_run
+from grpodoctor.runs.recording.directory import take_run_lock
 from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from tests.cli.in_process import run as run_in_process
@@ -78,6 +79,9 @@ def test_a_file_and_settings_reach_the_run(tmp_path: Path) -> None:
         (("--set", "loss.cliphigh=1"), "did you mean loss.clip_high"),
         (("--config", "missing.toml"), "missing.toml"),
         (("--steps", "0"), "steps cannot be"),
+        (("--seed", "1" + "0" * 20), "seed cannot be"),
+        (("--set", "threads=100000"), "threads cannot be"),
+        (("--set", "task.data=\udcff"), "the settings cannot be saved"),
         (("--resume",), "--run-dir"),
         (("--resume", "--run-dir", "nowhere"), "no checkpoint"),
         (("--set", "model.name=./nowhere"), "no such directory"),
@@ -120,7 +124,33 @@ def test_a_wrong_name_is_refused_without_importing_torch(options: tuple[str, ...
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_closed_pipe_ends_the_display_and_not_the_run(tmp_path: Path) -> None:
+    options = ("--steps", "3", *SMALL, "--run-dir", "out")
+    program = subprocess.Popen(
+        [sys.executable, "-c", GRPODOCTOR, "train", *options],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline()
+    program.stdout.close()
+    assert program.wait(timeout=240) == 0
+    assert [path.name for path in checkpoints(tmp_path / "out")] == ["step-000003"]
+    assert [step.step for step in read_run(tmp_path / "out").steps] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_two_trainers_never_share_a_directory(tmp_path: Path, recorded: bool) -> None:
+    lock = take_run_lock(tmp_path / "out")
+    record = f"record.enabled={str(recorded).lower()}"
+    done = run("--steps", "1", *SMALL, "--set", record, "--run-dir", "out", cwd=tmp_path)
+    lock.release()
+    assert done.returncode == 2
+    assert "is already recording here" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_cleanly_with_a_checkpoint(number: signal.Signals, tmp_path: Path) -> None:
     options = ("--steps", "100000", *SMALL, "--run-dir", "out")
     with forked(GRPODOCTOR, "train", *options, cwd=tmp_path) as process:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
+from grpodoctor.support.lasting_output import outlive_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,6 +71,7 @@ def train(
             "--resume uses the configuration of an existing run",
             remedy="pass its directory with --run-dir; change single settings with --set",
         )
+    outlive_terminal()
     is_first_rank = os.environ.get("RANK", "0") == "0"
     console = Console(stderr=True, soft_wrap=True, quiet=not is_first_rank)
     fresh = _checked_config(console, preset, config, assignments, resume=resume)
@@ -127,9 +129,11 @@ def _report_once(ranks: Ranks) -> Iterator[None]:
 
 
 def _resume(console: Console, directory: Path, assignments: list[str], ranks: Ranks) -> None:
-    from grpodoctor.trainer.model.checkpoint import saved_config, steps_done
+    from grpodoctor.trainer.model.checkpoint import saved_config, steps_done, unrecorded_note
 
     config, done = saved_config(directory, assignments), steps_done(directory)
+    if note := unrecorded_note(directory):
+        console.print(f"note: {note}", highlight=False)
     if done >= config.steps:
         console.print(f"{done} steps are already done; request more with --steps")
     else:
@@ -223,9 +227,13 @@ def _introduction(trainer: Trainer) -> Iterator[str]:
 
 @contextmanager
 def _stop_on_signal(console: Console, trainer: Trainer) -> Iterator[None]:
-    """Stop the run after the current step at the first Ctrl-C or SIGTERM."""
-    watched = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in watched}
+    """Stop the run after the current step at the first Ctrl-C, SIGTERM or SIGHUP."""
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    # An ignored signal was ignored on purpose, for example by nohup.
+    before = {number: one for number, one in handlers.items() if one is not signal.SIG_IGN}
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         trainer.stop()
@@ -236,7 +244,7 @@ def _stop_on_signal(console: Console, trainer: Trainer) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    for number in watched:
+    for number in before:
         signal.signal(number, stop)
     try:
         yield

@@ -40,7 +40,9 @@ def run_line(run: RunFacts) -> str:
         parts.append(f"seed {run.seed}")
     if run.first_step is None:
         return " · ".join([*parts, "no steps yet"])
-    return " · ".join([*parts, f"steps {run.first_step} to {run.last_step} ({run.steps} read)"])
+    missing = f", {run.missing_steps} missing" if run.missing_steps else ""
+    steps = f"steps {run.first_step} to {run.last_step} ({run.steps} read{missing})"
+    return " · ".join([*parts, steps])
 
 
 def damage_line(report: Report) -> str:

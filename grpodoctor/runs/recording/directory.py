@@ -59,8 +59,7 @@ def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> Open
         OSError: if it cannot be written.
     """
     refuse_other_content(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = _take_writer_lock(directory)
+    lock = take_run_lock(directory)
     try:
         writer_process_lock = _take_writer_process_lock(directory)
         try:
@@ -74,8 +73,14 @@ def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> Open
     return OpenedDirectory(lock, writer_process_lock, step, knobs)
 
 
-def _take_writer_lock(directory: Path) -> Lock:
+def take_run_lock(directory: Path) -> Lock:
+    """Mark a directory as in use by a run, recorded or not; it is created if it is missing.
+
+    Raises:
+        RunError: if another living process uses it, or it cannot be written.
+    """
     try:
+        directory.mkdir(parents=True, exist_ok=True)
         return Lock.take(directory / WRITER_LOCK)
     except LockHeldError as holder:
         raise RunError(
@@ -83,6 +88,12 @@ def _take_writer_lock(directory: Path) -> Lock:
             where=str(directory),
             remedy="choose another directory or stop that process",
         ) from None
+    except OSError as error:
+        raise RunError(
+            f"cannot write here: {error.strerror}",
+            where=str(directory),
+            remedy="choose a writable directory",
+        ) from error
 
 
 def _take_writer_process_lock(directory: Path) -> Lock:
@@ -112,6 +123,7 @@ def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, d
     atomic_files.write_bytes(directory / MANIFEST, content, sync=True)
     for name in (STEPS, EVENTS):
         _repair(directory / name)
+    atomic_files.sync_folder(directory)
     step = last_step(steps)
     body = {"pid": os.getpid(), "host": socket.gethostname()}
     event = Event("resumed" if holds_steps else "started", max(step, 0), body, time.time())
@@ -180,8 +192,9 @@ def _repair(path: Path) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Append a line to an existing file in one write, so that readers never see mixed lines.
 
-    The file is opened and closed for each line: closing makes a network file system publish the
-    line to other machines, and opening notices a file that was removed.
+    The line is on disk when this returns, so it survives a power failure. The file is opened and
+    closed for each line: closing makes a network file system publish the line to other machines,
+    and opening notices a file that was removed.
 
     Raises:
         OSError: if the file is gone or the line cannot be written.
@@ -191,6 +204,7 @@ def append_line(path: Path, line: bytes) -> None:
         rest = line
         while rest:  # a full disk may take a part; the next write then raises the reason
             rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
     finally:
         os.close(fd)
 

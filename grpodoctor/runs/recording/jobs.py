@@ -57,6 +57,11 @@ Job = StepJob | EventJob
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """The writer process has started and takes jobs."""
+
+
+@dataclass(frozen=True, slots=True)
 class LineWritten:
     """The line of the job is on disk; its rollouts follow."""
 
@@ -73,7 +78,7 @@ class JobFailed:
     why: str
 
 
-Reply = LineWritten | JobDone | JobFailed
+Reply = Ready | LineWritten | JobDone | JobFailed
 
 
 def reason_of(error: Exception) -> str:

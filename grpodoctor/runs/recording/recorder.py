@@ -2,9 +2,10 @@
 
 The trainer hands over a step and continues. A thread passes the step to the writer process, which
 measures and writes it; a thread that did this itself would block the trainer's interpreter. The
-trainer waits only for the line of the previous step, at most `LINE_WAIT_SECONDS`, so a killed
-trainer loses at most the current step. If the disk is too slow, rollouts are dropped first, then
-whole steps. Any error ends the recording with one warning and does not affect the training.
+trainer waits for the line of the previous step, at most `LINE_WAIT_SECONDS`, and before the first
+step until the writer process has started, so a killed trainer loses at most the current step. If
+the disk is too slow, rollouts are dropped first, then whole steps. Any error ends the recording
+with one warning and does not affect the training.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,15 +39,17 @@ LINE_WAIT_SECONDS = 0.25
 caught up."""
 
 MAX_QUEUE_FOR_ROLLOUTS = 4
-"""Queue length from which a new step's rollouts are dropped, once the writer process has started.
-"""
+"""Queue length from which a new step's rollouts are dropped."""
 
 MAX_QUEUE = 16
-"""Queue length from which steps and events are dropped: each may hold a whole batch."""
+"""Queue length from which steps are dropped: each may hold a whole batch."""
+
+MAX_QUEUE_FOR_EVENTS = 4096
+"""Queue length from which events are dropped: each is one line."""
 
 START_WAIT_SECONDS = 10.0
-"""How long a full queue waits once for the writer process to start. No training makes so many steps
-while a process starts; a loop that only records does."""
+"""How long the first step waits for the writer process to start. It starts with the recorder, so a
+training that loads a model first waits for nothing."""
 
 CLOSE_WAIT_SECONDS = 10.0
 """How long closing waits for the remaining jobs."""
@@ -78,16 +81,25 @@ class Recorder:
         self._dropped: dict[str, int] = {}
         self._jobs: deque[Job] = deque()
         self._unwritten = 0
-        self._busy = self._late = self._closed = self._started = False
+        self._busy = self._late = self._closed = self._ready = False
         self._changed = threading.Condition()
         self._pid = os.getpid()
+        self._start_deadline = time.monotonic() + START_WAIT_SECONDS
         self._close_at_exit = partial(self.close, finished=False)
-        atexit.register(self._close_at_exit)
         self._writer: WriterProcess | None = None
-        with self._boundary():
-            self._writer = self._start_writer()
         self._thread = threading.Thread(target=self._work, name="grpodoctor-recorder", daemon=True)
-        self._thread.start()
+        with self.boundary():
+            self._start()
+
+    def _start(self) -> None:
+        atexit.register(self._close_at_exit)
+        self._writer = self._start_writer()
+        try:
+            self._thread.start()
+        except BaseException:
+            if self._writer is not None:
+                self._writer.stop(EXIT_WAIT_SECONDS)
+            raise
 
     def _start_writer(self) -> WriterProcess | None:
         lock = self._opened.writer_process_lock if self._opened else None
@@ -157,7 +169,8 @@ class Recorder:
         """
         if self._idle():
             return
-        with self._boundary():
+        with self.boundary():
+            self._wait_for_start()
             began = time.perf_counter()
             self._knobs.update(knobs or {})
             if rollouts is None and isinstance(measured, StepBatch):
@@ -176,11 +189,17 @@ class Recorder:
         """Record an event, in order with the steps; ranks above 0 write none."""
         if self._opened is None or self._idle():
             return
-        with self._boundary():
+        with self.boundary():
             began = time.perf_counter()
             line = Event(kind, step, dict(body or {}), time.time()).to_line()
             self._put(EventJob(step, line))
             self._cost = (self._cost or 0.0) + time.perf_counter() - began
+
+    def _wait_for_start(self) -> None:
+        """Wait until the writer process has started, but not beyond the deadline."""
+        with self._changed:
+            wait = max(0.0, self._start_deadline - time.monotonic())
+            self._changed.wait_for(lambda: self._ready or self.failure is not None, wait)
 
     def _wait_for_lines(self) -> None:
         """Wait briefly until all lines so far are on disk."""
@@ -194,18 +213,15 @@ class Recorder:
     def _put(self, job: Job) -> bool:
         """Queue a job, without rollouts if the queue is long; return whether it was queued."""
         with self._changed:
-            if not self._started and len(self._jobs) >= MAX_QUEUE:
-                self._late = not self._changed.wait_for(self._lines_written, START_WAIT_SECONDS)
-                self._started = True
             if self._idle():
                 return False
-            crowded = self._started and len(self._jobs) >= MAX_QUEUE_FOR_ROLLOUTS
-            if job.rollouts is not None and crowded:
+            if job.rollouts is not None and len(self._jobs) >= MAX_QUEUE_FOR_ROLLOUTS:
                 self._drop(ROLLOUTS, job.step)
                 if job.measured is None:
                     return False
                 job = replace(job, rollouts=None)
-            if len(self._jobs) >= MAX_QUEUE:
+            limit = MAX_QUEUE if isinstance(job, StepJob) else MAX_QUEUE_FOR_EVENTS
+            if len(self._jobs) >= limit:
                 self._drop(job.file, job.step)
                 return False
             self._jobs.append(job)
@@ -227,11 +243,17 @@ class Recorder:
         self._dropped[what] = self._dropped.get(what, 0) + 1
 
     def _work(self) -> None:
-        with self._boundary():
+        with self.boundary():
+            if self._writer is not None:
+                self._writer.wait_until_ready()
+            with self._changed:
+                self._ready = True
+                self._changed.notify_all()
             while self._work_once():
                 pass
-        if self._writer is not None:
-            self._writer.stop(EXIT_WAIT_SECONDS)
+        with self.boundary():
+            if self._writer is not None:
+                self._writer.stop(EXIT_WAIT_SECONDS)
 
     def _work_once(self) -> bool:
         """Write one job; returning frees its batch."""
@@ -252,13 +274,12 @@ class Recorder:
     def _line_written(self) -> None:
         with self._changed:
             self._unwritten -= 1
-            self._started |= self._unwritten == 0
             self._late &= self._unwritten > 0
             self._changed.notify_all()
 
     @contextmanager
-    def _boundary(self) -> Iterator[None]:
-        """Keep errors of the recording away from the training."""
+    def boundary(self) -> Iterator[None]:
+        """Keep errors of the block away from the training; the first one ends the recording."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - no error of the recording may reach the trainer
@@ -266,8 +287,9 @@ class Recorder:
 
     def _fail(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, WriterError) else reason_of(error)
-        if not self._directory.exists():
-            reason = "the run directory was removed"
+        with suppress(OSError):  # a directory that cannot be examined exists
+            if not self._directory.exists():
+                reason = "the run directory was removed"
         with self._changed:
             first = self.failure is None
             self.failure = (
@@ -299,6 +321,15 @@ class Recorder:
         """
         if self._closed or os.getpid() != self._pid:
             return
+        with self.boundary():
+            self._finish(finished=finished)
+        if self._opened is not None:
+            with self.boundary():
+                self._opened.lock.release()  # a hanging writer process keeps its own lock
+        atexit.unregister(self._close_at_exit)
+
+    def _finish(self, *, finished: bool) -> None:
+        """Have the remaining jobs written, and end the thread and the writer process."""
         deadline = time.monotonic() + CLOSE_WAIT_SECONDS
         self.flush(CLOSE_WAIT_SECONDS)
         if self._dropped:
@@ -308,14 +339,12 @@ class Recorder:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._thread.ident is None:  # it could not be started
+            return
         self._thread.join(max(deadline - time.monotonic(), EXIT_WAIT_SECONDS))
         if self._thread.is_alive() and self._writer is not None:
             self._writer.give_up()  # the thread warns and exits
             self._thread.join(EXIT_WAIT_SECONDS)
-        if self._opened is not None:
-            with self._boundary():
-                self._opened.lock.release()  # a hanging writer process keeps its own lock
-        atexit.unregister(self._close_at_exit)
 
     def __enter__(self) -> Self:
         return self

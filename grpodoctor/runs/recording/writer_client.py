@@ -68,6 +68,14 @@ class WriterProcess:
                 raise
         close_in_forks(self)
 
+    def wait_until_ready(self) -> None:
+        """Wait until the process takes jobs.
+
+        Raises:
+            WriterError: if it could not start.
+        """
+        self._wait_for_reply()
+
     def write(self, job: jobs.Job, line_written: Callable[[], None]) -> None:
         """Have a job written.
 

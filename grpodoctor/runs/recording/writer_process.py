@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import cast
 
 from grpodoctor.runs.recording.directory import append_line
-from grpodoctor.runs.recording.jobs import Job, JobDone, JobFailed, LineWritten, Reply, reason_of
+from grpodoctor.runs.recording.jobs import (
+    Job,
+    JobDone,
+    JobFailed,
+    LineWritten,
+    Ready,
+    Reply,
+    reason_of,
+)
 from grpodoctor.runs.recording.wire import Wire
 from grpodoctor.runs.records import WRITER_PROCESS_LOCK
 from grpodoctor.runs.rollouts import Depth, load_parquet, write_rollouts
@@ -54,6 +62,7 @@ class RunWriter:
         try:
             if self._depth != "off":
                 load_parquet()
+            _reply(wire, Ready())
             while True:
                 # The other end is this package and sends only jobs.
                 self._write(cast("Job", wire.receive()), wire)

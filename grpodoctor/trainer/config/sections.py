@@ -24,6 +24,9 @@ from grpodoctor.trainer.algorithms.shaping.repetition import RepetitionConfig
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import OverlongConfig
 from grpodoctor.trainer.section import Section
 
+MAX_STEPS = 1_000_000_000
+"""Bound of everything that counts training steps."""
+
 
 class ModelConfig(Section):
     """The policy to train."""
@@ -45,7 +48,7 @@ class ModelConfig(Section):
     """Keep only each layer's input for the backward pass and recompute the rest."""
     lora_rank: int = Field(0, ge=0, le=4096)
     """Rank of LoRA adapters, which are then the only trained weights; 0 trains all weights."""
-    lora_alpha: int = Field(32, ge=1)
+    lora_alpha: int = Field(32, ge=1, le=1_000_000)
     """LoRA alpha: the adapters' output is multiplied by alpha / rank."""
     lora_targets: Literal["all-linear"] | tuple[str, ...] = "all-linear"
     """Names of the layers with adapters, such as `q_proj,v_proj`.
@@ -190,11 +193,11 @@ def _named(term: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
 class RolloutConfig(Section):
     """How a batch of responses is sampled."""
 
-    prompts_per_batch: int = Field(16, ge=1)
+    prompts_per_batch: int = Field(16, ge=1, le=1_000_000)
     """Prompts per rollout batch."""
-    group_size: int = Field(8, ge=2)
+    group_size: int = Field(8, ge=2, le=100_000)
     """Responses per prompt; at least two, because the group mean is the baseline."""
-    max_length: int = Field(28, ge=1)
+    max_length: int = Field(28, ge=1, le=10_000_000)
     """Maximum response length, in tokens."""
     temperature: float = Field(1.0, gt=0, le=10)
     """Sampling temperature; the learner's log-probabilities use the same."""
@@ -204,7 +207,7 @@ class RolloutConfig(Section):
     The sampler reports log-probabilities of the truncated distribution; the learner scores with the
     whole vocabulary. The mismatch is real and is recorded.
     """
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=10_000_000)
     """Sample from this many most likely tokens; 0 keeps all."""
     dynamic_sampling: bool = False
     """Replace groups without reward variance by new ones (DAPO)."""
@@ -237,7 +240,7 @@ class EngineConfig(Section):
     """
     temperature: float | None = Field(None, gt=0, le=10)
     """Temperature of the engine if it differs from the learner's, to provoke a mismatch."""
-    sync_every: int = Field(1, ge=1)
+    sync_every: int = Field(1, ge=1, le=MAX_STEPS)
     """Steps between two weight syncs; 1 keeps the engine on-policy."""
     old_logprobs: Literal["recompute", "sampler"] = "recompute"
     """Source of the old policy's log-probabilities in the ratio."""
@@ -270,7 +273,7 @@ class EngineConfig(Section):
 
     On a CPU it is the fraction of main memory.
     """
-    max_model_len: int | None = Field(None, ge=2)
+    max_model_len: int | None = Field(None, ge=2, le=10_000_000)
     """Maximum length of prompt plus response for `vllm`; by default the model's context length."""
 
     @field_validator("url")
@@ -293,7 +296,7 @@ class CriticConfig(Section):
     """Largest change of a value on one batch before its gradient stops; unbounded by default."""
     passes: int = Field(0, ge=0, le=100)
     """Passes over a batch in separate mini-batches; 0 uses the policy's mini-batches."""
-    pretrain_steps: int = Field(0, ge=0)
+    pretrain_steps: int = Field(0, ge=0, le=MAX_STEPS)
     """Initial steps in which only the critic learns, from the observed return; VAPO uses 50."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradient clipping norm."""
@@ -304,7 +307,7 @@ class OptimizerConfig(Section):
 
     learning_rate: float = Field(1e-4, ge=0, le=1)
     """Learning rate after warmup."""
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(0, ge=0, le=MAX_STEPS)
     """Training steps of linear learning-rate warmup."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Course of the learning rate from the end of the warmup to the end of the run.
@@ -323,22 +326,22 @@ class OptimizerConfig(Section):
     """AdamW weight decay."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradient clipping norm."""
-    updates_per_batch: int = Field(4, ge=1)
+    updates_per_batch: int = Field(4, ge=1, le=1_000_000)
     """Optimizer steps per rollout batch (mini-batches times epochs); Lopti doubles them."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=10_000)
     """Passes over the batch; `updates_per_batch` is divided among them."""
-    micro_batch: int = Field(0, ge=0)
+    micro_batch: int = Field(0, ge=0, le=1_000_000)
     """Responses per forward pass; 0 uses the whole mini-batch. It does not change the gradients."""
 
 
 class EvaluationConfig(Section):
     """Held-out evaluation."""
 
-    every: int = Field(10, ge=0)
+    every: int = Field(10, ge=0, le=MAX_STEPS)
     """Steps between evaluations; 0 disables them."""
-    prompts: int = Field(64, ge=1)
+    prompts: int = Field(64, ge=1, le=1_000_000)
     """Held-out prompts."""
-    samples: int = Field(1, ge=1)
+    samples: int = Field(1, ge=1, le=10_000)
     """Responses per prompt; more than one gives pass@k."""
     temperature: float = Field(1.0, ge=0, le=10)
     """Sampling temperature of the evaluation, independent of the rollout's; 0 is greedy.
@@ -350,9 +353,9 @@ class EvaluationConfig(Section):
 class CheckpointConfig(Section):
     """Checkpoints for an exact resume."""
 
-    every: int = Field(0, ge=0)
+    every: int = Field(0, ge=0, le=MAX_STEPS)
     """Steps between checkpoints; 0 writes only the last one."""
-    keep: int = Field(2, ge=1)
+    keep: int = Field(2, ge=1, le=1_000_000)
     """Number of checkpoints to keep."""
 
 
@@ -363,14 +366,14 @@ class RecordConfig(Section):
     """Record the run; recording does not change the training, and `watch` needs it."""
     depth: Literal["off", "summary", "worst", "full"] = "summary"
     """Which responses have per-token columns in the rollout files."""
-    worst: int = Field(8, ge=0)
+    worst: int = Field(8, ge=0, le=1_000_000)
     """Number of responses recorded in full with `depth=worst`."""
-    weights_every: int = Field(1, ge=0)
+    weights_every: int = Field(1, ge=0, le=MAX_STEPS)
     """Steps between two measurements of the weight change; 0 disables them.
 
     Each costs a copy of the weights and a pass over them; raise it for a large model.
     """
-    experts_every: int = Field(5, ge=0)
+    experts_every: int = Field(5, ge=0, le=MAX_STEPS)
     """Steps between two measurements of expert routing, starting with the first step; 0 disables.
 
     Each costs two forward passes over 32 responses.
@@ -396,11 +399,11 @@ class RanksConfig(Section):
 class AllSections(Section):
     """Every setting of a training run, without the checks across sections."""
 
-    steps: int = Field(100, ge=1)
+    steps: int = Field(100, ge=1, le=MAX_STEPS)
     """Training steps, one rollout batch each."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=2**63 - 1)
     """Seed of prompts, sampling and initialization."""
-    threads: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0, le=1024)
     """Torch threads; 0 keeps torch's default."""
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()

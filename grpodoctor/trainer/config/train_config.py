@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import orjson
 from pydantic import ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
@@ -123,9 +124,15 @@ def _validated(layers: Iterable[Mapping[str, Any]], user: _UserSettings) -> Trai
     for layer in (*map(rename_sections, layers), user.from_file, user.assigned):
         merged = _overlay(merged, layer)
     try:
-        return TrainConfig.model_validate(merged)
+        config = TrainConfig.model_validate(merged)
+        orjson.dumps(config.model_dump(mode="json"))  # as a checkpoint will save it
     except ValidationError as error:
         raise _explain(error.errors()[0], user) from None
+    except orjson.JSONEncodeError as error:
+        raise ConfigError(
+            f"the settings cannot be saved: {error}", remedy="use UTF-8 text and 64-bit numbers"
+        ) from None
+    return config
 
 
 def check_names(assignments: Iterable[str]) -> None:

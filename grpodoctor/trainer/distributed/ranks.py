@@ -87,9 +87,10 @@ class Ranks:
             raise error
         return cast("_T", value)
 
-    def is_local_error(self, error: GrpodoctorError) -> bool:
+    def is_local_error(self, error: Exception) -> bool:
         """Whether an error may have occurred on this rank only."""
-        return self.world > 1 and isinstance(error, LOCAL_ERRORS)
+        is_shared = isinstance(error, GrpodoctorError) and not isinstance(error, LOCAL_ERRORS)
+        return self.world > 1 and not is_shared
 
     def detecting_lost_ranks(self) -> AbstractContextManager[None]:
         """`detecting_lost_ranks` if there are several ranks."""

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from grpodoctor.errors import ConfigError, RunError
-from grpodoctor.runs.recording.directory import refuse_other_content
+from grpodoctor.runs.recording.directory import last_step, refuse_other_content
 from grpodoctor.runs.records import STEPS
 from grpodoctor.support.atomic_files import atomic_folder
 from grpodoctor.support.regular_files import read_regular
@@ -94,7 +94,12 @@ def checkpoints(run_dir: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first."""
     folder = run_dir / _FOLDER
     paths = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in paths if _NAME.fullmatch(path.name))
+    return sorted((path for path in paths if _NAME.fullmatch(path.name)), key=_step_of)
+
+
+def _step_of(path: Path) -> int:
+    """The step in a checkpoint's name; text order is wrong from step 1,000,000 on."""
+    return int(path.name.rpartition("-")[2])
 
 
 def refuse_existing_run(run_dir: Path) -> None:
@@ -205,7 +210,9 @@ def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def latest(run_dir: Path) -> Path:
-    """The newest checkpoint of a run.
+    """The checkpoint to resume from: the newest, or the one before it if that one was recorded.
+
+    A run that was killed while its record was behind a checkpoint would miss steps forever.
 
     Raises:
         RunError: if it has none.
@@ -217,7 +224,27 @@ def latest(run_dir: Path) -> Path:
             where=str(run_dir),
             remedy="start the run without --resume, in a new directory",
         )
-    return paths[-1]
+    recorded = last_step(run_dir / STEPS)
+    ahead = 0 <= recorded < _step_of(paths[-1])
+    return paths[-2] if ahead and paths[:-1] and _step_of(paths[-2]) <= recorded else paths[-1]
+
+
+def unrecorded_note(run_dir: Path) -> str:
+    """What a resumed run repeats or misses because its record is behind; empty if it is not.
+
+    Raises:
+        RunError: if there is no checkpoint.
+    """
+    recorded, resumed = last_step(run_dir / STEPS), _step_of(latest(run_dir))
+    newest = _step_of(checkpoints(run_dir)[-1])
+    if not 0 <= recorded < newest:
+        return ""
+    if resumed < newest:
+        return (
+            f"the record ends at step {recorded}, before the checkpoint of step {newest}; the run "
+            f"resumes at step {resumed} and repeats the steps after it"
+        )
+    return f"steps {recorded + 1} to {newest} are missing from the record"
 
 
 def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:

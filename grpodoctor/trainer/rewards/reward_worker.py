@@ -35,8 +35,6 @@ from grpodoctor.trainer.rewards.call_forms import (
 )
 from grpodoctor.trainer.rewards.returned_values import RewardValues, check_returned
 
-_USER_ERRORS = (Exception, SystemExit)
-"""What a user's code may raise."""
 _RETRY_SECONDS = 10.0
 """Longest search for the completion at which a batch failed."""
 
@@ -54,6 +52,8 @@ def main() -> None:
             reply = reward.answer(request)
         except DataError as error:
             reply = {"error": error.what, "remedy": error.remedy}
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything anywhere
+            reply = {"error": f"raised {_explain(error, '')}", "remedy": "correct the function"}
         sys.stdout.flush()
         send_reply(connection, reply)
 
@@ -101,7 +101,10 @@ class LoadedReward:
             for call in calls:
                 results.append(self._call(call))  # noqa: PERF401 - the length tells which one failed
             returned = self._awaited(results if self._form.one_by_one else results[0])
-        except _USER_ERRORS as error:
+            return check_returned(returned, len(texts))  # generators and arrays run the user's code
+        except DataError:
+            raise
+        except BaseException as error:
             failed = (
                 f"completion {len(results)}"
                 if self._form.one_by_one
@@ -111,14 +114,14 @@ class LoadedReward:
                 f"raised {_explain(error, self._file)} at {failed}",
                 remedy="make it return a finite number for any text",
             ) from error
-        return check_returned(returned, len(texts))
 
     def _call(self, call: Call) -> Any:
         return self._awaited(self._function(*call[0], **call[1]))
 
     def call_one(self, entry: Any, text: str) -> None:
-        """Call the function for a single completion and ignore what it returns."""
-        self._call(self._form.calls([entry], [text])[0])
+        """Call the function for a single completion and discard the reward."""
+        returned = self._call(self._form.calls([entry], [text])[0])
+        check_returned([returned] if self._form.one_by_one else returned, 1)
 
     def _awaited(self, returned: Any) -> Any:
         """The result of an awaitable, or of a list of awaitables; other values unchanged."""
@@ -148,14 +151,18 @@ def _failing_completion(reward: LoadedReward, inputs: Inputs, texts: Sequence[st
             return f"a completion after {index - 1}"
         try:
             reward.call_one(entry, text)
-        except _USER_ERRORS:
+        except BaseException:  # noqa: BLE001 - user code may raise anything
             return f"completion {index}"
     return "the whole batch, though at no completion alone"
 
 
 def _explain(error: BaseException, file: str) -> str:
     """Exception and message in one line, with the line of the user's file that caused it."""
-    message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    try:
+        text = " ".join(str(error).split())[:200]
+    except BaseException:  # noqa: BLE001 - its text is user code too
+        text = "its text cannot be read"
+    message = f"{type(error).__name__}: {text}"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(file)]
     return f"{message} ({Path(file).name}, line {lines[-1]})" if lines else message
@@ -174,12 +181,14 @@ def load_function(spec: str) -> tuple[Function, str]:
         )
     try:
         module = _module_from_file(Path(name)) if name.endswith(".py") else _module_by_name(name)
-    except _USER_ERRORS as error:
+        function = getattr(module, attribute, None)
+    except DataError:
+        raise
+    except BaseException as error:
         file = name if name.endswith(".py") else f"{name.replace('.', '/')}.py"
         raise DataError(
             f"cannot be imported: {_explain(error, str(Path(file).resolve()))}"
         ) from error
-    function = getattr(module, attribute, None)
     if not callable(function):
         raise DataError(f"does not exist: {name[:80]} has no function {attribute[:40]!r}")
     return function, getattr(module, "__file__", None) or name

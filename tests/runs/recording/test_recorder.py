@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,56 @@ def test_a_stuck_writer_delays_once_and_drops_rollouts_before_steps(
     assert warning.body["not_recorded"] == {"rollouts": 27, STEPS: 15}
     assert len(caplog.records) == 1
     assert "recording is too slow" in caplog.text
+
+
+def test_without_a_thread_the_training_goes_on_unrecorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Recorder.open(tmp_path, Manifest()) as run:
+        run.step(0, reward())
+        run.event("warning", 0)
+    monkeypatch.undo()
+    assert run.failure is not None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "can't start new thread" in caplog.text
+    with Recorder.open(tmp_path, Manifest()) as again:  # lock and writer process are released
+        again.step(0, reward())
+    assert [record.step for record in read_run(tmp_path).steps] == [0]
+
+
+def test_a_fault_while_closing_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Recorder.open(tmp_path, Manifest())
+    run.step(0, reward())
+
+    def fail(timeout: float) -> bool:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(run, "flush", fail)
+    run.close()
+    assert len(caplog.records) == 1
+    assert "no memory" in caplog.text
+
+
+def test_the_first_step_is_written_before_the_second_is_taken(tmp_path: Path) -> None:
+    """A writer process that is still starting holds back the first step, and no later one."""
+    with Recorder.open(tmp_path, Manifest()) as run:
+        for step in range(5):
+            run.step(step, reward())
+            assert len(list(read_run(tmp_path).steps)) >= step
+
+
+def test_actions_are_kept_when_many_events_come_at_once(tmp_path: Path) -> None:
+    with Recorder.open(tmp_path, Manifest()) as run:
+        for number in range(20 * MAX_QUEUE):
+            run.event("applied", number)
+    kinds = [event.kind for event in read_run(tmp_path).events]
+    assert kinds.count("applied") == 20 * MAX_QUEUE
 
 
 def test_rollouts_left_out_by_depth_write_no_files(tmp_path: Path, make_batch: Batches) -> None:
@@ -300,7 +351,7 @@ def test_a_directory_that_is_not_a_run_is_unchanged(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(RunError, match="not a directory"):
         Recorder.open(tmp_path / "thesis.tex", Manifest())
-    with pytest.raises(RunError, match="cannot record here"):
+    with pytest.raises(RunError, match="cannot write here"):
         Recorder.open("/proc/nowhere", Manifest())
 
 

@@ -13,9 +13,10 @@ import torch
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.reading.native_run import read_run
+from grpodoctor.runs.records import STEPS
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
+from grpodoctor.trainer.model.checkpoint import checkpoints, latest, saved_config, unrecorded_note
 from tests.forked import forked
 
 SMALL = (
@@ -118,6 +119,30 @@ def test_a_killed_run_resumes_from_its_newest_checkpoint(tmp_path: Path) -> None
     whole = Trainer(small(f"steps={goal}"), tmp_path / "whole")
     whole.run()
     assert_identical(whole, resumed)
+
+
+def test_a_record_behind_the_newest_checkpoint_resumes_from_the_one_before(tmp_path: Path) -> None:
+    settings = ("steps=4", "checkpoint.every=2", "checkpoint.keep=3")
+    Trainer(small(*settings), tmp_path).run()
+    assert unrecorded_note(tmp_path) == ""
+    steps = tmp_path / STEPS
+    lines = steps.read_bytes().splitlines(keepends=True)
+    steps.write_bytes(b"".join(lines[:3]))
+    assert latest(tmp_path).name == "step-000002"
+    assert "resumes at step 2 and repeats the steps after it" in unrecorded_note(tmp_path)
+    resumed = Trainer(saved_config(tmp_path), tmp_path, resume=True)
+    resumed.run()
+    assert [step.step for step in read_run(tmp_path).steps][-2:] == [3, 4]
+    steps.write_bytes(lines[0])
+    assert latest(tmp_path).name == "step-000004", "no checkpoint is as old as this record"
+    assert unrecorded_note(tmp_path) == "steps 2 to 4 are missing from the record"
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for step in (999_999, 1_000_000, 20):
+        (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+    names = [path.name for path in checkpoints(tmp_path)]
+    assert names == ["step-000020", "step-999999", "step-1000000"]
 
 
 def test_old_checkpoints_are_removed(tmp_path: Path) -> None:

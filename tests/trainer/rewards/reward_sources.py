@@ -128,6 +128,28 @@ FAILING_REWARDS = {
         "import itertools; return itertools.repeat(1.0)",
         "returned 3 rewards for 2 completions",
     ),
+    "lazy exception": (
+        "return (1 / (index - 1) for index, _ in enumerate(completions))",
+        "raised ZeroDivisionError",
+    ),
+    "failing iteration": (
+        "return type('Bad', (), {'__iter__': lambda self: 1 / 0})()",
+        "raised ZeroDivisionError",
+    ),
+    "failing tolist": (
+        "return type('Bad', (), {'tolist': lambda self: 1 / 0})()",
+        "raised ZeroDivisionError",
+    ),
+    "failing text": (
+        "return [type('Bad', (), {'__str__': lambda self: 1 / 0})()] * len(completions)",
+        "raised ZeroDivisionError",
+    ),
+    "failing text of an exception": (
+        "raise type('Bad', (Exception,), {'__str__': lambda self: 1 / 0})()",
+        "raised Bad: its text cannot be read",
+    ),
+    "interrupt": ("raise KeyboardInterrupt", "raised KeyboardInterrupt"),
+    "other base exception": ("raise type('Bad', (BaseException,), {})('x')", "raised Bad: x"),
     "nan": ("return [float('nan')] * len(completions)", "returned 'nan' for completion 0"),
     "none": ("return [None] * len(completions)", "returned 'None' for completion 0"),
     "dict without score": ("return [{'acc': 1}] * len(completions)", "without the key 'score'"),
