@@ -10,6 +10,7 @@ import torch
 
 from grpodoctor.errors import DataError, RunError
 from grpodoctor.runs.reading.native_run import read_run
+from grpodoctor.runs.records import WRITER_LOCK
 from grpodoctor.runs.rollouts import read_rollouts
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
@@ -43,7 +44,8 @@ def assert_same_weights(left: Trainer, right: Trainer) -> None:
 
 def test_recording_changes_no_weight(tmp_path: Path) -> None:
     silent = trained(small("record.enabled=false"), tmp_path / "silent")
-    assert sorted(path.name for path in (tmp_path / "silent").iterdir()) == ["checkpoints"]
+    names = sorted(path.name for path in (tmp_path / "silent").iterdir())
+    assert names == ["checkpoints", WRITER_LOCK]
     for depth in ("off", "full"):
         recorded = trained(small(f"record.depth={depth}"), tmp_path / depth)
         assert_same_weights(silent, recorded)
