@@ -36,9 +36,12 @@ class DumpedResponses:
 
     def __init__(self) -> None:
         self._locations: defaultdict[int, list[_Location]] = defaultdict(list)
+        self._shards: dict[Shard, None] = {}
 
     def note(self, shard: Shard, table: ResponseTable) -> None:
         """Remember the steps whose responses a shard holds."""
+        if len(table):
+            self._shards[shard] = None
         for step in np.unique(table.columns["step"]).tolist() if len(table) else ():
             maxima = table.maxima.get(step, {}).values()
             ids = frozenset(str(value.where) for value in maxima if isinstance(value, Max))
@@ -49,6 +52,10 @@ class DumpedResponses:
     def steps(self) -> Collection[int]:
         """Steps with responses."""
         return self._locations.keys()
+
+    def shards(self) -> list[Shard]:
+        """The shards with responses, in the order in which they were read."""
+        return list(self._shards)
 
     def rows(self, step: int, wanted: Collection[str] = ()) -> Iterator[ResponseRecord]:
         """Yield the responses of a step that have a text, in bounded memory and time.

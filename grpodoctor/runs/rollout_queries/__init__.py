@@ -1,0 +1,1 @@
+"""Finding responses among all that a run recorded, without loading their texts."""
