@@ -179,6 +179,18 @@ CHARTS: tuple[ChartSpec, ...] = (
 )
 
 
+DIVIDED_METRICS = (
+    "experts/churn_update",
+    "experts/churn_engine",
+    "experts/load_max_over_mean",
+    "experts/router_entropy",
+    "experts/router_margin",
+    "mismatch/prob_diff_mean",
+    "mismatch/logprob_diff_mean",
+)
+"""Metrics that are kept by layer, position, probability and engine too."""
+
+
 def _with_fallbacks(chart: ChartSpec) -> Iterator[ChartSpec]:
     yield chart
     if chart.fallback is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from grpodoctor.runs.records import StepRecord
@@ -12,6 +14,10 @@ from grpodoctor.vocabulary.values import Max, Mean, Min, Reading, scalar
 
 CAPACITY = 1024
 """Buckets per series: more than a chart has pixels."""
+PART_CAPACITY = 128
+"""Buckets per series of one layer, position or engine: columns of a heat map."""
+MOST_PARTS = 768
+"""Series of layers, positions and engines; sixty layers need 300 of them."""
 
 
 class Point(NamedTuple):
@@ -57,9 +63,10 @@ class DownsampledSeries:
     neighboring buckets are merged.
     """
 
-    __slots__ = ("_buckets", "_filled", "_width")
+    __slots__ = ("_buckets", "_capacity", "_filled", "_width")
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
         self._buckets: list[_Bucket] = []
         self._width = 1
         self._filled = 0
@@ -67,7 +74,7 @@ class DownsampledSeries:
     def append(self, step: int, value: float, where: str = "") -> None:
         """Add a reading, with the id of its sequence if it is an extreme value."""
         if not self._buckets or self._filled >= self._width:
-            if len(self._buckets) == CAPACITY:
+            if len(self._buckets) == self._capacity:
                 pairs = zip(self._buckets[::2], self._buckets[1::2], strict=True)
                 self._buckets = [_bucket_of(one.points() + other.points()) for one, other in pairs]
                 self._width *= 2
@@ -86,7 +93,7 @@ class DownsampledSeries:
 
     def copy(self) -> DownsampledSeries:
         """The same readings, to which nothing is added any more."""
-        copied = DownsampledSeries()
+        copied = DownsampledSeries(self._capacity)
         # Only the last bucket changes later.
         copied._buckets = [*self._buckets[:-1], *map(replace, self._buckets[-1:])]
         copied._width, copied._filled = self._width, self._filled
@@ -105,32 +112,83 @@ def _bucket_of(points: Iterable[Point]) -> _Bucket:
 
 
 class SeriesByMetric:
-    """One downsampled series for each of a fixed set of metrics."""
+    """One downsampled series for each of a fixed set of metrics, and for parts of some metrics.
 
-    def __init__(self, metrics: Iterable[str]) -> None:
+    Args:
+        metrics: the metrics to keep.
+        divided: metrics whose layers, positions, probabilities and engines are kept too.
+    """
+
+    def __init__(self, metrics: Iterable[str], divided: Iterable[str] = ()) -> None:
         self._series = {metric: DownsampledSeries() for metric in metrics}
+        self._divided = frozenset(divided)
+        self._parts: dict[str, DownsampledSeries] = {}
         self._step = -1
 
     def observe(self, record: StepRecord) -> None:
         """Add a step. A step at or before the current one means that the run was rewound."""
         if record.step <= self._step:
-            for series in self._series.values():
+            for series in (*self._series.values(), *self._parts.values()):
                 series.rewind(record.step)
         self._step = record.step
         for metric, series in self._series.items():
             if metric in record.values:
                 _append(series, record.step, record.values[metric])
+        for name, reading in record.values.items():
+            if _divided_metric(name) in self._divided and (part := self._part(name)) is not None:
+                _append(part, record.step, reading)
+
+    def _part(self, name: str) -> DownsampledSeries | None:
+        """The series of a layer, position or engine; None if there are too many."""
+        if name not in self._parts:
+            if len(self._parts) >= MOST_PARTS:
+                return None
+            self._parts[name] = DownsampledSeries(PART_CAPACITY)
+        return self._parts[name]
 
     def copy(self) -> SeriesByMetric:
         """The series as they are now, for a reader in another thread."""
-        copied = SeriesByMetric(())
+        copied = SeriesByMetric((), self._divided)
         copied._series = {metric: series.copy() for metric, series in self._series.items()}
+        copied._parts = {name: series.copy() for name, series in self._parts.items()}
         copied._step = self._step
         return copied
 
     def points(self, metric: str) -> list[Point]:
         """The readings of a metric that were kept, by step; empty if it was never read."""
-        return self._series[metric].points() if metric in self._series else []
+        series = self._series.get(metric) or self._parts.get(metric)
+        return series.points() if series else []
+
+    def parts(self, metric: str, kind: str) -> dict[str, list[Point]]:
+        """The readings of a metric's parts, by the part's name, in the order of their numbers.
+
+        Args:
+            metric: a metric whose parts are kept.
+            kind: `layer`, `position`, `probability` or `engine`.
+        """
+        prefix = f"{metric}/{kind}/"
+        names = [name for name in self._parts if name.startswith(prefix)]
+        return {
+            name.removeprefix(prefix): self._parts[name].points()
+            for name in sorted(names, key=_natural)
+        }
+
+
+_PART = re.compile(r"/(?:layer|position|probability|engine)/[^/]+$")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+
+
+@lru_cache(maxsize=4096)
+def _divided_metric(name: str) -> str:
+    """The metric that a name has a part of; empty if it names no part."""
+    match = _PART.search(name)
+    return name[: match.start()] if match else ""
+
+
+def _natural(name: str) -> list[tuple[float, str]]:
+    """Orders layer 10 after layer 9."""
+    return [(float(part), "") if number % 2 else (0.0, part)
+            for number, part in enumerate(_NUMBER.split(name))]  # fmt: skip
 
 
 def _append(series: DownsampledSeries, step: int, reading: Reading) -> None:

@@ -10,7 +10,7 @@ from grpodoctor.frameworks.registry import configurable_frameworks, find_framewo
 from grpodoctor.frameworks.translation import UnusedKeys
 from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
-from grpodoctor.monitor.chart_specs import CHARTED_METRICS
+from grpodoctor.monitor.chart_specs import CHARTED_METRICS, DIVIDED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
@@ -50,7 +50,7 @@ class Examination:
         self.engine = Engine(rules, manifest)
         self.costs = CostLedger()
         self.attached_probes = AttachedProbes(directory)
-        self.series = SeriesByMetric(CHARTED_METRICS)
+        self.series = SeriesByMetric(CHARTED_METRICS, DIVIDED_METRICS)
         self.treatments: deque[TreatmentEntry] = deque(maxlen=MAX_TREATMENTS)
         self.damage: list[Damage] = []
         self.damage_total = 0

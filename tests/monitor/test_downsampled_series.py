@@ -3,7 +3,13 @@ from itertools import pairwise
 
 import pytest
 
-from grpodoctor.monitor.downsampled_series import CAPACITY, DownsampledSeries, SeriesByMetric
+from grpodoctor.monitor.downsampled_series import (
+    CAPACITY,
+    MOST_PARTS,
+    PART_CAPACITY,
+    DownsampledSeries,
+    SeriesByMetric,
+)
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable
 
@@ -90,3 +96,24 @@ def test_a_copy_does_not_change_with_its_original():
     series.observe(StepRecord(CAPACITY * 2 + 1, {"entropy/mean": Mean.of([9.5])}))
     assert copied.points("entropy/mean") == before
     assert series.points("entropy/mean") != before
+
+
+def test_layers_and_positions_are_kept_by_their_numbers():
+    series = SeriesByMetric(["experts/churn_update"], ["experts/churn_update"])
+    names = [f"experts/churn_update/layer/{layer}" for layer in (0, 10, 9, 2)]
+    for step in range(PART_CAPACITY * 3):
+        readings = {name: Mean.of([0.5 if step == 100 else 0.1]) for name in names}
+        series.observe(StepRecord(step, {**readings, "ratio/max/layer/1": Mean.of([1.0])}))
+    layers = series.copy().parts("experts/churn_update", "layer")
+    assert list(layers) == ["0", "2", "9", "10"]
+    assert all((100, 0.5, "") in points for points in layers.values())
+    assert series.parts("ratio/max", "layer") == {}
+    assert series.parts("experts/churn_update", "position") == {}
+
+
+def test_the_number_of_parts_is_bounded():
+    series = SeriesByMetric([], ["experts/churn_update"])
+    for layer in range(2 * MOST_PARTS):
+        name = f"experts/churn_update/layer/{layer}"
+        series.observe(StepRecord(layer, {name: Mean.of([0.1])}))
+    assert len(series.parts("experts/churn_update", "layer")) == MOST_PARTS
