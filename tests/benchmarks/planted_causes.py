@@ -54,7 +54,7 @@ _SMALL = ("threads=1", "record.depth=off", "rollout.prompts_per_batch=8")
 """Settings of all runs, which a plant may override: batches of 64 responses cost few seconds."""
 _SHORT_EPOCHS = ("optimizer.updates_per_batch=64", "optimizer.epochs=16")
 _TOO_FAR = ("OPT006", "CLP001", "KLD001", "CFG050")
-_OFF = ("MIS001", "MIS003", "SYN001", "SYN002", "SYN003", "MIS004")
+_OFF = ("MIS001", "MIS003", "SYN001", "SYN002", "SYN003", "SYN008", "MIS004")
 _NO_REWARD = ("GRP002", "REW004", "GRP004")
 
 BUNDLED: dict[str, Plant] = {
@@ -78,9 +78,11 @@ BUNDLED: dict[str, Plant] = {
     "reward-inverted": Plant((_reward("wrong_is_right"),), ("REW003", "REW005", "REW012")),
     "reward-outweighed": Plant((_reward("outweighed"),), ("REW005", "REW010")),
     "reward-is-length": Plant((_reward("length_only"),), ("REW013", "LEN004", "LEN006", "REW010")),
-    "length-bonus": Plant((_reward("length_bonus"),), ("REW010", "LEN004", "LEN006")),
-    "length-penalty": Plant((_reward("short_only"),), ("LEN005", "REW010", "REW005")),
-    "format-dominates": Plant((_reward("format_first"),), ("REW010", "REW005")),
+    "length-bonus": Plant(
+        (_reward("length_bonus"),), ("REW010", "REW013", "LEN004", "LEN006")
+    ),
+    "length-penalty": Plant((_reward("short_only"),), ("LEN005", "REW010", "REW013", "REW005")),
+    "format-dominates": Plant((_reward("format_first"),), ("REW010", "REW007", "REW005")),
     "reward-random": Plant((_reward("noise"),), ("REW001", "REW011"), steps=120),
     "reward-noisy": Plant((_reward("noisy"),), ("REW011", "REW001"), steps=120),
     "reward-dies": Plant((), ("REW002", *_NO_REWARD), "reward_dies"),
@@ -99,7 +101,7 @@ BUNDLED: dict[str, Plant] = {
     "wrong-template": Plant((), ("GRP002", "LEN002", "LEN007"), "wrong_template"),
     "same-prompt": Plant((), ("REW011",), "same_prompt"),
     "kl-sign-inverted": Plant(
-        ("loss.kl_coefficient=0.3",), ("KLD002", "KLD001"), "kl_pushes_away"
+        ("loss.kl_coefficient=0.3",), ("KLD004", "KLD002", "KLD001"), "kl_pushes_away"
     ),
     "other-reference": Plant(("loss.kl_coefficient=0.05",), ("KLD003",), "other_reference"),
     "kl-coefficient-too-high": Plant(("loss.kl_coefficient=10",), ("CFG043",)),
@@ -110,7 +112,7 @@ BUNDLED: dict[str, Plant] = {
     "weights-late": Plant((), _OFF, "weights_delivered_late"),
     "weights-half-delivered": Plant((), _OFF, "weights_half_delivered"),
     "sampler-int4": Plant(("engine.precision=int4",), ("CFG032", "MIS001")),
-    "sampler-noisy": Plant((), ("MIS001", "MIS003"), "noisy_sampler"),
+    "sampler-noisy": Plant((), ("MIS001", "MIS003", "SYN008"), "noisy_sampler"),
     "sampler-logprobs-as-old": Plant(
         ("engine.precision=int4", "engine.old_logprobs=sampler"), ("MIS002", "CFG032", "CFG030")
     ),
@@ -135,12 +137,12 @@ BUNDLED: dict[str, Plant] = {
     ),
     "no-baseline": Plant((), ("GRP005",), "raw_rewards"),
     "advantage-sign": Plant((), ("REW002", "REW001"), "flipped_advantages"),
-    "advantages-shuffled": Plant((), ("REW002", "REW001", "REW001"), "shuffled_advantages"),
+    "advantages-shuffled": Plant((), ("REW002", "REW001"), "shuffled_advantages"),
     "dropout-in-learner": Plant((), ("MIS002", "MIS001", "MIS003"), "dropout_in_scores"),
     "optimizer-state-lost": Plant(
         ("optimizer.learning_rate=5e-4",), (*_TOO_FAR, "OPT002"), "optimizer_state_lost"
     ),
-    "entropy-bonus": Plant(("loss.entropy_coefficient=0.3",), ("ENT002",)),
+    "entropy-bonus": Plant(("loss.entropy_coefficient=0.3",), ("ENT002", "CFG056")),
     "critic-never-trained": Plant(
         ("advantage.kind=gae", "critic.learning_rate=0"), ("GRP006", "CFG055")
     ),

@@ -96,6 +96,7 @@ IDS = {
     "rspo",
     "sapo",
     "sequence-error-mask",
+    "smaller-entropy-bonus",
     "soft-overlong",
     "stop-training",
     "sync-sampler",
@@ -116,6 +117,14 @@ _WHOLE_CLIP: dict[str, Setting] = {
     "clip_high": 4e-4,
     "aggregation": "sequence-mean",
 }
+
+
+def untreated(remedy: Remedy) -> dict[str, Setting]:
+    """Plain GRPO, with an entropy bonus for the remedy that lowers it."""
+    bonus = {"entropy_coefficient": 0.05} if remedy.id == "smaller-entropy-bonus" else {}
+    return {**UNTREATED, **bonus}
+
+
 EVERY = pytest.mark.parametrize("remedy", all_remedies(), ids=lambda each: each.id)
 
 
@@ -157,7 +166,7 @@ def test_every_remedy_is_judged_by_metrics_that_exist(remedy: Remedy) -> None:
 
 @EVERY
 def test_a_person_gets_instructions_and_a_run_is_given_what_it_can_take(remedy: Remedy) -> None:
-    change = remedy.change(UNTREATED)
+    change = remedy.change(untreated(remedy))
     if remedy.applicability == "suggest":
         assert not remedy.in_flight
         assert remedy.how
@@ -170,7 +179,7 @@ def test_a_person_gets_instructions_and_a_run_is_given_what_it_can_take(remedy: 
 
 @EVERY
 def test_a_treated_run_is_not_given_the_same_again(remedy: Remedy) -> None:
-    once = {**UNTREATED, **remedy.change(UNTREATED)}
+    once = {**untreated(remedy), **remedy.change(untreated(remedy))}
     gradual = {
         "fewer-updates",
         "kl-penalty",
@@ -241,6 +250,8 @@ def test_every_change_is_in_bounds_and_changes_something(
         ("lower-temperature", {"temperature": 0.65}, {"temperature": 0.6}),
         ("fewer-updates", {"updates_per_batch": 12}, {"updates_per_batch": 3}),
         ("fewer-updates", {"updates_per_batch": 7}, {"updates_per_batch": 1}),
+        ("smaller-entropy-bonus", {"entropy_coefficient": 0.3}, {"entropy_coefficient": 0.001}),
+        ("smaller-entropy-bonus", {"entropy_coefficient": 0.001}, {}),
         ("kl-penalty", {"kl_coefficient": 0.04}, {"kl_coefficient": 0.08}),
         (
             "soft-overlong",

@@ -228,6 +228,10 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
             {"advantage": "gae", "critic_pretraining": 0, "max_length": 28},
         ],
     ),
+    "CFG056": (
+        [{"entropy_coefficient": 0.3}],
+        [{"entropy_coefficient": 0.05}, {"entropy_coefficient": -0.3}],
+    ),
     "CFG060": ([{"learning_rate": 1.0}], [{"learning_rate": 0.1}, PLAIN]),
 }  # fmt: skip
 """Faulty and sound settings for each rule."""

@@ -258,6 +258,32 @@ def test_advantages_of_groups_and_of_a_critic_need_no_other_baseline() -> None:
         assert Patient(steps(60, compared)).findings("GRP005") == []
 
 
+@pytest.mark.parametrize(
+    ("none_below", "some_below"),
+    [
+        ({"advantage/min": 0.0, "advantage/max": 1.0}, {"advantage/min": -0.9}),
+        (
+            {"advantage/positive_rate": 0.4, "advantage/zero_rate": 0.6},
+            {"advantage/zero_rate": 0.2},
+        ),
+    ],
+)
+def test_batches_without_a_negative_advantage_have_no_baseline(
+    none_below: dict[str, Curve], some_below: dict[str, Curve]
+) -> None:
+    curves = {REWARD: noisy(0.5, 0.1, 1), **none_below}
+    finding = Patient(steps(60, curves)).finding("GRP005")
+    assert finding.severity == "warning"
+    assert finding.summary.startswith("No advantage is negative in 20 batches")
+    assert Patient(steps(60, curves), knobs={"advantage": "gae"}).findings("GRP005") == []
+    assert Patient(steps(60, curves | some_below)).findings("GRP005") == []
+
+
+def test_batches_without_any_advantage_say_nothing_of_a_baseline() -> None:
+    none: dict[str, Curve] = {REWARD: 1.0, "advantage/min": 0.0, "advantage/max": 0.0}
+    assert Patient(steps(60, none)).findings("GRP005") == []
+
+
 def test_without_any_reward_there_is_nothing_to_subtract_from() -> None:
     nothing: dict[str, Curve] = {REWARD: 0.0, "advantage/mean": 0.0}
     assert Patient(steps(60, nothing)).findings("GRP005") == []

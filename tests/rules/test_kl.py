@@ -163,3 +163,44 @@ def test_a_spike_at_the_start_is_an_offset_and_no_misalignment() -> None:
     curve = [34.7, 16.9, 10.4, *[2.4] * 40]
     finding = offset(curve).finding("KLD003")
     assert (finding.severity, "misaligned" in finding.summary) == ("warning", False)
+
+
+def penalized(coefficient: float, *, noise: float = 0.0005, step_kl: float = 0.01) -> Patient:
+    """A planted run: the loss contains the coefficient times the KL, which grows and scatters."""
+    kl = noisy(ramp(0.0, 0.08, 60), step_kl, 1)
+    policy = noisy(0.0, noise, 2, low=-9)
+    curves: dict[str, Curve] = {
+        REFERENCE: kl,
+        "optimizer/loss": lambda step: float(policy(step)) + coefficient * float(kl(step)),
+    }
+    return Patient(steps(60, curves), knobs={"kl_coefficient": abs(coefficient)})
+
+
+def test_a_loss_that_falls_with_the_kl_has_an_inverted_penalty() -> None:
+    finding = penalized(-0.3).finding("KLD004")
+    assert (finding.severity, finding.active, finding.onset_step) == ("critical", True, 0)
+    assert finding.remedies == ("check-kl-sign",)
+    assert "0.31 per nat" in finding.summary
+
+
+def test_a_right_sign_or_a_penalty_lost_in_the_noise_is_quiet() -> None:
+    assert penalized(0.3).findings("KLD004") == []
+    assert penalized(-0.001, noise=0.01).findings("KLD004") == []
+
+
+def test_one_spike_of_both_is_no_inverted_penalty() -> None:
+    """A policy-gradient loss that jumps down once, at the step at which the KL jumps up."""
+    curves: dict[str, Curve] = {
+        REFERENCE: lambda step: 5.0 if step == 50 else noisy(0.05, 0.01, 1)(step),
+        "optimizer/loss": lambda step: -9.0 if step == 50 else noisy(0.0, 0.01, 2, low=-9)(step),
+    }
+    assert Patient(steps(60, curves)).findings("KLD004") == []
+
+
+def test_a_small_offset_is_certain_where_updates_move_the_policy_far_less() -> None:
+    """A planted run: .32 nats at the first step, and a thousandth of that per batch of updates."""
+    offset: dict[str, Curve] = {REFERENCE: noisy(0.32, 0.03, 1)}
+    assert Patient(steps(60, offset)).findings("KLD003") == []
+    finding = Patient(steps(60, {**offset, KL: noisy(0.0003, 0.0001, 2)})).finding("KLD003")
+    assert (finding.severity, finding.remedies) == ("info", ("check-reference",))
+    assert Patient(steps(60, {**offset, KL: noisy(0.1, 0.02, 2)})).findings("KLD003") == []

@@ -331,3 +331,17 @@ def test_batches_with_signal_among_vanished_gradients_are_no_extreme_spikes() ->
     curves: dict[str, Curve] = {GRADIENT: start + late, "reward/mean": noisy(0.93, 0.01, 5)}
     found = Patient(steps(420, curves)).findings("OPT002")
     assert [each for each in found if each.severity != "info"] == []
+
+
+def test_a_reward_that_is_missing_from_some_step_on_explains_a_zero_gradient() -> None:
+    """A planted run: the reward function returns None for all responses from step 40 on."""
+    curves: dict[str, Curve] = {
+        GRADIENT: lambda step: 0.5 if step < 40 else 0.0,
+        "reward/mean": lambda step: 0.4 if step < 40 else None,
+        FLAT: lambda step: 0.1 if step < 40 else 0.0,
+    }
+    finding = Patient(steps(60, curves)).finding("OPT001")
+    assert (finding.severity, finding.remedies) == ("critical", ("recheck-reward",))
+    assert "the reward is missing since step 40" in finding.summary
+    rare = {**curves, "reward/mean": lambda step: 0.4 if step % 4 == 0 and step < 40 else None}
+    assert "missing" not in Patient(steps(60, rare)).finding("OPT001").summary

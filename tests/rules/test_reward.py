@@ -214,10 +214,16 @@ def test_a_component_that_everybody_earns_is_info() -> None:
     assert "task" not in finding.summary
 
 
+def test_a_format_that_single_responses_miss_is_constant() -> None:
+    nearly: Curve = lambda step: 0.98 if step in (3, 31) else 1.0  # noqa: E731 - a curve
+    finding = components(task=noisy(0.4, 0.1, 1), format=nearly).finding("REW007")
+    assert "format (1)" in finding.summary
+
+
 def test_components_that_move_or_are_alone_or_were_never_earned_are_none() -> None:
     moved = noisy(0.4, 0.1, 1)
-    once: Curve = lambda step: 0.99 if step == 3 else 1.0  # noqa: E731 - a curve as any other
-    assert components(task=moved, format=once).findings("REW007") == []
+    often: Curve = lambda step: 1.0 if step % 10 else 0.98  # noqa: E731 - a curve as any other
+    assert components(task=moved, format=often).findings("REW007") == []
     assert components(task=moved, format=0.0).findings("REW007") == []
     assert components(task=1.0).findings("REW007") == []
 
@@ -319,6 +325,19 @@ def test_noise_alone_is_no_sharp_fall() -> None:
         reward = [rng.choice([0.0, 0.25, 0.5, 0.75, 1.0]) for _ in range(400)]
         found = plain(reward, count=400).findings("REW002")
         assert not [each for each in found if "sharply" in each.summary]
+
+
+def falling(zero_variance: Curve) -> Patient:
+    """A planted run: advantages with the wrong sign, .32 to .14 in the noise of the batches."""
+    reward = noisy(ramp(0.32, 0.14, 60), 0.1, 6)
+    return Patient(steps(60, {REWARD: reward, "groups/zero_variance_rate": zero_variance}))
+
+
+def test_a_fall_that_makes_groups_all_incorrect_needs_a_weaker_trend() -> None:
+    finding = falling(noisy(ramp(0.15, 0.6, 60), 0.1, 5)).finding("REW002")
+    assert finding.severity == "warning"
+    assert "fell over the run" in finding.summary
+    assert falling(noisy(0.2, 0.1, 5)).findings("REW002") == []
 
 
 def test_a_noisy_reward_that_falls_over_the_whole_run_is_a_warning() -> None:

@@ -87,6 +87,20 @@ def test_a_component_that_rises_while_another_falls_is_a_warning() -> None:
     assert "correct fell" in finding.summary
 
 
+def test_a_task_that_slowly_loses_to_a_length_penalty() -> None:
+    """A planted run: brevity rises from -1.6 to -.4, the task falls from .38 to .2 in the noise."""
+    curves: dict[str, Curve] = {
+        component("brevity"): noisy(ramp(-1.6, -0.4, 50), 0.1, 1, low=-9),
+        component("task"): noisy(ramp(0.4, 0.17, 60), 0.08, 3),
+        REWARD: noisy(ramp(-1.2, -0.2, 50), 0.12, 2, low=-9),
+    }
+    finding = run(curves, 80).finding("REW010")
+    assert finding.severity == "warning"
+    assert "Component brevity rose" in finding.summary
+    steady = {**curves, component("task"): noisy(0.3, 0.08, 3)}
+    assert run(steady, 80).findings("REW010") == []
+
+
 def scaled(large: float) -> dict[str, Curve]:
     return {
         REWARD: lambda step: 10.0 + 0.5 + step % 3,
@@ -205,3 +219,18 @@ def test_two_trends_are_no_reward_for_length() -> None:
     steady = noisy(10, 0.3, 1)
     paid = {REWARD: lambda step: 0.05 * steady(step), "length/mean": steady}
     assert run(paid).findings("REW013") == []
+
+
+def test_a_component_that_pays_for_length_is_noted() -> None:
+    length, task = noisy(ramp(10, 14, 60), 0.8, 1), noisy(ramp(0.4, 0.7, 60), 0.08, 2)
+    curves: dict[str, Curve] = {
+        "length/mean": length,
+        component("length"): lambda step: 0.05 * float(length(step)),
+        component("task"): task,
+        REWARD: lambda step: 0.05 * float(length(step)) + float(task(step)),
+    }
+    finding = run(curves).finding("REW013")
+    assert finding.severity == "info"
+    assert "Component length pays 0.05 per token" in finding.summary
+    unrelated = {**curves, component("length"): noisy(0.5, 0.04, 5)}
+    assert run(unrelated).findings("REW013") == []

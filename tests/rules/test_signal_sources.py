@@ -25,6 +25,16 @@ def test_a_critic_that_explains_nothing_is_graded_by_the_outcome() -> None:
     assert run({EXPLAINED: useless, REWARD: RISING}).finding("GRP006").severity == "info"
 
 
+def test_a_critic_whose_values_never_change_is_not_trained() -> None:
+    """A planted run: the critic's learning rate is 0, and the reward rises a little."""
+    curves: dict[str, Curve] = {EXPLAINED: 0.0, "critic/value_mean": 0.0, REWARD: RISING}
+    finding = run(curves).finding("GRP006")
+    assert (finding.severity, finding.remedies) == ("warning", ("warm-up-critic",))
+    assert "at every step" in finding.summary
+    moving = run({**curves, "critic/value_mean": noisy(0.4, 0.01, 1)})
+    assert moving.finding("GRP006").severity == "info"
+
+
 def test_a_critic_may_take_time_to_learn() -> None:
     learning: Curve = noisy(ramp(-0.8, 0.5, 40), 0.05, 1, low=-9)
     assert run({EXPLAINED: learning, REWARD: FLAT}).findings("GRP006") == []

@@ -1,9 +1,10 @@
-"""SYN001 to SYN007: staleness, weights that do not arrive, resumed runs."""
+"""SYN001 to SYN008: staleness, weights that do not arrive, resumed runs."""
 
 from __future__ import annotations
 
 import pytest
 
+from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Max, NotApplicable
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
@@ -192,3 +193,46 @@ def test_weights_that_the_learner_never_had() -> None:
     assert patient.findings("SYN006") == []
     assert run(canary(unexplained=0.07), 9).findings("SYN007") == []  # of noise of .02
     assert run(canary(unexplained=0.04, noise=1e-7), 9).findings("SYN007") == []  # harmless
+
+
+def late(step: int) -> float:
+    """A planted run: weights eight steps late, exact at the first step."""
+    return 2e-7 if step < 2 else min(0.003 * step, 0.014 + 0.001 * (step % 3))
+
+
+def test_engines_that_agree_on_the_starting_weights_alone() -> None:
+    finding = run({PROB: late, RATE: 1e-4}).finding("SYN008")
+    assert (finding.severity, finding.remedies[0]) == ("warning", "check-weight-sync")
+    assert finding.onset_step == 1
+    assert "the sampler has other weights" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        noisy(ramp(0.003, 0.009, 60), 0.0005, 1),  # bf16 engines, three times as far at the end
+        noisy(0.014, 0.002, 1),  # a quantized sampler
+        [0.0, *[0.014] * 80],  # the first reading may not have been measured
+        [2e-7, *[2e-5] * 80],  # harmless
+    ],
+)
+def test_other_differences_are_not_called_other_weights(curve: Curve) -> None:
+    assert run({PROB: curve}).findings("SYN008") == []
+
+
+def test_samples_that_are_stale_by_design_are_left_to_staleness() -> None:
+    curves: dict[str, Curve] = {PROB: late}
+    assert "SYN008" in {
+        each.code for each in run(curves, sampler_sync_every=4).engine.diagnosis().not_applicable
+    }
+    assert run({**curves, "staleness/max": 4.0}).findings("SYN008") == []
+    assert (
+        Patient([StepRecord(100 + each.step, each.values) for each in steps(60, curves)]).findings(
+            "SYN008"
+        )
+        == []
+    )
+
+
+def test_a_canary_judges_the_weights_instead() -> None:
+    assert run({PROB: late, **canary()}).findings("SYN008") == []

@@ -41,7 +41,7 @@ class EntropyExplosion(Rule):
 
     Remedies:
         If MIS002 or OPT002 is also reported, fix that first. Otherwise lower the learning rate,
-        lower the sampling temperature, or add a KL penalty.
+        lower the sampling temperature, add a KL penalty, or lower the entropy bonus.
 
     When it is wrong:
         A slow rise of entropy while accuracy or reward rises is useful exploration; the finding is
@@ -62,6 +62,7 @@ class EntropyExplosion(Rule):
         "lower-learning-rate",
         "lower-temperature",
         "kl-penalty",
+        "smaller-entropy-bonus",
     )
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2505.22617")
     clearance: ClassVar[int] = 20

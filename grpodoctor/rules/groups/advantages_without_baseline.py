@@ -11,6 +11,8 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _ADVANTAGE = "advantage/mean"
+_LOWEST, _HIGHEST = "advantage/min", "advantage/max"
+_POSITIVE, _ZERO = "advantage/positive_rate", "advantage/zero_rate"
 _REWARD = "reward/mean"
 _SIZE = "group_size"
 
@@ -19,8 +21,9 @@ class AdvantagesWithoutBaseline(Rule):
     """The advantages equal the rewards: no baseline is subtracted.
 
     What it sees:
-        A mean advantage that follows the mean reward from step to step. Advantages that compare the
-        responses to a prompt with each other sum to zero in every group, whatever the rewards.
+        A mean advantage that follows the mean reward from step to step, or batches with positive
+        advantages and without a negative one. Advantages that compare the responses to a prompt
+        with each other sum to zero in every group, whatever the rewards.
 
     Why it matters:
         A single response per prompt cannot be compared with others, and trainers then use the
@@ -48,7 +51,7 @@ class AdvantagesWithoutBaseline(Rule):
     condition: ClassVar[Condition] = "wrong-advantages"
     judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The advantages equal the rewards: no baseline is subtracted."
-    inputs: ClassVar[tuple[Need, ...]] = (_ADVANTAGE, _REWARD)
+    inputs: ClassVar[tuple[Need, ...]] = ((_ADVANTAGE, _LOWEST, _POSITIVE), _REWARD)
     remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 2402.03300",
@@ -63,11 +66,34 @@ class AdvantagesWithoutBaseline(Rule):
     least one spread."""
     min_readings: int = 5
     """Minimum readings: that many batches do not agree by chance."""
+    rounding: float = 1e-6
+    """Share of tokens that the rounding of two shares can hide."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Compare the two means, batch by batch."""
+        """Look for batches without a negative advantage, then compare the two means."""
         if has_critic(chart):
             return None
+        return self._never_negative(chart) or self._follows_reward(chart)
+
+    def _never_negative(self, chart: Chart) -> Sighting | None:
+        lowest, highest = chart.series(_LOWEST), chart.series(_HIGHEST)
+        positive, zero = chart.series(_POSITIVE), chart.series(_ZERO)
+        if len(lowest) >= self.min_readings and len(highest) >= self.min_readings:
+            none_below = min(lowest.tail(2 * RECENT)) >= 0
+            name, some_above = _LOWEST, min(highest.tail(self.min_readings)) > 0
+        elif len(positive) >= self.min_readings and len(zero) >= self.min_readings:
+            shares = zip(positive.tail(2 * RECENT), zero.tail(2 * RECENT), strict=False)
+            none_below = all(above + at >= 1 - self.rounding for above, at in shares)
+            name, some_above = _POSITIVE, min(positive.tail(self.min_readings)) > 0
+        else:
+            return None
+        if not (none_below and some_above):
+            return None
+        count = min(len(chart.series(name)), 2 * RECENT)
+        text = f"No advantage is negative in {count} batches: no baseline is subtracted."
+        return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD)))
+
+    def _follows_reward(self, chart: Chart) -> Sighting | None:
         advantages, rewards = dict(chart.series(_ADVANTAGE)), chart.series(_REWARD)
         # Where no response was rewarded both are zero, whatever baseline is subtracted.
         pairs = [

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    is_solved,
+    never_moved,
+    outcome_lost,
+    outcome_metric,
+)
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _EXPLAINED = "critic/explained_variance"
+_VALUE = "critic/value_mean"
 
 
 class CriticExplainsNothing(Rule):
@@ -18,8 +25,8 @@ class CriticExplainsNothing(Rule):
 
     What it sees:
         An explained variance at or below zero over many readings, after the time that a critic
-        needs to learn. The finding is a warning if reward or accuracy has fallen or not risen, and
-        `info` if the run learns nevertheless.
+        needs to learn. The finding is a warning if reward or accuracy has fallen or not risen, or
+        if the critic's values never change, and `info` if the run learns nevertheless.
 
     Why it matters:
         The advantages are returns minus values. A critic that explains nothing adds its own error
@@ -27,7 +34,7 @@ class CriticExplainsNothing(Rule):
         advantages would do better without a second model.
 
     Evidence it needs:
-        `critic/explained_variance`.
+        `critic/explained_variance`. Optional: `critic/value_mean`.
 
     Remedies:
         Train the critic alone for some steps first, raise its learning rate, start it from the
@@ -71,8 +78,15 @@ class CriticExplainsNothing(Rule):
         level = series.level(2 * RECENT)
         if level > self.max_explained or is_solved(chart):
             return None
-        text = f"The critic's explained variance is {level:.2g}"
         evidence = cite_all(chart, _EXPLAINED, "critic/loss", outcome_metric(chart))
+        values = chart.series(_VALUE)
+        if len(values) >= self.min_readings and never_moved(values):
+            text = (
+                f"The critic's values are {values.last:.3g} at every step: no update reaches it, "
+                "and the explained variance is 0."
+            )
+            return Sighting("warning", text, (*cite_all(chart, _VALUE), *evidence))
+        text = f"The critic's explained variance is {level:.2g}"
         is_certain = level <= self.harmful or len(series) >= self.certain_readings
         has_failed = outcome_has_risen(chart) is False or outcome_lost(chart) >= self.lost_share
         if is_certain and has_failed:

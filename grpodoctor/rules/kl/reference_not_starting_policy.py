@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
+_OLD_POLICY = ("kl/old_policy/k3", "kl/old_policy/k2")
 
 
 class ReferenceNotStartingPolicy(Rule):
@@ -19,7 +21,8 @@ class ReferenceNotStartingPolicy(Rule):
 
     What it sees:
         The first readings of the KL divergence from the reference, before the policy can have
-        moved: half a nat per token or more (`info`), or one nat (warning). At ten nats or more the
+        moved: half a nat per token or more (`info`), or one nat (warning). A tenth of a nat is
+        enough if the logged divergence from the old policy is far smaller. At ten nats or more the
         finding is critical if the readings stay as high, since no two models of the same text
         differ that much: the log-probabilities belong to other tokens.
 
@@ -31,6 +34,7 @@ class ReferenceNotStartingPolicy(Rule):
 
     Evidence it needs:
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2` from the first step of the run.
+        Optional: `kl/old_policy/k3` or `k2`.
 
     Remedies:
         Load the reference from the checkpoint that the policy starts from. At ten nats or more,
@@ -66,6 +70,12 @@ class ReferenceNotStartingPolicy(Rule):
     """Nats per token of the first readings. Public runs whose reference is the starting policy
     begin at 0 to .01, and at .19 after several updates; one with another reference began at
     1.1."""
+    certain_kl: float = 0.1
+    """The same where the divergence from the old policy shows that the first updates cannot have
+    moved the policy as far."""
+    most_updates: float = 20.0
+    """First reading as a multiple of what one batch of updates moves the policy. After one batch it
+    is about 1."""
     warning_kl: float = 1.0
     """Nats per token from which the two models write entirely different text; see KLD002. Two
     public runs that began at .54 went well, one that began at 1.1 did not."""
@@ -85,9 +95,12 @@ class ReferenceNotStartingPolicy(Rule):
         name = current_metric(chart, _KLS)
         series = chart.series(name)
         opening = series.opening
-        if opening is None or not opening.level >= self.min_kl:
+        if opening is None:
             return None
-        if series.level(OPENING) < self.min_kl / 2:
+        min_kl = (
+            self.certain_kl if self._exceeds_first_updates(chart, opening.level) else self.min_kl
+        )
+        if not opening.level >= min_kl or series.level(OPENING) < min_kl / 2:
             return None
         first = opening.level
         if first >= self.misaligned_kl and self._stays_misaligned(series):
@@ -101,6 +114,11 @@ class ReferenceNotStartingPolicy(Rule):
         text = f"The KL to the reference starts at {first:.2g} nats instead of 0."
         severity: Severity = "warning" if first >= self.warning_kl else "info"
         return Sighting(severity, text, (cite(chart, name, 0.0),))
+
+    def _exceeds_first_updates(self, chart: Chart, first: float) -> bool:
+        moved = [chart.series(name).head(OPENING) for name in _OLD_POLICY]
+        largest = max((max(values) for values in moved if values), default=math.nan)
+        return first > self.most_updates * largest > 0
 
     def _stays_misaligned(self, series: Series) -> bool:
         """Whether the first readings stay as high: a single token can dominate a few of them."""

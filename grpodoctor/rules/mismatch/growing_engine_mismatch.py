@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
-
-_FLOORS = {
-    "mismatch/prob_diff_mean": 0.004,
-    "mismatch/logprob_diff_mean": 0.01,
-    "mismatch/kl_k3": 0.005,
-}
-"""Level below which growth does no harm: the upper end of what bf16 and fp8 engine pairs show
-(probability .0042, k3 .0042); in log-probability a little above twice that."""
 
 
 class GrowingEngineMismatch(Rule):
@@ -52,7 +45,7 @@ class GrowingEngineMismatch(Rule):
     condition: ClassVar[Condition] = "engine-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("growing-sampler-learner-mismatch",)
     summary: ClassVar[str] = "The mismatch between sampler and learner grows during the run."
-    inputs: ClassVar[tuple[Need, ...]] = (tuple(_FLOORS),)
+    inputs: ClassVar[tuple[Need, ...]] = (tuple(ORDINARY),)
     remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", "recompute-old-logprobs")
     references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/pull/7519",)
 
@@ -65,16 +58,16 @@ class GrowingEngineMismatch(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the starting value."""
-        name = next(metric for metric in _FLOORS if chart.is_fresh(metric))
+        name = next(metric for metric in ORDINARY if chart.is_fresh(metric))
         series = chart.series(name)
         start = series.baseline
-        if start is None or len(series) < self.min_readings or series.last < _FLOORS[name]:
+        if start is None or len(series) < self.min_readings or series.last < ORDINARY[name]:
             return None
         level = series.level(RECENT)
         threshold = max(
             self.growth_factor * start.level, start.level + self.min_spreads * start.spread
         )
-        if not level > max(threshold, _FLOORS[name]):
+        if not level > max(threshold, ORDINARY[name]):
             return None
         text = f"The sampler-learner mismatch grew from {start.level:.2g} to {level:.2g} ({name})."
         return Sighting("warning", text, (cite(chart, name, start.level),))

@@ -39,8 +39,8 @@ class ZeroLossOrGradient(Rule):
           solved. The gradient is then zero, or it comes from a KL penalty, an entropy bonus or
           weight decay, which looks like training and is not. The finding is `info` where groups
           are logged, since GRP002, GRP003 or GRP004 then names the cause;
-        - broken (critical): the gradient is zero although groups vary, or because the mask removes
-          all tokens.
+        - broken (critical): the gradient is zero although groups vary, because the mask removes
+          all tokens, or because the reward function returns nothing any more.
 
         A clip fraction of zero is reported by CLP002.
 
@@ -55,7 +55,8 @@ class ZeroLossOrGradient(Rule):
 
     Remedies:
         Harmless: none. No signal: see GRP001 to GRP004. Broken: check the loss mask of one batch; a
-        padding token that equals the end token masks everything.
+        padding token that equals the end token masks everything. If the reward is missing, call
+        the reward function on one response.
 
     When it is wrong:
         Where groups are not logged, equal rewards are inferred: from the highest and lowest reward
@@ -113,6 +114,9 @@ class ZeroLossOrGradient(Rule):
         if chart.value(_TOKENS) == 0:
             text = "The gradient is 0 because the loss mask removes all tokens."
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
+        if since := self._reward_missing_since(chart):
+            text = f"The gradient is 0, and the reward is missing since step {since}."
+            return self._sighting(chart, "critical", text, ("recheck-reward",))
         if self._has_no_signal(chart):
             return self._no_signal(chart, "The gradient is 0")
         if not has_critic(chart) and self._is_mostly_zero_variance(chart):
@@ -125,6 +129,16 @@ class ZeroLossOrGradient(Rule):
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
         text = "The gradient is 0; group rewards, which would show the cause, are not logged."
         return self._sighting(chart, "warning", text, ("recheck-reward", "check-loss-mask"))
+
+    def _reward_missing_since(self, chart: Chart) -> int | None:
+        """The step after the last reward, if every step had one before and none has one now."""
+        gradient, reward = chart.series(_GRADIENT), chart.series(_REWARD)
+        later = [step for step, _ in gradient if step > reward.last_step]
+        before = len(gradient) - len(later)
+        if len(reward) < self.persistence or len(later) < self.persistence:
+            return None
+        # One row in two has a reward where rollouts and updates are logged in rows of their own.
+        return later[0] if len(reward) >= before else None
 
     def _zero_loss(self, chart: Chart, gradient: float | None) -> Sighting:
         if self._has_no_signal(chart):

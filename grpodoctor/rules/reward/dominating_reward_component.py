@@ -14,7 +14,8 @@ from grpodoctor.rules.shared.reward_components import (
 )
 from grpodoctor.rules.shared.run_health import RECENT, never_moved, share_lost
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
@@ -67,6 +68,8 @@ class DominatingRewardComponent(Rule):
     """Share of the total variance, or of the total rise."""
     fallen_share: float = 0.35
     """Share of its best level that the other component must have lost; see REW002."""
+    min_trend: float = 3.5
+    """Standard score of a fall over the whole run; see REW002."""
     min_rise: float = 4.0
     """Standard errors by which the dominating component must have risen."""
     additive_tolerance: float = 0.01
@@ -102,10 +105,11 @@ class DominatingRewardComponent(Rule):
         top = max(rising, key=lambda name: rises[name][0])
         if rises[top][0] < self.dominant_share * total:
             return None
-        fallen = [name for name in components if self._has_fallen(chart, name)]
+        losses = {name: self._loss(chart.series(name)) for name in components}
+        fallen = {name: lost for name, lost in losses.items() if lost >= self.fallen_share}
         if not fallen:
             return None
-        worst = max(fallen, key=lambda name: share_lost(chart.series(name)))
+        worst = max(fallen, key=lambda name: fallen[name])
         series, start = chart.series(top), start_level(chart.series(top))
         best = chart.series(worst).highest
         if start is None or best is None:
@@ -145,13 +149,19 @@ class DominatingRewardComponent(Rule):
         is_low = 0 <= series.mean(2 * RECENT) <= self.max_correctness
         return is_low and not rise > self.min_rise * error
 
-    def _has_fallen(self, chart: Chart, name: str) -> bool:
-        """Whether a component that once paid has lost much of its best level, and its start."""
-        series = chart.series(name)
+    def _loss(self, series: Series) -> float:
+        """The share that a component lost of its best level, or over the whole run, if it paid."""
         fall, error = change(series)
-        if series.highest is None or series.highest.level <= 0:
-            return False
-        return share_lost(series) >= self.fallen_share and fall < -error
+        if series.highest is None or series.highest.level <= 0 or not fall < -error:
+            return 0.0
+        return max(share_lost(series), self._slow_loss(series))
+
+    def _slow_loss(self, series: Series) -> float:
+        """The share lost over the whole run: a slow fall of a noisy mean has no best level."""
+        first, last = quarter_means(series)
+        if not falls_over_run(series) or series.trend > -self.min_trend or not first > last >= 0:
+            return 0.0
+        return 1 - last / first
 
     def _judge_spreads(self, chart: Chart, components: list[str]) -> Sighting | None:
         if not self._adds_up(chart, components):

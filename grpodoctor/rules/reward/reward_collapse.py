@@ -16,13 +16,14 @@ from grpodoctor.rules.shared.run_health import (
     selection_bias,
     share_lost,
 )
-from grpodoctor.rules.shared.whole_run import quarter_means
+from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import OPENING, WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _ALL_INCORRECT = "groups/all_incorrect_rate"
+_ZERO_VARIANCE = "groups/zero_variance_rate"
 _LATEST = 5
 _BEFORE = 30
 """Readings after and before a sharp fall. Five readings in a row below the tenth percentile have a
@@ -88,6 +89,10 @@ class RewardCollapse(Rule):
     min_trend: float = 4.0
     """Standard score of a fall over the whole run. Without a trend, none of 1,600 simulated runs
     reached it and lost a third: batches of eight responses, and single prompts of many kinds."""
+    min_joint_trend: float = 3.5
+    """The same where the groups without variance become more over the whole run: a fall to zero
+    makes groups all-incorrect. None of 1,200 simulated runs without a trend reached it and lost a
+    third, whatever their groups did; one in a hundred reached 3.0."""
     min_trend_readings: int = 24
     """Readings for that: six in each quarter."""
     min_readings: int = 13
@@ -201,7 +206,9 @@ class RewardCollapse(Rule):
         series = chart.series(name)
         if len(series) < self.min_trend_readings or series.start is None:
             return None
-        if series.level(RECENT) >= series.start.level or not series.trend <= -self.min_trend:
+        is_flatter = rises_over_run(chart.series(_ZERO_VARIANCE))
+        min_trend = self.min_joint_trend if is_flatter else self.min_trend
+        if series.level(RECENT) >= series.start.level or not series.trend <= -min_trend:
             return None
         first, last = quarter_means(series)
         if first <= 0 or not 0 <= last <= (1 - self.warning_loss) * first:

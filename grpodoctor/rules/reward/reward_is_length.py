@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from itertools import pairwise
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.reward_components import component_means, component_name
+from grpodoctor.rules.shared.step_changes import step_changes
 from grpodoctor.rules.shared.trend import start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -22,14 +21,15 @@ class RewardIsLength(Rule):
 
     What it sees:
         The changes of the mean reward and of the mean length from step to step, over the latest
-        readings. Their correlation is near 1 or -1, and the length has changed.
+        readings. Their correlation is near 1 or -1, and the length has changed. If that holds for
+        one component of the reward and not for the sum, the finding is `info`.
 
     Why it matters:
         The reward function pays for tokens, or for their absence, and for little else. The policy
         learns to write long or short responses; the reward rises as in any good run.
 
     Evidence it needs:
-        `reward/mean` and `length/mean`.
+        `reward/mean` and `length/mean`. Optional: `reward/component/<name>/mean`.
 
     Remedies:
         Check the reward function and the weight of its length term.
@@ -72,32 +72,36 @@ class RewardIsLength(Rule):
     drive."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Correlate the changes from step to step, not the trends: two trends always correlate."""
+        """Correlate the changes of the reward, then of its components, with those of the length."""
+        return self._judge_reward(chart) or self._judge_components(chart)
+
+    def _judge_components(self, chart: Chart) -> Sighting | None:
+        for name in component_means(chart):
+            found = step_changes(chart.series(_LENGTH), chart.series(name), self.readings)
+            if found is not None and abs(found.correlation) >= self.min_correlation:
+                component = component_name(name)
+                text = f"Component {component} pays {found.slope:.2g} per token of the mean length."
+                return Sighting("info", text, cite_all(chart, name, _LENGTH))
+        return None
+
+    def _judge_reward(self, chart: Chart) -> Sighting | None:
         length, start = chart.series(_LENGTH), start_level(chart.series(_LENGTH))
         if len(length) < self.readings or not start or start <= 0:
             return None
         level = length.level(self.readings // 3)
         if max(level, start) < self.min_change * min(level, start):
             return None
-        found = self._correlation(chart)
+        changes = step_changes(length, chart.series(_REWARD), self.readings)
+        if changes is None:
+            return None
+        found = changes.correlation
         truncated = chart.series(_TRUNCATED)
         if found < 0 and len(truncated) and truncated.level(self.readings) >= self.min_truncated:
             return None  # a truncated response is the longest and earns nothing
-        if not abs(found) >= self.min_correlation:
+        if abs(found) < self.min_correlation:
             return None
         text = (
             f"The reward follows the length (correlation {found:.2f}), "
             f"which went from {start:.3g} to {level:.3g} tokens."
         )
         return Sighting("warning", text, cite_all(chart, _REWARD, _LENGTH))
-
-    def _correlation(self, chart: Chart) -> float:
-        lengths, rewards = dict(chart.series(_LENGTH)), dict(chart.series(_REWARD))
-        steps = sorted(lengths.keys() & rewards.keys())[-self.readings :]
-        columns = [[series[step] for step in steps] for series in (lengths, rewards)]
-        moves = [[after - before for before, after in pairwise(column)] for column in columns]
-        if len(steps) < self.readings or not all(map(math.isfinite, (*moves[0], *moves[1]))):
-            return math.nan
-        if any(min(column) == max(column) for column in moves):
-            return math.nan
-        return statistics.correlation(*moves)

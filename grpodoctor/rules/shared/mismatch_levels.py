@@ -17,6 +17,14 @@ HARMFUL: Mapping[str, float] = {
 difference of .02 to .03 on. A KL of .01 is what verl's fp8 sampler with one scale per tensor begins
 with."""
 
+ORDINARY: Mapping[str, float] = {
+    "mismatch/prob_diff_mean": 0.004,
+    "mismatch/logprob_diff_mean": 0.01,
+    "mismatch/kl_k3": 0.005,
+}
+"""The upper end of what bf16 and fp8 engine pairs show (probability .0042, k3 .0042); in
+log-probability a little above twice that."""
+
 
 def logged_mismatch(chart: Chart) -> str:
     """The first of the metrics with a reading at this step."""

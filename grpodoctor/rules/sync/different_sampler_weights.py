@@ -1,0 +1,87 @@
+"""SYN008."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, NotApplicable, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.mismatch_levels import ORDINARY
+from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_STALENESS = ("staleness/max", "staleness/mean")
+_CANARY = "delivery/gap"
+_STALE = NotApplicable("the sampler has older weights by design")
+
+
+class DifferentSamplerWeights(Rule):
+    """The engines agree on the starting weights, but not after the first updates.
+
+    What it sees:
+        A first mismatch between sampler and learner that is tiny, and a mismatch many times as
+        large from the first updates on, although the samples count as fresh.
+
+    Why it matters:
+        At the first step both engines have the same weights, so the first reading is the rounding
+        of this pair of engines. Rounding hardly depends on the weights. A mismatch many times as
+        large means that the sampler does not have the learner's current weights: they arrive some
+        steps late, only in part, or altered. The samples are off-policy, and no logged staleness
+        shows it.
+
+    Evidence it needs:
+        `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean` or `mismatch/kl_k3` from the first
+        step of the run. Optional: `staleness/max`.
+
+    Remedies:
+        Compare the norm of a few weights in both engines after a sync. A correction hides this
+        fault and does not repair it.
+
+    When it is wrong:
+        A change of the sampling temperature, of top-p or of the precision during the run raises the
+        mismatch as well, and an adapter that is zero at first and merged in low precision later.
+
+    References:
+        verl issue 7495 (adapter never delivered for two months).
+    """
+
+    code: ClassVar[str] = "SYN008"
+    name: ClassVar[str] = "different-sampler-weights"
+    condition: ClassVar[Condition] = "stale-weights"
+    summary: ClassVar[str] = "The engines agree on the starting weights, but not after updates."
+    inputs: ClassVar[tuple[Need, ...]] = (tuple(ORDINARY),)
+    remedies: ClassVar[tuple[str, ...]] = ("check-weight-sync", "sync-sampler")
+    references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/issues/7495",)
+    persistence: ClassVar[int] = 3
+    clearance: ClassVar[int] = 10 * RECENT
+
+    min_factor: float = 30.0
+    """Multiple of the first reading. The rounding of one pair of engines stays within a factor of
+    three over a whole run; weights eight steps late showed 40,000."""
+    max_first_step: int = 1
+    """Last step at which a first reading can be that of the starting weights."""
+    min_readings: int = 8
+    """Minimum readings: five that agree, after the first updates."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the recent level with the first reading of the run."""
+        if len(chart.series(_CANARY)):
+            return None  # SYN006 and SYN007 compare the weights themselves
+        interval = chart.knobs.get("sampler_sync_every", 1)
+        is_rare = isinstance(interval, int) and interval > 1
+        if is_rare or any((chart.value(name) or 0) > 0 for name in _STALENESS):
+            return _STALE
+        name = next(metric for metric in ORDINARY if chart.is_fresh(metric))
+        series = chart.series(name)
+        if len(series) < self.min_readings or series.first_steps[0] > self.max_first_step:
+            return None
+        # A first reading of exactly 0 may not have been measured.
+        first, level = series.head(1)[0], series.level(RECENT)
+        if not 0 < self.min_factor * first <= level or level < ORDINARY[name]:
+            return None
+        text = (
+            f"The mismatch was {first:.1g} with the starting weights and is {level:.2g} now: "
+            "the sampler has other weights."
+        )
+        evidence = (cite(chart, name, first), *cite_all(chart, *_STALENESS))
+        return Sighting("warning", text, evidence, find_onset=lambda: series.first_steps[1])
