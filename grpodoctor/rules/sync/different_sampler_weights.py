@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, NotApplicable, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.values import NotApplicable
 
 _STALENESS = ("staleness/max", "staleness/mean")
 _CANARY = "delivery/gap"
