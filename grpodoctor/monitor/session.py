@@ -82,7 +82,7 @@ class Session:
         settings: DoctorSettings | None = None,
         project: ProjectSettings | None = None,
         options: ReadOptions | None = None,
-        on_step: Callable[[], None] = lambda: None,
+        on_step: Callable[[StepRecord], None] | None = None,
     ) -> None:
         self.run_dir = run_dir
         self._on_step = on_step
@@ -169,7 +169,8 @@ class Session:
         changes = self.examination.observe(record)
         if self.apply != "none":
             self._unsent += [_journal_event(change, record.step) for change in changes]
-        self._on_step()
+        if self._on_step is not None:
+            self._on_step(record)
         return changes
 
     def _treat(self) -> None:

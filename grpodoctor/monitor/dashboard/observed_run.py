@@ -15,9 +15,10 @@ from grpodoctor.errors import GrpodoctorError
 from grpodoctor.monitor.advice import AdviceSource
 from grpodoctor.monitor.dashboard.run_files import file_state
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
+from grpodoctor.monitor.dashboard.step_means import RunMeans, StepMeans
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.monitor.session import Session, Tick
-from grpodoctor.runs.records import Manifest
+from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 
 RunState = Literal["waiting", "reading", "live", "stopped", "finished", "gone", "unreadable"]
@@ -47,6 +48,8 @@ class RunView:
     state: RunState = "reading"
     data: ReportData | None = None
     """None until the run has steps."""
+    means: RunMeans = field(default_factory=RunMeans)
+    """The metrics by which runs are compared."""
     message: str = ""
     """Why the run cannot be read, in one line."""
     manifest: Manifest = field(default_factory=Manifest)
@@ -80,6 +83,7 @@ class ObservedRun:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._session: Session | None = None
+        self._means = StepMeans()
         self._view = RunView()
         self._polled = 0.0
         self._published = 0.0
@@ -138,16 +142,18 @@ class ObservedRun:
 
     def _opened(self) -> Session:
         if self._session is None:
+            self._means = StepMeans()
             self._session = Session(
                 self.path,
                 project=self._settings.project(),
                 options=self._settings.read_options(),
-                on_step=self._publish_partly,
+                on_step=self._on_step,
             )
         return self._session
 
-    def _publish_partly(self) -> None:
-        """Publish a snapshot of a run that is being read, now and then."""
+    def _on_step(self, record: StepRecord) -> None:
+        """Note a step, and publish a snapshot of a run that is being read, now and then."""
+        self._means.observe(record)
         began = time.monotonic()
         if began - self._published > self._interval:
             self._publish("reading", changed=True)
@@ -161,7 +167,7 @@ class ObservedRun:
         view = replace(before, state=state or self._state(session), message="")
         if changed or view != before:
             view = replace(view, revision=before.revision + 1)
-        self._view = _with_data(view, session, self._settings) if changed else view
+        self._view = self._with_data(view, session) if changed else view
 
     def _state(self, session: Session) -> RunState:
         examination = session.examination
@@ -173,26 +179,26 @@ class ObservedRun:
         patience = max(STOPPED_SECONDS, _STOPPED_STEPS * 60 / pace if pace else 0.0)
         return "live" if _age(_written(session)) < patience else "stopped"
 
+    def _with_data(self, view: RunView, session: Session) -> RunView:
+        examination = session.examination
+        data = report_data(examination, self._settings.framework, session.responses)
+        return replace(
+            view,
+            data=replace(data, series=data.series.copy()) if examination.steps else None,
+            means=self._means.means(),
+            manifest=examination.manifest,
+            knobs=dict(examination.engine.chart.knobs),
+            advice_source=examination.advice_source(),
+            steps_per_minute=examination.steps_per_minute,
+            written=_written(session),
+        )
+
     def _fail(self, message: str) -> None:
         self._session = None
         view = self._view
         if (view.state, view.message) != ("unreadable", message):
             revision = view.revision + 1
             self._view = replace(view, state="unreadable", message=message, revision=revision)
-
-
-def _with_data(view: RunView, session: Session, settings: DashboardSettings) -> RunView:
-    examination = session.examination
-    data = report_data(examination, settings.framework, session.responses)
-    return replace(
-        view,
-        data=replace(data, series=data.series.copy()) if examination.steps else None,
-        manifest=examination.manifest,
-        knobs=dict(examination.engine.chart.knobs),
-        advice_source=examination.advice_source(),
-        steps_per_minute=examination.steps_per_minute,
-        written=_written(session),
-    )
 
 
 def _written(session: Session) -> float:
