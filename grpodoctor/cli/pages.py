@@ -1,4 +1,4 @@
-"""How lists and manual pages are printed."""
+"""How lists and pages are printed as JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,3 @@ def json_text(data: object) -> str:
     from grpodoctor.support.safe_text import json_bytes
 
     return json_bytes(data, indent=True).decode()
-
-
-def manual_markdown(manual: str) -> str:
-    """A manual page as Markdown; its sections are indented under `Heading:`."""
-    lines: list[str] = []
-    for line in manual.splitlines():
-        if line.endswith(":") and not line.startswith(" "):
-            lines += [f"## {line[:-1]}", ""]
-        else:
-            lines.append(line.removeprefix("    "))
-    return "\n".join(lines)

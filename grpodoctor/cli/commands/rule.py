@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
-from grpodoctor.cli.pages import json_text, manual_markdown
+from grpodoctor.cli.pages import json_text
+from grpodoctor.report.manual_page import manual_markdown
 
 if TYPE_CHECKING:
     from grpodoctor.preflight.base import Check
