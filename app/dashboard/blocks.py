@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
+from grpodoctor.report.references import linked_reference
 from grpodoctor.report.view import (
     Bullets,
     Card,
@@ -72,6 +74,8 @@ def _span(span: Span) -> str:
             return code_span(span.text, limit=_LONGEST_TEXT)
         case "strong":
             return f"**{text}**"
+        case _ if span.link.startswith("https://"):
+            return f"[{text}](<{span.link}>)"
         case "faint":
             return f":gray[{text}]"
         case _:
@@ -161,16 +165,19 @@ def _card(block: Card) -> None:
 
 def show_references(references: Iterable[str]) -> None:
     """Papers and issues; addresses become links."""
-    lines = [f"- {_reference(reference)}" for reference in references]
+    lines = [f"- {inline_text(_joined(linked_reference(each)))}" for each in references]
     if lines:
         st.markdown("\n".join(["**References**", "", *lines]))
 
 
-def _reference(text: str) -> str:
-    words = plain(text, limit=_LONGEST_TEXT).split()
-    return " ".join(
-        f"<{word}>" if word.startswith("https://") else markdown(word) for word in words
-    )
+def _joined(parts: tuple[Span, ...]) -> tuple[Span, ...]:
+    """The parts without the spaces at their ends, which `inline_text` puts back."""
+    return tuple(replace(part, text=part.text.strip()) for part in parts if part.text.strip())
+
+
+def own_markdown(text: str) -> str:
+    """Our own Markdown, such as a manual page, without signs that Streamlit reads as its own."""
+    return text.replace("$", r"\$").replace("~", r"\~")
 
 
 def _response(block: Response) -> None:

@@ -42,15 +42,10 @@ def observed_run(key: str, settings_json: str) -> ObservedRun:
     Raises:
         RunError: if the command line names no such run.
     """
-    table = run_table(settings_json)
-    table.refresh(wait_seconds=_MOST_SEARCH_SECONDS)
-    row = table.row(key)
-    if row is None:
+    path = run_table(settings_json).path_of(key)
+    if path is None:
         raise RunError("no run of this name", where=key[:200], remedy="choose one on the page Runs")
-    return ObservedRun(key, row.path, DashboardSettings.model_validate_json(settings_json))
-
-
-_MOST_SEARCH_SECONDS = 60.0
+    return ObservedRun(key, path, DashboardSettings.model_validate_json(settings_json))
 
 
 @dataclass(frozen=True)

@@ -37,3 +37,65 @@ def test_the_table_lists_all_runs_with_their_verdicts(sick: Path) -> None:
     table = test.dataframe[0].value
     assert list(table["Verdict"]) == ["✖ sick"] * 3
     assert "MIS001 engine-mismatch" in set(table["Worst finding"])
+
+
+def test_a_finding_has_evidence_remedies_and_its_rule(sick: Path) -> None:
+    test = drawn_until(page_test("finding", sick, finding="MIS001-0"), "engine-mismatch")
+    assert not test.exception
+    assert not test.error
+    said = text_of(test)
+    assert "mismatch/prob_diff_mean" in said
+    assert "To make sure" in said
+    assert test.code[0].value == "correction.kind=tis_token"
+    assert "What it sees" in said
+    assert "Thresholds" in said
+
+
+def test_remedies_are_written_for_the_chosen_framework(sick: Path) -> None:
+    test = drawn_until(
+        page_test("finding", sick, finding="MIS001-0", framework="verl"), "engine-mismatch"
+    )
+    assert "algorithm.rollout_correction.rollout_is=token" in test.code[0].value
+
+
+def test_a_finding_that_the_run_does_not_have_is_said_in_place(sick: Path) -> None:
+    test = drawn_until(page_test("finding", sick, finding="KLD001-3"), "no such finding")
+    assert not test.exception
+    assert not test.error
+
+
+def test_two_runs_are_compared(sick: Path, tmp_path: Path) -> None:
+    healthy = record_run(tmp_path / "healthy", 80, seed=8)
+    folder = Path(*sick.parts[: len(sick.parts) - 2])
+    keys = ";".join(str(path.relative_to(folder)) for path in (sick, healthy))
+    test = drawn_until(page_test("compare", sick, healthy, runs=keys), "They part")
+    assert not test.exception
+    said = text_of(test)
+    assert "| seed | 7 | 8 |" in said.replace("`", "")
+    assert "first in" in said
+
+
+def test_the_catalog_finds_a_remedy_by_the_setting_of_a_framework() -> None:
+    test = page_test("catalog", FIXTURE)
+    test.segmented_control(key="catalog-kind").set_value("remedy").run()
+    test.text_input(key="catalog-search").set_value("epsilon_high").run()
+    assert not test.exception
+    assert "clip-higher" in set(test.dataframe[0].value["Remedy"])
+
+
+def test_an_address_opens_a_page_of_the_catalog() -> None:
+    test = page_test("catalog", FIXTURE, rule="GRP001")
+    assert not test.exception
+    assert "all-correct-groups" in test.subheader[0].value
+
+
+def test_a_run_without_treatments_says_how_to_treat_it(sick: Path) -> None:
+    test = drawn_until(page_test("treatment", sick), "not been treated")
+    assert "watch RUN --apply safe" in test.info[0].value
+    assert not test.exception
+
+
+def test_an_unknown_run_is_one_clear_line(sick: Path) -> None:
+    test = page_test("overview", sick, run="../../etc")
+    assert not test.exception
+    assert "no run of this name" in test.error[0].value

@@ -99,7 +99,7 @@ def _entry(context: PageContext, entry: CatalogEntry | None) -> None:
         empty("Select a line to read its page.", ":material/menu_book:")
         return
     st.subheader(entry.id if entry.kind != "rule" else f"{entry.id} {entry.name}")
-    if entry.kind in {"rule", "remedy"}:
+    if entry.kind == "remedy":
         st.markdown(own_markdown(entry.summary))
     names = names_of(entry)
     if names:

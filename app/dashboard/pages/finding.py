@@ -15,8 +15,9 @@ from grpodoctor.report.run.charts import panel_figure
 from grpodoctor.report.run.finding_view import anchor_of, problem_card, symptom_card
 from grpodoctor.report.run.panels import panels
 from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.report.view import Card
 from grpodoctor.rules.base import Evidence, Finding
-from grpodoctor.rules.catalogue import find_rule
+from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.rules.lead_times import lead_time_of
 from grpodoctor.support.safe_text import markdown, plain
 
@@ -106,7 +107,7 @@ def _evidence(context: PageContext, finding: Finding) -> None:
             st.caption(f"Lead time of this rule: {own_markdown(lead.sentence)}")
 
 
-def _card(context: PageContext, problem: Problem, symptom: Symptom | None):  # type: ignore[no-untyped-def]
+def _card(context: PageContext, problem: Problem, symptom: Symptom | None) -> Card:
     if symptom is None:
         return problem_card(problem, context.report)
     return symptom_card(symptom, problem, context.report)
@@ -154,7 +155,9 @@ def _sequences(context: PageContext, finding: Finding) -> None:
         if response.reason.startswith(f"{finding.code}:")
     ]
     if not named:
-        st.markdown("The evidence of this finding is about whole steps, not about single sequences.")
+        st.markdown(
+            "The evidence of this finding is about whole steps, not about single sequences."
+        )
         return
     for number, evidence in enumerate(named):
         _sequence(context, evidence, responses, number)
@@ -196,10 +199,7 @@ def _sequence(
 
 
 def _rule(finding: Finding) -> None:
-    rule = find_rule(finding.code)
-    if rule is None:
-        st.markdown("This rule is not part of this version.")
-        return
+    rule = rule_of(finding.code)
     with st.expander("What it sees, why it matters, when it is wrong"):
         st.markdown(own_markdown(rule_markdown(rule)))
     show_references(finding.references)

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from grpodoctor.monitor.dashboard.run_summary import cost_text
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.report.dashboard.response_rows import response_columns, responses_of_steps
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
 from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.report.run.panels import panels
 from grpodoctor.report.run.phrases import damage_line, defect_line, facts_line, finding_period
+from grpodoctor.report.run.selection import selected_point, selected_steps
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.support.safe_text import code_span, markdown, plain
 
+from .. import url_state
 from ..blocks import PLOT_CONFIG, badge_text, show_blocks
 from ..context import PageContext
 from ..sections import section
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 _MOST_VITALS = 6
+_MOST_RESPONSES = 20
+_CHARTS = "charts"
+_CLICKED = "clicked"
+_SELECT = "Select steps"
+_DRAG_MODES = {_SELECT: "select", "Zoom": "zoom"}
 _LONGEST_SETTING = 2000
 
 
@@ -38,6 +52,8 @@ def _draw(context: PageContext) -> None:
         _findings(context)
     with section("Charts"):
         _charts(context)
+    with section():
+        _rollouts(context)
     with section("Coverage"), st.expander(coverage_sentence(context.report.diagnosis.coverage)):
         show_blocks(full_coverage(context.report))
     with section():
@@ -137,15 +153,87 @@ def _open_button(context: PageContext, code: str, onset: int, *place: int) -> No
 
 
 def _charts(context: PageContext) -> None:
+    _follow_click(context)
     shown = panels(context.data)
     if not shown:
         st.markdown("None of the charted metrics is logged.")
         return
-    figure = linked_figure(shown, columns=2, theme=context.theme)
-    st.plotly_chart(figure, theme=None, key="charts", config=PLOT_CONFIG)
+    drag = st.segmented_control(
+        "Dragging in a chart",
+        _DRAG_MODES,
+        default=_SELECT,
+        key="drag",
+        label_visibility="collapsed",
+        required=True,
+        help="Zoom into all charts, or select an interval of steps for all charts and lists. "
+        "A double click undoes a zoom.",
+    )
+    figure = linked_figure(shown, columns=2, theme=context.theme, selected=context.steps)
+    figure.update_layout(
+        dragmode=_DRAG_MODES[drag or _SELECT],
+        selectdirection="h",
+        selectionrevision=context.params.get("steps", ""),
+    )
+    st.plotly_chart(
+        figure,
+        theme=None,
+        key=_CHARTS,
+        config=PLOT_CONFIG,
+        on_select=partial(_take_selection, figure),
+        selection_mode=("points", "box"),
+        alt="The vital metrics over the steps. The charts in words follow.",
+    )
     with st.expander("The charts in words"):
         lines = [f"- **{panel.title}**: {markdown(panel.description)}" for panel in shown]
         st.markdown("\n".join(lines))
+
+
+def _take_selection(figure: Figure) -> None:
+    """Take what the reader selected: an interval, an onset, or the point of a sequence."""
+    selection = st.session_state[_CHARTS]["selection"]
+    steps, point = selected_steps(selection), selected_point(selection, figure)
+    if steps is not None:
+        url_state.change(steps=f"{steps[0]}-{steps[1]}")
+        st.session_state[_CLICKED] = {}
+    elif point is not None and point.finding_anchor:
+        key = point.finding_anchor.removeprefix("finding-")
+        st.session_state[_CLICKED] = {"path": "finding", "finding": key}
+    elif point is not None and point.sequence_id:
+        st.session_state[_CLICKED] = {
+            "path": "rollouts",
+            "sequence": point.sequence_id,
+            "step": str(point.step),
+        }
+
+
+def _follow_click(context: PageContext) -> None:
+    """Go where the reader's click in a chart leads; a callback cannot do it."""
+    clicked = st.session_state.pop(_CLICKED, None)
+    if clicked is None:
+        return
+    if clicked.get("path") in st.session_state["pages"]:
+        context.go(**clicked)
+    st.rerun()
+
+
+def _rollouts(context: PageContext) -> None:
+    """The rollouts of the selected steps, briefly; the page Rollouts shows them in full."""
+    if context.steps is None:
+        return
+    first, last = context.steps
+    responses = responses_of_steps(context.data.responses, first, last, _MOST_RESPONSES)
+    st.subheader(f"Rollouts of steps {first} to {last}")
+    if not responses:
+        st.markdown("No rollouts of these steps are on disk.")
+        return
+    st.dataframe(
+        response_columns(responses),
+        hide_index=True,
+        alt="Rollouts of the selected steps with reward, length and text.",
+        column_config={"Response": st.column_config.TextColumn(width="large")},
+    )
+    if "rollouts" in st.session_state["pages"] and st.button("Open in Rollouts"):
+        context.go("rollouts")
 
 
 def _about_the_log(context: PageContext) -> None:

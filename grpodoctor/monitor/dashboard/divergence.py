@@ -3,6 +3,7 @@
 The test. Both runs are compared at the steps, or at the numbers of generated tokens, that they
 share. The noise of the difference is estimated from its changes from one reading to the next (the
 median absolute change, as for a normal distribution), so that a slow trend does not count as noise.
+Readings that are equal from the start, as with the same seed, are passed over.
 Successive blocks of ten differences are then tested for a mean of zero. The runs part at the first
 two neighboring blocks that both differ in the same direction, at a level of 5 % for all blocks
 together (Bonferroni). Two runs with other seeds part as well once their paths differ by more than
@@ -43,6 +44,8 @@ class Divergence:
     """Number of shared readings."""
     at: float | None
     """The step, or the number of tokens, from which they differ; None if they do not."""
+    equal_until: float | None
+    """The last place up to which all readings are equal; None if the first ones differ."""
     first: float
     second: float
     """Means of both runs from there on, or over all shared readings if they do not differ."""
@@ -76,13 +79,15 @@ def _divergence(
     places, ones, others = aligned(first, second, axis)
     if len(places) < FEWEST_BLOCKS * BLOCK:
         return None
-    at = parting_index([one - other for one, other in zip(ones, others, strict=True)])
+    differences = [one - other for one, other in zip(ones, others, strict=True)]
+    at, equal = parting_index(differences), equal_readings(differences)
     start = 0 if at is None else at
     return Divergence(
         label=label,
         metric=metric,
         shared=len(places),
         at=None if at is None else places[at],
+        equal_until=places[equal - 1] if equal else None,
         first=statistics.fmean(ones[start:]),
         second=statistics.fmean(others[start:]),
     )
@@ -141,12 +146,21 @@ def parting_index(differences: Sequence[float]) -> int | None:
     Args:
         differences: one run minus the other, in order.
     """
-    blocks = [differences[at : at + BLOCK] for at in range(0, len(differences) - BLOCK + 1, BLOCK)]
-    signs = _block_signs(blocks, _noise(differences))
+    equal = equal_readings(differences)  # equal readings tell nothing about the noise
+    rest = differences[equal:]
+    if len(rest) < FEWEST_BLOCKS * BLOCK:
+        return None
+    blocks = [rest[at : at + BLOCK] for at in range(0, len(rest) - BLOCK + 1, BLOCK)]
+    signs = _block_signs(blocks, _noise(rest))
     for number, (sign, following) in enumerate(pairwise(signs)):
         if sign and sign == following:
-            return number * BLOCK + _onset(blocks[number], sign)
+            return equal + number * BLOCK + _onset(blocks[number], sign)
     return None
+
+
+def equal_readings(differences: Sequence[float]) -> int:
+    """The number of readings from the start in which two runs are equal: they share a seed."""
+    return next((at for at, each in enumerate(differences) if each != 0), len(differences))
 
 
 def _noise(differences: Sequence[float]) -> float:

@@ -79,9 +79,17 @@ class RunTable:
             time.sleep(0.02)
         return self.rows
 
-    def row(self, key: str) -> RunRow | None:
-        """The run with this key; None if there is none."""
-        return next((row for row in self._rows.values() if row.key == key), None)
+    def path_of(self, key: str) -> Path | None:
+        """The path of the run with this key, found or not; None if it is outside the paths.
+
+        A deep link names its run before the folders have been searched.
+        """
+        known = next((row.path for row in self._rows.values() if row.key == key), None)
+        if known is not None or not key:
+            return known
+        path = ((common_folder(self._settings.paths) or Path("/")) / key).resolve()
+        is_below = any(path.is_relative_to(each) for each in self._settings.paths)
+        return path if is_below and path.exists() else None
 
     # In the thread
 

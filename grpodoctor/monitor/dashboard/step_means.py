@@ -78,6 +78,11 @@ class RunMeans:
     series: dict[str, MeanSeries] = field(default_factory=dict)
     """By metric; a metric that was never read is missing."""
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the run records how many tokens were generated."""
+        return any(each.tokens for each in self.series.values())
+
 
 class StepMeans:
     """Collects the compared metrics of a run."""

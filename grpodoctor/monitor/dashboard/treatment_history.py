@@ -10,6 +10,7 @@ from typing import Any
 from grpodoctor.monitor.report import TreatmentEntry
 
 _MOST_METRICS = 20
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +97,8 @@ def _comparison(row: Mapping[str, Any]) -> WindowComparison | None:
     before, after, p = (float(number or 0.0) for number in numbers)
     if not all(map(math.isfinite, (before, after, p))):
         return None
-    names = [str(row.get(name, ""))[:100] for name in ("metric", "role", "direction")]
-    return WindowComparison(*names, before, after, p, moved=row.get("moved") is True)
+    metric, role, direction = (
+        str(row.get(name, ""))[:_LONGEST_NAME] for name in ("metric", "role", "direction")
+    )
+    moved = row.get("moved") is True
+    return WindowComparison(metric, role, direction, before, after, p, moved)

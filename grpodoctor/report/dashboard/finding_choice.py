@@ -22,7 +22,7 @@ def chosen_finding(findings: Sequence[Finding], key: str) -> Finding | None:
     """
     if not key:
         return findings[0] if findings else None
-    code = key.split("-")[0]
+    code = key.split("-", maxsplit=1)[0]
     exact = [each for each in findings if finding_key(each) == key]
     return next(iter([*exact, *(each for each in findings if each.code == code)]), None)
 

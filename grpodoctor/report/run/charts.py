@@ -64,13 +64,19 @@ def panel_figure(panel: Panel, theme: ThemeName = "any") -> Figure:
     return figure.update_layout(margin=margin)
 
 
-def linked_figure(panels: Sequence[Panel], columns: int = 2, theme: ThemeName = "light") -> Figure:
+def linked_figure(
+    panels: Sequence[Panel],
+    columns: int = 2,
+    theme: ThemeName = "light",
+    selected: tuple[int, int] | None = None,
+) -> Figure:
     """All panels in one figure with a common step axis: zooming into one zooms into all.
 
     Args:
         panels: the panels, in reading order.
         columns: number of panels next to each other.
         theme: colors of text and grid.
+        selected: first and last step of an interval that all panels mark.
     """
     rows = max(1, math.ceil(len(panels) / columns))
     height = rows * (_PANEL_PIXELS + _GAP_PIXELS)
@@ -78,6 +84,8 @@ def linked_figure(panels: Sequence[Panel], columns: int = 2, theme: ThemeName = 
     figure = _figure(panels, cells, theme, height=height + _TITLE_PIXELS)
     titles = [_title(panel, cell) for panel, cell in zip(panels, cells, strict=True)]
     figure.layout.annotations = (*figure.layout.annotations, *titles)
+    if selected is not None:
+        figure.layout.shapes += tuple(_selected(selected, cell, theme) for cell in cells)
     return figure.update_layout(margin={"l": 58, "r": 14, "t": _TITLE_PIXELS, "b": 0})
 
 
@@ -352,6 +360,24 @@ def _band(panel: Panel, start: Range, cell: _Cell) -> dict[str, Any]:
         "fillcolor": COLORS[panel.lines[0].curve.color],
         "opacity": 0.14,
         "name": "starting range",
+    }
+
+
+def _selected(steps: tuple[int, int], cell: _Cell, theme: ThemeName) -> dict[str, Any]:
+    """The selected interval; half a step is added on each side, so that one step is visible."""
+    return {
+        "type": "rect",
+        "layer": "below",
+        "xref": f"x{cell.suffix}",
+        "yref": f"y{cell.suffix} domain",
+        "x0": steps[0] - 0.5,
+        "x1": steps[1] + 0.5,
+        "y0": 0,
+        "y1": 1,
+        "line": {"width": 1, "color": THEMES[theme].text},
+        "fillcolor": THEMES[theme].text,
+        "opacity": 0.16,
+        "name": "selected steps",
     }
 
 

@@ -1,0 +1,103 @@
+"""The page Treatment: what was changed in the live run, why, and whether it helped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from grpodoctor.monitor.dashboard.treatment_history import PastTreatment, past_treatments
+from grpodoctor.report.dashboard.treatment_phrases import (
+    STATE_TONES,
+    change_table,
+    journal_columns,
+    steps_phrase,
+    window_table,
+)
+from grpodoctor.report.run.charts import panel_figure
+from grpodoctor.report.run.panels import panels
+from grpodoctor.support.safe_text import code_span, markdown
+
+from ..blocks import PLOT_CONFIG, badge_text, show_blocks
+from ..context import PageContext
+from ..sections import empty, section
+
+_MOST_SHOWN = 20
+_MOST_CHARTS = 2
+
+
+def page(context: PageContext) -> None:
+    """Draw the page."""
+    st.title("Treatment")
+    context.live(_draw)
+
+
+def _draw(context: PageContext) -> None:
+    journal = context.report.treatments
+    treatments = past_treatments(journal)
+    if not treatments:
+        empty(
+            "This run has not been treated. `grpodoctor watch RUN --apply safe` applies one safe "
+            "remedy at a time to a live run, and undoes it if it does not help.",
+            ":material/medication:",
+        )
+        return
+    for treatment in treatments[:_MOST_SHOWN]:
+        with section(), st.container(border=True):
+            _treatment(context, treatment)
+    if len(treatments) > _MOST_SHOWN:
+        st.caption(f"The latest {_MOST_SHOWN} of {len(treatments)} treatments are shown.")
+    with section("Journal"):
+        st.dataframe(
+            journal_columns(journal),
+            hide_index=True,
+            alt="The journal of treatments, the latest line first.",
+            column_config={"Change and reason": st.column_config.TextColumn(width="large")},
+        )
+
+
+def _treatment(context: PageContext, treatment: PastTreatment) -> None:
+    badge = badge_text(treatment.state, STATE_TONES.get(treatment.state))
+    reason = f" for {code_span(treatment.finding, limit=40)}" if treatment.finding else ""
+    st.markdown(
+        f"### {badge} {markdown(treatment.remedy, limit=80)}{reason}\n\n"
+        f":gray[{steps_phrase(treatment)}]"
+    )
+    if treatment.verdict:
+        st.markdown(markdown(treatment.verdict, limit=600))
+    left, right = st.columns([1, 2])
+    with left:
+        _table("Change", change_table(treatment), treatment.changes)
+    with right:
+        if treatment.comparisons:
+            st.markdown("**Windows before and after**")
+            show_blocks([window_table(treatment)])
+        else:
+            st.caption("The windows before and after are compared when the treatment is judged.")
+    _charts(context, treatment)
+
+
+def _table(title: str, table: object, content: Mapping[str, object]) -> None:
+    if content:
+        st.markdown(f"**{title}**")
+        show_blocks([table])
+
+
+def _charts(context: PageContext, treatment: PastTreatment) -> None:
+    """The charts of the judged metrics, with the treatments marked."""
+    judged = {comparison.metric for comparison in treatment.comparisons}
+    shown = [
+        panel
+        for panel in panels(context.data)
+        if any(line.curve.metric in judged for line in panel.lines)
+    ][:_MOST_CHARTS]
+    for column, panel in zip(st.columns(_MOST_CHARTS), shown, strict=False):
+        with column:
+            st.markdown(f"**{panel.title}** :gray[{panel.unit}]")
+            st.plotly_chart(
+                panel_figure(panel, theme=context.theme),
+                theme=None,
+                key=f"treatment-{treatment.id}-{panel.key}",
+                config=PLOT_CONFIG,
+                alt=panel.description,
+            )
