@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
+from grpodoctor.errors import RunError
+from grpodoctor.frameworks.registry import all_frameworks, find_framework
 from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.support.suggestions import check_name
 
@@ -55,6 +57,36 @@ class Adapter(ABC):
         """
 
 
+class SettingsAdapter(Adapter):
+    """For frameworks that load a hook by their settings, in processes of their own.
+
+    It refuses every object of the framework's package, and names the way that works.
+    """
+
+    package: ClassVar[str]
+    """Name under which the framework is imported."""
+    reason: ClassVar[str]
+    """Why an object in the script cannot be attached to."""
+
+    @classmethod
+    def recognizes(cls, trainer: object) -> bool:
+        """Whether the object is of the framework's package, or extends a class of it."""
+        return any(name.startswith(f"{cls.package}.") for name in class_names(trainer))
+
+    def default_run_dir(self) -> Path:
+        """The directory that a refused object does not use."""
+        return Path(self.package) / "grpodoctor"
+
+    def install(self, hook: RunHook) -> None:  # noqa: ARG002 - nothing to install
+        """Refuse.
+
+        Raises:
+            RunError: always; the message names the way that works.
+        """
+        remedy = f"connect it by its settings: grpodoctor attach --framework {self.framework}"
+        raise RunError(self.reason, remedy=remedy)
+
+
 def class_names(trainer: object) -> frozenset[str]:
     """The dotted names of an object's classes, such as `trl.trainer.grpo_trainer.GRPOTrainer`."""
     kinds = inspect.getmro(type(trainer))
@@ -69,7 +101,8 @@ def adapters() -> dict[str, type[Adapter]]:
     for path in sorted(folder.glob(f"*/{_MODULE}.py")):
         module = import_module(f"grpodoctor.hooks.{path.parent.name}.{_MODULE}")
         for member in vars(module).values():
-            if inspect.isclass(member) and issubclass(member, Adapter) and member is not Adapter:
+            is_own = inspect.isclass(member) and member.__module__ == module.__name__
+            if is_own and issubclass(member, Adapter):
                 found[member.framework] = member
     return found
 
@@ -77,11 +110,16 @@ def adapters() -> dict[str, type[Adapter]]:
 def adapter_named(framework: str) -> type[Adapter]:
     """The adapter of a framework.
 
+    Args:
+        framework: its name or an alias of it; `ms_swift` and `swift` are ms-swift.
+
     Raises:
         ConfigError: if there is none.
     """
-    check_name(framework, adapters(), "framework")
-    return adapters()[framework]
+    known = find_framework(framework, all_frameworks())
+    name = known.name if known is not None and known.name in adapters() else framework
+    check_name(name, adapters(), "framework")
+    return adapters()[name]
 
 
 def adapter_for(trainer: object) -> type[Adapter] | None:

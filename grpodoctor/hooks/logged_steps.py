@@ -7,6 +7,7 @@ to `LoggedSteps`, which translates them with the table that also reads the frame
 from __future__ import annotations
 
 import atexit
+import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
@@ -49,7 +50,10 @@ class LoggedSteps:
         self._step: int | None = None
         self._is_recorded = False
         """Whether the latest step is recorded."""
-        self._readings: dict[str, Reading] = {}
+        self._logged: dict[str, Reading] = {}
+        """Of the latest step, until it is recorded."""
+        self._measured: dict[str, Reading] = {}
+        """The same, measured by the adapter; it replaces what is logged."""
 
     def begin(self, config: Mapping[str, Any], **facts: Any) -> None:
         """Open the run directory.
@@ -85,13 +89,24 @@ class LoggedSteps:
             step: the step that the row belongs to.
             row: metrics by the framework's keys; values that are not numbers are ignored.
         """
-        readings = self._translator.readings(dict(numbers_of(row)))
+        self._add(step, self._translator.readings(dict(numbers_of(row))), self._logged)
+
+    def add_measured(self, step: int, readings: Mapping[str, Reading]) -> None:
+        """Add what the adapter measured; it replaces what the rows of the step give.
+
+        Args:
+            step: the step that the readings belong to.
+            readings: by canonical metric.
+        """
+        self._add(step, readings, self._measured)
+
+    def _add(self, step: int, readings: Mapping[str, Reading], to: dict[str, Reading]) -> None:
         if not readings:
             return
         if self._step is None or step > self._step:
             self.begin_step(step)
         if step == self._step and not self._is_recorded:
-            self._readings |= readings
+            to.update(readings)
         else:
             self._add_late(readings)
 
@@ -101,7 +116,9 @@ class LoggedSteps:
         Args:
             rollouts: its responses; what they give is not taken from the rows.
         """
-        readings, self._readings = self._readings, {}
+        readings = {**self._logged, **self._measured}
+        self._logged.clear()
+        self._measured.clear()
         if self._step is None or self._is_recorded or (rollouts is None and not readings):
             return
         self._is_recorded = True
@@ -157,7 +174,8 @@ def package_version(package: str) -> str:
 
 def note_version(hook: RunHook, title: str, version: str, verified: tuple[str, ...]) -> None:
     """Report a version of the framework that the adapter was not verified with."""
-    if version not in verified:
+    release = re.match(r"[0-9.]*[0-9]|", version)  # without `.dev3` or `rc1`
+    if release is None or release[0] not in verified:
         known = ", ".join(verified)
         hook.missing(
             "metrics that this version renamed",

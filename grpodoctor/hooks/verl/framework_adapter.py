@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from grpodoctor.errors import RunError
-from grpodoctor.hooks.adapter import Adapter, class_names
-
-if TYPE_CHECKING:
-    from grpodoctor.hooks.run_hook import RunHook
-
-_MODULES = "verl."
+from grpodoctor.hooks.adapter import SettingsAdapter
 
 
-class VerlAdapter(Adapter):
+class VerlAdapter(SettingsAdapter):
     """Refuses a trainer of verl: its loss runs in workers, which load a plugin instead."""
 
     framework = "verl"
+    package = "verl"
+    reason = "verl computes its loss in other processes"
     verified_versions = ("0.9.1",)
     instructions = """\
 # The log and the responses, for grpodoctor check and watch:
@@ -38,23 +31,3 @@ export GRPODOCTOR_VERL_UPDATES_PER_STEP=1   # train_batch_size / ppo_mini_batch_
 #   grpodoctor watch /shared/RUN
 #   grpodoctor watch /shared/RUN/tokens --apply safe
 """
-
-    @classmethod
-    def recognizes(cls, trainer: object) -> bool:
-        """Whether the object is a trainer of verl, or extends one."""
-        return any(name.startswith(_MODULES) and "Trainer" in name for name in class_names(trainer))
-
-    def default_run_dir(self) -> Path:
-        """The directory that a refused trainer does not use."""
-        return Path("verl") / "grpodoctor"
-
-    def install(self, hook: RunHook) -> None:  # noqa: ARG002 - nothing to install
-        """Refuse.
-
-        Raises:
-            RunError: always; the message names the way that works.
-        """
-        raise RunError(
-            "verl computes its loss in other processes",
-            remedy="connect it by its settings: grpodoctor attach --framework verl",
-        )
