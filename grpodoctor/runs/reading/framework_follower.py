@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
+from grpodoctor.support.growing_files import BLOCK, Chunk
 from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
@@ -201,14 +203,27 @@ class FrameworkFollower:
         self._logs.notes, self._logs.damage = [], []
 
     def _read_logs(self, poll: Poll) -> None:
-        """Read a block of each log; a later file of a log waits for the earlier ones."""
-        unfinished: set[str] = set()
-        for file in self._logs.in_order():
-            if file.log not in unfinished and self._read_block(file, poll):
-                unfinished.add(file.log)
+        """Read a block of each log, which may contain many small files."""
+        for _, files in itertools.groupby(self._logs.in_order(), key=lambda file: file.log):
+            self._read_log(list(files), poll)
 
-    def _read_block(self, file: LogFile, poll: Poll) -> bool:
-        """Read a block; return whether the file has more."""
+    def _read_log(self, files: list[LogFile], poll: Poll) -> None:
+        """Read a block of a log; a later file waits for the earlier ones."""
+        *earlier, last = files
+        room = BLOCK
+        for file in earlier:  # nothing is written to it any more, so it is read to its end
+            more = True
+            while more and room > 0:
+                chunk = self._read_block(file, poll)
+                more = chunk.more
+                room -= max(chunk.size, 1)
+            if more:
+                poll.more = True
+                return
+        self._read_block(last, poll)
+
+    def _read_block(self, file: LogFile, poll: Poll) -> Chunk[LogRow]:
+        """Read a block of a file, and pass its rows on."""
         chunk = file.reader.read()
         poll.damage += chunk.damage
         self._notes += chunk.notes
@@ -222,11 +237,11 @@ class FrameworkFollower:
                 self._undetected.append((file, row))
             else:
                 poll.steps += self._take(file, row, self._translator)
-        return chunk.more
+        return chunk
 
     def _report_progress(self, file: LogFile, size: int) -> None:
         self._bytes_read += size
-        total = self._logs.size()
+        total = self._logs.size
         completed = min(self._bytes_read, total)  # the end of a block may be read twice
         self.options.progress.update(completed, total=total, detail=file.reader.path.name)
 

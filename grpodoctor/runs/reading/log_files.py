@@ -78,6 +78,8 @@ class LogFiles:
         self.damage: list[Damage] = []
         """Files and folders below the path that cannot be read."""
         self._left_out: set[Path] = set()
+        self.size = 0
+        """Total size of the open files in bytes, at the last search."""
 
     @property
     def readers(self) -> list[LogReader]:
@@ -88,8 +90,7 @@ class LogFiles:
         """The open files; the files of one log in the order in which they were written."""
         return sorted(self._files.values(), key=lambda file: (file.log, file.position))
 
-    def size(self) -> int:
-        """Total size of the open files in bytes."""
+    def _total_size(self) -> int:
         sizes = [0]
         for reader in self.readers:
             with contextlib.suppress(OSError):
@@ -119,6 +120,7 @@ class LogFiles:
             self._consider(path, size)
         self._close_older_checkpoints()
         self._close_notebooks()
+        self.size = self._total_size()
         end = time.monotonic()
         self._next_search = end + min(_MAX_PAUSE, _PAUSE_FACTOR * (end - start))
         after = {file.log for file in self._files.values()}

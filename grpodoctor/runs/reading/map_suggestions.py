@@ -226,7 +226,7 @@ def _rows(path: Path, options: ReadOptions) -> Iterator[LogRow]:
         more = True
         while more and rows < _MAX_ROWS:
             chunk = file.reader.read()
-            options.progress.update(chunk.size, total=logs.size(), detail=file.reader.path.name)
+            options.progress.update(chunk.size, total=logs.size, detail=file.reader.path.name)
             yield from chunk.records
             rows += len(chunk.records)
             more = chunk.more

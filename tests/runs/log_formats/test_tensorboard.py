@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.support import growing_files
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.log_formats.binary_logs import rows_around_cut, rows_of
 
@@ -255,3 +257,29 @@ def test_launches_of_transformers_are_parts_of_one_log(directory: Path) -> None:
         steps += poll.steps
         more = poll.more
     assert [record.step for record in steps] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("files", [20, 200])
+def test_the_work_grows_with_the_number_of_files_and_not_its_square(
+    files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is restarted at every step leaves a file for each."""
+    for number in range(files):
+        writer = EventFileWriter(str(tmp_path), filename_suffix=f".{number}")
+        value = summary_pb2.Summary.Value(tag="train/reward", simple_value=number / files)
+        summary = summary_pb2.Summary(value=[value])
+        writer.add_event(event_pb2.Event(wall_time=1e9 + number, step=number, summary=summary))
+        writer.close()
+        (written,) = tmp_path.glob(f"*.{number}")
+        written.rename(tmp_path / f"events.out.tfevents.{1_000_000 + number}.host")
+    opened: list[Path] = []
+    original = growing_files.open_regular
+
+    def counted(path: Path) -> BufferedReader:
+        opened.append(path)
+        return original(path)
+
+    monkeypatch.setattr(growing_files, "open_regular", counted)
+    run = open_run(tmp_path)
+    assert [step.step for step in run.steps] == list(range(files))
+    assert len(opened) <= 8 * files
