@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -21,6 +21,15 @@ from .sections import empty, section
 
 _ICON = Path(__file__).with_name("icon.svg")
 _ADMITTED = "admitted"
+_ARRIVED = "arrived"
+_DEEP_LINKS = {
+    "finding": "finding",
+    "sequence": "rollouts",
+    "runs": "compare",
+    "rule": "catalog",
+    "run": "overview",
+}
+"""The page that shows what a query parameter names, the most specific parameter first."""
 _SEARCH_SECONDS = 2.0
 
 
@@ -48,7 +57,7 @@ def show(arguments: Sequence[str]) -> None:
     }
     st.session_state["pages"] = pages
     chosen = st.navigation(list(pages.values()), position="top")
-    _follow_deep_link(pages)
+    _follow_deep_link(pages, arguments[0])
     chosen.run()
     url_state.save(settings.token)
 
@@ -86,16 +95,21 @@ def _is_admitted(token: str) -> bool:
     return False
 
 
-def _follow_deep_link(pages: dict[str, st.Page]) -> None:
-    """Take the first visitor of `/?run=…&finding=…` to the page that shows it."""
-    if st.session_state.get("has_arrived"):
+def _follow_deep_link(pages: Mapping[str, st.Page], settings_json: str) -> None:
+    """Take the first visitor of `/` to the page that shows what the address names.
+
+    `/?run=…&finding=…` leads to the finding; without a name, the only run is shown.
+    """
+    if st.session_state.get(_ARRIVED) or not _is_at_root():
         return
-    st.session_state["has_arrived"] = True
+    st.session_state[_ARRIVED] = True
     params = url_state.params()
-    wanted = next((name for name in ("finding", "sequence", "run") if name in params), "")
-    path = {"finding": "finding", "sequence": "rollouts", "run": "overview"}.get(wanted, "")
-    if path in pages and _is_at_root():
-        st.switch_page(pages[path], query_params=url_state.changed({}))
+    if not params and (only := _only_run(settings_json)):
+        params = {"run": only}
+    wanted = next((name for name in _DEEP_LINKS if name in params), "")
+    path = _DEEP_LINKS.get(wanted, "")
+    if path in pages:
+        st.switch_page(pages[path], query_params=url_state.changed(params))
 
 
 def _is_at_root() -> bool:
@@ -154,7 +168,7 @@ def _bar(context: PageContext, entry: PageEntry) -> None:
     if not entry.needs_run:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        _choose_run(context)
+        context.live(_choose_run)
         context.live(_show_state)
         _show_interval(context)
         st.space("stretch")
@@ -162,6 +176,8 @@ def _bar(context: PageContext, entry: PageEntry) -> None:
 
 
 def _choose_run(context: PageContext) -> None:
+    if context.params.get("run", context.run.key) != context.run.key:
+        st.rerun()  # the reader has just chosen another run
     keys = [row.key for row in context.table.refresh()]
     if len(keys) < 2:
         st.markdown(f"**{markdown(context.run.key, limit=80)}**")

@@ -68,6 +68,7 @@ def frame(theme: ThemeName, *, height: int) -> dict[str, Any]:
         "font": {"size": 12, "color": colors.text, "family": "system-ui, sans-serif"},
         "showlegend": False,
         "hoverlabel": {"bgcolor": colors.hover, "font": {"color": colors.hover_text}},
+        "modebar": {"bgcolor": _CLEAR, "color": COLORS["gray"], "activecolor": colors.text},
     }
 
 

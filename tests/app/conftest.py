@@ -1,0 +1,99 @@
+"""The real command with a real browser."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_ADDRESS = re.compile(r"grpodoctor dashboard: (http://\S+)/\?token=(\S+)")
+_START_SECONDS = 60
+
+
+@dataclass
+class Server:
+    """A dashboard that serves some paths."""
+
+    process: subprocess.Popen[str]
+    origin: str
+    token: str
+
+    def url(self, **params: str) -> str:
+        """The address of a place."""
+        return f"{self.origin}/?{urlencode({'token': self.token, **params})}"
+
+
+def start(*paths: Path, options: tuple[str, ...] = (), cwd: Path | None = None) -> Server:
+    """Start the real command; it takes a free port."""
+    command = [sys.executable, "-m", "grpodoctor", "dashboard", *map(str, paths), "--no-browser"]
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=cwd, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert process.stdout is not None
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        line = process.stdout.readline()
+        if match := _ADDRESS.search(line):
+            _await_answer(match[1], deadline)
+            return Server(process, match[1], match[2])
+        assert line, "the command ended without an address"
+    raise AssertionError("no address")
+
+
+def _await_answer(origin: str, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        try:
+            urlopen(f"{origin}/_stcore/health", timeout=5).close()  # noqa: S310 - our own server
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the server does not answer")
+
+
+def stop(server: Server, number: int = signal.SIGINT) -> int:
+    """End a dashboard as Ctrl-C does; returns its exit code."""
+    os.killpg(server.process.pid, number)
+    code = server.process.wait(30)
+    if server.process.stdout is not None:
+        server.process.stdout.close()
+    return code
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[..., Server]]:
+    """Starts dashboards that end with the tests."""
+    with ExitStack() as stack:
+
+        def begin(*paths: Path, options: tuple[str, ...] = ()) -> Server:
+            server = start(*paths, options=options)
+            stack.callback(lambda: stop(server) if server.process.poll() is None else None)
+            return server
+
+        yield begin
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    """A browser. Tests that need it are skipped, and say so, where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

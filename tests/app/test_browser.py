@@ -1,0 +1,303 @@
+"""The dashboard in a real browser: every page on live, finished, foreign and hostile runs."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpodoctor.runs.records import Event
+from tests.app.conftest import Server, start, stop
+from tests.report.simulated import HOSTILE, record_run
+
+LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
+PAGES = ("Runs", "Overview", "Finding", "Compare", "Treatment", "Rules and recipes")
+OPTIONAL_PAGES = ("Rollouts", "Mismatch", "Experts")
+WIDTH, HEIGHT = 1280, 900
+SECONDS = 60_000
+"""Milliseconds to wait for the browser; the machine runs other tests as well."""
+
+_PROBES = re.compile(r"/_stcore/(health|host-config)")
+"""Streamlit's client looks for its server below the page's path first, and gets a 404 there."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    record_run(folder / "finished", 80, sick_from=40)
+    _treat(folder / "finished")
+    record_run(folder / "hostile <b>run</b>", 60, sick_from=30, text=HOSTILE + "x" * 1_000_000,
+               model=HOSTILE)  # fmt: skip
+    shutil.copy(LOG, folder / "trl.jsonl.gz")
+    record_run(folder / "live", 20, sick_from=40, finished=False)
+    return folder
+
+
+def _treat(path: Path) -> None:
+    identity = {
+        "treatment_id": "1-tis@62",
+        "remedy": "tis",
+        "finding": "MIS001",
+        "changes": {"correction": "tis_token"},
+        "before": {"correction": "none"},
+    }
+    judged = {"metric": "reward/mean", "role": "target", "direction": "up", "before": 0.2,
+              "after": 0.4, "p": 0.01, "moved": True}  # fmt: skip
+    events = [
+        Event("treatment-proposed", 50, identity),
+        Event("treatment-applied", 52, {**identity, "request": "apply"}),
+        Event("treatment-kept", 64, {**identity, "verdict": HOSTILE, "metrics": [judged]}),
+    ]
+    with (path / "events.jsonl").open("ab") as file:
+        file.writelines(event.to_line() for event in events)
+
+
+@pytest.fixture(scope="module")
+def server(serve: Callable[..., Server], folder: Path) -> Server:
+    return serve(folder)
+
+
+class Browser:
+    """One browser page, with everything that went wrong on it."""
+
+    def __init__(self, chromium: Any, scheme: str = "light") -> None:
+        self.context = chromium.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", self._on_dialog)
+        self.page.on("request", self._on_request)
+
+    def _on_console(self, message: Any) -> None:
+        is_probe = _PROBES.search(message.location.get("url", ""))
+        if message.type == "error" and not is_probe:
+            self.complaints.append(f"{message.text} {message.location}")
+
+    def _on_dialog(self, dialog: Any) -> None:
+        self.complaints.append(f"a script of a run opened a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:", "ws://127.0.0.1:")):
+            self.complaints.append(f"the page loads {request.url}")
+
+    def open(self, url: str) -> None:
+        self.page.goto(url)
+        self.page.get_by_test_id("stMainBlockContainer").wait_for(timeout=SECONDS)
+        self.settle()
+
+    def go(self, title: str) -> None:
+        """Click a page in the navigation."""
+        self.page.get_by_test_id("stTopNavLink").get_by_text(title, exact=True).click()
+        self.page.wait_for_url(re.compile(r".*/[a-z]*\?.*"), timeout=SECONDS)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the script has run."""
+        running = self.page.get_by_test_id("stStatusWidgetRunningIcon")
+        self.page.wait_for_timeout(500)
+        running.wait_for(state="hidden", timeout=SECONDS)
+
+    def sees(self, text: str) -> None:
+        self.page.get_by_text(text).first.wait_for(timeout=SECONDS)
+
+    def check(self) -> None:
+        """Assert that the page has no exception, no defect, and no complaint of the browser."""
+        assert self.page.get_by_test_id("stException").count() == 0
+        assert self.page.get_by_text("This section cannot be shown").count() == 0
+        assert self.complaints == []
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Browser]:
+    opened = Browser(chromium)
+    yield opened
+    opened.context.close()
+
+
+def _titles(browser: Browser) -> list[str]:
+    return [
+        title.strip() for title in browser.page.get_by_test_id("stTopNavLink").all_inner_texts()
+    ]
+
+
+@pytest.mark.parametrize("run", ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"])
+def test_every_page_shows_every_kind_of_run(
+    server: Server, browser: Browser, folder: Path, run: str
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/{run}"))
+    browser.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
+    browser.check()
+    titles = " ".join(_titles(browser))
+    for title in (*PAGES[1:], *(each for each in OPTIONAL_PAGES if each in titles), "Runs"):
+        browser.go(title)
+        browser.check()
+
+
+def test_text_of_a_run_is_shown_and_never_run(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    browser.go("Treatment")
+    browser.sees("alert(1)")
+    assert browser.page.locator("img[onerror]").count() == 0
+    assert "\u202e" not in browser.page.inner_text("body")
+    browser.check()
+
+
+def test_nothing_is_shown_without_the_token(server: Server, browser: Browser) -> None:
+    browser.open(f"{server.origin}/?run=finished")
+    browser.sees("This address lacks the token")
+    browser.open(f"{server.origin}/?token={server.token[:-1]}x")
+    browser.sees("This address lacks the token")
+    assert browser.page.get_by_test_id("stTopNavLink").count() == 0
+
+
+def test_a_deep_link_leads_to_its_finding_and_survives_a_reload(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/finished", finding="MIS001-50"))
+    browser.sees("engine-mismatch")
+    assert "/finding?" in browser.page.url
+    browser.page.reload()
+    browser.sees("engine-mismatch")
+    browser.check()
+
+
+def test_new_steps_appear_without_losing_the_zoom(
+    serve: Callable[..., Server], browser: Browser, tmp_path: Path
+) -> None:
+    path = record_run(tmp_path / "live", 20, finished=False)
+    longer = record_run(tmp_path / "longer", 60)
+    lines = (longer / "steps.jsonl").read_bytes().splitlines(keepends=True)[20:]
+    shutil.rmtree(longer)
+    browser.open(serve(path).url())
+    browser.sees("step 19")
+    browser.page.get_by_text("Zoom", exact=True).click()
+    browser.settle()
+    _drag(browser, 0.1, 0.5)
+    zoomed = _range(browser)
+    assert zoomed[1] < 15
+
+    def grow() -> None:
+        with (path / "steps.jsonl").open("ab", buffering=0) as file:
+            for line in lines:
+                file.write(line)
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    browser.sees("step 59")
+    thread.join()
+    assert _range(browser) == pytest.approx(zoomed)
+    browser.check()
+
+
+def test_an_interval_of_one_chart_is_selected_everywhere(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    browser.page.locator(".js-plotly-plot .nsewdrag").first.wait_for(timeout=SECONDS)
+    _drag(browser, 0.2, 0.7)
+    browser.page.wait_for_url(re.compile(r"steps=\d+-\d+"), timeout=SECONDS)
+    browser.sees("Rollouts of steps")
+    marked = browser.page.evaluate(
+        "document.querySelector('.js-plotly-plot').layout.shapes"
+        ".filter(shape => shape.name === 'selected steps').length"
+    )
+    assert marked == browser.page.evaluate(
+        "Object.keys(document.querySelector('.js-plotly-plot').layout)"
+        ".filter(key => /^xaxis\\d*$/.test(key)).length"
+    )
+    browser.page.get_by_role("button", name=re.compile(r"Steps \d+ to \d+")).click()
+    browser.page.wait_for_url(lambda url: "steps=" not in url, timeout=SECONDS)
+    browser.check()
+
+
+def _drag(browser: Browser, begin: float, end: float) -> None:
+    """Drag over a share of the width of the first chart."""
+    chart = browser.page.locator(".js-plotly-plot .nsewdrag").first
+    chart.scroll_into_view_if_needed()
+    browser.page.wait_for_timeout(500)
+    box = chart.bounding_box()
+    assert box is not None
+    top, left, width = box["y"] + box["height"] / 3, box["x"], box["width"]
+    browser.page.mouse.move(left + begin * width, top)
+    browser.page.mouse.down()
+    browser.page.mouse.move(left + end * width, top + 40, steps=8)
+    browser.page.mouse.up()
+    browser.page.wait_for_timeout(1000)
+
+
+def _range(browser: Browser) -> list[float]:
+    found: list[float] = browser.page.evaluate(
+        "document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range"
+    )
+    return found
+
+
+def test_a_dark_page_is_dark(server: Server, chromium: Any, folder: Path) -> None:
+    dark = Browser(chromium, "dark")
+    dark.open(server.url(run=f"{folder.name}/finished"))
+    dark.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
+    color = dark.page.evaluate("getComputedStyle(document.querySelector('.xtitle')).fill")
+    assert min(map(int, re.findall(r"\d+", color)[:3])) > 150
+    dark.check()
+    dark.context.close()
+
+
+def test_ctrl_c_ends_the_dashboard_and_leaves_no_process(folder: Path, chromium: Any) -> None:
+    server = start(folder)
+    browser = Browser(chromium)
+    browser.open(server.url())
+    browser.sees("run")
+    children = _children(server.process.pid)
+    assert stop(server, signal.SIGINT) == 0
+    browser.context.close()
+    deadline = time.monotonic() + 20
+    while any(map(_is_alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(map(_is_alive, children))
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    direct = [int(child) for task in tasks for child in task.read_text().split()]
+    return [*direct, *(below for child in direct for below in _children(child))]
+
+
+def _is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _fails(*arguments: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-m", "grpodoctor", "dashboard", "--no-browser", *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_a_bad_path_or_port_is_one_clear_line(server: Server, folder: Path) -> None:
+    assert "no such file or directory" in _fails(str(folder / "nowhere"))
+    port = server.origin.rsplit(":", 1)[1]
+    assert f"port {port} is in use" in _fails(str(folder), "--port", port)
+    assert "cannot listen on 203.0.113.7" in _fails(str(folder), "--host", "203.0.113.7")
+    assert "unknown framework" in _fails(str(folder), "--framework", "nonsense")
