@@ -66,7 +66,8 @@ def suggested_objectives(keys: Collection[str]) -> Iterator[tuple[str, str]]:
     """The objectives besides reinforcement learning that logged keys suggest, and these keys."""
     for objective, (pattern, least) in _OBJECTIVES.items():
         evidence = sorted(key for key in keys if pattern.fullmatch(key))
-        if len(evidence) >= least:
+        # A log may repeat a key under prefixes: each name counts once.
+        if len({key.rpartition("/")[2] for key in evidence}) >= least:
             yield objective, name_some(evidence)
 
 

@@ -161,6 +161,7 @@ def test_other_kinds_of_training_are_named_and_not_examined(
         "loss reward val_loss",
         "rewards/chosen rewards/rejected reward completions/mean_length",
         "critic/score/mean actor/pg_loss val/loss",
+        "loss mean_reward min_reward max_reward line/min_reward line/max_reward line/mean_reward",
     ],
 )
 def test_a_log_with_a_reward_is_of_reinforcement_learning(keys: str) -> None:

@@ -345,3 +345,37 @@ def test_a_reward_that_is_missing_from_some_step_on_explains_a_zero_gradient() -
     assert "the reward is missing since step 40" in finding.summary
     rare = {**curves, "reward/mean": lambda step: 0.4 if step % 4 == 0 and step < 40 else None}
     assert "missing" not in Patient(steps(60, rare)).finding("OPT001").summary
+
+
+def test_a_loss_that_becomes_zero_without_success_is_a_warning() -> None:
+    """A public script without gradient norms: the policy gives one answer from step 6 on."""
+    loss = [-0.15, -0.15, 0.12, 0.06, 0.03, *[0.0] * 40]
+    curves: dict[str, Curve] = {LOSS: loss, "reward/mean": noisy(0.0, 0.4, 3, low=-1.0)}
+    finding = Patient(steps(30, curves)).finding("OPT001")
+    assert finding.severity == "warning"
+    assert "at the start it was" in finding.summary
+    learned = {**curves, "reward/mean": ramp(0.1, 1.0, 10)}
+    assert {each.severity for each in Patient(steps(30, learned)).findings("OPT001")} <= {"info"}
+    centered = {**curves, LOSS: 0.0}
+    assert {each.severity for each in Patient(steps(30, centered)).findings("OPT001")} <= {"info"}
+
+
+def test_equal_rewards_at_the_highest_value_of_the_run_are_success() -> None:
+    """Two components of at most 1 each: the reward rises to 2 and stays there."""
+    curves: dict[str, Curve] = {
+        "reward/mean": [1.2, 1.3, 1.25, 1.3, 1.4, 1.35, 1.3, 1.2, 1.4, 1.5, *[1.9, 2.0, 2.0] * 30],
+        "groups/reward_std": 0.0,
+        GRADIENT: 0.003,
+        LOSS: 0.0,
+    }
+    finding = Patient(steps(80, curves)).finding("OPT001")
+    assert finding.severity == "info"
+    assert "solved" in finding.summary
+    stuck: dict[str, Curve] = {**curves, "reward/component/task/mean": 0.0}
+    assert "solved" not in Patient(steps(80, stuck)).finding("OPT001").summary
+
+
+def test_spikes_of_a_loss_that_is_a_rest_of_rounding_do_not_count() -> None:
+    """A public run whose loss is its KL penalty of 1e-5, with peaks of 4e-4."""
+    loss = [1e-5 * (1 + step % 4) if step % 15 else 4e-4 for step in range(1, 120)]
+    assert Patient(steps(119, {LOSS: loss})).findings("OPT004") == []

@@ -393,3 +393,25 @@ def test_a_reward_that_never_rises_in_a_long_run_is_a_warning() -> None:
     slow = noisy(ramp(0.70, 0.76, 1500), 0.05, 2)
     found = Patient(steps(1500, {REWARD: slow})).findings("REW001")
     assert not [each for each in found if each.active and each.severity != "info"]
+
+
+def test_a_warm_start_that_is_lost_before_the_second_reading_has_fallen() -> None:
+    """Three public runs evaluated a trained model first: .99, and .6 from the second reading on."""
+    reward = noisy(0.0, 0.3, 1, low=-1.0)
+    for accuracy in ([0.99, 0.64, *[0.6] * 30], [0.99, 0.79, 0.61, 0.65, *[0.64] * 30]):
+        curves: dict[str, Curve] = {"accuracy/train": accuracy, "reward/mean": reward}
+        finding = Patient(steps(21, curves)).finding("REW002")
+        assert (finding.severity, finding.active, finding.onset_step) == ("warning", True, 1)
+        assert "in the first reading" in finding.summary
+    long = Patient(steps(300, {"accuracy/train": [0.99, 0.64, *[0.6] * 300]})).finding("REW002")
+    assert long.active, "the first reading is no longer in the window"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_first_reading_that_is_the_highest_by_chance_is_no_fall(seed: int) -> None:
+    curve = noisy(0.4, 0.12, seed)
+    noise = [curve(step) for step in range(40)]
+    accuracy = [0.6, *(value for value in noise if isinstance(value, float))]
+    assert Patient(steps(40, {"accuracy/train": accuracy})).findings("REW002") == []
+    shaped = [0.6, *[0.45] * 40]  # a quarter of it is lost
+    assert Patient(steps(40, {"accuracy/train": shaped})).findings("REW002") == []

@@ -41,7 +41,8 @@ def _mean_names(quantities: Sequence[str], splits: Sequence[str] = ("",)) -> tup
     """Names of a batch's mean: with a word for mean before it, after it, or without one."""
     forms = (f"{split}{form}" for split in splits for name in quantities
              for form in (name, *(f"{word}_{name}" for word in _MEAN_WORDS),
-                          *(f"{name}_{word}" for word in _MEAN_WORDS)))
+                          *(f"{name}{separator}{word}" for word in _MEAN_WORDS
+                            for separator in ("_", "/"))))
     return tuple(dict.fromkeys(forms))
 
 
@@ -63,8 +64,8 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "reward/mean": ("reward/mean", *_mean_names(_REWARDS, _TRAINED), "train/reward",
                     "average_reward", "average_score"),
     "reward/std": ("reward_std_batch", "batch_reward_std"),
-    "reward/max": ("reward_max", "max_reward", "rewards_max", "reward/max"),
-    "reward/min": ("reward_min", "min_reward", "rewards_min", "reward/min"),
+    "reward/max": ("reward_max", "max_reward", "rewards_max", "reward/max", "rewards/max"),
+    "reward/min": ("reward_min", "min_reward", "rewards_min", "reward/min", "rewards/min"),
     "reward/heldout": _mean_names(_REWARDS, _HELD_OUT_SETS),
     "accuracy/train": (*_mean_names(_ACCURACIES, _TRAINED), "train/accuracy"),
     "accuracy/heldout": _mean_names((*_ACCURACIES, "pass@1"), _HELD_OUT_SETS),
@@ -76,8 +77,10 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
         "tokens_per_completion", "tokens_per_sample", "num_tokens_per_response",
         *_mean_names(_RESPONSE_LENGTHS, ("", "train_"))) if name not in _TOTALS),
     "length/max": ("max_length", *(f"{name}_max" for name in _RESPONSE_LENGTHS),
+                   *(f"{name}/max" for name in _RESPONSE_LENGTHS),
                    *(f"max_{name}" for name in _RESPONSE_LENGTHS)),
     "length/min": ("min_length", *(f"{name}_min" for name in _RESPONSE_LENGTHS),
+                   *(f"{name}/min" for name in _RESPONSE_LENGTHS),
                    *(f"min_{name}" for name in _RESPONSE_LENGTHS)),
     "length/truncated_rate": (
         "truncated", "clipped_ratio", *_share_names("truncated", "truncation", "overlong", "no_eos",
@@ -100,8 +103,10 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "groups/all_correct_rate": _share_names(
         "group_reward_all_one", "all_correct", "all_right", "all_pass", "all_passed", "all_solved"),
     "advantage/mean": _mean_names(("advantage", "advantages", "adv"))[1:],
-    "advantage/max": ("advantage_max", "advantages_max", "adv_max", "max_advantage", "max_adv"),
-    "advantage/min": ("advantage_min", "advantages_min", "adv_min", "min_advantage", "min_adv"),
+    "advantage/max": ("advantages/max", "advantage_max", "advantages_max", "adv_max",
+                      "max_advantage", "max_adv"),
+    "advantage/min": ("advantages/min", "advantage_min", "advantages_min", "adv_min",
+                      "min_advantage", "min_adv"),
     "clip/any_rate": (*_share_names("clip", "clipped", "pg_clip", "policy_clip"),
                       "clipfrac", "pg_clipfrac", "clip_rate"),
     "clip/low_rate": ("clip_low", "low_clip_frac", "clip_frac_low", "clip_fraction_low",
@@ -110,12 +115,15 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "clip/high_rate": ("clip_high", "high_clip_frac", "clip_frac_high", "clip_fraction_high",
                        "clipfrac_high", "clip_ratio_high", "clip_high_frac", "upper_clip_frac",
                        "clip_frac_upper", "clip_ratio_upper"),
-    "ratio/mean": _mean_names(("ratio", "importance_ratio", "policy_ratio", "prob_ratio")),
+    "ratio/mean": (*_mean_names(("ratio",))[1:],
+                   *_mean_names(("importance_ratio", "policy_ratio", "prob_ratio"))),
     "ratio/max": ("ratio_max", "max_ratio", "importance_ratio_max", "policy_ratio_max"),
     "mismatch/logprob_diff_mean": _mean_names(
         ("logprob_abs_diff", "abs_logprob_diff", "logp_abs_diff", "abs_logp_diff",
-         "rollout_logprob_abs_diff", "train_rollout_logprob_abs_diff", "sampler_logprob_abs_diff")),
-    "correction/weight_mean": _mean_names(("is_weight", "tis_weight", "is_ratio")),
+         "rollout_logprob_abs_diff", "train_rollout_logprob_abs_diff", "sampler_logprob_abs_diff",
+         "mismatch/mismatch_logprob_abs_diff")),
+    "correction/weight_mean": (*_mean_names(("is_weight", "tis_weight", "is_ratio")),
+                               "mismatch/rollout_is_mean"),
     "correction/masked_rate": _share_names("is_masked", "rejected_tokens", "masked_tokens"),
     "staleness/mean": _mean_names(("staleness", "policy_lag", "version_lag", "off_policy_steps")),
     "staleness/max": ("max_staleness", "staleness_max", "max_policy_lag", "policy_lag_max"),
@@ -168,7 +176,9 @@ _KL = {
                                     "kl_to_reference", "kl_vs_ref", "kl_from_ref")),
     "kl/old_policy/k1": _mean_names(("kl_old", "old_kl", "kl_to_old", "kl_old_policy")),
     "mismatch/kl_k1": _mean_names(("mismatch_kl", "kl_mismatch", "sampler_kl", "kl_sampler",
-                                   "rollout_kl", "train_rollout_kl", "kl_rollout_train")),
+                                   "rollout_kl", "train_rollout_kl", "kl_rollout_train",
+                                   "mismatch/mismatch_kl")),
+    "mismatch/kl_k3": ("mismatch/mismatch_k3_kl",),
 }
 _CANONICAL = tuple(
     metric.name for metric in METRICS
@@ -182,6 +192,7 @@ _AMBIGUOUS = (
     KeyMeaning("approx_kl", caveat="neither the other policy nor the sign is stated"),
     KeyMeaning("skipped_rate", caveat="it may count groups, prompts or updates"),
     KeyMeaning("reward/std", caveat="it may be of a group or of the batch"),
+    KeyMeaning("ratio", caveat="it may be the importance ratio or the ratio of two counts"),
     *without_metric("epoch", "reward/median"),
 )
 _STRUCTURED = (

@@ -63,6 +63,9 @@ class LossSpike(Rule):
     """Multiple of the 90th percentile of the distances."""
     extreme_factor: float = 100.0
     """Multiple of the usual distance; see OPT002."""
+    min_distance: float = 1e-3
+    """Distance below which no spike counts. Normalized advantages give a loss a scale of 1. A loss
+    a thousand times smaller is a rest of centered advantages and a KL penalty."""
     min_readings: int = 10
     """Minimum number of nonzero losses that make a range."""
     warning_spikes: int = 3
@@ -85,9 +88,12 @@ class LossSpike(Rule):
         limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
         threshold, distance = limits.threshold(distances), abs(series.last - middle)
         usual = statistics.median(distances)
-        if not distance > threshold or not usual:
+        if not distance > max(threshold, self.min_distance) or not usual:
             return None
-        spikes = sum(abs(value - middle) > threshold for value in recent[-self.spike_window :])
+        spikes = sum(
+            abs(value - middle) > max(threshold, self.min_distance)
+            for value in recent[-self.spike_window :]
+        )
         return self._sighting(chart, distance / usual, middle, spikes)
 
     def _sighting(self, chart: Chart, multiple: float, middle: float, spikes: int) -> Sighting:

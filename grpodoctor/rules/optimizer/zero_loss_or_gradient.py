@@ -11,6 +11,7 @@ from grpodoctor.rules.shared.run_health import (
     lacks_signal,
     never_moved,
 )
+from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition
@@ -41,6 +42,9 @@ class ZeroLossOrGradient(Rule):
           are logged, since GRP002, GRP003 or GRP004 then names the cause;
         - broken (critical): the gradient is zero although groups vary, because the mask removes
           all tokens, or because the reward function returns nothing any more.
+
+        Where no gradient is logged, a loss that became zero after the start is a warning, unless
+        the reward has risen.
 
         A clip fraction of zero is reported by CLP002.
 
@@ -92,6 +96,10 @@ class ZeroLossOrGradient(Rule):
     """Share of zero-variance groups above which single steps without any signal are expected.
     Public runs with one to four groups per step, with zero variance in .65 to .95 of them, had zero
     gradients in half of their logged steps."""
+    min_zero_losses: int = 10
+    """Readings of a loss that became 0, without a gradient that would show the cause."""
+    first_loss_factor: float = 100.0
+    """Multiple of the largest zero loss that the loss had at the start: no rounding of a zero."""
     patience: int = 20
     """Readings after which a missing signal is critical: every run has a few bad batches."""
     warning_idle_share: float = 0.75
@@ -145,11 +153,36 @@ class ZeroLossOrGradient(Rule):
             if gradient is not None and lacks_signal(chart):
                 return self._penalty_gradient(chart, gradient)
             return self._no_signal(chart, "The loss is 0")
+        if gradient is None and self._has_lost_its_loss(chart):
+            text = (
+                f"The loss has been 0 for {self.min_zero_losses} readings; at the start it was "
+                f"{self._first_loss(chart):.2g}."
+            )
+            remedies = ("recheck-reward", "entropy-bonus", "lower-learning-rate")
+            return self._sighting(chart, "warning", text, remedies)
         if gradient is None:
             text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
         else:
             text = f"A loss of 0 is expected here: the gradient norm is {gradient:.2g}."
         return self._sighting(chart, "info", text, ())
+
+    def _first_loss(self, chart: Chart) -> float:
+        opening = chart.series(_LOSS).opening
+        return opening.level if opening is not None else 0.0
+
+    def _has_lost_its_loss(self, chart: Chart) -> bool:
+        """Whether a loss that was not 0 at the start is 0 for good, without success.
+
+        With centered advantages and one update per batch, the loss is 0 from the first step. A loss
+        that becomes 0 has no advantages left, or a policy that gives its responses probability 1.
+        """
+        latest = chart.series(_LOSS).tail(self.min_zero_losses)
+        is_zero = len(latest) == self.min_zero_losses and max(map(abs, latest)) <= (
+            self.max_zero_loss
+        )
+        was_loss = abs(self._first_loss(chart)) >= self.first_loss_factor * self.max_zero_loss
+        is_success = is_solved(chart) or outcome_has_risen(chart) is not False
+        return is_zero and was_loss and not is_success
 
     def _penalty_gradient(self, chart: Chart, gradient: float) -> Sighting:
         symptom = f"The gradient ({gradient:.2g}) comes from penalties alone"

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from grpodoctor.rules.shared.reward_components import component_means
 from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import level_shift
@@ -132,7 +133,27 @@ def is_solved(chart: Chart) -> bool:
     all_correct = chart.series("groups/all_correct_rate")
     if len(all_correct):
         return all_correct.level(RECENT) >= SOLVED_GROUPS
-    return _reached_one(chart.series("reward/mean"))
+    reward = chart.series("reward/mean")
+    return _reached_one(reward) or is_at_highest_reward(chart)
+
+
+def is_at_highest_reward(chart: Chart) -> bool:
+    """Whether a reward of unknown scale has risen to a value that it reaches and never exceeds.
+
+    Mean rewards of many responses repeat a value exactly only if all responses earn the same; if it
+    is the highest value of the run, they earn the most that is possible. Components must not be
+    stuck at or below zero, since then only a part of the reward is at its highest value.
+    """
+    reward = chart.series("reward/mean")
+    if reward.baseline is None or reward.highest is None or never_moved(reward):
+        return False
+    recent = reward.tail(RECENT)
+    top = max(*(value for _, value in reward), reward.highest.level)
+    if sum(value == top for value in recent) < RECENT / 2 or not top > 0:
+        return False
+    start = reward.baseline
+    has_risen = top - start.level > max(start.spread, 0.1 * abs(top))
+    return has_risen and all(chart.series(name).last > 0 for name in component_means(chart))
 
 
 def _reached_one(reward: Series) -> bool:

@@ -12,6 +12,9 @@ from grpodoctor.support.growing_files import Chunk
 EVALUATION = "eval"
 """The counter of rows of an evaluation."""
 
+PART_OF_STEP = "part of step"
+"""The counter of rows that each cover a part of a step, such as one of a rollout's updates."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogRow:

@@ -188,6 +188,7 @@ class Console:
                 self._learn_settings(text)
             return None
         if parsed.step is None and self._since_heading <= _HEADING_REACH:
+            self._since_heading = 0  # further dicts may follow
             return lines.ParsedLine(parsed.pairs, self._block_step)
         return parsed
 
@@ -201,7 +202,7 @@ class Console:
         parsed = lines.parse_labeled_line(text)
         if parsed is not None:
             values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
-            yield LogRow(parsed.step, values)
+            yield LogRow(parsed.step, values, counter=parsed.counter)
             return
         parsed = lines.parse_bullet(text) or lines.parse_table_cells(text)
         if parsed is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from grpodoctor.frameworks.objective import is_supervised_row
 from grpodoctor.frameworks.translation import Translator
-from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
+from grpodoctor.runs.log_formats.base import EVALUATION, PART_OF_STEP, LogRow
 from grpodoctor.runs.reading.framework_detection import DETECTION_ROWS, FrameworkDetector
 from grpodoctor.runs.reading.log_files import LogFile, LogFiles
 from grpodoctor.runs.reading.mixed_runs import (
@@ -285,7 +285,8 @@ class FrameworkFollower:
         order = self._orders.get(file.log)
         if order is None:
             order = self._orders[file.log] = RowOrder(framework.update_counters)
-            for counter in framework.update_counters:  # the updates of a rollout are averaged
+            # The updates of a rollout are averaged.
+            for counter in (*framework.update_counters, PART_OF_STEP):
                 self._assembly.several_rows_per_step.add((file.log, counter))
         for part in split_by_counter(row, framework):
             readings = translator.readings(part.values)

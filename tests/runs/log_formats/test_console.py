@@ -395,3 +395,40 @@ def test_assigned_numbers_in_parts_of_a_line(tmp_path: Path) -> None:
     assert rows[0].values["line/reward"] == 0.125
     assert rows[0].values["line/grad"] == 0.1967
     assert rows[0].values["line/accuracy"] == 0.125
+
+
+XTUNER = """\
+[XTuner][RANK 0][2025-12-26 18:30:27][INFO][RLTrainer] Rollout {step} data statistics:
+  - rewards/mean        : {reward}
+  - rewards/max         : 1
+  - response_len/mean   : 18985.8778
+[XTuner][RANK 0][2025-12-26 18:35:55][INFO][TrainingWorker] Rollout {step}: avg entropy: 0.7321
+ rollout mismatch metrics:
+{{
+    "mismatch/mismatch_kl": 0.0005,
+    "mismatch/mismatch_k3_kl": 0.0006
+}}
+ rollout importance sampling metrics:
+{{
+    "mismatch/rollout_is_mean": 0.9,
+    "mismatch/rollout_is_max": 5.5
+}}
+[XTuner][INFO][TrainingWorker] Rollout {step} Step 0: total_loss=-0.2, max_ratio=1.0, grad_norm=0.1
+[XTuner][INFO][TrainingWorker] Rollout {step} Step 12: total_loss=-0.4, max_ratio=2.0, grad_norm=0.3
+[XTuner][RANK 0][2025-12-26 18:53:08][INFO][RLTrainer] Rollout {step} training finished and timing:
+  - generation               : 3259.97s
+"""
+"""XTuner counts rollouts, and in each of them the responses behind each update."""
+
+
+def test_lists_behind_a_time_and_the_updates_of_a_rollout(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(XTUNER.format(step=step, reward=0.5 + step / 10) for step in (1, 2, 3)))
+    records = list(open_run(path).steps)
+    assert [record.step for record in records] == [1, 2, 3]
+    names = {name: scalar(reading) for name, reading in records[1].values.items()}
+    assert names["reward/mean"] == 0.7
+    assert names["length/mean"] == 18985.8778
+    assert names["optimizer/grad_norm"] == pytest.approx(0.2), "the mean of the updates"
+    assert names["correction/weight_mean"] == 0.9
+    assert names["mismatch/kl_k1"] == 0.0005

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from grpodoctor.runs.log_formats.base import PART_OF_STEP
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.support.numbers import parse_number
 
@@ -58,6 +59,7 @@ _LABELED = re.compile(
 )
 _ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
+_IN_ROLLOUT = re.compile(r"\bRollout\s(\d{1,12})\s(?:Step|Update)\s\d{1,12}:", re.IGNORECASE)
 _LINE_STEP = re.compile(
     r"\b(?:global_)?(?:step|iter|iteration|update|batch)\b[\s:=#\[(]{0,4}(\d{1,12})"
     r"|[\[(](\d{1,12})/\d{1,12}[\])]",
@@ -75,11 +77,20 @@ _HEADING = re.compile(
 )
 """`Step 3/50 Train step 53/250`: the first number begins again in each epoch."""
 
+_ROLLOUT_HEADING = re.compile(r"\bRollout\s(\d{1,12}):\s")
+"""`Rollout 3: avg entropy: 0.7`, above the dicts of a rollout."""
+
 _LIST_HEADING = re.compile(
     r"\W{0,20}(?:global |train(?:ing)? |rl |grpo )?(?:step|iteration|iter|update|round)\W{1,3}"
     r"(\d{1,12})(?:\s{0,2}/\s{0,2}\d{1,12})?\W{0,80}",
     re.IGNORECASE,
 )
+_LIST_HEADING_BEHIND_TIME = re.compile(
+    r"(?:\[[^\[\]]{0,80}\]\s{0,3}|[\d:,./ T-]{1,40})*(?:rollout|iteration|step)\s(\d{1,12})"
+    r"\s[a-z][a-z ]{2,60}:\s{0,20}",
+    re.IGNORECASE,
+)
+"""`[2025-12-26 18:30:27][INFO] Rollout 3 data statistics:`, as XTuner prints it."""
 _LIST_ENTRY = re.compile(
     rf"\s{{0,12}}(?:-\s)?([A-Za-z][\w ./()-]{{1,60}}?)\s{{0,20}}[:=]\s{{0,20}}({NUMBER})"
     r"\s{0,3}(%|[A-Za-z/]{1,10})?\s{0,20}"
@@ -365,7 +376,7 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     step = _step_of_line(text)
     if not any(has_word) or (len(pairs) < 3 and not (all(has_word) and step is not None)):
         return None
-    return ParsedLine(pairs, step)
+    return ParsedLine(pairs, step, PART_OF_STEP if _IN_ROLLOUT.search(text) else "")
 
 
 def _key_of(label: str) -> str:
@@ -373,7 +384,13 @@ def _key_of(label: str) -> str:
 
 
 def _step_of_line(text: str) -> int | None:
-    """The step of a line; steps within an epoch continue the count of the previous epochs."""
+    """The step of a line; steps within an epoch continue the count of the previous epochs.
+
+    Updates within a rollout begin again with each rollout, so the rollout is the step.
+    """
+    of_rollout = _IN_ROLLOUT.search(text)
+    if of_rollout:
+        return int(of_rollout[1])
     of_epoch = _IN_EPOCH.search(text)
     if of_epoch:
         epoch, step, total = (int(number) for number in of_epoch.groups())
@@ -399,7 +416,12 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 
 def parse_list_heading(text: str) -> int | None:
     """Parse `Iteration 12`, a separate line above a list of `Mean reward: 0.5`."""
-    match = _LIST_HEADING.fullmatch(text) if len(text) < 80 else None
+    if len(text) < 80:
+        match = _LIST_HEADING.fullmatch(text)
+    elif len(text) < 300 and text.rstrip().endswith(":"):
+        match = _LIST_HEADING_BEHIND_TIME.fullmatch(text)
+    else:
+        return None
     return int(match[1]) if match else None
 
 
@@ -411,12 +433,13 @@ def parse_list_entry(text: str) -> ParsedLine | None:
 
 def parse_heading(text: str) -> int | None:
     """Parse the step in a heading, which applies to the lines below it."""
-    if "tep " not in text or len(text) > 300 or "|" in text:
+    if len(text) > 300 or "|" in text:
         return None
-    match = _HEADING.search(text)
-    if match is None:
-        return None
-    return int(match[2] or match[1])
+    if "Rollout " in text:
+        rollout = _ROLLOUT_HEADING.search(text)
+        return int(rollout[1]) if rollout else None
+    match = _HEADING.search(text) if "tep " in text else None
+    return int(match[2] or match[1]) if match else None
 
 
 def _scaled(text: str, unit: str) -> float:

@@ -1,0 +1,88 @@
+"""REW014."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import current_metric
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
+
+_OUTCOMES = ("accuracy/train", "reward/mean")
+_LATEST = 2
+"""Readings after the fall."""
+_BEFORE = 40
+"""Readings before it, at most."""
+
+
+class SuddenRewardFall(Rule):
+    """Two readings in a row are far below everything that the run logged before.
+
+    What it sees:
+        Accuracy, or reward where accuracy is not logged, in the latest two readings. Both are below
+        half of the usual level, below every earlier reading by more than the noise of one reading,
+        and more than six times this noise below the usual level. REW002 needs ten readings for a
+        level, so it reports the same collapse about eight steps later.
+
+    Why it matters:
+        Runs that break down do so within few steps, and the steps after that only cost compute. The
+        latest good checkpoint is a few steps old when this rule fires.
+
+    Evidence it needs:
+        `accuracy/train` or `reward/mean`, at least 20 readings before the fall.
+
+    Remedies:
+        Return to a checkpoint before the fall. Lower the learning rate, or make fewer updates per
+        batch, before the run continues.
+
+    When it is wrong:
+        A broken verifier, a timeout of the environment or a harder part of a curriculum lowers the
+        reward at once and leaves the policy as it was. The finding ends when the reward returns.
+
+    References:
+        arXiv 2512.04220 on the collapse of GRPO runs with tools.
+    """
+
+    code: ClassVar[str] = "REW014"
+    name: ClassVar[str] = "sudden-reward-fall"
+    condition: ClassVar[Condition] = "reward-loss"
+    summary: ClassVar[str] = "Two readings in a row are far below all earlier ones."
+    inputs: ClassVar[tuple[Need, ...]] = (_OUTCOMES,)
+    remedies: ClassVar[tuple[str, ...]] = ("lower-learning-rate", "fewer-updates", "stop-training")
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2512.04220",)
+    persistence: ClassVar[int] = 1
+    """The rule itself compares two successive readings."""
+
+    min_before: int = 20
+    """Readings before the fall: enough to know the noise of one reading."""
+    max_left: float = 0.5
+    """Share of the usual level that is left at most."""
+    min_noises: float = 6.0
+    """Multiple of the noise of one reading. Under normality one reading reaches it in a billion;
+    rewards of few responses have heavier tails, so two readings in a row must reach it."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the latest two readings with those before."""
+        name = current_metric(chart, _OUTCOMES)
+        series = chart.series(name)
+        values = [value for value in series.tail(_BEFORE + _LATEST) if math.isfinite(value)]
+        before, latest = values[:-_LATEST], values[-_LATEST:]
+        if len(before) < self.min_before or not max(latest) < min(before):
+            return None
+        usual = statistics.median(before)
+        # On a scale with negative values, the level is counted from the lowest reading.
+        floor = min(0.0, *before)
+        noise = max(step_noise(before), statistics.pstdev(before))
+        is_far = usual - max(latest) > self.min_noises * noise
+        is_lowest = max(latest) < min(before) - noise
+        if not is_far or not is_lowest or max(latest) - floor > self.max_left * (usual - floor):
+            return None
+        noun = "Accuracy" if name == "accuracy/train" else "Reward"
+        text = f"{noun} fell from {usual:.3g} to {latest[0]:.3g} and {latest[1]:.3g}."
+        onset = series.steps(_LATEST)[0]
+        evidence = (cite(chart, name, usual),)
+        return Sighting("warning", text, evidence, find_onset=lambda: onset)
