@@ -178,7 +178,8 @@ class RewardCollapse(Rule):
             return None
         levels = [level.level for level in (series.highest,) if level is not None]
         best, now = max(*later, *levels), series.level(min(len(later), RECENT))
-        is_lost = min(later) >= 0 and now <= (1 - self.warning_loss) * first[0]
+        # With rare successes, the first batch may be the only one that has any.
+        is_lost = min(later) > 0 and now <= (1 - self.warning_loss) * first[0]
         noise = step_noise(later)
         if (
             not is_lost
