@@ -237,3 +237,18 @@ def test_a_limit_is_inferred_from_lengths_that_recur() -> None:
         rows = [{"response_length/clip_ratio": 0.1, "response_length/max": length}
                 for length in lengths]  # fmt: skip
         assert verl.infer_settings(rows).get(key) == limit
+
+
+def test_proxy_and_gold_rewards_show_overoptimization(tmp_path: Path) -> None:
+    """The gold reward peaks and falls while the proxy rises, as in Gao et al. 2022."""
+    path = tmp_path / "log.csv"
+    rows = [(step, step / 40 - 0.5, step / 40 * (1.9 - step / 60)) for step in range(0, 120, 2)]
+    path.write_text("step,proxy,gold\n" + "".join("%d,%.4f,%.4f\n" % row for row in rows))
+    records = list(open_run(path).steps)
+    assert {"reward/mean", "reward/heldout"} <= set(records[0].values)
+
+
+def test_a_bare_ratio_has_no_stated_meaning() -> None:
+    generic = generic_framework()
+    assert [row.metric for row, _ in generic.meanings_of("ratio")] == [""]
+    assert [row.metric for row, _ in generic.meanings_of("ratio_mean")] == ["ratio/mean"]

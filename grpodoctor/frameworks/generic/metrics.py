@@ -24,6 +24,10 @@ _HELD_OUT_SETS = (*_HELD_OUT, "eval/<set>/")
 """`eval/math/accuracy` is the accuracy on one of several held-out sets."""
 _REWARDS = ("reward", "rewards", "score", "scores", "raw_reward", "task_reward", "outcome_reward",
             "total_reward", "episode_reward", "episode_return")
+_PROXIES = ("proxy", "proxy_reward", "proxy_score")
+_GOLDS = ("gold", "gold_reward", "gold_score", "true_reward")
+"""What is optimized, and what it stands for, in the terms of Gao et al. 2022: the gold reward takes
+no part in training, as a held-out measure."""
 _ACCURACIES = ("accuracy", "accuracies", "acc", "answer_accuracy", "correct_rate", "solve_rate",
                "success_rate", "win_rate", "pass_rate", "exact_match", "frac_correct",
                "fraction_correct", "correct_fraction", "correct_ratio", "solved_rate",
@@ -62,11 +66,11 @@ _TOTALS = {"response_tokens", "completion_tokens", "output_tokens", "gen_tokens"
 
 _SYNONYMS: dict[str, tuple[str, ...]] = {
     "reward/mean": ("reward/mean", *_mean_names(_REWARDS, _TRAINED), "train/reward",
-                    "average_reward", "average_score"),
+                    "average_reward", "average_score", *_mean_names(_PROXIES)),
     "reward/std": ("reward_std_batch", "batch_reward_std"),
     "reward/max": ("reward_max", "max_reward", "rewards_max", "reward/max", "rewards/max"),
     "reward/min": ("reward_min", "min_reward", "rewards_min", "reward/min", "rewards/min"),
-    "reward/heldout": _mean_names(_REWARDS, _HELD_OUT_SETS),
+    "reward/heldout": (*_mean_names(_REWARDS, _HELD_OUT_SETS), *_mean_names(_GOLDS)),
     "accuracy/train": (*_mean_names(_ACCURACIES, _TRAINED), "train/accuracy"),
     "accuracy/heldout": _mean_names((*_ACCURACIES, "pass@1"), _HELD_OUT_SETS),
     "entropy/mean": _mean_names(("entropy", "token_entropy", "policy_entropy", "actor_entropy",
