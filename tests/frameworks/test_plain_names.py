@@ -242,8 +242,8 @@ def test_a_limit_is_inferred_from_lengths_that_recur() -> None:
 def test_proxy_and_gold_rewards_show_overoptimization(tmp_path: Path) -> None:
     """The gold reward peaks and falls while the proxy rises, as in Gao et al. 2022."""
     path = tmp_path / "log.csv"
-    rows = [(step, step / 40 - 0.5, step / 40 * (1.9 - step / 60)) for step in range(0, 120, 2)]
-    path.write_text("step,proxy,gold\n" + "".join("%d,%.4f,%.4f\n" % row for row in rows))
+    rows = (f"{step},{step / 40 - 0.5},{step / 40 * (1.9 - step / 60)}\n" for step in range(120))
+    path.write_text("step,proxy,gold\n" + "".join(rows))
     records = list(open_run(path).steps)
     assert {"reward/mean", "reward/heldout"} <= set(records[0].values)
 
