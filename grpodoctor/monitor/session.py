@@ -18,6 +18,7 @@ from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.engine import Change
+from grpodoctor.runs.chart import WINDOW
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower
 from grpodoctor.runs.reading.opening import RunFollower, follow, is_native, open_run
@@ -25,9 +26,9 @@ from grpodoctor.runs.reading.poll import Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.progress import Progress
-from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
+from grpodoctor.treatment.doctor import Doctor, DoctorSettings, TreatmentMode
 from grpodoctor.treatment.mailbox import Mailbox
-from grpodoctor.treatment.requests import note_request
+from grpodoctor.treatment.requests import Request, note_request
 
 _NEWS = {"started", "resumed", "finished", "warning"}
 """Kinds of journal lines that are reported as news, in addition to treatments."""
@@ -78,7 +79,7 @@ class Session:
         *,
         select: Sequence[str] = (),
         ignore: Sequence[str] = (),
-        apply: Apply = "none",
+        apply: TreatmentMode = "none",
         settings: DoctorSettings | None = None,
         project: ProjectSettings | None = None,
         options: ReadOptions | None = None,
@@ -184,11 +185,33 @@ class Session:
         self._journaled.update(map(_journal_key, fresh))
         self._unsent.clear()
         try:
-            for request in (*notes, *requests):
-                self._mailbox.send(request)
-            self.send_error = ""
+            self._send((*notes, *requests))
         except RunError as error:
             self.send_error = str(error)
+
+    def _send(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self._mailbox.send(request)
+        self.send_error = ""
+
+    def approve(self, treatment_id: str) -> None:
+        """Request the proposed treatment from the run.
+
+        Raises:
+            ConfigError: if it is no longer proposed, or the run has finished.
+            RunError: if the request cannot be sent.
+        """
+        if self.examination.finished:
+            raise ConfigError("the run has finished", where=str(self.run_dir)[:200])
+        self._send(self.doctor.approve(treatment_id, self.examination.engine.chart.step))
+
+    def decline(self, treatment_id: str) -> None:
+        """Withdraw the proposed treatment; its remedy is not proposed again in this run.
+
+        Raises:
+            ConfigError: if it is no longer proposed.
+        """
+        self.doctor.decline(treatment_id)
 
     def _take_manifest(self, poll: Poll) -> None:
         if poll.restarted or (poll.manifest is not None and not self.examination.steps):
@@ -251,6 +274,7 @@ class Session:
         report = examination.report()
         last_time = examination.last_time or self.written_at()
         return Snapshot(
+            report=report,
             facts=report.run,
             verdict=report.diagnosis.verdict if examination.steps else None,
             waiting=self.waiting,
@@ -258,9 +282,10 @@ class Session:
             apply=self.apply,
             steps_per_minute=examination.steps_per_minute,
             age=max(0.0, time.time() - last_time) if last_time > 0 else None,
-            vitals=tuple(vital_signs(examination.engine.chart)),
+            vitals=tuple(vital_signs(examination.engine.chart, WINDOW)),
             findings=report.findings,
             treatment=self._treatment_state(),
+            proposal=None if examination.finished else self.doctor.proposal,
             journal=report.treatments,
             skipped=report.skipped,
             quiet=len(report.quiet),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grpodoctor.monitor.diagnosis.verdict import Verdict
-from grpodoctor.monitor.report import RunFacts, TreatmentEntry
+from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.monitor.vitals import Vital
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.engine import Skipped
+from grpodoctor.treatment.treatments import Treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class TreatmentState:
 class Snapshot:
     """An immutable copy of the state of a run that is being watched."""
 
+    report: Report
+    """Everything that is known; the other fields are what a small screen shows."""
     facts: RunFacts
     waiting: bool
     """Whether the run has not written anything yet."""
     finished: bool
     apply: str
-    """Which remedies may be applied: `none`, `safe` or `unsafe`."""
+    """Which remedies may be applied: `none`, `ask`, `safe` or `unsafe`."""
     verdict: Verdict | None = None
     """The verdict so far; None before the first step."""
     steps_per_minute: float | None = None
@@ -46,6 +49,8 @@ class Snapshot:
     vitals: tuple[Vital, ...] = ()
     findings: tuple[Finding, ...] = ()
     treatment: TreatmentState | None = None
+    proposal: Treatment | None = None
+    """A treatment that waits for a person's approval."""
     journal: tuple[TreatmentEntry, ...] = ()
     """Lines of the treatment journal, oldest first."""
     skipped: tuple[Skipped, ...] = ()

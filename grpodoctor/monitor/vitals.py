@@ -10,7 +10,7 @@ from grpodoctor.runs.chart import BASELINE, Chart
 from grpodoctor.vocabulary.values import NotApplicable
 
 HISTORY = 40
-"""Number of readings in a sparkline."""
+"""Number of readings of each vital sign, unless more are asked for."""
 
 _TREND_READINGS = 5
 _SPREADS = 3.0
@@ -62,15 +62,20 @@ class Vital:
     """Why the metric does not apply to this run; empty if it does."""
 
 
-def vital_signs(chart: Chart) -> list[Vital]:
-    """The vital signs of a run, most important first."""
-    vitals = (_vital(chart, label, metric) for label, metric in VITALS)
+def vital_signs(chart: Chart, readings: int = HISTORY) -> list[Vital]:
+    """The vital signs of a run, most important first.
+
+    Args:
+        chart: the run.
+        readings: number of latest readings in each history.
+    """
+    vitals = (_vital(chart, label, metric, readings) for label, metric in VITALS)
     return [vital for vital in vitals if vital.history or vital.why_not]
 
 
-def _vital(chart: Chart, label: str, metric: str) -> Vital:
+def _vital(chart: Chart, label: str, metric: str, readings: int) -> Vital:
     series = chart.series(metric)
-    history = tuple(series.tail(HISTORY))
+    history = tuple(series.tail(readings))
     reading = chart.reading(metric)
     baseline = series.baseline
     return Vital(

@@ -79,6 +79,21 @@ def render(view: View, *, width: int = 80, color: bool = False) -> str:
     return text + _print(["", _verdict(view)], width=width, color=color)
 
 
+def renderables(content: View | Sequence[Block], width: int) -> Iterator[RenderableType]:
+    """A report or some blocks for an interactive screen; settings to copy are folded.
+
+    Args:
+        content: the report or the blocks; of each `Detail`, the brief form is shown.
+        width: columns of the screen.
+    """
+    renderer = _TextRenderer(width, color=True)
+    lines = renderer.lines(content) if isinstance(content, View) else renderer.blocks(content)
+    for line in lines:
+        if isinstance(line, Text) and line.no_wrap:
+            line.no_wrap, line.overflow = False, "fold"
+        yield line
+
+
 def _verdict(view: View) -> Text:
     text = _spans(view.diagnosis, badges_in_capitals=True)
     text.style = "bold"
@@ -122,7 +137,7 @@ class _TextRenderer:
             yield ""
             yield from self._block(block, 0)
 
-    def _blocks(self, blocks: Sequence[Block], indent: int) -> Iterator[RenderableType]:
+    def blocks(self, blocks: Sequence[Block], indent: int = 0) -> Iterator[RenderableType]:
         for block in brief_blocks(blocks):
             yield from self._block(block, indent)
 
@@ -147,12 +162,12 @@ class _TextRenderer:
             case Response():
                 yield from self._response(block, indent)
             case Halves():
-                yield from self._blocks((*block.left, *block.right), indent)
+                yield from self.blocks((*block.left, *block.right), indent)
             case Group():
-                yield from self._blocks(block.blocks, indent)
+                yield from self.blocks(block.blocks, indent)
             case Section():
                 yield _indented(Text(plain(block.title), style="bold underline"), indent)
-                yield from self._blocks(block.blocks, indent + 2)
+                yield from self.blocks(block.blocks, indent + 2)
             case _:  # charts
                 return
 
@@ -204,7 +219,7 @@ class _TextRenderer:
         if card.note:
             head.append(f"  {card.note}", style="dim")
         yield _indented(head, indent)
-        yield from self._blocks((*card.body, *card.advice), indent + 2)
+        yield from self.blocks((*card.body, *card.advice), indent + 2)
         for reference in card.references:
             yield _indented(Text(plain(f"see: {reference}"), style="dim"), indent + 2)
 

@@ -7,6 +7,9 @@ One treatment at a time:
                 ├→ refused                          then a cool-down, then idle
                 └→ forgotten (no answer; the run rewound, restarted or ended)
 
+With `ask`, a proposal waits for a person's approval before it is sent. It does not time out; it is
+withdrawn when its finding resolves, or when its knobs change.
+
 The doctor reads no clock and no disk. It receives the chart, the findings and the journal, and its
 caller sends its requests. The journal alone holds the whole state: a doctor that reads the journal
 of an earlier doctor continues its treatment.
@@ -21,11 +24,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.remedies.base import Remedy, Slot
 from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
+from grpodoctor.support.safe_text import printable
 from grpodoctor.treatment.assessment import BEFORE, assess, compare, readings_since
 from grpodoctor.treatment.requests import Request, note_request
 from grpodoctor.treatment.treatments import State, Treatment, treatment_from_event
@@ -33,6 +38,9 @@ from grpodoctor.vocabulary.knobs import Setting
 
 Apply = Literal["none", "safe", "unsafe"]
 """Remedies that may be applied: none, the safe ones, or the unsafe ones as well."""
+
+TreatmentMode = Apply | Literal["ask"]
+"""The same, or with `ask` those that a person approves one by one."""
 
 HISTORY = 200
 """Closed treatments kept in memory; older ones remain in the journal."""
@@ -87,7 +95,7 @@ class Doctor:
     def __init__(
         self,
         remedies: Iterable[Remedy],
-        apply: Apply = "none",
+        apply: TreatmentMode = "none",
         settings: DoctorSettings | None = None,
     ) -> None:
         self._remedies = {remedy.id: remedy for remedy in remedies}
@@ -97,6 +105,9 @@ class Doctor:
         """The treatment in progress."""
         self.history: deque[Treatment] = deque(maxlen=HISTORY)
         """Closed treatments, oldest first."""
+        self.proposal: Treatment | None = None
+        """With `ask`, the treatment that waits for approval; nothing about it was sent."""
+        self._proposed_for: Finding | None = None
         self._excluded: set[str] = set()
         """Remedies that did not help, were refused or got no answer in this run."""
         self._step = -1
@@ -129,13 +140,51 @@ class Doctor:
             self._idle_until = min(self._idle_until, chart.step + self.settings.cool_down_steps)
         self._step = chart.step
         if self.current is not None:
+            self.proposal = None
             self._continue(self.current, chart, findings)
         elif chart.step >= self._idle_until and chart.steps_seen >= BEFORE:
             # Earlier there is no level before the treatment to compare with.
             self._propose(chart, findings)
+        return self._take_requests()
+
+    def _take_requests(self) -> list[Request]:
         requests = list(self._outbox.values())
         self._outbox.clear()
         return requests
+
+    def approve(self, treatment_id: str, step: int) -> list[Request]:
+        """Start the proposed treatment, and return the requests to send.
+
+        Args:
+            treatment_id: the treatment that the person saw.
+            step: the run's latest step.
+
+        Raises:
+            ConfigError: if this treatment is no longer proposed.
+        """
+        proposal, finding = self._waiting_proposal(treatment_id)
+        self._start(replace(proposal, proposed_step=step, requested_step=step), finding)
+        return self._take_requests()
+
+    def decline(self, treatment_id: str) -> None:
+        """Withdraw the proposal and do not propose its remedy again in this run.
+
+        Raises:
+            ConfigError: if this treatment is no longer proposed.
+        """
+        proposal, _ = self._waiting_proposal(treatment_id)
+        self._excluded.add(proposal.remedy)
+        self.proposal = None
+
+    def _waiting_proposal(self, treatment_id: str) -> tuple[Treatment, Finding]:
+        proposal, finding = self.proposal, self._proposed_for
+        if proposal is None or finding is None or proposal.id != treatment_id:
+            raise ConfigError(
+                "this treatment is no longer proposed",
+                where=printable(treatment_id),
+                remedy="look at the current proposal",
+            )
+        return proposal, finding
 
     def progress(self, chart: Chart) -> TreatmentProgress | None:
         """The progress of the current treatment; None if there is none."""
@@ -173,6 +222,7 @@ class Doctor:
 
     def _on_run_event(self, event: Event) -> None:
         self._abandon(f"the run {event.kind} at step {event.step}", event.step)
+        self.proposal = None
         self._step = self._idle_until = -1
         if event.kind == "started":
             self._excluded.clear()
@@ -277,6 +327,9 @@ class Doctor:
     # Decisions of this doctor
 
     def _propose(self, chart: Chart, findings: Sequence[Finding]) -> None:
+        if self.proposal is not None and self._still_fits(self.proposal, chart, findings):
+            return
+        self.proposal = None
         choice = self._choose(chart, findings)
         if choice is None:
             return
@@ -291,9 +344,21 @@ class Doctor:
             proposed_step=chart.step,
             requested_step=chart.step,
         )
-        self.current = treatment
+        if self.apply == "ask":
+            self.proposal, self._proposed_for = treatment, finding
+        else:
+            self._start(treatment, finding)
+
+    def _start(self, treatment: Treatment, finding: Finding) -> None:
+        self.current, self.proposal = treatment, None
         self._note(treatment.proposal(finding), treatment)
         self._request("apply", treatment)
+
+    def _still_fits(self, proposal: Treatment, chart: Chart, findings: Sequence[Finding]) -> bool:
+        """Whether a proposal's finding is active, and its knobs and its obstacle are as before."""
+        is_active = any(each.active and each.code == proposal.finding for each in findings)
+        obstacle = self._remedies[proposal.remedy].obstacle(chart.knobs, recent_readings(chart))
+        return is_active and not obstacle and _is_in_force(proposal.before, chart.knobs)
 
     def _choose(
         self, chart: Chart, findings: Sequence[Finding]
@@ -311,6 +376,7 @@ class Doctor:
         return None
 
     def _allowed(self, remedy_ids: Iterable[str]) -> Iterator[Remedy]:
+        # A person who is asked decides about unsafe remedies, too.
         allowed = {"safe"} if self.apply == "safe" else {"safe", "unsafe"}
         for remedy_id in remedy_ids:
             remedy = self._remedies.get(remedy_id)

@@ -1,25 +1,19 @@
 """`watch` in real processes, against directories that the real recorder writes."""
 
 import contextlib
-import fcntl
 import json
-import os
-import pty
 import re
-import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from grpodoctor.cli.commands.watch import LiveView, follow
+from grpodoctor.cli.commands.watch import follow
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
@@ -134,87 +128,13 @@ def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
 
 
 def test_a_signal_ends_the_watch_even_if_its_exception_is_lost():
-    class Unmoved(LiveView):
+    class Unmoved:
         def show(self, session, tick):
             pass
 
     session = SimpleNamespace(tick=lambda: SimpleNamespace(more=False, held=False))
     with pytest.raises(KeyboardInterrupt):
         follow(session, Unmoved(), ended=lambda: False, interrupted=lambda: True, interval=3600)
-
-
-class Terminal:
-    """A pseudo-terminal with a watch in it."""
-
-    def __init__(self, *arguments, rows=24, columns=80):
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "grpodoctor", "watch", *map(str, arguments)],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color"},
-        )
-        os.close(slave)
-        self.seen = ""
-
-    def read_until(self, word, patience=PATIENCE):
-        ends = time.monotonic() + patience
-        while word not in self.seen:
-            left = ends - time.monotonic()
-            assert left > 0, f"{word!r} did not come; the screen was {self.seen[-2000:]!r}"
-            if select.select([self.master], [], [], left)[0] and not self._read():
-                break
-        return self.seen
-
-    def _read(self):
-        try:
-            part = os.read(self.master, 65536)
-        except OSError:
-            return False
-        self.seen += part.decode(errors="replace")
-        return bool(part)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait(PATIENCE)
-        os.close(self.master)
-
-
-ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
-
-
-def test_the_live_screen_in_a_terminal(tmp_path):
-    path = tmp_path / "run"
-    with Terminal(path, "--interval", "0.05") as terminal:
-        terminal.read_until("Waiting for the run to start")
-        record_run(path, 50, sick_from=15)
-        terminal.read_until("critical")
-        terminal.process.send_signal(signal.SIGINT)
-        assert terminal.process.wait(PATIENCE) == 1
-        seen = terminal.read_until("\0")
-    assert seen.index(ENTER_SCREEN) < seen.index(LEAVE_SCREEN)
-    assert SHOW_CURSOR in seen
-    assert "Traceback" not in seen
-    last = seen.rpartition(LEAVE_SCREEN)[2]
-    assert "Sick since step " in last
-
-
-def test_an_error_leaves_the_terminal_as_it_was(tmp_path):
-    path = tmp_path / "run"
-    with Terminal(path, "--interval", "0.05") as terminal:
-        terminal.read_until("Waiting for the run to start")
-        path.mkdir()
-        (path / "run.json").write_text('{"schema_version": 99}')
-        assert terminal.process.wait(PATIENCE) == 2
-        seen = terminal.read_until("\0")
-    last = seen.rpartition(LEAVE_SCREEN)[2]
-    assert "error: a newer grpodoctor wrote the run" in last
-    assert "Traceback" not in seen
 
 
 class Patient:
@@ -303,7 +223,9 @@ def test_a_second_watch_does_not_repeat_the_journal(tmp_path, sick):
 
 
 def test_an_unwritable_mailbox_is_reported_and_the_watch_continues(tmp_path, sick):
-    from grpodoctor.cli.screen import compose
+    from rich.console import Console
+
+    from grpodoctor.cli.watch_screen.text_screen import TextScreen
     from grpodoctor.monitor.session import Session
 
     shutil.copytree(sick, tmp_path / "run")
@@ -313,6 +235,8 @@ def test_an_unwritable_mailbox_is_reported_and_the_watch_continues(tmp_path, sic
     session = Session(tmp_path / "run", apply="safe")
     session.read_all()
     assert "mailbox" in session.send_error
-    shown = "\n".join(line.plain for line in compose(session.snapshot(), 120, 40))
-    assert "cannot write to the mailbox" in shown
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(TextScreen(session.snapshot()))
+    assert "cannot write to the mailbox" in capture.get()
     assert session.examination.report().findings

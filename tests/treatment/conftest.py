@@ -11,7 +11,7 @@ from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.base import Evidence, Finding, Severity
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event, StepRecord
-from grpodoctor.treatment.doctor import Apply, Doctor, DoctorSettings
+from grpodoctor.treatment.doctor import Doctor, DoctorSettings, TreatmentMode
 from grpodoctor.treatment.mailbox import Inbox, Mailbox
 from grpodoctor.treatment.requests import Refused, Request, validate
 from grpodoctor.vocabulary.knobs import Setting
@@ -66,7 +66,7 @@ class Patient:
     findings: Callable[[Chart], list[Finding]] = lambda _: [
         make_finding(remedies=("recompute-old-logprobs", "tis"))
     ]
-    apply: Apply = "safe"
+    apply: TreatmentMode = "safe"
     settings: DoctorSettings = field(default_factory=DoctorSettings)
     noise: float = 0.02
     seed: int = 0

@@ -139,7 +139,7 @@ def _launch(
 
 def _follow(twins: tuple[TrainingProcess, TrainingProcess]) -> None:
     """Watch and treat the first run until it ends."""
-    from grpodoctor.cli.commands.watch import LiveView, follow
+    from grpodoctor.cli.commands.watch import follow_in_terminal
     from grpodoctor.monitor.session import Session
 
     def ended() -> bool:
@@ -148,7 +148,7 @@ def _follow(twins: tuple[TrainingProcess, TrainingProcess]) -> None:
         return session.examination.finished or not twins[0].is_running()
 
     session = Session(twins[0].run_dir, apply="safe")
-    follow(session, LiveView.for_terminal(), ended=ended)
+    follow_in_terminal(session, ended=ended)
 
 
 def _wait_for(twin: TrainingProcess, steps: int) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from grpodoctor.cli.commands.watch import Apply
 from grpodoctor.cli.options import ConfigOption, IsolatedOption, project_settings
 
 if TYPE_CHECKING:
     from grpodoctor.preflight.base import Check
     from grpodoctor.rules.base import Rule
+
+
+class Apply(StrEnum):
+    """Remedies that an agent may apply to a running trainer."""
+
+    none = "none"
+    safe = "safe"
+    unsafe = "unsafe"
+
 
 RootArgument = Annotated[
     Path,

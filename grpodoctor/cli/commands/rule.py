@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
 from grpodoctor.cli.pages import json_text
+from grpodoctor.cli.rule_page import former_names_lines, lead_time_text, page_text, threshold_docs
 from grpodoctor.report.manual_page import manual_markdown
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def detail(rule: Listed) -> dict[str, Any]:
         "remedies": list(getattr(rule, "remedies", ())),
         "references": list(rule.references),
         "thresholds": rule.thresholds(),
-        "threshold_docs": _threshold_docs(rule),
-        "lead_time": _lead_time(rule),
+        "threshold_docs": threshold_docs(rule),
+        "lead_time": lead_time_text(rule),
     }
 
 
@@ -79,62 +79,18 @@ def _list_markdown(rules: tuple[Listed, ...]) -> str:
     return "\n".join(["| code | name | what it sees |", "|---|---|---|", *rows])
 
 
-def _threshold_docs(rule: Listed) -> dict[str, str]:
-    """What each threshold means, by name."""
-    from grpodoctor.support.field_docs import field_docs
-
-    docs = field_docs(type(rule))
-    return {name: docs[name] for name in rule.thresholds() if name in docs}
-
-
-def _thresholds_text(rule: Listed) -> Iterator[str]:
-    docs = _threshold_docs(rule)
-    for name, value in rule.thresholds().items():
-        yield f"    {name} = {value}"
-        yield from wrap(docs.get(name, ""), 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
-
-
 def _thresholds_markdown(rule: Listed) -> Iterator[str]:
-    docs = _threshold_docs(rule)
+    docs = threshold_docs(rule)
     for name, value in rule.thresholds().items():
         yield f"- `{name} = {value}`" + (f": {docs[name]}" if name in docs else "")
 
 
-def _lead_time(rule: Listed) -> str:
-    """How early a rule fired in recorded sick runs; empty for a check."""
-    from grpodoctor.rules.base import Rule
-    from grpodoctor.rules.lead_times import lead_time_of
-
-    if not isinstance(rule, Rule):
-        return ""
-    measured = lead_time_of(rule.code)
-    return measured.sentence if measured else "not measured: no recorded sick run raised it."
-
-
-def _former_names(rule: Listed) -> list[str]:
-    return ["", f"Former names: {', '.join(rule.former_names)}"] if rule.former_names else []
-
-
-def _page_text(rule: Listed) -> str:
-    lines = [f"{rule.code} {rule.name}", "", rule.manual(), *_former_names(rule)]
-    if rule.thresholds():
-        lines += ["", "Thresholds:", *_thresholds_text(rule)]
-    if lead_time := _lead_time(rule):
-        indent = " " * 4
-        lines += [
-            "",
-            "Lead time:",
-            *wrap(lead_time, 100, initial_indent=indent, subsequent_indent=indent),
-        ]
-    return "\n".join(lines)
-
-
 def _page_markdown(rule: Listed) -> str:
     lines = [f"# {rule.code} {rule.name}", "", manual_markdown(rule.manual())]
-    lines += _former_names(rule)
+    lines += former_names_lines(rule)
     if rule.thresholds():
         lines += ["", "## Thresholds", "", *_thresholds_markdown(rule)]
-    if lead_time := _lead_time(rule):
+    if lead_time := lead_time_text(rule):
         lines += ["", "## Lead time", "", lead_time]
     return "\n".join(lines)
 
@@ -145,7 +101,7 @@ _LISTS: dict[PageFormat, Callable[[tuple[Listed, ...]], str]] = {
     PageFormat.json: _list_json,
 }
 _PAGES: dict[PageFormat, Callable[[Listed], str]] = {
-    PageFormat.text: _page_text,
+    PageFormat.text: page_text,
     PageFormat.markdown: _page_markdown,
     PageFormat.json: _page_json,
 }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -41,12 +42,14 @@ from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
     from grpodoctor.cli.outgoing import Listener
+    from grpodoctor.monitor.alert_settings import AlertSettings
+    from grpodoctor.monitor.report import Report
     from grpodoctor.monitor.session import Session, Tick
 
-_HINT = "Ctrl-C stops watching; the run continues"
-
+_INTERVAL = 0.5
+"""Seconds between two polls."""
 _INCOMPLETE_STEP_SECONDS = 0.1
-"""Seconds between two polls while the latest step may be incomplete."""
+"""The same while the latest step may be incomplete."""
 _MAX_SLEEP = 0.5
 """Longest time in seconds until a signal is noticed."""
 
@@ -55,6 +58,7 @@ class Apply(StrEnum):
     """Remedies that may be applied to the live run."""
 
     none = "none"
+    ask = "ask"
     safe = "safe"
     unsafe = "unsafe"
 
@@ -70,7 +74,15 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object per event; with --once, the report."),
 ]
-ApplyOption = Annotated[Apply, typer.Option(help="Remedies to apply to the running trainer.")]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Print one line per event instead of the screen.")
+]
+ApplyOption = Annotated[
+    Apply,
+    typer.Option(
+        help="Remedies to apply to the running trainer; ask proposes them, and a key approves."
+    ),
+]
 Interval = Annotated[float, typer.Option(min=0.05, max=60, help="Polling interval, in seconds.")]
 UntilFinished = Annotated[
     bool, typer.Option("--until-finished", help="Exit when the run has finished.")
@@ -81,8 +93,9 @@ def watch(
     run: Run,
     once: Once = False,
     json: AsJson = False,
+    plain: Plain = False,
     apply: ApplyOption = Apply.none,
-    interval: Interval = 0.5,
+    interval: Interval = _INTERVAL,
     until_finished: UntilFinished = False,
     select: Select = None,
     ignore: Ignore = None,
@@ -104,6 +117,9 @@ def watch(
 
     refuse_remote(run)
     _refuse_with_once(once, apply, metrics_port)
+    has_screen = not (json or plain or once) and is_interactive()
+    if apply is Apply.ask and not has_screen:
+        _refuse_to_ask()
     project = project_settings(config, isolated=isolated)
     session = Session(
         Path(run),
@@ -115,37 +131,88 @@ def watch(
     )
     if once:
         _show_once(session, as_json=json)
+        reaches = session.examination.report().reaches
     else:
-        with ExitStack() as stack:
-            listeners = []
-            if metrics_port is not None:
-                listeners.append(metrics_listener(metrics_port, metrics_host, stack))
-            if project.alerts.channels:
-                listeners.append(alerts_listener(project.alerts, stack))
-            _follow(session, listeners, json, until_finished=until_finished, interval=interval)
-    if fails(session.examination.report().reaches, fail_on, exit_zero):
+        reaches = _follow(
+            session,
+            JsonView() if json else LinesView(),
+            has_screen=has_screen,
+            until_finished=until_finished,
+            interval=interval,
+            outgoing=_Outgoing(project.alerts, metrics_port, metrics_host),
+        ).reaches
+    if fails(reaches, fail_on, exit_zero):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Outgoing:
+    """What leaves the terminal."""
+
+    alerts: AlertSettings
+    metrics_port: int | None
+    metrics_host: str
+
+    def listeners(self, stack: ExitStack) -> list[Listener]:
+        """Start what is asked for; the stack stops it."""
+        listeners = []
+        if self.metrics_port is not None:
+            listeners.append(metrics_listener(self.metrics_port, self.metrics_host, stack))
+        if self.alerts.channels:
+            listeners.append(alerts_listener(self.alerts, stack))
+        return listeners
 
 
 def _follow(
     session: Session,
-    listeners: Sequence[Listener],
-    as_json: bool,
+    view: EventView,
     *,
+    has_screen: bool,
     until_finished: bool,
     interval: float,
-) -> None:
-    view = _JsonView() if as_json else LiveView.for_terminal(_HINT)
-    with _interruptible() as interrupted:
-        follow(
-            session,
-            view,
-            ended=lambda: until_finished and session.examination.finished,
-            interrupted=interrupted,
-            interval=interval,
-            listeners=listeners,
-        )
-    _print_summary(session)
+    outgoing: _Outgoing,
+) -> Report:
+    """Follow a run to its end or until the user quits; returns the last report."""
+
+    def ended() -> bool:
+        return until_finished and session.examination.finished
+
+    with ExitStack() as stack:
+        listeners = outgoing.listeners(stack)
+        if has_screen:
+            from grpodoctor.cli.watch_screen.terminal_session import show_screen
+
+            report = show_screen(session, ended=ended, interval=interval, listeners=listeners)
+        else:
+            with _interruptible() as interrupted:
+                follow(
+                    session,
+                    view,
+                    ended=ended,
+                    interrupted=interrupted,
+                    interval=interval,
+                    listeners=listeners,
+                )
+            report = session.examination.report()
+    _print_summary(report)
+    return report
+
+
+def is_interactive() -> bool:
+    """Whether a screen with keys can be shown: textual reads stdin and draws on stderr."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    has_terminal = all(stream is not None and stream.isatty() for stream in streams)
+    return has_terminal and os.environ.get("TERM") != "dumb"
+
+
+def _refuse_to_ask() -> None:
+    from grpodoctor.errors import ConfigError
+
+    raise ConfigError(
+        "--apply ask needs the screen, on which a key approves a remedy",
+        where="--apply ask",
+        remedy="run it in a terminal without --json, --plain and --once, or use --apply safe",
+    )
 
 
 def _refuse_with_once(once: bool, apply: Apply, metrics_port: int | None) -> None:
@@ -197,11 +264,11 @@ def _show_once(session: Session, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from grpodoctor.cli.screen import Screen
     from grpodoctor.cli.terminal import columns, supports_color
+    from grpodoctor.cli.watch_screen.text_screen import TextScreen
 
     console = Console(width=columns(), no_color=not supports_color(), highlight=False)
-    console.print(Screen(session.snapshot(), whole=True))
+    console.print(TextScreen(session.snapshot()))
 
 
 @contextmanager
@@ -233,14 +300,14 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 def follow(
     session: Session,
-    view: LiveView,
+    view: EventView,
     *,
     ended: Callable[[], bool],
     interrupted: Callable[[], bool] = lambda: False,
-    interval: float = 0.5,
+    interval: float = _INTERVAL,
     listeners: Sequence[Listener] = (),
 ) -> None:
-    """Poll a session and show each tick until the end; the caller handles Ctrl-C.
+    """Poll a session and print each tick until the end; the caller handles Ctrl-C.
 
     Args:
         session: the run under observation.
@@ -250,17 +317,16 @@ def follow(
         interval: seconds between two polls.
         listeners: called with each tick after it was shown.
     """
-    with view:
-        while True:
-            tick = session.tick()
-            view.show(session, tick)
-            for listen in listeners:
-                listen(session, tick)
-            if tick.more:
-                continue
-            if ended():
-                return
-            _pause(min(interval, _INCOMPLETE_STEP_SECONDS) if tick.held else interval, interrupted)
+    while True:
+        tick = session.tick()
+        view.show(session, tick)
+        for listen in listeners:
+            listen(session, tick)
+        if tick.more:
+            continue
+        if ended():
+            return
+        _pause(min(interval, _INCOMPLETE_STEP_SECONDS) if tick.held else interval, interrupted)
 
 
 def _pause(seconds: float, interrupted: Callable[[], bool]) -> None:
@@ -276,75 +342,52 @@ def _pause(seconds: float, interrupted: Callable[[], bool]) -> None:
         time.sleep(min(left, _MAX_SLEEP))
 
 
-class LiveView(ABC):
-    """Shows a session. It is entered before the first tick and exited after the last."""
+def follow_in_terminal(session: Session, *, ended: Callable[[], bool]) -> None:
+    """Follow a run on the screen, or with one line per event if there is no terminal.
 
-    @staticmethod
-    def for_terminal(hint: str = "") -> LiveView:
-        """The live screen, or one line per event if stdout is not a terminal.
+    Args:
+        session: the run.
+        ended: called after each poll that read all available data; True stops.
+    """
+    if is_interactive():
+        from grpodoctor.cli.watch_screen.terminal_session import show_screen
 
-        Args:
-            hint: the last line of the screen.
-        """
-        return _ScreenView(hint) if sys.stdout.isatty() else _LinesView()
+        show_screen(session, ended=ended, interval=_INTERVAL)
+    else:
+        follow(session, LinesView(), ended=ended)
 
-    def __enter__(self) -> Self:
-        return self
 
-    @abstractmethod
+class EventView(Protocol):
+    """Prints the events of a session."""
+
     def show(self, session: Session, tick: Tick) -> None:
-        """Show the result of a tick."""
-
-    def __exit__(self, *_: object) -> None:
-        return None
+        """Print the events of a tick."""
 
 
-class _ScreenView(LiveView):
-    """The full screen, redrawn at every tick."""
-
-    def __init__(self, hint: str) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._hint = hint
-        self._live = Live(console=Console(), screen=True, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def show(self, session: Session, tick: Tick) -> None:  # noqa: ARG002 - shows the whole state
-        from grpodoctor.cli.screen import Screen
-
-        self._live.update(Screen(session.snapshot(), self._hint), refresh=True)
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-
-class _LinesView(LiveView):
+class LinesView:
     """One line of text per event."""
 
     def show(self, session: Session, tick: Tick) -> None:
+        """Print the events of a tick."""
         from grpodoctor.report.run.phrases import news_line
 
         for news in session.news(tick):
             print(news_line(news), flush=True)
 
 
-class _JsonView(LiveView):
+class JsonView:
     """One line of JSON per event."""
 
     def show(self, session: Session, tick: Tick) -> None:
+        """Print the events of a tick."""
         from grpodoctor.support.safe_text import json_bytes
 
         for news in session.news(tick):
             print(json_bytes(news).decode(), flush=True)
 
 
-def _print_summary(session: Session) -> None:
+def _print_summary(report: Report) -> None:
     from grpodoctor.report.run.phrases import diagnosis_line, facts_line
     from grpodoctor.support.safe_text import plain
 
-    report = session.examination.report()
     print(plain(f"{diagnosis_line(report)} ({facts_line(report)})"), file=sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpodoctor.cli.commands.watch import LiveView, follow
+from grpodoctor.cli.commands.watch import LinesView, follow
 from grpodoctor.cli.outgoing import _publisher
 from grpodoctor.errors import ConfigError, MissingExtraError
 from grpodoctor.monitor.outgoing.metrics_server import MetricsServer
@@ -100,7 +100,7 @@ def test_watch_publishes_what_it_reads_and_says_that_the_run_was_removed(tmp_pat
         return len(ticks) == 3
 
     listeners = [_publisher(server)]
-    follow(session, LiveView.for_terminal(), ended=ended, interval=0.01, listeners=listeners)
+    follow(session, LinesView(), ended=ended, interval=0.01, listeners=listeners)
     assert ticks == [30, 0, 0]
     assert "the run was removed; waiting for a new run at this path" in capsys.readouterr().out
 

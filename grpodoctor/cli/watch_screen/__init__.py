@@ -1,0 +1,1 @@
+"""The screen of `grpodoctor watch`: panes, pages and keys."""

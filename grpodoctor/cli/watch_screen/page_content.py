@@ -1,0 +1,167 @@
+"""What the pages of the watch screen show: a finding with its fix, a vital sign, the whole report.
+
+A page is a function from the state of the run to rich renderables, because an open page follows the
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from grpodoctor.cli.rule_page import page_text
+from grpodoctor.cli.watch_screen.entries import change_text, journal_text, plot
+from grpodoctor.monitor.report import Report
+from grpodoctor.monitor.report_data import ReportData
+from grpodoctor.monitor.snapshot import Snapshot
+from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.report.run.finding_view import problem_card, symptom_card
+from grpodoctor.report.run.view import view_of
+from grpodoctor.report.text import renderables
+from grpodoctor.report.view import Block, Card, Remedy, View
+from grpodoctor.rules.base import Finding
+from grpodoctor.rules.catalogue import all_rules, find
+from grpodoctor.support.safe_text import plain
+from grpodoctor.treatment.treatments import Treatment
+from grpodoctor.vocabulary.metrics import metric_of
+
+Page = Callable[[Snapshot], Sequence[RenderableType]]
+"""The content of a page; empty if what it is about no longer exists."""
+
+_PLOT_LINES = 10
+
+
+@dataclass(frozen=True)
+class Content:
+    """A report or blocks of one, rendered for the width of the screen."""
+
+    content: View | tuple[Block, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        yield from renderables(self.content, options.max_width)
+
+
+def finding_page(finding: Finding) -> Page:
+    """A finding: evidence, symptoms, remedies with their settings, and the page of its rule."""
+
+    def content(snapshot: Snapshot) -> Sequence[RenderableType]:
+        card = card_of(finding, snapshot.report)
+        if card is None:
+            return ()
+        rule = find(all_rules(), finding.code)
+        return (Content((card,)), "", Text(plain(page_text(rule), lines=True), style="dim"))
+
+    return content
+
+
+def card_of(finding: Finding, report: Report) -> Card | None:
+    """The card of a finding as it is now; None if the run no longer has it."""
+    key = (finding.code, finding.onset_step)
+    for problem in report.diagnosis.problems:
+        if (problem.cause.code, problem.cause.onset_step) == key:
+            return problem_card(problem, report)
+        for symptom in problem.symptoms:
+            if (symptom.finding.code, symptom.finding.onset_step) == key:
+                return symptom_card(symptom, problem, report)
+    return None
+
+
+def settings_of(finding: Finding, report: Report) -> list[str]:
+    """The settings of the first remedy that has any, as lines to copy."""
+    card = card_of(finding, report)
+    remedies = [block for block in card.advice if isinstance(block, Remedy)] if card else []
+    for remedy in remedies:
+        if lines := [plain(each.text) for each in remedy.settings if each.copyable]:
+            return lines
+    return []
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """A vital sign over its latest readings."""
+
+    vital: Vital
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines of the plot."""
+        lines = plot(self.vital.history, options.max_width, _PLOT_LINES, self.vital.start)
+        yield Text("\n".join(lines), style="cyan", no_wrap=True)
+
+
+def vital_page(vital: Vital) -> Page:
+    """A vital sign: what it is, its latest readings, and why it may be missing."""
+
+    def content(snapshot: Snapshot) -> Sequence[RenderableType]:
+        now = next((each for each in snapshot.vitals if each.metric == vital.metric), None)
+        return tuple(_vital(now)) if now else ()
+
+    return content
+
+
+def _vital(vital: Vital) -> Iterator[RenderableType]:
+    yield Text.assemble((vital.label, "bold"), f"  {vital.metric}")
+    row = metric_of(vital.metric)
+    if row is not None:
+        yield Text(f"{row.summary} ({row.kind}, {row.unit or 'no unit'}; over {row.over})")
+    if vital.why_not:
+        yield Text(plain(f"not applicable: {vital.why_not}"))
+        return
+    yield Text(f"now {format_number(vital.now)} · start {format_number(vital.start)}", "bold")
+    yield ""
+    yield _Plot(vital)
+    finite = sorted(value for value in vital.history if value == value)
+    if finite:
+        yield Text(
+            f"latest {len(vital.history)} readings: lowest {format_number(finite[0])}, "
+            f"highest {format_number(finite[-1])}",
+            "dim",
+        )
+
+
+def rule_page(code: str) -> Page:
+    """The page of a rule that could not run, with the settings that would let it."""
+
+    def content(snapshot: Snapshot) -> Sequence[RenderableType]:
+        skipped = next((each for each in snapshot.skipped if each.code == code), None)
+        missing = f"{code} needs {', '.join(skipped.missing)}. {skipped.how}" if skipped else ""
+        rule = find(all_rules(), code)
+        return (
+            *((Text(plain(missing), "bold"), "") if missing else ()),
+            Text(plain(page_text(rule), lines=True)),
+        )
+
+    return content
+
+
+def journal_page(snapshot: Snapshot) -> Sequence[RenderableType]:
+    """The whole journal of treatments, latest first."""
+    if not snapshot.journal:
+        return (Text("No treatment has been applied."),)
+    return tuple(journal_text(entry) for entry in reversed(snapshot.journal))
+
+
+def proposal_page(proposal: Treatment, snapshot: Snapshot) -> Sequence[RenderableType]:
+    """What a proposed treatment changes, why, and what happens after its approval."""
+    remedy = remedy_of(proposal.remedy)
+    finding = next((each for each in snapshot.findings if each.code == proposal.finding), None)
+    summary = f"{finding.code} {finding.name}: {finding.summary}" if finding else proposal.finding
+    waiting = f"Proposed at step {proposal.proposed_step}; it waits without a limit."
+    return (
+        Text.assemble((remedy.id, "bold green"), f" ({remedy.applicability}): {remedy.title}"),
+        Text(plain(summary)),
+        Text(change_text(proposal), "bold cyan"),
+        Text(
+            f"{waiting} After approval, its effect is judged, and it is undone if it does not help."
+        ),
+    )
+
+
+def report_page(snapshot: Snapshot) -> Sequence[RenderableType]:
+    """The whole report, as `check --verbose` prints it."""
+    data = ReportData(snapshot.report, snapshot.vitals)
+    return (Content(view_of(data, verbose=True)),)

@@ -1,0 +1,65 @@
+"""The whole watch screen as text, for `watch --once`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from grpodoctor.cli.watch_screen.entries import (
+    ALLOWED,
+    VITAL_COLUMNS,
+    FindingEntry,
+    Heading,
+    VitalLine,
+    finding_counts,
+    journal_text,
+    no_findings,
+    on_one_line,
+    ordered,
+    shows_treatment,
+    skipped_counts,
+    skipped_text,
+    treatment_texts,
+    verdict_text,
+)
+from grpodoctor.monitor.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class TextScreen:
+    """A snapshot with everything that the screen can show; nothing is left out."""
+
+    snapshot: Snapshot
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the sections."""
+        snapshot, width = self.snapshot, options.max_width
+        yield Heading(snapshot)
+        yield verdict_text(snapshot)
+        yield ""
+        yield _title("Findings", width, finding_counts(snapshot.findings))
+        yield from _findings(snapshot)
+        yield _title("Vitals", width, VITAL_COLUMNS)
+        yield from map(VitalLine, snapshot.vitals)
+        if shows_treatment(snapshot):
+            yield _title("Treatment", width, ALLOWED[snapshot.apply])
+            yield from treatment_texts(snapshot)
+            yield from map(journal_text, reversed(snapshot.journal))
+        if snapshot.skipped:
+            yield _title("Skipped", width, skipped_counts(snapshot))
+            yield from map(skipped_text, snapshot.skipped)
+
+
+def _findings(snapshot: Snapshot) -> Iterator[RenderableType]:
+    if not snapshot.findings:
+        yield Text(no_findings(snapshot), style="dim")
+    yield from map(FindingEntry, ordered(snapshot.findings))
+
+
+def _title(text: str, width: int, right: str) -> Text:
+    line = Text(text, style="bold")
+    line.append(" " + "─" * max(1, width - len(text) - len(right) - 2), style="dim")
+    return on_one_line(line.append(f" {right}", style="dim"), width)

@@ -1,0 +1,97 @@
+"""A program in a pseudo-terminal, whose output is read all the time."""
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+PATIENCE = 60.0
+_STYLES = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+class Terminal:
+    """A pseudo-terminal with a `grpodoctor` command in it.
+
+    Args:
+        arguments: words after the program's name.
+        reads: whether the terminal takes output; one that does not is a stalled connection.
+    """
+
+    def __init__(self, *arguments, rows=24, columns=80, cwd=None, reads=True, env=None):
+        self.master, slave = pty.openpty()
+        self._resize(rows, columns)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "grpodoctor", *map(str, arguments)],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+        )
+        os.close(slave)
+        self.seen = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        if reads:
+            self._reader.start()
+
+    def _read(self):
+        while True:
+            try:
+                part = os.read(self.master, 65536)
+            except OSError:
+                return
+            if not part:
+                return
+            self.seen += part.decode(errors="replace")
+
+    def _resize(self, rows, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def resize(self, rows, columns):
+        """Change the size, as a window manager does."""
+        self._resize(rows, columns)
+        self.process.send_signal(signal.SIGWINCH)
+
+    def press(self, keys):
+        """Type keys."""
+        os.write(self.master, keys.encode())
+
+    @property
+    def text(self):
+        """Everything that was printed, without styles."""
+        return _STYLES.sub("", self.seen)
+
+    def read_until(self, word, start=0):
+        """Wait until a word was printed after position `start`; returns the text up to now."""
+        ends = time.monotonic() + PATIENCE
+        while word not in self.text[start:]:
+            assert time.monotonic() < ends, f"{word!r} did not come: {self.text[-2000:]!r}"
+            time.sleep(0.02)
+        return self.text
+
+    def wait(self):
+        """The exit code, once all output was read."""
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+    def hang_up(self):
+        """Close the terminal's window."""
+        os.close(self.master)
+        self.master = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        if self.master >= 0:
+            os.close(self.master)

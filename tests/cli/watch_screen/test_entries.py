@@ -1,0 +1,106 @@
+"""The lines that the screen and `watch --once` share: any width, any text."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines, duration, plot, sparkline
+from grpodoctor.cli.watch_screen.text_screen import TextScreen
+from grpodoctor.monitor.session import Session
+from tests.report.simulated import HOSTILE, record_run
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "sick"
+    session = Session(record_run(path, 80, sick_from=30, model=HOSTILE), apply="safe")
+    session.read_all()
+    return session.snapshot()
+
+
+def lines(renderable, width=80):
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 110, 200, 400])
+def test_the_text_fits_any_width_and_leaves_nothing_out(snapshot, width):
+    shown = lines(TextScreen(snapshot), width)
+    assert max(map(len, shown)) <= width
+    assert not any("\x1b" in line for line in shown)
+    if width >= 80:
+        text = "\n".join(shown)
+        assert all(finding.code in text for finding in snapshot.findings)
+        assert all(vital.label in text for vital in snapshot.vitals)
+        assert all(rule.code in text for rule in snapshot.skipped)
+        for title in ("Findings", "Vitals", "Treatment", "Skipped"):
+            assert f"{title} ─" in text
+
+
+def test_the_verdict_stands_above_everything_that_explains_it(snapshot):
+    shown = lines(TextScreen(snapshot))
+    assert shown[2].startswith(f"Sick since step {snapshot.verdict.since}: ")
+    assert " ".join(line.strip() for line in shown[2:7]).startswith(snapshot.verdict.line[:100])
+
+
+def test_a_verdict_that_is_cut_says_so(snapshot):
+    assert lines(VerdictLines(snapshot, 1))[0].endswith(" …")
+    assert lines(VerdictLines(snapshot, 40))[-1].endswith(snapshot.verdict.line[-12:])
+
+
+def test_hostile_text_is_escaped(snapshot):
+    console = Console(width=100, height=30, record=True, force_terminal=True)
+    with console.capture() as capture:
+        console.print(TextScreen(snapshot))
+    without_styles = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", without_styles)
+    assert "[bold red]" in without_styles
+
+
+def test_states_look_different(snapshot):
+    def first(has_backlog=False, is_paused=False, **changes):
+        return lines(Heading(replace(snapshot, **changes), has_backlog, is_paused))[0]
+
+    assert first(finished=True).endswith("finished  step 79")
+    assert first(finished=False, age=0.2).endswith("live  step 79")
+    assert first(finished=False, age=0.2, is_paused=True).endswith("live  paused  step 79")
+    assert first(finished=False, age=900.0).endswith("no new steps  step 79")
+    assert first(finished=False, age=900.0, has_backlog=True).endswith(
+        "reading older steps  step 79"
+    )
+    waiting = Session(Path("/nonexistent/run")).snapshot()
+    assert lines(Heading(waiting))[0].endswith("waiting")
+
+
+def test_a_sparkline_starts_at_the_baseline():
+    assert sparkline([0.0, 1.0], 10) == "▁█"
+    assert sparkline([1.0] * 3, 10, start=10.0) == "▁▁▁"
+    assert sparkline([10.0, math.nan, math.inf], 10, start=1.0) == "█!!"
+    assert set(sparkline([1.0, 1.001, 0.999], 10)) <= set("▄▅")
+    assert sparkline([0.0, 0.0], 10) == "▁▁"
+    assert sparkline([1, 2, 3, 4], 2) == sparkline([3, 4], 2)
+    assert sparkline([1, 2], 0) == ""
+
+
+def test_a_plot_has_a_column_per_reading():
+    assert plot([0.0, 1.0], 10, 2) == [" █", "▁█"]
+    assert plot([1.0, math.nan], 10, 2, start=0.0) == ["█!", "█!"]
+    assert plot([1, 2, 3, 4], 2, 3) == plot([3, 4], 2, 3)
+    assert plot([0.0, 0.0], 5, 2) == ["  ", "  "]
+    assert plot([], 5, 2) == ["", ""]
+
+
+def test_durations_have_their_unit():
+    assert [duration(each) for each in (-1, 5, 150, 8000, 200_000)] == [
+        "0 s",
+        "5 s",
+        "2 min",
+        "2 h",
+        "2 d",
+    ]

@@ -1,0 +1,91 @@
+"""Treatments that a person approves: nothing is sent before, and a proposal never times out."""
+
+import pytest
+
+from grpodoctor.errors import ConfigError
+from grpodoctor.treatment.doctor import DoctorSettings
+from tests.treatment.test_doctor import curable, incurable
+
+
+def approve(run, treatment_id=None):
+    proposal = run.doctor.proposal
+    for request in run.doctor.approve(treatment_id or proposal.id, run.step):
+        run.mailbox.send(request)
+
+
+def test_a_proposal_waits_for_ever_and_sends_nothing(patient):
+    run = patient(incurable, apply="ask", settings=DoctorSettings(answer_steps=1))
+    run.train(12)
+    first = run.doctor.proposal
+    assert first.remedy == "recompute-old-logprobs"
+    run.train(200)
+    assert run.doctor.proposal == first
+    assert (run.sent, run.journal, run.doctor.current) == ([], [], None)
+    assert run.knobs == run.start
+
+
+def test_an_approved_treatment_is_applied_and_judged(patient):
+    run = patient(curable, apply="ask")
+    run.train(60)
+    assert run.kinds() == []
+    approve(run)
+    assert run.doctor.proposal is None
+    run.train(40)
+    assert run.kinds() == ["proposed", "applied", "kept"]
+    assert run.knobs["old_logprobs"] == "recompute"
+    # The run answers after the approval, however long the proposal had waited.
+    assert run.journal[0].step == 60
+
+
+def test_a_declined_remedy_is_not_proposed_again(patient):
+    run = patient(incurable, apply="ask")
+    run.train(20)
+    run.doctor.decline(run.doctor.proposal.id)
+    assert run.doctor.proposal is None
+    run.train(1)
+    assert run.doctor.proposal.remedy == "tis"
+    run.doctor.decline(run.doctor.proposal.id)
+    run.train(5)
+    assert run.doctor.proposal is None
+    assert run.journal == []
+
+
+def test_only_the_treatment_that_was_seen_can_be_approved(patient):
+    run = patient(incurable, apply="ask")
+    with pytest.raises(ConfigError, match="no longer proposed"):
+        run.doctor.approve("1-tis@3", 3)
+    run.train(20)
+    seen = run.doctor.proposal.id
+    run.doctor.decline(seen)
+    run.train(1)
+    for late in (run.doctor.decline, lambda name: run.doctor.approve(name, 21)):
+        with pytest.raises(ConfigError, match="no longer proposed"):
+            late(seen)
+    assert run.doctor.proposal.remedy == "tis"
+
+
+def test_a_proposal_is_withdrawn_with_its_finding(patient, finding):
+    run = patient(incurable, apply="ask")
+    run.findings = lambda chart: [finding(active=chart.step < 30)]
+    run.train(29)
+    assert run.doctor.proposal is not None
+    run.train(1)
+    assert run.doctor.proposal is None
+
+
+def test_a_proposal_is_withdrawn_when_someone_else_changes_its_knob(patient):
+    run = patient(incurable, apply="ask")
+    run.train(20)
+    assert run.doctor.proposal.remedy == "recompute-old-logprobs"
+    run.knobs["old_logprobs"] = run.chart.knobs["old_logprobs"] = "recompute"
+    run.train(1)
+    assert run.doctor.proposal.remedy == "tis"
+
+
+def test_a_restarted_run_has_no_old_proposal(patient):
+    from grpodoctor.runs.records import Event
+
+    run = patient(incurable, apply="ask")
+    run.train(20)
+    run.doctor.read_events([Event("resumed", 20, {})])
+    assert run.doctor.proposal is None
