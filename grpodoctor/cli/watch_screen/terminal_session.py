@@ -49,10 +49,11 @@ def show_screen(
         GrpodoctorError: what ended the reading of the run.
     """
     reader = RunReader(session, ended=ended, interval=interval, listeners=listeners)
-    run_in_terminal(WatchApp(reader, save_report))
+    app = WatchApp(reader, save_report)
+    run_in_terminal(app)
     reader.stop(_STOP_SECONDS)
-    if reader.error is not None:
-        raise reader.error
+    if (error := reader.error or app.defect) is not None:
+        raise error
     return reader.state.snapshot.report
 
 
@@ -93,13 +94,10 @@ def run_in_terminal(app: App[Any]) -> Any:
     with _exit_on_signals(lambda: loop.call_soon_threadsafe(app.exit)):
         watcher.start()
         try:
-            result = app.run(loop=loop)
+            return app.run(loop=loop)
         finally:
             over.set()
             loop.close()
-    if app.return_code:
-        raise SystemExit(app.return_code)  # textual has printed the traceback of a defect
-    return result
 
 
 @contextmanager

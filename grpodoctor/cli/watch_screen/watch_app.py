@@ -67,6 +67,13 @@ class WatchApp(App[None]):
         self._shown = reader.state
         self._heading = Static(id="heading")
         self._is_paused = False
+        self.defect: Exception | None = None
+        """An error in the screen itself, which ended it."""
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Leave the screen; textual would print a traceback of many screens."""
+        self.defect = self.defect or error
+        self.exit()
 
     @property
     def snapshot(self) -> Snapshot:

@@ -61,7 +61,7 @@ async def driven(path, size=(80, 24), apply="none", ended=lambda: False, **optio
         await pilot.pause()
         yield screen
     reader.stop(PATIENCE)
-    assert reader.error is None
+    assert (reader.error, app.defect) == (None, None)
 
 
 def drive(path, play, **options):
@@ -283,6 +283,17 @@ def test_an_unexpected_error_ends_the_watch(sick):
             while not reader.is_done:
                 await pilot.pause(0.05)
         assert isinstance(reader.error, ZeroDivisionError)
+
+    asyncio.run(go())
+
+
+def test_a_defect_of_the_screen_is_kept_for_the_caller(sick, monkeypatch):
+    async def go():
+        app = WatchApp(RunReader(Session(sick), ended=lambda: False, interval=1), save_report)
+        monkeypatch.setattr(app, "action_report", lambda: 1 / 0)
+        async with app.run_test() as pilot:
+            await pilot.press("r")
+        assert isinstance(app.defect, ZeroDivisionError)
 
     asyncio.run(go())
 
