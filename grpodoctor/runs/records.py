@@ -135,6 +135,7 @@ EventKind = Literal[
     "resumed",
     "finished",
     "warning",
+    "checkpoint",
     "finding-raised",
     "finding-escalated",
     "finding-resolved",

@@ -90,11 +90,12 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 
 def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
+    setting = str(setting).removeprefix(f"{OBSERVED}_")
     if setting == "grpo":
         by_std = settings.get("algorithm.norm_adv_by_std_in_grpo", True)
         return "group" if by_std else "centred"
     names = {"rloo": "leave_one_out", "gae": "gae", "gdpo": "gdpo"}
-    return setting if setting == "reinforce_plus_plus_baseline" else names.get(str(setting))
+    return setting if setting == "reinforce_plus_plus_baseline" else names.get(setting)
 
 
 def _read_group_size(setting: Setting, settings: Settings) -> Setting | None:

@@ -24,6 +24,12 @@ export GRPODOCTOR_VERL_RUN_DIR=/shared/RUN/tokens
 export GRPODOCTOR_VERL_UPDATES_PER_STEP=1   # train_batch_size / ppo_mini_batch_size * ppo_epochs
   actor_rollout_ref.actor.policy_loss.loss_mode=grpodoctor_vanilla   # grpodoctor_ + your loss
 
+# Checkpoints and the whole configuration, from the driver:
+  trainer.checkpoint_callback_class=grpodoctor.hooks.verl.checkpoint_callback.RecordCheckpoints
+
+# Rewards, groups and advantages, from the driver; not for grpo, gae, gdpo and remax:
+#   algorithm.adv_estimator=grpodoctor_rloo   # grpodoctor_ + your estimator
+
 # If Ray was started earlier, pass each exported variable to its workers as well:
   +ray_kwargs.ray_init.runtime_env.env_vars.GRPODOCTOR_VERL_RUN_DIR=/shared/RUN/tokens
 

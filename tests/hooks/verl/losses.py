@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
@@ -134,10 +135,125 @@ def ranks() -> object:
     return bounds
 
 
+def without_servers() -> None:
+    """verl's trainer modules import packages that only its data loading and servers use."""
+    absent = ("torchdata", "torchdata.stateful_dataloader", "cachetools", "fastapi",
+              "transfer_queue")  # fmt: skip
+    sys.modules |= {name: MagicMock(name=name) for name in absent}
+
+
+def batch(seed: int) -> Any:
+    """Six responses to two prompts, of different lengths, as verl's trainer holds them."""
+    import numpy as np
+    from verl import DataProto
+
+    random = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([9, 5, 9, 2, 7, 9])
+    mask = (torch.arange(9)[None] < lengths[:, None]).long()
+    rewards = torch.zeros(6, 9)
+    rewards[torch.arange(6), lengths - 1] = torch.rand(6, generator=random).round(decimals=1)
+    return DataProto.from_dict(
+        {"token_level_rewards": rewards, "response_mask": mask},
+        {"uid": np.array(["b", "b", "a", "a", "a", "b"], dtype=object)},
+    )
+
+
+def estimators() -> list[str]:
+    """Those of verl that the plugin observes."""
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    prefix = "grpodoctor_"
+    return [name.removeprefix(prefix) for name in ADV_ESTIMATOR_REGISTRY if name.startswith(prefix)]
+
+
+def advantages() -> object:
+    """The advantages of each estimator and its variant, through both of verl's trainers."""
+    without_servers()
+    from verl.trainer.config import AlgoConfig
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+    settings, results = AlgoConfig(gamma=0.9), {}
+    for name in estimators():
+        for way in ("v0", "v1"):
+            pair = []
+            for variant in (name, f"grpodoctor_{name}"):
+                data = batch(0)
+                if way == "v0":
+                    compute_advantage(data, variant, gamma=0.9, num_repeat=3, config=settings)
+                else:
+                    keys = [
+                        f"{uid}_{row}_0" for row, uid in enumerate(data.non_tensor_batch["uid"])
+                    ]
+                    data = compute_advantage_for_multi_trajectories(
+                        data, keys, variant, gamma=0.9, num_repeat=3, config=settings
+                    )
+                parts = (data.batch["advantages"], data.batch["returns"])
+                pair.append([part.numpy().tobytes().hex() for part in parts])
+            results[f"{name} {way}"] = pair
+    return {"results": results, "all": sorted(ADV_ESTIMATOR_REGISTRY)}
+
+
+def driver(estimator: str, resumed: str) -> object:
+    """Three steps of verl's driver with its callback, a checkpoint after the second."""
+    import verl
+
+    without_servers()
+    from hydra import compose, initialize_config_dir
+    from verl.trainer.ppo.checkpoint_callback import build_checkpoint_callback
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+
+    folder = str(Path(verl.__file__).parent / "trainer" / "config")
+    checkpoints = Path.cwd() / "checkpoints"
+    step = int(resumed)
+    if step:
+        (checkpoints / f"global_step_{step}").mkdir(parents=True)
+        (checkpoints / "latest_checkpointed_iteration.txt").write_text(resumed)
+    with initialize_config_dir(folder, version_base=None):
+        config = compose(
+            "ppo_trainer",
+            overrides=[
+                f"trainer.default_local_dir={checkpoints}",
+                "trainer.checkpoint_callback_class="
+                "grpodoctor.hooks.verl.checkpoint_callback.RecordCheckpoints",
+                f"algorithm.adv_estimator={estimator}",
+                "actor_rollout_ref.model.path=/models/tiny",
+            ],
+        )
+    callback = build_checkpoint_callback(config)
+    rewards = []
+    for number in range(step + 1, step + 4):
+        data = batch(number)
+        rewards.append(float(data.batch["token_level_rewards"].sum() / 6))
+        compute_advantage(data, estimator, num_repeat=3, config=config.algorithm)
+        if number == step + 2:
+            callback.on_save(
+                trainer=None, global_step=number, checkpoint_dir=f"x/{number}", async_save=False
+            )
+    return rewards
+
+
+def failing_driver() -> object:
+    """A recorder that fails, and a callback without a configuration."""
+    from grpodoctor.hooks.verl import driver_recorder
+    from grpodoctor.hooks.verl.checkpoint_callback import RecordCheckpoints
+
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("planted")
+
+    driver_recorder.advantage_readings = failing
+    callback = RecordCheckpoints(config=None)
+    results = advantages()
+    callback.on_save(trainer=None, global_step=1, checkpoint_dir="x", later="argument")
+    return results
+
+
 def main() -> None:
     """Run the task that the first argument names."""
     task, *arguments = sys.argv[1:]
-    tasks = {"compare": compare, "train": train, "fail": fail, "ranks": ranks}
+    tasks = {"compare": compare, "train": train, "fail": fail, "ranks": ranks,
+        "advantages": advantages, "driver": driver, "failing_driver": failing_driver}  # fmt: skip
     print(json.dumps(tasks[task](*arguments)))
 
 

@@ -131,7 +131,7 @@ def free_port() -> int:
 def test_verl_accepts_the_printed_settings(plugin: Path) -> None:
     lines = [line for line in VerlAdapter.instructions.splitlines() if line.startswith("  ")]
     overrides = [shlex.split(line.partition(" #")[0])[0] for line in lines]
-    assert len(overrides) == 4
+    assert len(overrides) == 5
     program = ROOT / "tests" / "remedies" / "verl_config.py"
     done = subprocess.run([PYTHON, program], input=json.dumps({"printed": overrides}),
         capture_output=True, text=True, timeout=280, check=True,
@@ -139,12 +139,22 @@ def test_verl_accepts_the_printed_settings(plugin: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == {"printed": ""}
 
 
-def test_a_plugin_that_cannot_register_says_so_in_one_line() -> None:
-    code = "import sys; sys.modules['verl'] = None; import grpodoctor.hooks.verl.plugin"
+def outside_verl(code: str) -> str:
+    """What Python prints to standard error in an environment without verl."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100,
         check=True, cwd=ROOT)  # fmt: skip
-    assert len(done.stderr.splitlines()) == 1
-    assert "verl's policy losses cannot be observed" in done.stderr
+    return done.stderr
+
+
+def test_a_plugin_that_cannot_register_says_so_in_a_line_each() -> None:
+    code = "import sys, types; sys.modules['verl'] = types.ModuleType('verl')"
+    losses, advantages = outside_verl(f"{code}; import grpodoctor.hooks.verl.plugin").splitlines()
+    assert "verl's policy losses cannot be observed" in losses
+    assert "verl's advantage estimators cannot be observed" in advantages
+
+
+def test_the_plugin_is_silent_outside_verl() -> None:
+    assert outside_verl("import grpodoctor.hooks.verl.plugin") == ""
 
 
 def test_the_names_of_observed_losses_mean_what_verls_names_mean() -> None:

@@ -1,0 +1,79 @@
+"""Observed advantages and checkpoints, against verl's own in the environment that has verl."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.api import open_run
+from grpodoctor.frameworks.verl.knobs import KNOBS
+from grpodoctor.hooks.verl.driver_recorder import SUFFIX
+from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
+from tests.hooks.verl.test_verl_losses import drive, needs_verl, plugin
+
+__all__ = ["plugin"]
+OBSERVABLE = {
+    "grpo_passk", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "rloo",
+    "rloo_vectorized", "opo", "gpg",
+}  # fmt: skip
+BY_NAME = {"grpo", "gae", "gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
+
+
+@needs_verl
+def test_observed_advantages_equal_those_of_verl_to_the_last_bit(
+    plugin: Path, tmp_path: Path
+) -> None:
+    done, errors = drive(plugin, "advantages", **{RUN_DIR: str(tmp_path / "run")})
+    observed = {name.removeprefix("grpodoctor_") for name in done["all"] if "doctor" in name}
+    assert observed == OBSERVABLE
+    assert {name for name in done["all"] if "doctor" not in name} == OBSERVABLE | BY_NAME
+    assert len(done["results"]) == 2 * len(OBSERVABLE)
+    for name, (own, variant) in done["results"].items():
+        assert own == variant, name
+        assert any(part.strip("0") for part in own), name
+    assert "failed" not in errors
+    assert len(open_run(tmp_path / f"run{SUFFIX}").steps()) == 2 * len(OBSERVABLE)
+
+
+@needs_verl
+@pytest.mark.parametrize("resumed", [0, 40])
+def test_the_driver_records_steps_under_verls_numbers(
+    resumed: int, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment = {RUN_DIR: str(tmp_path / "run")}
+    rewards, _ = drive(plugin, "driver", "grpodoctor_rloo", str(resumed), **environment)
+    run = open_run(tmp_path / f"run{SUFFIX}")
+    steps = run.steps().to_pylist()
+    assert [step["step"] for step in steps] == [resumed + 1, resumed + 2, resumed + 3]
+    assert [step["reward/mean"] for step in steps] == pytest.approx(rewards)
+    assert steps[0]["length/mean"] == pytest.approx(41 / 6)
+    assert steps[0]["groups/reward_std"] > 0
+    assert 0 < steps[0]["advantage/positive_rate"] < 1
+    assert "advantage/bound_excess" not in steps[0]
+    assert run.manifest.model == "/models/tiny"
+    assert run.manifest.config["trainer"]["default_local_dir"] == str(tmp_path / "checkpoints")
+    (event,) = [event for event in run.events if event.kind == "checkpoint"]
+    assert (event.step, event.body["directory"]) == (resumed + 2, f"x/{resumed + 2}")
+
+
+@needs_verl
+def test_a_failing_driver_record_changes_no_advantage(plugin: Path, tmp_path: Path) -> None:
+    done, errors = drive(plugin, "failing_driver", **{RUN_DIR: str(tmp_path / "run")})
+    assert all(own == variant for own, variant in done["results"].values())
+    assert errors.count("planted") == 1
+    assert "configuration failed" in errors
+
+
+def test_an_observed_estimator_means_what_verls_name_means() -> None:
+    for name, advantage in {"rloo": "leave_one_out", "opo": None}.items():
+        read = KNOBS.read({"algorithm.adv_estimator": f"grpodoctor_{name}"})
+        assert read.get("advantage") == advantage
+        assert read == KNOBS.read({"algorithm.adv_estimator": name})
+
+
+def test_the_callback_can_be_imported_without_verl() -> None:
+    module = import_module("grpodoctor.hooks.verl.checkpoint_callback")
+    assert module.RecordCheckpoints(config=None).on_save(None, 1, "x", later="argument") is None
