@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
 # Environments of frameworks, with a few packages on top of those of .venv.
-FRAMEWORKS := verl skyrl swift
+FRAMEWORKS := verl skyrl tinker swift
 OLD_TRL := 0.29.0 1.0.0 1.14.0
 # One more than CI's two cores: tests that start programs wait for a fifth of their time.
 PYTEST_WORKERS ?= 3
@@ -19,7 +19,7 @@ export HF_HUB_OFFLINE := 1
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
 	$(BIN)/grpodoctor demo --dir demo --again
 
-test: venv venv-vllm venv-verl venv-skyrl  ## all tests except the slow ones
+test: venv venv-vllm venv-verl venv-skyrl venv-tinker  ## all tests except the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl  ## long tests, and all properties with ten times the examples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -82,6 +83,7 @@ def attach(
     *,
     depth: Depth = "summary",
     worst: int = 8,
+    config: object = None,
 ) -> Attachment:
     """Record, diagnose and optionally treat the training of a trainer; call it before training.
 
@@ -95,9 +97,11 @@ def attach(
             `grpodoctor watch --apply` can still apply them.
         depth: how much of each response is kept: `off`, `summary`, `worst` or `full`.
         worst: responses kept in full at depth `worst`.
+        config: configuration of the training, for an object that has none, such as a logger.
     """
     try:
-        return _attach(trainer, hook_options(run_dir, apply, depth, worst))
+        options = replace(hook_options(run_dir, apply, depth, worst), config=config)
+        return _attach(trainer, options)
     except Exception as error:  # noqa: BLE001 - the boundary to the training
         problem = f"cannot attach to {type(trainer).__name__}: {reason_of(error)}"
         _log.warning("%s; the training runs without grpodoctor", problem)

@@ -18,6 +18,7 @@ from grpodoctor.frameworks.translation import Translator
 from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
+from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
@@ -47,6 +48,7 @@ class LoggedSteps:
     def __init__(self, hook: RunHook, framework: Framework, version: str = "") -> None:
         self._hook, self._framework, self._version = hook, framework, version
         self._translator = Translator(framework, version=version)
+        self._settings: dict[str, Setting] = {}
         self._step: int | None = None
         self._is_recorded = False
         """Whether the latest step is recorded."""
@@ -62,7 +64,7 @@ class LoggedSteps:
             config: the framework's configuration as plain values.
             facts: further arguments of `RunHook.begin`.
         """
-        settings = dict(flattened(config))
+        self._settings = settings = dict(flattened(config))
         self._translator = Translator(self._framework, settings, self._version)
         changeable = self._hook.knobs.changeable()
         for name, setting in self._framework.knobs.read(settings).items():
@@ -89,7 +91,11 @@ class LoggedSteps:
             step: the step that the row belongs to.
             row: metrics by the framework's keys; values that are not numbers are ignored.
         """
-        self._add(step, self._translator.readings(dict(numbers_of(row))), self._logged)
+        numbers = dict(numbers_of(row))
+        if self._step is None and self._framework.infer_settings is not None:
+            settings = {**self._framework.infer_settings([numbers]), **self._settings}
+            self._translator = Translator(self._framework, settings, self._version)
+        self._add(step, self._translator.readings(numbers), self._logged)
 
     def add_measured(self, step: int, readings: Mapping[str, Reading]) -> None:
         """Add what the adapter measured; it replaces what the rows of the step give.

@@ -62,6 +62,8 @@ class HookOptions:
     """How much of each response the rollouts files keep."""
     worst: int = 8
     """Responses kept in full at depth `worst`."""
+    config: object = None
+    """Configuration of the training, for adapters whose object has none."""
 
 
 def hook_options(

@@ -64,8 +64,8 @@ class LossRecorder:
         if self._has_rows:  # the rows of a step come after its last loss
             self._has_rows = False
             self._steps.end_step()
-        tensors = (inputs.trainer_logprobs, inputs.inference_logprobs, inputs.advantages)
-        self._samples.append(Sample(*(each.detach() for each in tensors), inputs.loss_mask))
+        learner, sampler = inputs.trainer_logprobs.detach(), inputs.inference_logprobs.detach()
+        self._samples.append(Sample(learner, sampler, inputs.advantages.detach(), inputs.loss_mask))
 
     def row(self, row: dict[str, Any], step: int) -> None:
         """A row that the trainer logs; the first one of a step ends its tokens.
