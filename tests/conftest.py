@@ -22,6 +22,9 @@ settings.load_profile("quick")
 
 LONGEST_FILES = (
     "trainer/engines/test_vllm.py",
+    "hooks/weight_delivery/test_real_vllm.py",
+    "hooks/trl/test_faults.py",
+    "hooks/trl/test_engine.py",
     "probe/attribution/test_planted.py",
     "cli/test_demo.py",
     "trainer/test_loop.py",

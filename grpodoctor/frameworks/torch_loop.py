@@ -17,6 +17,7 @@ _CALLS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("staleness/",), "pass staleness to step.rollouts"),
     (("text/", "groups/text"), "pass texts to step.rollouts"),
     (("mismatch/nll_gap", "entropy/"), "call step.logits"),
+    (("delivery/",), "call doctor.watch_delivery, and step.delivery after each sync"),
     (("mismatch/",), "pass sampler_logprobs to step.rollouts, and call step.logits"),
     (("kl/reference",), "pass reference to step.logprobs"),
     (("correction/weight",), "pass weights to step.update"),

@@ -239,10 +239,3 @@ def _gain(tokens: Tokens, before_N: Floats, after_N: Floats) -> _Gain:
         return _Gain(0.0, 0.0)
     value, error = float(sums_C.mean()), float(sums_C.std(ddof=1)) / sums_C.size**0.5
     return _Gain(value, value + float(stdtrit(sums_C.size - 1, PART_ERROR_RATE)) * error)
-
-
-def share_of(tokens: Tokens, gap_RT: Floats, change_RT: Floats) -> tuple[float, float]:
-    """The share of a change that a gap contains, and the mean |gap - change|."""
-    gap_N, change_N = tokens.select(gap_RT), tokens.select(change_RT)
-    size = float(change_N @ change_N)
-    return float(gap_N @ change_N) / size if size else 0.0, mean_size(gap_N - change_N)

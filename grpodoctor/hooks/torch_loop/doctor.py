@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from grpodoctor.frameworks import torch_loop
 from grpodoctor.hooks.run_hook import RunHook, hook_options, timestamped_directory
@@ -16,6 +16,11 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.runs.rollouts import Depth
 from grpodoctor.treatment.doctor import Apply
 from grpodoctor.vocabulary.knobs import Setting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from grpodoctor.hooks.weight_delivery.canary import DeliveryCanary
 
 
 class Doctor:
@@ -68,6 +73,7 @@ class Doctor:
             "model": model, "config": config, "seed": seed, "resume": resume,
         }  # fmt: skip
         self._decode = decode
+        self._canary: DeliveryCanary | None = None
         self._next = 0
         self._is_closed = False
 
@@ -104,6 +110,31 @@ class Doctor:
         else:
             self._hook.knobs.add(name, get=get, set=set_, low=low, high=high)
 
+    def watch_delivery(
+        self, model: nn.Module, score: Callable[[Any], object], *, staleness: int = 0
+    ) -> None:
+        """Check after each sync that the sampler has the learner's weights, for another engine.
+
+        Call it before the first step, and `step.delivery` after each sync. `docs/hooks.md` explains
+        the check.
+
+        Args:
+            model: the learner; its parameters are whole, not sharded over ranks.
+            score: takes the `inputs` of `step.delivery` and returns the learner's log-probabilities
+                of the response tokens, shape (R, T), at the sampling temperature.
+            staleness: syncs by which the sampler is behind the learner by design.
+        """
+        self._hook.guard.run("weight delivery", self._add_canary, model, score, staleness)
+
+    def _add_canary(self, model: nn.Module, score: Callable[[Any], object], staleness: int) -> None:
+        from grpodoctor.hooks.weight_delivery.canary import DeliveryCanary
+
+        canary = DeliveryCanary(model, score, staleness)
+        if canary.obstacle:
+            self._hook.missing("whether the weights reach the sampler", canary.obstacle)
+        else:
+            self._canary = canary
+
     @contextmanager
     def step(self, number: int | None = None) -> Iterator[DoctorStep]:
         """One step of the training, from sampling to the last update on the samples.
@@ -118,7 +149,7 @@ class Doctor:
         if not self._is_closed:
             self._hook.begin(**self._facts)
         self._hook.begin_step(number)
-        step = DoctorStep(number, self._hook, self._decode)
+        step = DoctorStep(number, self._hook, self._decode, self._canary)
         yield step
         self._hook.guard.run("step", step.finish)
 

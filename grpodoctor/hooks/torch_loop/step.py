@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from grpodoctor.hooks.router_watch import Routing
+    from grpodoctor.hooks.weight_delivery.canary import DeliveryCanary
 
 Rows = slice | Sequence[int] | None
 """Responses that a call is about, for micro-batches; all of them if None."""
@@ -40,13 +41,18 @@ class DoctorStep:
         number: number of the step.
         hook: the recorder.
         decode: turns lists of token ids into texts; None if the loop gave none.
+        canary: checks the sampler's weights; None if the loop registered no model.
     """
 
     def __init__(
-        self, number: int, hook: RunHook, decode: Callable[[list[list[int]]], list[str]] | None
+        self,
+        number: int,
+        hook: RunHook,
+        decode: Callable[[list[list[int]]], list[str]] | None,
+        canary: DeliveryCanary | None = None,
     ) -> None:
         self.number = number
-        self._hook, self._decode = hook, decode
+        self._hook, self._decode, self._canary = hook, decode, canary
         self._rollouts: dict[str, Any] | None = None
         self._token_arrays: dict[str, NDArray[Any]] = {}
         self._updates: list[UpdateFacts] = []
@@ -210,7 +216,28 @@ class DoctorStep:
         """
         self._hook.guard.run("routing", self._take_routing, routing, before)
 
+    def delivery(self, inputs: object, *, sampler_logprobs: object, mask: object) -> None:
+        """A few responses that the sampler generated after a sync, before the next update.
+
+        Call it on one rank only, in each step with a sync, also before the first update.
+
+        Args:
+            inputs: the responses, as `score` of `Doctor.watch_delivery` takes them.
+            sampler_logprobs: reported by the engine that generated the tokens, shape (R, T).
+            mask: true for generated tokens, shape (R, T).
+        """
+        self._hook.guard.run(
+            "weight delivery", self._check_delivery, inputs, sampler_logprobs, mask
+        )
+
     # Inside the boundary
+
+    def _check_delivery(self, inputs: object, sampler_logprobs: object, mask: object) -> None:
+        if self._canary is None:
+            return
+        sampler_RT, mask_RT = to_host(sampler_logprobs), to_host(mask).astype(bool)
+        for name, reading in self._canary.check(inputs, sampler_RT, mask_RT).items():
+            self._hook.reading(name, reading)
 
     def _take_routing(self, routing: Routing | None, before: Routing | None) -> None:
         if routing is None:

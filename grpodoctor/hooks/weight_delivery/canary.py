@@ -21,7 +21,6 @@ from grpodoctor.measure.delivery import (
     Tokens,
     mean_size,
     missing_parts,
-    share_of,
     shares_of,
     unexplained,
 )
@@ -172,11 +171,12 @@ class DeliveryCanary:
             return {}
         change_RT = self._change_of(sample, self._part.since, self._part.parameters)
         tokens = Tokens.of(sample.mask_RT, sample.gap_RT, change_RT)
-        share, left = share_of(tokens, sample.gap_RT, change_RT)
-        if left >= found.left:
+        shares = shares_of(tokens, sample.gap_RT, [change_RT])
+        left = mean_size(tokens.select(sample.gap_RT - change_RT))
+        if shares is None or not shares[0].low > 0 or left >= found.left:
             return {}
         return {
-            "delivery/missing_part": Max(share, ", ".join(self._part.names)),
+            "delivery/missing_part": Max(shares[0].value, ", ".join(self._part.names)),
             "delivery/unexplained": Mean.of_number(left),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.mismatch_levels import HARMFUL
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.weight_delivery import NOISE, fits_no_weights
 from grpodoctor.runs.chart import Chart
@@ -81,6 +82,9 @@ class UndeliveredWeights(Rule):
         """Look for a missing change that exceeds the noise."""
         if fits_no_weights(chart):
             return None  # reported by SYN007; shares have no meaning then
+        part = chart.reading(_PART)
+        if isinstance(part, Max) and part.where:
+            return self._of_part(chart, part.value, part.where)
         found = [each for name in _SINCE if (each := self._missing(chart, name)) is not None]
         if not found:
             return None
@@ -88,19 +92,18 @@ class UndeliveredWeights(Rule):
         is_whole = any(
             each.share >= (self.whole if each.name == "change" else self.updates) for each in found
         )
-        noise = chart.value(NOISE) or 0.0
-        severity: Severity = "critical" if is_whole else "warning"
-        if worst.nats <= noise:
-            severity = "info"
+        share, since = _percent(worst.share), _SINCE[worst.name]
+        text = f"The sampler lacks {share} of the learner's change {since}."
         evidence = cite_all(chart, f"delivery/{worst.name}_missing", _GAP, NOISE)
-        reading = chart.reading(_PART)
-        if isinstance(reading, Max) and reading.where:
-            share, part = _percent(reading.value), _short(reading.where)
-            text = f"The sampler lacks {share} of the updates of {part}."
-            return Sighting(severity, text, (cite(chart, _PART), *evidence))
-        since = _SINCE[worst.name]
-        text = f"The sampler lacks {_percent(worst.share)} of the learner's change {since}."
-        return Sighting(severity, text, evidence)
+        return Sighting(_severity(chart, worst.nats, is_critical=is_whole), text, evidence)
+
+    def _of_part(self, chart: Chart, share: float, names: str) -> Sighting:
+        """A part of the model explains the gap, which may be a small share of the whole change."""
+        gap = chart.value(_GAP) or 0.0
+        is_harmful = gap >= HARMFUL["mismatch/logprob_diff_mean"]
+        text = f"The sampler lacks {_percent(share)} of the updates of {_short(names)}."
+        evidence = (cite(chart, _PART), *cite_all(chart, _GAP, NOISE))
+        return Sighting(_severity(chart, gap, is_critical=is_harmful), text, evidence)
 
     def _missing(self, chart: Chart, name: str) -> _Missing | None:
         low = chart.value(f"delivery/{name}_missing_low")
@@ -109,6 +112,13 @@ class UndeliveredWeights(Rule):
         if low is None or share is None or size is None or not low > 0:
             return None
         return _Missing(name, share, min(share, 1.0) * size)
+
+
+def _severity(chart: Chart, nats: float, *, is_critical: bool) -> Severity:
+    """Below the noise of the engines, what is missing does no harm yet."""
+    if nats <= (chart.value(NOISE) or 0.0):
+        return "info"
+    return "critical" if is_critical else "warning"
 
 
 def _percent(share: float) -> str:

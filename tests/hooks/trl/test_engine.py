@@ -127,7 +127,7 @@ class Corrupted(EngineStub):
 NAMED = {
     EngineStub: None,
     Frozen: ("SYN006", "critical", "100% of the learner's change since the start"),
-    HalfDelivered: ("SYN006", "warning", "layer 1"),
+    HalfDelivered: ("SYN006", "critical", "layer 1"),
     Corrupted: ("SYN007", "critical", "fit no weights of the learner"),
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+import grpodoctor
 from grpodoctor.hooks.weight_delivery.canary import DeliveryCanary
 from grpodoctor.hooks.weight_delivery.snapshots import TrainedWeights
 from grpodoctor.rules.sync.corrupted_weights import CorruptedWeights
@@ -195,3 +197,36 @@ def test_large_weights_are_copied_in_part() -> None:
     trained = TrainedWeights(model, budget=2 * matrix)
     assert trained.names == ["layers.1.q_proj.weight", "layers.3.q_proj.weight"]
     assert not trained.is_complete
+
+
+def test_a_doctor_checks_a_loop(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    learner = Tower()
+    sampler = copy.deepcopy(learner).eval()  # never receives anything
+    doctor = grpodoctor.Doctor(tmp_path / "run")
+    doctor.watch_delivery(learner, learner.scores)
+    optimizer = torch.optim.Adam(learner.parameters(), lr=3e-3)
+    with doctor:
+        for number in range(3):
+            with doctor.step(number) as step:
+                tokens = sampled(sampler)
+                mask = torch.ones(ROWS, LENGTH, dtype=torch.bool)
+                step.delivery(tokens, sampler_logprobs=sampler.scores(tokens), mask=mask)
+                optimizer.zero_grad()
+                learner.scores(tokens).mean().backward()
+                optimizer.step()
+    (finding,) = [each for each in doctor.findings if each.code == "SYN006"]
+    assert (finding.severity, finding.onset_step) == ("critical", 1)
+
+
+def test_a_doctor_names_what_cannot_be_checked(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    model.requires_grad_(False)
+    with grpodoctor.Doctor(tmp_path / "run") as doctor:
+        doctor.watch_delivery(model, model)
+        with doctor.step() as step:
+            step.delivery(torch.zeros(1, 2), sampler_logprobs=[[0.0]], mask=[[1]])
+    (event,) = [
+        each for each in grpodoctor.open_run(tmp_path / "run").events if "missing" in each.body
+    ]
+    assert "no weights that are trained" in str(event.body)

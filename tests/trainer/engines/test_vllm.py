@@ -6,7 +6,6 @@ gives are tested in `test_vllm_bad_responses`.
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -26,18 +25,16 @@ from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines import vllm_server
 from grpodoctor.trainer.engines.distribution import Distribution
 from grpodoctor.trainer.engines.vllm_engine import _requests, _requests_for, open_vllm
-from grpodoctor.trainer.engines.vllm_server import serve_command
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.checkpoint import checkpoints, saved_config
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.scoring import score
 from tests.trainer.engines.vllm_helpers import (
+    ENVIRONMENT,
     SMALL,
     VOCABULARY,
     drawn,
-    end,
-    free_port,
     gap,
     move,
     opened,
@@ -45,34 +42,17 @@ from tests.trainer.engines.vllm_helpers import (
     prompts_of,
     reading,
     save_model,
+    served,
     small,
     trained,
-    wait_for,
+    vllm_python,
 )
 from tests.trainer.families import FAMILIES
 
-ROOT = Path(__file__).parents[3]
-PYTHON = Path(os.environ.get("GRPODOCTOR_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
-ENVIRONMENT = {
-    **os.environ,
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_SERVER_DEV_MODE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "PYTHONPATH": str(ROOT),
-}
-NAME = "policy"
 TWO_STEPS = ("steps=2", "rollout.prompts_per_batch=5")
 """Rows that two ranks divide in the midst of a group."""
 ARRIVED = 1e-5
 """Most that float32 engines with the same weights differ in a probability; 4e-7 is usual here."""
-
-
-def vllm_python() -> Path:
-    if not PYTHON.exists():
-        pytest.fail(f"vLLM's environment is missing: {PYTHON}; run: make venv-vllm")
-    return PYTHON
 
 
 @pytest.fixture(scope="module")
@@ -82,25 +62,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a vLLM server, started as the documentation says."""
-    url, log = f"http://127.0.0.1:{free_port()}", tmp_path_factory.mktemp("server") / "log"
-    _, _, *arguments = serve_command(str(model), url).split()
-    arguments += ["--served-model-name", NAME, "--dtype", "float32", "--max-model-len", "256"]
-    arguments += ["--enforce-eager"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [vllm_python(), *arguments],
-            env=ENVIRONMENT,
-            cwd=log.parent,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            wait_for(url, process, log)
-            yield url
-        finally:
-            end(process)
+    with served(model, tmp_path_factory.mktemp("server")) as url:
+        yield url
 
 
 def train(program: Sequence[str | Path], run_dir: Path, *assignments: str) -> None:

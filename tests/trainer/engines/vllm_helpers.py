@@ -20,6 +20,7 @@ from grpodoctor.runs.records import StepRecord
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.engines.vllm_engine import VllmEngine, open_vllm
+from grpodoctor.trainer.engines.vllm_server import serve_command
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.scoring import score
@@ -41,6 +42,18 @@ SIZES = {
     "max_position_embeddings": 512,
 }
 VOCABULARY = 24
+ROOT = Path(__file__).parents[3]
+PYTHON = Path(os.environ.get("GRPODOCTOR_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
+ENVIRONMENT = {
+    **os.environ,
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "PYTHONPATH": str(ROOT),
+}
+NAME = "policy"
 
 
 def save_model(folder: Path, family: str = "qwen2", **changes: object) -> Path:
@@ -65,6 +78,35 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         except httpx2.TransportError:
             time.sleep(0.5)
     pytest.fail(f"the vLLM server does not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def vllm_python() -> Path:
+    if not PYTHON.exists():
+        pytest.fail(f"vLLM's environment is missing: {PYTHON}; run: make venv-vllm")
+    return PYTHON
+
+
+@contextmanager
+def served(model: Path, folder: Path, dtype: str = "float32") -> Iterator[str]:
+    """The address of a vLLM server, started as the documentation says."""
+    url, log = f"http://127.0.0.1:{free_port()}", folder / "log"
+    _, _, *arguments = serve_command(str(model), url).split()
+    arguments += ["--served-model-name", NAME, "--dtype", dtype, "--max-model-len", "256"]
+    arguments += ["--enforce-eager"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [vllm_python(), *arguments],
+            env=ENVIRONMENT,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            wait_for(url, process, log)
+            yield url
+        finally:
+            end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
