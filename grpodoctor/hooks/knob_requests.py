@@ -22,6 +22,9 @@ see the request yet. One step later all ranks have exchanged gradients since, so
 and change at the same step."""
 
 _LONGEST_REASON = 300
+_MOST_REFUSALS = 4
+"""Refusals of a step that the journal lists one by one: a flood of requests must not fill the queue
+of the recorder, which drops steps then."""
 
 
 class KnobRequests:
@@ -42,18 +45,27 @@ class KnobRequests:
         write: Callable[[Event], None],
     ) -> None:
         self._knobs, self._inbox, self._exchange, self._write = knobs, inbox, exchange, write
-        self._calls = 0
+        self._calls = self._refusals = 0
         self._due: defaultdict[int, list[Request]] = defaultdict(list)
 
     def begin_step(self, step: int) -> None:
         """Apply what is due at this step; every rank calls it equally often."""
         self._calls += 1
+        self._refusals = 0
         for request in self._inbox.take() if self._inbox else ():
             self._take(request, step)
         if self._exchange is not None:
             self._pass_on(self._exchange)
         for request in self._due.pop(self._calls, ()):
             self._apply(request, step)
+        if (more := self._refusals - _MOST_REFUSALS) > 0:
+            rest = Refused("", f"{more} more requests of this step were refused")
+            self._write(Event("treatment-refused", step, rest.body()))
+
+    def _refuse(self, refused: Refused, step: int) -> None:
+        self._refusals += 1
+        if self._refusals <= _MOST_REFUSALS:
+            self._write(Event("treatment-refused", step, refused.body()))
 
     def _take(self, request: Request | Refused, step: int) -> None:
         if isinstance(request, Request) and request.kind == "note":
@@ -61,7 +73,7 @@ class KnobRequests:
             return
         checked = request if isinstance(request, Refused) else self._checked(request)
         if isinstance(checked, Refused):
-            self._write(Event("treatment-refused", step, checked.body()))
+            self._refuse(checked, step)
         else:
             delay = 0 if self._exchange is None else _DELAY
             self._due[self._calls + delay].append(checked)
@@ -91,11 +103,11 @@ class KnobRequests:
         try:
             changes = validate(request, self._knobs.changeable())
             if isinstance(changes, Refused):
-                self._write(Event("treatment-refused", step, changes.body()))
+                self._refuse(changes, step)
                 return
             before = self._knobs.apply(changes)
         except InputError as error:
-            self._write(Event("treatment-refused", step, _refused(request, error).body()))
+            self._refuse(_refused(request, error), step)
         else:
             self._write(Event("treatment-applied", step, _applied(request, before, changes)))
 
