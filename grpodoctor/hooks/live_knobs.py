@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.hooks.guard import reason_of
-from grpodoctor.support.suggestions import check_name
-from grpodoctor.vocabulary.knobs import KNOBS, Setting, check_change
+from grpodoctor.vocabulary.knobs import Setting, check_change, find_knob
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,7 @@ class LiveKnobs:
 
     def __init__(self) -> None:
         self._controls: dict[str, _Control] = {}
+        self._fixed: dict[str, str] = {}
         self._known: dict[str, Setting] = {}
 
     def add(
@@ -51,23 +51,24 @@ class LiveKnobs:
         Raises:
             ConfigError: if there is no such knob, or no run can change it in flight.
         """
-        check_name(name, KNOBS, "knob")
-        if not KNOBS[name].live:
+        if not find_knob(name).live:
             raise ConfigError(f"{name} cannot change in flight", remedy="register it as read-only")
         self._controls[name] = _Control(get, set, low, high)
 
-    def read_only(self, name: str, get: Callable[[], object] | Setting) -> None:
+    def read_only(self, name: str, get: Callable[[], object] | Setting, *, why: str = "") -> None:
         """Register a knob that rules read and that does not change during the run.
 
         Args:
             name: canonical name.
             get: its setting, or a function that returns it.
+            why: why it cannot change and what to do instead, if a restart cannot change it either.
 
         Raises:
             ConfigError: if there is no such knob.
         """
-        check_name(name, KNOBS, "knob")
+        find_knob(name)
         self._controls[name] = _Control(get if callable(get) else lambda: get, None, None, None)
+        self._fixed[name] = why
 
     def settings(self) -> dict[str, Setting]:
         """The current settings; a knob without a valid setting is left out."""
@@ -97,7 +98,7 @@ class LiveKnobs:
         if setting is None:
             return None
         try:
-            return KNOBS[name].check(setting)
+            return find_knob(name).check(setting)
         except ConfigError:
             return None
 
@@ -110,8 +111,10 @@ class LiveKnobs:
         for name, setting in changes.items():
             control = self._controls.get(name)
             if control is None or control.set is None:
+                why = self._fixed.get(name)
                 raise ConfigError(
-                    f"this run cannot change the knob {name}; restart it with the setting"
+                    f"this run cannot change the knob {name}",
+                    remedy=why or "restart it with the setting",
                 )
             _check_bounds(name, check_change(name, setting), control)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.records import Event
 from grpodoctor.treatment.assessment import Comparison
-from grpodoctor.vocabulary.knobs import KNOBS, Setting
+from grpodoctor.vocabulary.knobs import Setting, is_knob
 
 State = Literal["proposed", "applied", "undoing", "kept", "undone", "refused", "forgotten"]
 """`undoing` waits for the run to undo it. The last four are final."""
@@ -99,5 +99,5 @@ def _knobs(data: object) -> dict[str, Setting]:
     return {
         name: setting
         for name, setting in data.items()
-        if name in KNOBS and isinstance(setting, bool | int | float | str)
+        if is_knob(name) and isinstance(setting, bool | int | float | str)
     }

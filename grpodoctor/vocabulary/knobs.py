@@ -111,6 +111,30 @@ KNOBS: dict[str, Knob] = {
 }
 
 
+REWARD_WEIGHT = "reward_weight/"
+"""Beginning of the knob that weights a reward function; the function's name follows."""
+_LARGEST_WEIGHT = 1e6
+
+
+def is_knob(name: object) -> bool:
+    """Whether there is a knob of this name."""
+    if not isinstance(name, str):
+        return False
+    return name in KNOBS or (name.startswith(REWARD_WEIGHT) and name != REWARD_WEIGHT)
+
+
+def find_knob(name: str) -> Knob:
+    """The row of a knob.
+
+    Raises:
+        ConfigError: if there is no such knob.
+    """
+    if name not in KNOBS and is_knob(name):
+        return Knob(name, "Weight of a reward function.", -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+    check_name(name, KNOBS, "knob")
+    return KNOBS[name]
+
+
 def check_change(name: str, setting: object) -> Setting:
     """Validate a requested change of a live run.
 
@@ -118,8 +142,7 @@ def check_change(name: str, setting: object) -> Setting:
         ConfigError: if there is no such knob, it cannot change in flight, or the setting is out
             of bounds.
     """
-    check_name(name, KNOBS, "knob")
-    knob = KNOBS[name]
+    knob = find_knob(name)
     if not knob.live:
         raise ConfigError(f"{name} cannot change in flight", remedy="restart the run with it")
     return knob.check(setting)

@@ -9,11 +9,14 @@ without a reference model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.hooks.live_knobs import LiveKnobs
 from grpodoctor.hooks.trl import private_names
+from grpodoctor.measure.responses import component_name
+from grpodoctor.vocabulary.knobs import REWARD_WEIGHT
 
 _CLIPPED = frozenset({"grpo", "bnpo", "dr_grpo", "dapo"})
 """Values of `loss_type` that differ only in their denominator."""
@@ -41,6 +44,12 @@ def add_knobs(knobs: LiveKnobs, trainer: Any) -> None:
     _add_advantage(knobs, trainer)
     _add_correction(knobs, trainer)
     _add_penalties(knobs, trainer)
+    _add_reward_weights(knobs, trainer)
+    knobs.read_only(
+        "dynamic_sampling",
+        False,
+        why="TRL never resamples groups; drop prompts that are always or never solved, and restart",
+    )
     knobs.add(
         "overlong",
         get=lambda: "mask" if trainer.mask_truncated_completions else "none",
@@ -209,3 +218,28 @@ def _add_penalties(knobs: LiveKnobs, trainer: Any) -> None:
             get=lambda: trainer.entropy_coef,
             set=lambda value: setattr(trainer, "entropy_coef", float(value)),
         )
+
+
+def _add_reward_weights(knobs: LiveKnobs, trainer: Any) -> None:
+    """A knob for each of several reward functions; a single weight would only scale the reward."""
+    names = [component_name(str(name)) for name in trainer.reward_func_names]
+    if len(names) < 2:
+        return
+    for place, name in enumerate(names):
+        if names.count(name) == 1:
+            knobs.add(
+                f"{REWARD_WEIGHT}{name}",
+                get=partial(_reward_weight, trainer, place),
+                set=partial(_set_reward_weight, trainer, place),
+            )
+
+
+def _reward_weight(trainer: Any, place: int) -> float:
+    return float(trainer.reward_weights[place])
+
+
+def _set_reward_weight(trainer: Any, place: int, weight: Any) -> None:
+    """A new tensor, because earlier steps refer to the old one."""
+    weights = trainer.reward_weights.clone()
+    weights[place] = float(weight)
+    trainer.reward_weights = weights

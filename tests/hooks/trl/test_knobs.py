@@ -16,12 +16,18 @@ import pytest
 import grpodoctor
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
+from tests.hooks.trl.conftest import share_of_sevens
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 MakeTrainer = Callable[..., Any]
 Case = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 """Settings of the trainer, the change in canonical knobs, and the settings that it stands for."""
+
+
+def share_of_ones(completions: list[str], **_: Any) -> list[float]:
+    return [text.count("1") / 8 for text in completions]
+
 
 REUSED = {"num_iterations": 3, "learning_rate": 5e-2, "max_steps": 6}
 CASES: dict[str, Case] = {
@@ -40,6 +46,8 @@ CASES: dict[str, Case] = {
     "learning rate": ({"lr_scheduler_type": "linear", "warmup_steps": 2}, {"learning_rate": 5e-3},
                       {"learning_rate": 5e-3}),
     "penalty": ({"beta": 0.125}, {"kl_coefficient": 2.0}, {"beta": 2.0}),
+    "reward weight": ({"reward": [share_of_sevens, share_of_ones]},
+                      {"reward_weight/share_of_ones": -0.25}, {"reward_weights": [1.0, -0.25]}),
     "entropy": ({"entropy_coef": 0.01}, {"entropy_coefficient": 0.25}, {"entropy_coef": 0.25}),
     "temperature": ({}, {"temperature": 1.5}, {"temperature": 1.5}),
     "temperature with a reference": ({"beta": 0.125}, {"temperature": 1.5}, {"temperature": 1.5}),
@@ -75,7 +83,8 @@ def test_a_knob_has_the_effect_of_the_setting(make_trainer: MakeTrainer, case: s
     from trl import GRPOConfig
 
     settings, changes, equivalent = CASES[case]
-    if not settings.keys() | equivalent.keys() <= GRPOConfig.__dataclass_fields__.keys():
+    names = (settings.keys() | equivalent.keys()) - {"reward"}
+    if not names <= GRPOConfig.__dataclass_fields__.keys():
         pytest.skip("this version of TRL lacks the setting")
     trainer, run = treated(make_trainer, changes, **settings)
     (applied,) = [event for event in run.events if event.kind == "treatment-applied"]
@@ -96,6 +105,8 @@ def test_a_knob_has_the_effect_of_the_setting(make_trainer: MakeTrainer, case: s
         ({"updates_per_batch": 2}, {}),
         ({"correction_cap": 2.0}, {}),
         ({"loss": "vespo"}, {}),
+        ({"dynamic_sampling": True}, {}),
+        ({"reward_weight/share_of_sevens": 2.0}, {}),
         ({"clip_low": 0.1}, {"loss_type": "sapo"}),
         ({"advantage": "centred"}, {"multi_objective_aggregation": "normalize_then_sum"}),
     ],
