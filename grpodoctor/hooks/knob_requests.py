@@ -23,8 +23,7 @@ and change at the same step."""
 
 _LONGEST_REASON = 300
 _MOST_REFUSALS = 4
-"""Refusals of a step that the journal lists one by one: a flood of requests must not fill the queue
-of the recorder, which drops steps then."""
+"""Refusals of a step that the journal lists one by one: a flood of requests must not flood it."""
 
 
 class KnobRequests:
@@ -52,7 +51,7 @@ class KnobRequests:
         """Apply what is due at this step; every rank calls it equally often."""
         self._calls += 1
         self._refusals = 0
-        for request in self._inbox.take() if self._inbox else ():
+        for request in self._inbox.take(step) if self._inbox else ():
             self._take(request, step)
         if self._exchange is not None:
             self._pass_on(self._exchange)

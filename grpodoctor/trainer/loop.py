@@ -401,7 +401,7 @@ class Trainer:
     def _handle_requests(self, step: int) -> dict[str, Setting]:
         """Handle the requests in the mailbox; returns the knobs that changed."""
         changed: dict[str, Setting] = {}
-        for request in self.ranks.run_first(self.recording.requests):
+        for request in self.ranks.run_first(lambda: self.recording.requests(step)):
             handled = handle_request(request, self.config, step, self._prepare)
             self.config = handled.config
             changed |= handled.changed

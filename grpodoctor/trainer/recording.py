@@ -111,9 +111,9 @@ class RunRecording:
         """The recorder, unless there is none or it has failed: then no work is done for it."""
         return self._recorder if self._recorder and self._recorder.failure is None else None
 
-    def requests(self) -> list[Request | Refused]:
-        """The requests in the run's mailbox."""
-        return self._inbox.take() if self._inbox else []
+    def requests(self, step: int) -> list[Request | Refused]:
+        """The requests in the run's mailbox at the beginning of a step."""
+        return self._inbox.take(step) if self._inbox else []
 
     def event(self, kind: str, step: int, body: Mapping[str, Any] | None = None) -> None:
         """Add a line to the run's events."""

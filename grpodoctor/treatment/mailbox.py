@@ -1,8 +1,10 @@
 """The mailbox of a live run: one file per request, written atomically, validated on reading.
 
 Every process that can write to the run directory can write to its mailbox. The run therefore reads
-a limited number of small regular files per call, follows no links and validates every request.
-Requests are taken in the order of their names, which begin with the time.
+a limited number of small regular files per call, follows no links and validates every request. Only
+the run's own user, root and the owner of the run directory may give orders: a mailbox that every
+user may write to is not read, and no file of another user is. Requests are taken in the order of
+their names, which begin with the time.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import stat
 import time
 import uuid
+from collections.abc import Set
 from itertools import islice
 from pathlib import Path
 
@@ -35,6 +38,9 @@ MOST_STUCK = 1_000
 
 MOST_PENDING = 1_000
 """Pending requests after which a sender stops, since no run reads them."""
+
+MOST_REFUSED = 3
+"""Refused files per call that get a journal line each; the others share one."""
 
 _SUFFIX = ".json"
 _NOT_REMOVED = "the file cannot be removed and would be applied again at every step"
@@ -111,14 +117,19 @@ class Inbox:
     """
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / MAILBOX
+        self._run_dir, self._path = run_dir, run_dir / MAILBOX
         self._stuck: set[str] = set()
+        self._warned = False
+        """Whether the refusal of the whole mailbox was returned."""
 
-    def take(self) -> list[Request | Refused]:
+    def take(self, step: int) -> list[Request | Refused]:
         """Take the next requests out of the mailbox, in the order of their names.
 
         Each file is removed before its request is applied. A file that cannot be removed would be
         applied again at every step, so it is refused once instead.
+
+        Args:
+            step: the step that begins; a note about a later step is forged.
         """
         if len(self._stuck) >= MOST_STUCK:
             return []
@@ -127,11 +138,21 @@ class Inbox:
         except OSError:
             return []
         try:
-            return [self._take_one(directory, name) for name in self._next_names(directory)]
+            owners = {os.geteuid(), 0, self._run_dir.stat().st_uid}
+            if problem := _problem(os.fstat(directory), owners):
+                return self._refuse_all(problem)
+            names = self._next_names(directory)
+            return _shortened([self._take_one(directory, name, owners, step) for name in names])
         except OSError:
             return []
         finally:
             os.close(directory)
+
+    def _refuse_all(self, problem: str) -> list[Request | Refused]:
+        if self._warned:
+            return []
+        self._warned = True
+        return [Refused(MAILBOX, f"the mailbox is not read: {problem}")]
 
     def _next_names(self, directory: int) -> list[str]:
         with os.scandir(directory) as entries:
@@ -144,10 +165,12 @@ class Inbox:
             )
             return heapq.nsmallest(MOST_PER_CALL, names)
 
-    def _take_one(self, directory: int, name: str) -> Request | Refused:
+    def _take_one(
+        self, directory: int, name: str, owners: Set[int], step: int
+    ) -> Request | Refused:
         shown = printable(name)
         try:
-            data = _read(directory, name)
+            data = _read(directory, name, owners)
         except OSError as error:
             data, reason = b"", error.strerror or "unreadable"
         else:
@@ -157,9 +180,12 @@ class Inbox:
         if reason:
             return Refused(shown, reason)
         try:
-            return Request.from_bytes(data)
+            request = Request.from_bytes(data)
         except ValueError as error:
             return Refused(shown, printable(str(error), 200))
+        if request.kind == "note" and request.as_event().step > step:
+            return Refused(shown, f"a note about a step after {step}, the present one")
+        return request
 
     def _remove(self, directory: int, name: str) -> bool:
         try:
@@ -173,17 +199,34 @@ class Inbox:
         return True
 
 
-def _read(directory: int, name: str) -> bytes:
-    """The content of a small regular file.
+def _problem(directory: os.stat_result, owners: Set[int]) -> str:
+    """Why a mailbox cannot be trusted; empty if it can."""
+    if directory.st_mode & stat.S_IWOTH:
+        return "every user may write to it; run chmod o-w on it"
+    return "" if directory.st_uid in owners else "it belongs to another user"
+
+
+def _shortened(taken: list[Request | Refused]) -> list[Request | Refused]:
+    """The same with one entry for all refused files after the first few."""
+    refused = [each for each in taken if isinstance(each, Refused)]
+    if len(refused) <= MOST_REFUSED + 1:
+        return taken
+    rest = refused[MOST_REFUSED:]
+    kept = [each for each in taken if not any(each is other for other in rest)]
+    return [*kept, Refused(f"{len(rest)} more files", f"the first: {rest[0].reason}")]
+
+
+def _read(directory: int, name: str, owners: Set[int]) -> bytes:
+    """The content of a small regular file of one of these users.
 
     Raises:
         OSError: if it is anything else; `strerror` contains the reason.
     """
-    _check_entry(os.stat(name, dir_fd=directory, follow_symlinks=False))
+    _check_entry(os.stat(name, dir_fd=directory, follow_symlinks=False), owners)
     # It may have become a link or a pipe since: do not follow a link or block on a pipe.
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     try:
-        _check_entry(os.fstat(file))
+        _check_entry(os.fstat(file), owners)
         data = b""
         while len(data) <= MOST_BYTES and (part := os.read(file, MOST_BYTES + 1 - len(data))):
             data += part
@@ -194,10 +237,12 @@ def _read(directory: int, name: str) -> bytes:
     return data
 
 
-def _check_entry(entry: os.stat_result) -> None:
+def _check_entry(entry: os.stat_result, owners: Set[int]) -> None:
     if stat.S_ISLNK(entry.st_mode):
         raise OSError(errno.ELOOP, "a symbolic link")
     if not stat.S_ISREG(entry.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
+    if entry.st_uid not in owners:
+        raise OSError(errno.EPERM, "a file of another user")
     if entry.st_size > MOST_BYTES:
         raise OSError(errno.EFBIG, f"larger than {MOST_BYTES} bytes")

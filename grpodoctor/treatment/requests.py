@@ -124,7 +124,7 @@ class Request:
         """
         if self.event is None:
             raise ValueError(f"a request of kind {self.kind} is not a note")
-        body = {key: value for key, value in self.event.items() if key not in _HEAD}
+        body = {key: _cut(value) for key, value in self.event.items() if key not in _HEAD}
         return Event(kind=str(self.event["kind"]), step=int(self.event["step"]), body=body)
 
 

@@ -104,7 +104,7 @@ class Patient:
 
     def obey(self) -> dict[str, Setting]:
         changed: dict[str, Setting] = {}
-        for request in self.inbox.take():
+        for request in self.inbox.take(10**9):
             if isinstance(request, Refused):
                 self.journal.append(Event("treatment-refused", self.step, request.body()))
             elif request.kind == "note":

@@ -11,6 +11,8 @@ from grpodoctor.treatment import mailbox
 from grpodoctor.treatment.mailbox import Inbox, Mailbox, Refused, Request
 from grpodoctor.treatment.requests import MOST_BYTES
 
+STEP = 10
+
 
 def request(number: int = 1, **changes: float) -> Request:
     return Request(
@@ -36,8 +38,8 @@ def test_requests_arrive_whole_and_in_order(tmp_path: Path) -> None:
     for each in sent:
         outbox.send(each)
     inbox = Inbox(tmp_path)
-    assert inbox.take() == sent
-    assert inbox.take() == []
+    assert inbox.take(STEP) == sent
+    assert inbox.take(STEP) == []
     assert list((tmp_path / "mailbox").iterdir()) == []
 
 
@@ -49,7 +51,7 @@ def test_order_survives_a_clock_that_goes_back(
     outbox = Mailbox(tmp_path)
     for number in range(4):
         outbox.send(request(number))
-    assert [each.id for each in Inbox(tmp_path).take() if isinstance(each, Request)] == [
+    assert [each.id for each in Inbox(tmp_path).take(STEP) if isinstance(each, Request)] == [
         "r0",
         "r1",
         "r2",
@@ -58,13 +60,13 @@ def test_order_survives_a_clock_that_goes_back(
 
 
 def test_a_run_without_a_mailbox_has_no_requests(tmp_path: Path) -> None:
-    assert Inbox(tmp_path / "gone").take() == []
-    assert Inbox(tmp_path).take() == []
+    assert Inbox(tmp_path / "gone").take(STEP) == []
+    assert Inbox(tmp_path).take(STEP) == []
 
 
 def test_a_half_written_request_is_not_seen(tmp_path: Path) -> None:
     (box(tmp_path) / ".00001.json.tmp").write_bytes(b'{"id": "r1", "ki')
-    assert Inbox(tmp_path).take() == []
+    assert Inbox(tmp_path).take(STEP) == []
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_a_half_written_request_is_not_seen(tmp_path: Path) -> None:
 def test_a_bad_request_is_refused_and_removed(tmp_path: Path, data: bytes, reason: str) -> None:
     file = box(tmp_path) / "1.json"
     file.write_bytes(data)
-    answer = refused(Inbox(tmp_path).take())
+    answer = refused(Inbox(tmp_path).take(STEP))
     assert answer.name == "1.json"
     assert reason in answer.reason
     assert not file.exists()
@@ -108,7 +110,7 @@ def test_a_bad_request_is_refused_and_removed(tmp_path: Path, data: bytes, reaso
 def test_reasons_quote_nothing_hostile(tmp_path: Path) -> None:
     name = "\x1b[31m[bold]<script>\n.json"
     (box(tmp_path) / name).write_text('{"\\u001b[31m<script>": 1, "id": "\\u202e"}')
-    answer = refused(Inbox(tmp_path).take())
+    answer = refused(Inbox(tmp_path).take(STEP))
     assert (answer.name + answer.reason).isprintable()
     assert "\x1b" not in json.dumps(answer.body())
 
@@ -119,7 +121,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     for target in ("/etc/passwd", str(secret), "nowhere"):
         link = box(tmp_path) / "1.json"
         link.symlink_to(target)
-        assert refused(Inbox(tmp_path).take()).reason == "a symbolic link"
+        assert refused(Inbox(tmp_path).take(STEP)).reason == "a symbolic link"
         assert not link.is_symlink()
     assert secret.exists()
     assert Path("/etc/passwd").exists()
@@ -132,7 +134,7 @@ def test_a_mailbox_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "mailbox").symlink_to(other)
-    assert Inbox(run).take() == []
+    assert Inbox(run).take(STEP) == []
     assert (other / "1.json").exists()
     with pytest.raises(RunError, match="symbolic link"):
         Mailbox(run).send(request())
@@ -142,7 +144,7 @@ def test_a_mailbox_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
 def test_what_is_not_a_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(box(tmp_path) / "1.json")
     (box(tmp_path) / "2.json").mkdir()
-    first, second = Inbox(tmp_path).take()
+    first, second = Inbox(tmp_path).take(STEP)
     for each in (first, second):
         assert isinstance(each, Refused)
         assert each.reason == "not a regular file"
@@ -155,11 +157,11 @@ def test_a_directory_that_cannot_be_removed_is_refused_once(tmp_path: Path) -> N
     (full / "child").touch()
     Mailbox(tmp_path).send(request())
     inbox = Inbox(tmp_path)
-    sent, stuck = inbox.take()
+    sent, stuck = inbox.take(STEP)
     assert sent == request()
     assert isinstance(stuck, Refused)
     assert "cannot be removed" in stuck.reason
-    assert inbox.take() == []
+    assert inbox.take(STEP) == []
 
 
 def test_a_request_that_cannot_be_removed_is_not_obeyed(
@@ -173,24 +175,23 @@ def test_a_request_that_cannot_be_removed_is_not_obeyed(
     monkeypatch.setattr(mailbox.os, "unlink", read_only)
     monkeypatch.setattr(mailbox.os, "rmdir", read_only)
     inbox = Inbox(tmp_path)
-    assert "cannot be removed" in refused(inbox.take()).reason
-    assert inbox.take() == []
+    assert "cannot be removed" in refused(inbox.take(STEP)).reason
+    assert inbox.take(STEP) == []
 
 
 def test_large_files_are_refused_unread(tmp_path: Path) -> None:
     with (box(tmp_path) / "1.json").open("wb") as file:
         file.truncate(1 << 40)  # sparse: reading it whole would end the process
-    assert f"larger than {MOST_BYTES} bytes" in refused(Inbox(tmp_path).take()).reason
+    assert f"larger than {MOST_BYTES} bytes" in refused(Inbox(tmp_path).take(STEP)).reason
 
 
 def test_a_flood_is_taken_in_bounded_parts(tmp_path: Path) -> None:
     for number in range(3000):
         (box(tmp_path) / f"{number:05d}.json").write_bytes(b"junk")
     inbox = Inbox(tmp_path)
-    first = inbox.take()
-    assert len(first) == mailbox.MOST_PER_CALL
-    assert [each.name for each in first if isinstance(each, Refused)] == [
-        f"{number:05d}.json" for number in range(mailbox.MOST_PER_CALL)
+    assert [each.name for each in inbox.take(STEP) if isinstance(each, Refused)] == [
+        *(f"{number:05d}.json" for number in range(mailbox.MOST_REFUSED)),
+        f"{mailbox.MOST_PER_CALL - mailbox.MOST_REFUSED} more files",
     ]
     assert sum(1 for _ in box(tmp_path).iterdir()) == 3000 - mailbox.MOST_PER_CALL
 
@@ -201,7 +202,8 @@ def test_a_listing_without_end_is_not_read_to_its_end(
     monkeypatch.setattr(mailbox, "MOST_LISTED", 5)
     for number in range(20):
         (box(tmp_path) / f"{number}.json").touch()
-    assert len(Inbox(tmp_path).take()) == 5
+    Inbox(tmp_path).take(STEP)
+    assert len(list(box(tmp_path).iterdir())) == 15
 
 
 def test_a_mailbox_full_of_what_cannot_be_removed_is_left_alone(
@@ -211,9 +213,9 @@ def test_a_mailbox_full_of_what_cannot_be_removed_is_left_alone(
     for number in range(3):
         (box(tmp_path) / f"{number}.json" / "child").mkdir(parents=True)
     inbox = Inbox(tmp_path)
-    assert len(inbox.take()) == 3
+    assert len(inbox.take(STEP)) == 3
     (box(tmp_path) / "9.json").write_bytes(request().to_bytes())
-    assert inbox.take() == []
+    assert inbox.take(STEP) == []
 
 
 def test_a_sender_stops_when_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +225,7 @@ def test_a_sender_stops_when_nobody_takes(tmp_path: Path, monkeypatch: pytest.Mo
         outbox.send(request(number))
     with pytest.raises(RunError, match="no run reads them"):
         outbox.send(request())
-    Inbox(tmp_path).take()
+    Inbox(tmp_path).take(STEP)
     outbox.send(request())
 
 
@@ -270,12 +272,68 @@ def test_senders_and_taker_at_once_lose_nothing(tmp_path: Path) -> None:
         thread.start()
     inbox, taken = Inbox(tmp_path), list[Request | Refused]()
     while any(thread.is_alive() for thread in senders):
-        taken += inbox.take()
+        taken += inbox.take(STEP)
     for thread in senders:
         thread.join(timeout=30)
-    while more := inbox.take():
+    while more := inbox.take(STEP):
         taken += more
     assert {each.id for each in taken if isinstance(each, Request)} == {
         f"r{100 * sender + number}" for sender in range(3) for number in range(50)
     }
     assert len(taken) == 150
+
+
+def note(step: int, text: str = "x") -> Request:
+    event = {"kind": "finding-raised", "step": step, "summary": text}
+    return Request(f"n{step}", "note", event=event)
+
+
+def test_a_mailbox_that_all_users_may_write_to_is_refused_once(tmp_path: Path) -> None:
+    Mailbox(tmp_path).send(request())
+    box(tmp_path).chmod(0o777)
+    inbox = Inbox(tmp_path)
+    assert "every user may write to it" in refused(inbox.take(STEP)).reason
+    assert inbox.take(STEP) == []
+    box(tmp_path).chmod(0o755)
+    assert inbox.take(STEP) == [request()]
+
+
+@pytest.mark.parametrize("owned", ["mailbox", "file"])
+def test_orders_of_another_user_are_refused(
+    owned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mailbox(tmp_path).send(request())
+    (file,) = box(tmp_path).iterdir()
+    stranger = 54321
+    if os.geteuid() == 0:
+        os.chown(file if owned == "file" else box(tmp_path), stranger, -1)
+    else:
+        pytest.skip("only root can give a file away")
+    assert "another user" in refused(Inbox(tmp_path).take(STEP)).reason
+
+
+def test_a_flood_of_bad_files_is_counted_and_costs_no_request(tmp_path: Path) -> None:
+    for number in range(20):
+        (box(tmp_path) / f"{number:020d}-bad.json").write_text("{")
+    Mailbox(tmp_path).send(request())
+    taken = Inbox(tmp_path).take(STEP)
+    assert request() in taken
+    refusals = [each for each in taken if isinstance(each, Refused)]
+    assert len(refusals) == mailbox.MOST_REFUSED + 1
+    assert refusals[-1].name == "17 more files"
+
+
+def test_a_note_about_the_future_is_forged(tmp_path: Path) -> None:
+    Mailbox(tmp_path).send(note(STEP))
+    Mailbox(tmp_path).send(note(STEP + 1))
+    now, later = Inbox(tmp_path).take(STEP)
+    assert now == note(STEP)
+    assert isinstance(later, Refused)
+    assert "a note about a step after 10" in later.reason
+
+
+def test_the_texts_of_a_forged_note_are_cut(tmp_path: Path) -> None:
+    Mailbox(tmp_path).send(note(STEP, "x" * 10_000))
+    (taken,) = Inbox(tmp_path).take(STEP)
+    assert isinstance(taken, Request)
+    assert len(taken.as_event().body["summary"]) == 500
