@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.errors import RunError
+from grpodoctor.errors import DataError, RunError
 from grpodoctor.hooks.alerts.training_alerts import TrainingAlerts, training_alerts
 from grpodoctor.hooks.guard import Guard
 from grpodoctor.hooks.knob_requests import KnobRequests
@@ -144,7 +144,7 @@ class RunHook:
             versions={**_installed_versions(), **(versions or {})},
             model=model,
             knobs=self.guard.run("knobs", self.knobs.changes) or {},
-            config=dict(config or {}),
+            config=self.guard.run("configuration", _as_dict, config) or {},
             seed=seed,
         )
         self.guard.run("recording", self._open, manifest, resume)
@@ -357,6 +357,19 @@ class RunHook:
             self._observer.stop()
             if self._alerts is not None:
                 self.guard.run("alerts", self._alerts.deliver)
+
+
+def _as_dict(config: object) -> dict[str, Any]:
+    """A mapping, or the attributes of an object such as those of argparse and of a dataclass.
+
+    Raises:
+        DataError: if it is neither.
+    """
+    if config is None or isinstance(config, Mapping):
+        return dict(config or {})
+    if not hasattr(config, "__dict__"):
+        raise DataError(f"the config is a {type(config).__name__}", remedy="give a mapping")
+    return {name: value for name, value in vars(config).items() if not name.startswith("_")}
 
 
 def _installed_versions() -> dict[str, str]:

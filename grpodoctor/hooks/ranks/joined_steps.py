@@ -26,6 +26,8 @@ MAX_WAITING = 4
 apart, so a part that is further behind does not come."""
 MAX_QUEUE = 8
 """Steps that wait to be measured; each holds a whole batch, so further ones are dropped."""
+_MOST_LATE = 64
+"""Late parts that rank 0 looks for. A rank that is later than that is gone."""
 _POLL_SECONDS = 0.05
 """Interval at which rank 0 looks for the parts of other ranks."""
 
@@ -86,6 +88,8 @@ class RankSteps:
         self._count = 0
         self._jobs: deque[_Job] = deque()
         self._waiting: deque[_Waiting] = deque()
+        self._late: deque[str] = deque(maxlen=_MOST_LATE)
+        """Names of parts that had not arrived when their step was recorded."""
         self._deadline: float | None = None
         """When steps are recorded without their missing parts; None while the training runs."""
         self._busy = self._closed = self._dropped = False
@@ -163,7 +167,16 @@ class RankSteps:
             if not (is_complete or is_late or len(self._waiting) > MAX_WAITING):
                 return
             self._waiting.popleft()
-            self._record(_joined(first, self._exchange.info.world))
+            joined = _joined(first, self._exchange.info.world)
+            self._drop_late_parts()
+            self._late += [_name(first.number, rank) for rank in joined.missing]
+            self._record(joined)
+
+    def _drop_late_parts(self) -> None:
+        """Remove parts that came too late, which would fill the store of a long training."""
+        for name in list(self._late):
+            if self._exchange.take(name) is not None:
+                self._late.remove(name)
 
     def _collect(self, waiting: _Waiting) -> None:
         for rank in range(1, self._exchange.info.world):

@@ -55,6 +55,8 @@ class DoctorStep:
         self._hook, self._decode, self._canary = hook, decode, canary
         self._rollouts: dict[str, Any] | None = None
         self._token_arrays: dict[str, NDArray[Any]] = {}
+        self._covered: dict[str, NDArray[np.bool_]] = {}
+        """By token array, the responses that the calls covered."""
         self._updates: list[UpdateFacts] = []
         self._started = time.perf_counter()
 
@@ -303,6 +305,8 @@ class DoctorStep:
             if values is not None:
                 target = self._token_arrays.setdefault(name, np.zeros(shape, np.float32))
                 target[_ALL if rows is None else rows] = to_host(values)
+                covered_B = self._covered.setdefault(name, np.zeros(shape[0], bool))
+                covered_B[_ALL if rows is None else rows] = True
 
     def _take_update(self, rows: Rows, given: Mapping[str, object]) -> None:
         scalars = {name: _number(given[name]) for name in _UPDATE_NUMBERS}
@@ -340,8 +344,9 @@ class DoctorStep:
             _, readings, _ = update_batches(self._updates, None)
             self._hook.end_step(self.number, readings)
             return
-        reference_BT = self._token_arrays.pop("reference_logprobs_BT", None)
-        fields = {**self._rollouts, **self._token_arrays}
+        arrays = self._complete_arrays(self._rollouts["mask_BT"])
+        reference_BT = arrays.pop("reference_logprobs_BT", None)
+        fields = {**self._rollouts, **arrays}
         for name in ("sampler_logprobs", "old_logprobs"):
             fields.setdefault(f"{name}_BT", None)
         batch = RolloutBatch(step=self.number, sequence_ids=self._sequence_ids(), **fields)
@@ -350,6 +355,19 @@ class DoctorStep:
             self.number,
             StepBatch(rollouts=batch, updates=updates, on_policy=on_policy, readings=readings),
         )
+
+    def _complete_arrays(self, mask_BT: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """The token arrays that cover every response with tokens; the others are reported."""
+        complete, filled_B = {}, mask_BT.any(axis=1)
+        for name, values_BT in self._token_arrays.items():
+            known = int((self._covered[name] & filled_B).sum())
+            if known == filled_B.sum():
+                complete[name] = values_BT
+            else:
+                what = name.removesuffix("_BT").replace("_", " ")
+                why = f"step {self.number} gave it for {known} of {filled_B.sum()} responses"
+                self._hook.missing(what, why)
+        return complete
 
     def _sequence_ids(self) -> list[str]:
         rank = f"{self._hook.rank}-" if self._hook.world > 1 else ""

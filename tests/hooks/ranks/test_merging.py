@@ -183,6 +183,24 @@ def test_a_lost_rank_delays_nothing(exchanges: Callable[[int], list[RankExchange
     second.finish(0, close=True)
 
 
+def test_parts_that_come_too_late_do_not_stay_in_the_store(
+    exchanges: Callable[[int], list[RankExchange]],
+) -> None:
+    (first, second), joined = join(2, exchanges)
+    part = {"reward/mean": Mean.of([1.0])}
+    first.end_step(0, part, {})
+    first.finish(0.1)
+    assert [each.missing for each in joined] == [(1,)]
+    second.end_step(0, part, {})
+    second.finish(30)
+    assert first._exchange.peek("step/1/1") is not None
+    for each in (second, first):
+        each.end_step(1, part, {})
+        each.finish(30, close=True)
+    assert [each.missing for each in joined] == [(1,), ()]
+    assert first._exchange.peek("step/1/1") is None
+
+
 def test_a_failure_in_the_thread_does_not_end_it(
     exchanges: Callable[[int], list[RankExchange]],
 ) -> None:

@@ -1,6 +1,7 @@
 """A loop instrumented with `Doctor`."""
 
 import logging
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,31 @@ def test_micro_batches_and_hidden_states_give_the_same_readings(tmp_path: Path) 
     assert scalar(of_hidden.values["entropy/mean"]) == pytest.approx(
         scalar(whole.values["entropy/mean"]), rel=1e-6
     )
+
+
+def test_scores_of_a_part_of_the_responses_are_not_taken_for_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise the log-probability of the others would be 0."""
+    with Doctor(tmp_path / "run") as doctor, doctor.step() as step:
+        data = take(step)
+        step.logits(data["logits"][:3], rows=slice(0, 3))
+        step.logprobs(sampler=torch.zeros(B, T))
+    names = only_record(tmp_path / "run").values.keys()
+    assert not [name for name in names if name.startswith(("entropy/", "mismatch/"))]
+    assert "learner logprobs (step 0 gave it for 3 of 8 responses)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "recorded"), [(Namespace(lr=0.1), {"lr": 0.1}), ({"lr": 0.1}, {"lr": 0.1}), (3, {})]
+)
+def test_a_config_of_another_kind_does_not_stop_the_loop(
+    config: object, recorded: dict[str, float], tmp_path: Path
+) -> None:
+    with Doctor(tmp_path / "run", config=config) as doctor, doctor.step() as step:
+        take(step)
+    assert grpodoctor.open_run(tmp_path / "run").manifest.config == recorded
+    assert "reward/mean" in only_record(tmp_path / "run").values
 
 
 def test_what_the_loop_does_not_tell_is_absent(tmp_path: Path) -> None:
