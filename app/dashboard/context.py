@@ -24,7 +24,7 @@ Theme = Literal["light", "dark"]
 _LIVE_SECONDS = 2.0
 _IDLE_SECONDS = 20.0
 """Seconds between two refreshes of a run that grows, and of one that does not."""
-_FIRST_WAIT_SECONDS = 1.2
+_FIRST_WAIT_SECONDS = 1.5
 _WAIT_SECONDS = 0.15
 """Longest wait for new steps, when a run is opened and later."""
 

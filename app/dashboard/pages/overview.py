@@ -11,11 +11,12 @@ from grpodoctor.monitor.dashboard.run_summary import cost_text
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.vitals import Vital, format_number
 from grpodoctor.report.dashboard.response_rows import response_columns, responses_of_steps
+from grpodoctor.report.figures import ThemeName
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
 from grpodoctor.report.run.finding_view import first_steps
-from grpodoctor.report.run.panels import panels
+from grpodoctor.report.run.panels import Panel, panels
 from grpodoctor.report.run.phrases import damage_line, defect_line, facts_line, finding_period
 from grpodoctor.report.run.selection import selected_point, selected_steps
 from grpodoctor.report.run.view import VERDICT_TONES
@@ -154,10 +155,6 @@ def _open_button(context: PageContext, code: str, onset: int, *place: int) -> No
 
 def _charts(context: PageContext) -> None:
     _follow_click(context)
-    shown = panels(context.data)
-    if not shown:
-        st.markdown("None of the charted metrics is logged.")
-        return
     drag = st.segmented_control(
         "Dragging in a chart",
         _DRAG_MODES,
@@ -168,12 +165,11 @@ def _charts(context: PageContext) -> None:
         help="Zoom into all charts, or select an interval of steps for all charts and lists. "
         "A double click undoes a zoom.",
     )
-    figure = linked_figure(shown, columns=2, theme=context.theme, selected=context.steps)
-    figure.update_layout(
-        dragmode=_DRAG_MODES[drag or _SELECT],
-        selectdirection="h",
-        selectionrevision=context.params.get("steps", ""),
-    )
+    key = (context.run.key, context.revision)
+    shown, figure = _drawn(key, context.theme, context.steps, _DRAG_MODES[drag or _SELECT], context)
+    if not shown:
+        st.markdown("None of the charted metrics is logged.")
+        return
     st.plotly_chart(
         figure,
         theme=None,
@@ -186,6 +182,24 @@ def _charts(context: PageContext) -> None:
     with st.expander("The charts in words"):
         lines = [f"- **{panel.title}**: {markdown(panel.description)}" for panel in shown]
         st.markdown("\n".join(lines))
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _drawn(
+    run: tuple[str, int],
+    theme: ThemeName,
+    steps: tuple[int, int] | None,
+    drag: str,
+    _context: PageContext,
+) -> tuple[tuple[Panel, ...], Figure]:
+    """The charts and their figure; drawn again only if something has changed."""
+    del run
+    shown = panels(_context.data)
+    figure = linked_figure(shown, columns=2, theme=theme, selected=steps)
+    revision = f"{steps[0]}-{steps[1]}" if steps else ""
+    return shown, figure.update_layout(
+        dragmode=drag, selectdirection="h", selectionrevision=revision
+    )
 
 
 def _take_selection(figure: Figure) -> None:

@@ -33,7 +33,8 @@ _ENDED_SECONDS = 120.0
 """Seconds without a write after which an incomplete last step is read."""
 _POLL_SECONDS = 1.0
 """Shortest time between two polls, however many browsers ask."""
-_FIRST_SNAPSHOT = 0.4
+_CHECK_SECONDS = 0.05
+_FIRST_SNAPSHOT = 0.3
 _SLOWEST_SNAPSHOT = 3.0
 """Seconds between two snapshots of a run that is read. A long run shows its first steps early;
 later snapshots take longer and come less often."""
@@ -107,8 +108,16 @@ class ObservedRun:
                 self._thread.start()
             thread = self._thread
         if thread is not None:
-            thread.join(wait_seconds)
+            self._await(thread, wait_seconds)
         return self._view
+
+    def _await(self, thread: threading.Thread, seconds: float) -> None:
+        """Wait for the thread, or for the first snapshot of a run that has none."""
+        has_data, deadline = self._view.data is not None, time.monotonic() + seconds
+        while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+            thread.join(min(left, _CHECK_SECONDS))
+            if not has_data and self._view.data is not None:
+                return
 
     # In the thread
 

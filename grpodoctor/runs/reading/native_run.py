@@ -31,8 +31,9 @@ from grpodoctor.support.regular_files import translated_os_errors, unreadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-POLL_BYTES = 8 * 1024 * 1024
-"""Bytes of a file that one poll reads at most; a live screen must stay responsive."""
+POLL_BYTES = 1024 * 1024
+"""Bytes of a file that one poll reads at most, about a quarter of a second of work: the first steps
+of a long run are shown early, and a live screen stays responsive."""
 
 POLL_RECORDS = 4096
 """Lines of a file that one poll parses at most, valid or damaged."""
