@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -96,6 +96,20 @@ def _outside(
     if advantage >= 0:
         return tuple(None if each is None else float(each > 1 + high) for each in ratios)
     return tuple(None if each is None else float(each < 1 - low) for each in ratios)
+
+
+def token_pairs(rollouts: Iterable[Rollout]) -> list[tuple[float, float]]:
+    """The sampler's and the learner's log-probability of each token that has finite ones."""
+    return [
+        (sampler, learner)
+        for rollout in rollouts
+        for sampler, learner in zip(
+            _finite(rollout.get("sampler_logprobs")),
+            _finite(rollout.get("learner_logprobs")),
+            strict=False,
+        )
+        if sampler is not None and learner is not None
+    ]
 
 
 @dataclass(frozen=True, slots=True)

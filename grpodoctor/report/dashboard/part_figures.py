@@ -113,9 +113,7 @@ def margin_chart(flips: _Parts, margins: _Parts, theme: ThemeName) -> Chart | No
     return Chart("Flips by router margin", figure, words)
 
 
-def token_scatter(
-    pairs: Sequence[tuple[float, float]], theme: ThemeName, title: str
-) -> Chart | None:
+def token_scatter(pairs: Sequence[tuple[float, float]], theme: ThemeName) -> Chart | None:
     """The log-probability of each token in the sampler and in the learner; None without tokens."""
     import plotly.graph_objects as go
 
@@ -144,14 +142,14 @@ def token_scatter(
     figure.update_layout(**layout("sampler, nats", "learner, nats", theme=theme))
     worst = max(abs(one - other) for one, other in pairs)
     words = f"{len(pairs)} tokens; the largest difference is {format_number(worst)} nats."
-    return Chart(title, figure, words)
+    return Chart("Log-probability of each token in the two engines", figure, words)
 
 
-def sequence_histogram(values: Sequence[float], theme: ThemeName) -> Chart | None:
+def sequence_histogram(values: Sequence[float | None], theme: ThemeName) -> Chart | None:
     """How many responses have which largest probability difference; None without values."""
     import plotly.graph_objects as go
 
-    known = [value for value in values if math.isfinite(value)]
+    known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return None
     figure = go.Figure(
