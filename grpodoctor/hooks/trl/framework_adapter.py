@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _PLAIN = "trl.trainer.grpo_trainer.GRPOTrainer"
 _OTHERS = ("GRPOTrainer", "AsyncGRPOTrainer", "UnslothGRPOTrainer")
-_TOKENS = "tokens, advantages, log-probabilities and rewards of single responses"
+_TOKENS = "advantages, log-probabilities and entropies of single tokens, and optimizer steps"
+_RESPONSES = "texts, tokens and rewards of single responses"
 _KNOBS = "live changes of settings other than the learning rate"
 
 
@@ -61,16 +62,24 @@ trainer.train()
     def _listener(self, hook: RunHook) -> Listener:
         reason = self._obstacle()
         if reason:
-            from grpodoctor.hooks.trl.log_listener import LogListener
-
-            hook.missing(_TOKENS, reason)
-            hook.missing(_KNOBS, reason)
-            return LogListener(hook)
+            return self._public_listener(hook, reason)
         from grpodoctor.hooks.trl.tap_listener import TapListener
 
         if private_names.has_other_loss(self.trainer):
             hook.missing("entropy, ratios and clipping of single tokens", "use_liger_kernel=True")
         return TapListener(hook, self.trainer)
+
+    def _public_listener(self, hook: RunHook, reason: str) -> Listener:
+        """Reads the log rows and, from the calls of the reward functions, the responses."""
+        from grpodoctor.hooks.trl.log_listener import LogListener
+        from grpodoctor.hooks.trl.reward_calls import RewardCalls
+
+        hook.missing(_TOKENS, reason)
+        hook.missing(_KNOBS, reason)
+        calls = RewardCalls(self.trainer, hook.guard)
+        if calls.obstacle:
+            hook.missing(_RESPONSES, calls.obstacle)
+        return LogListener(hook, calls=None if calls.obstacle else calls)
 
     def _obstacle(self) -> str:
         """Why only the log can be read; empty if the taps fit."""

@@ -13,6 +13,9 @@ from grpodoctor.hooks.logged_steps import numbers_of
 from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.hooks.trl.learning_rate import add_learning_rate
 from grpodoctor.hooks.trl.private_names import installed_version
+from grpodoctor.hooks.trl.reward_calls import RewardCalls
+from grpodoctor.measure.batch import RolloutBatch
+from grpodoctor.measure.step import StepBatch
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading
 
@@ -26,12 +29,17 @@ class LogListener:
         hook: the recorder.
         framework: gives the keys their meaning.
         version: version of the framework.
+        calls: gives the responses; None if only the rows are known.
     """
 
     def __init__(
-        self, hook: RunHook, framework: Framework = FRAMEWORK, version: str | None = None
+        self,
+        hook: RunHook,
+        framework: Framework = FRAMEWORK,
+        version: str | None = None,
+        calls: RewardCalls | None = None,
     ) -> None:
-        self._hook, self._framework = hook, framework
+        self._hook, self._framework, self._calls = hook, framework, calls
         self._version = installed_version() if version is None else version
         self._config: dict[str, Any] = {}
         self._translator = Translator(framework, version=self._version)
@@ -42,9 +50,9 @@ class LogListener:
         settings = {name: each for name, each in self._config.items() if _is_setting(each)}
         self._translator = Translator(self._framework, settings, self._version)
         self.add_knobs(args, objects)
-        changeable = self._hook.knobs.changeable()
+        known = self._hook.knobs.settings()
         for name, setting in self._framework.knobs.read(settings).items():
-            if name not in changeable:
+            if name not in known:
                 self._hook.knobs.read_only(name, setting)
         model_config = getattr(objects.get("model"), "config", None)
         self._hook.begin(
@@ -76,7 +84,15 @@ class LogListener:
             for name, reading in readings.items():
                 self._hook.reading(name, reading)
         elif readings:
-            self._hook.end_step(state.global_step, readings)
+            batch = self._responses(state.global_step)
+            measured = readings if batch is None else StepBatch(rollouts=batch, readings=readings)
+            self._hook.end_step(state.global_step, measured)
+
+    def _responses(self, step: int) -> RolloutBatch | None:
+        """The responses since the previous row, as far as they are known."""
+        if self._calls is None:
+            return None
+        return self._hook.guard.run("responses", self._calls.batch, step, self._hook.rank)
 
     def readings(self, row: Mapping[str, Any]) -> dict[str, Reading]:
         """The readings of a row of TRL's log; values that are not numbers are left out."""

@@ -10,6 +10,7 @@ import pytest
 
 import grpodoctor
 from grpodoctor.vocabulary.values import scalar
+from tests.hooks.trl.conftest import share_of_sevens
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL and its dependencies have their own
 
@@ -142,20 +143,50 @@ def test_messages_are_one_line(make_trainer: MakeTrainer, caplog: pytest.LogCapt
     assert caplog.records[-1].getMessage().startswith("grpodoctor is already attached")
 
 
-def test_an_unknown_version_is_recorded_from_its_log(
+def test_an_unknown_version_is_recorded_from_what_trl_documents(
     make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def length(completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+        return [None if len(ids) == 8 else len(ids) / 8 for ids in completion_ids]
+
+    functions = [share_of_sevens, length]
+    settings: dict[str, Any] = {"reward": functions, "reward_weights": [1.0, 0.5]}
+    bare = make_trainer("bare", **settings)
+    train(bare)
     monkeypatch.setattr("grpodoctor.hooks.trl.private_names.installed_version", lambda: "1.99.0")
-    trainer = make_trainer()
-    before = dict(vars(trainer))
+    trainer = make_trainer("observed", **settings)
+    before = {name: each for name, each in vars(trainer).items() if name != "reward_funcs"}
     attachment = grpodoctor.attach(trainer)
-    assert dict(vars(trainer)) == before  # no method was replaced
+    assert {name: vars(trainer)[name] for name in before} == before  # no method was replaced
+    assert functions == [share_of_sevens, length]
     rows = train(trainer)
+    assert all(np.array_equal(weights(bare)[name], each) for name, each in weights(trainer).items())
     assert "1.99.0 is not among the verified versions" in caplog.text
     assert len(attachment.missing) == 2
     records = recorded(attachment)
     assert [record["reward/mean"] for record in records] == [row["reward"] for row in rows]
     assert [record["step"] for record in records] == [1, 2, 3, 4]
+    for record, row in zip(records, rows, strict=True):
+        component = record["reward/component/share_of_sevens/mean"]
+        assert component == pytest.approx(row["rewards/share_of_sevens/mean"])
+        assert 0 < record["text/unique_ngram_rate"] <= 1
+        assert record["length/p95"] <= 8
+        assert "entropy/p10" not in record  # of single tokens
+        assert record["instruments/failed_parts"] == 0
+
+
+def test_rewards_that_are_not_plain_functions_are_named(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def waiting(completions: list[str], **_: Any) -> list[float]:
+        return share_of_sevens(completions)
+
+    monkeypatch.setattr("grpodoctor.hooks.trl.private_names.installed_version", lambda: "1.99.0")
+    trainer = make_trainer(reward=waiting)
+    attachment = grpodoctor.attach(trainer)
+    train(trainer)
+    assert "waiting is a model or an asynchronous function" in attachment.missing.values()
+    assert len(recorded(attachment)) == 4
 
 
 def test_a_callback_records_the_log(make_trainer: MakeTrainer) -> None:
