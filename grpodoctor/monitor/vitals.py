@@ -16,6 +16,8 @@ _TREND_READINGS = 5
 _SPREADS = 3.0
 _SMALLEST_SHARE = 0.02
 
+_RATE = "optimizer/learning_rate"
+
 VITALS: tuple[tuple[str, str], ...] = (
     ("reward", "reward/mean"),
     ("accuracy", "accuracy/train"),
@@ -36,7 +38,7 @@ VITALS: tuple[tuple[str, str], ...] = (
     ("KL to reference", "kl/reference/k3"),
     ("explained variance", "critic/explained_variance"),
     ("held-out reward", "reward/heldout"),
-    ("learning rate", "optimizer/learning_rate"),
+    ("learning rate", _RATE),
     ("seconds per step", "time/step"),
 )
 """Label and metric, most important first: a small screen shows only the first ones."""
@@ -70,7 +72,15 @@ def vital_signs(chart: Chart, readings: int = HISTORY) -> list[Vital]:
         readings: number of latest readings in each history.
     """
     vitals = (_vital(chart, label, metric, readings) for label, metric in VITALS)
-    return [vital for vital in vitals if vital.history or vital.why_not]
+    known = [vital for vital in vitals if vital.history or vital.why_not]
+    return [vital for vital in known if not _is_rounded_away(chart, vital)]
+
+
+def _is_rounded_away(chart: Chart, vital: Vital) -> bool:
+    """Whether a learning rate that is set is logged as 0: consoles print few decimals."""
+    rate = chart.knobs.get("learning_rate")
+    is_set = isinstance(rate, int | float) and rate > 0
+    return vital.metric == _RATE and is_set and not any(vital.history)
 
 
 def _vital(chart: Chart, label: str, metric: str, readings: int) -> Vital:

@@ -175,3 +175,17 @@ def test_every_format_states_the_condition_of_a_remedy(render) -> None:
     assert "to 0.28 if clip/high_rate is above 0 (not logged)" in rendered({})
     assert "to 0.28 (clip/high_rate is 0.012)" in rendered({"clip/high_rate": 0.012})
     assert "clip-higher" not in rendered({"clip/high_rate": 0.0})
+
+
+def test_a_resolved_problem_is_a_line_while_another_is_active() -> None:
+    report = report_of(["LEN002", "REW002"], symptoms=0)
+    first, second = report.diagnosis.problems
+    over = replace(second, cause=second.cause.resolved())
+    diagnosis = replace(report.diagnosis, problems=(first, over))
+    rendered = text.render(view_of(data_of(replace(report, diagnosis=diagnosis))), width=120)
+    assert "CRITICAL  LEN002 " in rendered
+    assert "CRITICAL  REW002 " not in rendered
+    assert "critical  REW002 reward-collapse, steps 40 to 90, resolved" in rendered
+    alone = replace(report.diagnosis, problems=(over,))
+    rendered = text.render(view_of(data_of(replace(report, diagnosis=alone))), width=120)
+    assert "CRITICAL  REW002 " in rendered

@@ -144,9 +144,10 @@ def _overview_line(finding: Finding) -> Inline:
 
 
 def _findings(report: Report, brevity: Brevity, *, verbose: bool) -> Iterator[Block]:
-    """A card for each problem; in brief reports only for the first faults."""
+    """A card for each problem; in brief reports only for the first faults, active ones if any."""
     problems = report.diagnosis.problems
-    faults = [problem for problem in problems if any(map(is_alarm, problem.findings))]
+    alarms = [problem for problem in problems if any(map(is_alarm, problem.findings))]
+    faults = [problem for problem in alarms if problem.active] or alarms
     shown = problems if verbose else tuple(faults[: brevity.cards])
     for problem in problems:
         full = _cards(problem, report)

@@ -1,0 +1,20 @@
+"""The vital signs that a report begins with."""
+
+from __future__ import annotations
+
+from grpodoctor.monitor.vitals import vital_signs
+from grpodoctor.vocabulary.knobs import Setting
+from tests.rules.scenario import Curve, Patient, noisy, steps
+
+
+def rate_shown(curve: Curve, **knobs: Setting) -> bool:
+    curves: dict[str, Curve] = {"reward/mean": noisy(0.4, 0.1, 1), "optimizer/learning_rate": curve}
+    signs = vital_signs(Patient(steps(30, curves), knobs=knobs).engine.chart)
+    return "learning rate" in {each.label for each in signs}
+
+
+def test_a_learning_rate_that_a_console_rounds_to_zero_is_left_out() -> None:
+    assert not rate_shown(0.0, learning_rate=1e-6)
+    assert rate_shown(1e-6, learning_rate=1e-6)
+    assert rate_shown(0.0), "without a setting, it may be 0"
+    assert rate_shown(0.0, learning_rate=0.0)
