@@ -16,7 +16,8 @@ At each step, a rule is in one of these states:
 step at which the condition began, but never before the end of the rule's previous finding. Its
 severity is the mildest of the last `persistence` sightings and never decreases. `clearance`
 consecutive examinations without a sighting resolve it. If a rule fires again soon after that, its
-clearance doubles, so that noise around a threshold gives one long finding.
+clearance doubles, so that noise around a threshold gives one long finding. Fifty examinations
+without a sighting of its severity end it as well; a milder finding follows.
 
 A rule that raises an exception is reported as a defect with its code, and the other rules continue.
 
@@ -72,6 +73,10 @@ and the reward changes last.
 
 _LONGEST_CLEARANCE = WINDOW
 """Upper bound of the doubled clearance: the window that a rule sees."""
+
+_EASED_AFTER = 50
+"""Examinations without a sighting of a finding's severity, after which the finding no longer
+describes the run: five times the readings of a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,11 @@ class _RuleState:
     """Why the rule did not apply at its last examination."""
     onset: int = -1
     clear_count: int = 0
+    """Consecutive examinations without a sighting."""
+    milder_count: int = 0
+    """Consecutive examinations without a sighting of the finding's severity."""
+    severe_step: int = -1
+    """Step of the latest sighting of the finding's severity."""
     finding: Finding | None = None
     """The active finding."""
     resolved_at: int = -1
@@ -215,7 +225,8 @@ class Engine:
             if state.due <= 0 and (found := self._examine(state, why_inapplicable)):
                 changes.extend(found)
         if len(changes) > 1:
-            changes.sort(key=lambda change: (change.kind == "resolved", *_rank(change.finding)))
+            raised = {change.finding.code for change in changes if change.kind == "raised"}
+            changes.sort(key=lambda change: _order(change, raised))
         return changes
 
     def _states_of_new_config(self) -> Sequence[_RuleState]:
@@ -280,7 +291,8 @@ class Engine:
         self._config_read = False
         for state in self._states:
             state.recent.clear()
-            state.clear_count = 0
+            state.clear_count = state.milder_count = 0
+            state.severe_step = min(state.severe_step, step - 1)
             state.last_finding_end = min(state.last_finding_end, step - 1)
             if state.finding is not None and state.finding.onset_step >= step:
                 dropped.append(Change("resolved", state.finding.resolved(), step))
@@ -335,11 +347,13 @@ class Engine:
         severity = SEVERITIES[min(state.recent)] if is_persistent else SEVERITIES[0]
         if state.finding is not None:
             yield from self._continue(state, state.finding, sighting, severity)
+            if state.milder_count >= _EASED_AFTER and is_persistent:
+                yield from self._ease(state, state.finding, sighting, severity)
         elif is_persistent:
             yield self._raise(state, sighting, severity)
 
     def _raise(self, state: _RuleState, sighting: Sighting, severity: Severity) -> Change:
-        rule = state.rule
+        rule, state.milder_count, state.severe_step = state.rule, 0, self.chart.step
         again = state.resolved_at >= 0 and state.examinations - state.resolved_at <= WINDOW
         state.clearance = min(2 * state.clearance, _LONGEST_CLEARANCE) if again else rule.clearance
         state.finding = Finding(
@@ -357,10 +371,22 @@ class Engine:
         self._fired.add(rule.code)
         return Change("raised", state.finding, self.chart.step)
 
+    def _ease(
+        self, state: _RuleState, finding: Finding, sighting: Sighting, severity: Severity
+    ) -> Iterator[Change]:
+        """End a severe finding whose condition lasts in a milder form, which is a new finding."""
+        yield self._resolve(state, replace(finding, last_step=state.severe_step))
+        state.onset, clearance = state.severe_step + 1, state.clearance
+        yield self._raise(state, sighting, severity)
+        state.clearance = clearance
+
     def _continue(
         self, state: _RuleState, finding: Finding, sighting: Sighting, persistent: Severity
     ) -> Iterator[Change]:
         severity = max(finding.severity, persistent, key=SEVERITIES.index)
+        state.milder_count += 1
+        if SEVERITIES.index(sighting.severity) >= SEVERITIES.index(severity):
+            state.milder_count, state.severe_step = 0, self.chart.step
         if sighting.severity == severity:
             updated = replace(
                 finding,
@@ -371,8 +397,8 @@ class Engine:
                 remedies=self._remedies(state.rule, sighting),
             )
         else:
-            # The summary must match the severity: a milder sighting only prolongs a severe finding,
-            # and a more severe one has to persist first.
+            # The summary must match the severity: a milder sighting prolongs a severe finding for a
+            # while, and a more severe one has to persist first.
             updated = replace(finding, last_step=self.chart.step, severity=severity)
         state.finding = updated
         if severity != finding.severity:
@@ -383,12 +409,16 @@ class Engine:
         if state.finding is None:
             return
         state.clear_count += 1
+        state.milder_count += 1
         if state.clear_count >= state.clearance:
-            resolved = state.finding.resolved()
-            state.finding, state.resolved_at = None, state.examinations
-            state.last_finding_end = resolved.last_step
-            self._resolved.append(resolved)
-            yield Change("resolved", resolved, self.chart.step)
+            yield self._resolve(state, state.finding)
+
+    def _resolve(self, state: _RuleState, finding: Finding) -> Change:
+        resolved = finding.resolved()
+        state.finding, state.resolved_at = None, state.examinations
+        state.last_finding_end = resolved.last_step
+        self._resolved.append(resolved)
+        return Change("resolved", resolved, self.chart.step)
 
     def diagnosis(self) -> Diagnosis:
         """The diagnosis after the steps observed so far."""
@@ -453,6 +483,12 @@ def _name_alternatives(names: tuple[str, ...]) -> str:
         rest = len(names) - _ALTERNATIVES_NAMED + 1
         names = (*names[: _ALTERNATIVES_NAMED - 1], f"{rest} others")
     return f"alternative metrics: {', '.join(names)}" if names else ""
+
+
+def _order(change: Change, raised: set[str]) -> tuple[bool, tuple[int, int, int, str]]:
+    """News first, except that the end of a finding precedes the milder one that follows it."""
+    is_over = change.kind == "resolved" and change.finding.code not in raised
+    return is_over, _rank(change.finding)
 
 
 def _rank(finding: Finding) -> tuple[int, int, int, str]:

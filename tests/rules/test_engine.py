@@ -117,6 +117,15 @@ def test_severity_escalates_when_it_persists_and_never_falls() -> None:
     assert watched([1.5, 3, 3]).finding("TST001").severity == "warning"
 
 
+def test_a_severe_finding_ends_when_only_a_milder_form_lasts() -> None:
+    patient = watched([3] * 3 + [1] * 60)
+    assert kinds(patient) == [(2, "raised"), (52, "resolved"), (52, "raised")]
+    mild, severe = sorted(patient.findings("TST001"), key=lambda each: not each.active)
+    assert (severe.severity, severe.onset_step, severe.last_step) == ("critical", 0, 2)
+    assert (mild.severity, mild.onset_step, mild.summary) == ("info", 3, "reward is 1")
+    assert kinds(watched([3] * 3 + [1] * 49 + [3] + [1] * 49)) == [(2, "raised")]
+
+
 def test_a_single_grave_sighting_after_a_break_does_not_escalate() -> None:
     patient = watched([1, 1, 1, 0, 3, 0, 3, 0])
     finding = patient.finding("TST001")

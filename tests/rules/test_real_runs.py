@@ -49,7 +49,7 @@ def test_a_run_that_dies_within_its_baseline_is_a_collapse_and_not_hard_prompts(
     assert (first.code, first.severity) == ("REW002", "critical")
     assert first.onset_step <= 30
     assert patient.raised("REW002") == 1
-    symptom = patient.finding("GRP002")
+    symptom = min(patient.findings("GRP002"), key=lambda each: each.onset_step)
     # It warns while accuracy has not yet lost a third, so before REW002 can.
     assert (symptom.severity, symptom.remedies[0]) == ("warning", "lower-learning-rate")
     assert symptom.onset_step < first.onset_step

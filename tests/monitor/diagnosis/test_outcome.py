@@ -93,7 +93,7 @@ def test_a_slow_noisy_rise_is_healthy(tmp_path, gain, kind):
     [
         ((0.2, 0.8, 0.8), {"info"}, "healthy"),
         ((0.5, 0.5, 0.5), {"warning"}, "sick"),
-        ((0.2, 0.8, 0.3), {"warning"}, "sick"),
+        ((0.2, 0.8, 0.3), {"info"}, "sick"),  # REW002 reports the fall
     ],
     ids=["rose and stayed", "never rose", "rose and fell back"],
 )
@@ -110,7 +110,8 @@ def test_a_drift_is_a_note_if_the_reward_rose_and_stayed(tmp_path, course, sever
         for row in trl_rows(120, reward, lambda _: 0.0)
     ]
     report, _ = checked(tmp_path, rows)
-    drift = {each["severity"] for each in report["findings"] if each["code"] == "KLD002"}
+    drifts = [each for each in report["findings"] if each["code"] == "KLD002"]
+    drift = {each["severity"] for each in drifts if each["active"]}
     assert (drift, report["verdict"]["kind"]) == (severities, kind)
 
 
