@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grpodoctor.errors import DataError
 from grpodoctor.measure.hidden import Head, TokenScores, score_hidden, tiles
+from grpodoctor.measure.hidden import head as head_module
 from grpodoctor.measure.hidden import score as score_module
 
 HEADS = {
@@ -178,6 +179,38 @@ def test_no_tokens_give_no_scores() -> None:
     batch = make_batch()
     scores = score_hidden(batch.hidden_ND[:0], batch.head, batch.ids_N[:0])
     assert [len(values) for values in scores] == [0, 0]
+
+
+@pytest.mark.parametrize("wrong", [-100, VOCABULARY])
+def test_an_id_outside_the_vocabulary_is_named(wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = make_batch()
+    ids_N = batch.ids_N.clone()
+    ids_N[4] = wrong
+    with pytest.raises(DataError, match=rf"id {wrong} is outside the vocabulary of 300"):
+        score_hidden(batch.hidden_ND, batch.head, ids_N)
+    monkeypatch.setattr(score_module, "_check", lambda *_: None)  # as on an accelerator
+    scores = score_hidden(batch.hidden_ND.detach(), batch.head, ids_N)
+    assert scores.logprobs_N.isnan().nonzero().flatten().tolist() == [4]
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+@pytest.mark.parametrize("kind", HEADS)
+def test_single_logits_are_those_of_all(
+    kind: str, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_module, "_GATHERED_ELEMENTS", 5 * 4 * HIDDEN)  # several blocks
+    batch = make_batch(**HEADS[kind])
+    ids_NK = torch.randint(VOCABULARY, (TOKENS, 4), generator=torch.Generator().manual_seed(2))
+    picked_NK = batch.head.logits_at(batch.hidden_ND, ids_NK, temperature)
+    logprobs_NK = torch.stack(
+        [expected(batch._replace(ids_N=ids_N), temperature).logprobs_N for ids_N in ids_NK.T], dim=1
+    )
+    gaps_NK = logprobs_NK - logprobs_NK[:, :1]
+    torch.testing.assert_close(
+        (picked_NK - picked_NK[:, :1]).double(), gaps_NK, atol=2e-5, rtol=1e-5
+    )
+    assert not picked_NK.requires_grad
+    assert batch.head.logits_at(batch.hidden_ND[:0], ids_NK[:0]).shape == (0, 4)
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:

@@ -48,10 +48,10 @@ def score_hidden(
 
     Returns:
         Scores with gradients for the hidden states, the weight and the bias. A hidden state that
-        is not finite gives NaN.
+        is not finite gives NaN, as does, on an accelerator, an id outside the vocabulary.
 
     Raises:
-        DataError: if shapes or ids do not fit, or the temperature is not above zero.
+        DataError: if shapes or, on a CPU, ids do not fit, or the temperature is not above zero.
     """
     _check(hidden_ND, head, ids_N, temperature)
     hidden_ND, weight_VD = _in_compute_dtype(hidden_ND, head.weight_VD)
@@ -72,6 +72,13 @@ def _check(hidden_ND: Tensor, head: Head, ids_N: Tensor, temperature: float) -> 
         )
     if not temperature > 0:
         raise DataError(f"temperature {temperature} is not above zero", remedy="use 1.0 for none")
+    if ids_N.device.type == "cpu":  # an accelerator would have to be waited for
+        outside_N = ids_N[(ids_N < 0) | (ids_N >= weight[0])]
+        if len(outside_N):
+            raise DataError(
+                f"id {int(outside_N[0])} is outside the vocabulary of {weight[0]}",
+                remedy="leave out ignored positions, such as those labelled -100",
+            )
 
 
 def _in_compute_dtype(hidden_ND: Tensor, weight_VD: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,13 +31,16 @@ class RowSums(NamedTuple):
     dot_R: Tensor
     """Sum of z 2^z."""
     own_R: Tensor
-    """Logit of the token itself."""
+    """Logit of the token itself; NaN until its tile was added."""
 
     @classmethod
     def empty(cls, count: int, device: torch.device) -> RowSums:
         """Sums over no entries."""
-        maximum_R = torch.full((count,), -math.inf, device=device)
-        return cls(maximum_R, *(torch.zeros(count, device=device) for _ in range(3)))
+        maximum_R, own_R = (
+            torch.full((count,), value, device=device) for value in (-math.inf, math.nan)
+        )
+        total_R, dot_R = (torch.zeros(count, device=device) for _ in range(2))
+        return cls(maximum_R, total_R, dot_R, own_R)
 
     def rows(self, rows: slice) -> RowSums:
         """Views of some rows."""
