@@ -187,8 +187,6 @@ class RewardCollapse(Rule):
             or not first[0] - now > self.min_first_noises * noise
         ):
             return None
-        if name == _ACCURACY and self._is_reward_kept(chart, chart.series(_REWARD).first_step):
-            return None
         text = f"{_noun(name)} fell from {first[0]:.3g} in the first reading to {now:.3g}."
         middle, steps = (first[0] + now) / 2, series.steps(len(later))
         onset = next(step for step, value in zip(steps, later, strict=True) if value <= middle)

@@ -432,3 +432,9 @@ def test_lists_behind_a_time_and_the_updates_of_a_rollout(tmp_path: Path) -> Non
     assert names["optimizer/grad_norm"] == pytest.approx(0.2), "the mean of the updates"
     assert names["correction/weight_mean"] == 0.9
     assert names["mismatch/kl_k1"] == 0.0005
+
+
+def test_a_line_of_times_that_is_no_heading_takes_no_time(tmp_path: Path) -> None:
+    """A pattern with nested repetitions tries each way to divide such a line, for hours."""
+    line = "2025-12-26 18:30:27 12:00:01,123 " * 6 + "1.5 2.5 3.5, 4/5 waiting for the engine:"
+    assert rows_of(f"{line}\n" * 3 + f"{line[:79]}:\n", tmp_path) == []

@@ -86,8 +86,7 @@ _LIST_HEADING = re.compile(
     re.IGNORECASE,
 )
 _LIST_HEADING_BEHIND_TIME = re.compile(
-    r"(?:\[[^\[\]]{0,80}\]\s{0,3}|[\d:,./ T-]{1,40})*(?:rollout|iteration|step)\s(\d{1,12})"
-    r"\s[a-z][a-z ]{2,60}:\s{0,20}",
+    r"(?:^|[\]\s])(?:rollout|iteration|step)\s(\d{1,12})\s[a-z][a-z ]{2,60}:\s{0,20}$",
     re.IGNORECASE,
 )
 """`[2025-12-26 18:30:27][INFO] Rollout 3 data statistics:`, as XTuner prints it."""
@@ -419,7 +418,7 @@ def parse_list_heading(text: str) -> int | None:
     if len(text) < 80:
         match = _LIST_HEADING.fullmatch(text)
     elif len(text) < 300 and text.rstrip().endswith(":"):
-        match = _LIST_HEADING_BEHIND_TIME.fullmatch(text)
+        match = _LIST_HEADING_BEHIND_TIME.search(text)
     else:
         return None
     return int(match[1]) if match else None
