@@ -64,10 +64,15 @@ class Apply(StrEnum):
 
 
 Run = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        help="Run directory or log of any framework; without --once, it need not exist yet."
+        help="Run directory or log of any framework; without --once, it need not exist yet. "
+        "Without it, the runs below the current directory are offered.",
+        show_default=False,
     ),
+]
+PidOption = Annotated[
+    int | None, typer.Option("--pid", min=1, help="Watch the run that this process writes.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Show the current state and exit.")]
 AsJson = Annotated[
@@ -90,7 +95,8 @@ UntilFinished = Annotated[
 
 
 def watch(
-    run: Run,
+    run: Run = None,
+    pid: PidOption = None,
     once: Once = False,
     json: AsJson = False,
     plain: Plain = False,
@@ -115,11 +121,17 @@ def watch(
     """
     from grpodoctor.monitor.session import Session
 
-    refuse_remote(run)
     _refuse_with_once(once, apply, metrics_port)
     has_screen = not (json or plain or once) and is_interactive()
     if apply is Apply.ask and not has_screen:
         _refuse_to_ask()
+    if run is None:
+        from grpodoctor.cli.unnamed_run import choose_run
+
+        run = str(choose_run(pid, has_screen=has_screen))
+    elif pid is not None:
+        _refuse_pid_with_run()
+    refuse_remote(run)
     project = project_settings(config, isolated=isolated)
     session = Session(
         Path(run),
@@ -203,6 +215,12 @@ def is_interactive() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     has_terminal = all(stream is not None and stream.isatty() for stream in streams)
     return has_terminal and os.environ.get("TERM") != "dumb"
+
+
+def _refuse_pid_with_run() -> None:
+    from grpodoctor.errors import ConfigError
+
+    raise ConfigError("--pid finds the run, but a run is named as well", remedy="remove one")
 
 
 def _refuse_to_ask() -> None:

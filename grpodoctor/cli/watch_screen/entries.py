@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
@@ -127,6 +129,16 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def written_ago(written_at: float) -> str:
+    """How long ago something was written, given its Unix time."""
+    return f"written {duration(time.time() - written_at)} ago"
+
+
+def shown_path(path: Path, folder: Path) -> str:
+    """A path as the user would type it in a folder, without control characters."""
+    return plain(str(path.relative_to(folder) if path.is_relative_to(folder) else path))
 
 
 @dataclass(frozen=True)

@@ -287,12 +287,13 @@ def test_an_unexpected_error_ends_the_watch(sick):
     asyncio.run(go())
 
 
-def test_a_defect_of_the_screen_is_kept_for_the_caller(sick, monkeypatch):
+def test_a_defect_of_the_screen_is_kept_for_the_caller(sick):
     async def go():
         app = WatchApp(RunReader(Session(sick), ended=lambda: False, interval=1), save_report)
-        monkeypatch.setattr(app, "action_report", lambda: 1 / 0)
-        async with app.run_test() as pilot:
-            await pilot.press("r")
+        async with app.run_test():
+            app.call_later(lambda: 1 / 0)
+            while app.defect is None:
+                await asyncio.sleep(0.05)
         assert isinstance(app.defect, ZeroDivisionError)
 
     asyncio.run(go())

@@ -1,0 +1,70 @@
+"""`watch` without a run, and with a process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.in_process import run
+from tests.cli.pseudo_terminal import Terminal
+from tests.report.simulated import record_run
+from tests.runs.test_nearby_runs import RECORD
+
+
+@pytest.fixture
+def two_runs(tmp_path):
+    record_run(tmp_path / "healthy", 20)
+    record_run(tmp_path / "sick one", 60, sick_from=20)
+    return tmp_path
+
+
+def test_without_a_terminal_the_runs_are_listed_with_commands(two_runs, monkeypatch):
+    monkeypatch.chdir(two_runs)
+    done = run("watch")
+    assert done.returncode == 2
+    commands = [line.partition("  #")[0] for line in done.stdout.splitlines()]
+    assert set(commands) == {"grpodoctor watch healthy", "grpodoctor watch 'sick one'"}
+
+
+def test_a_run_is_chosen_with_keys(two_runs):
+    with Terminal("watch", cwd=two_runs, rows=40, columns=120) as terminal:
+        terminal.read_until("healthy")
+        terminal.press("/sick\r")
+        terminal.read_until("1 of 2 match")
+        terminal.press("\r")
+        terminal.read_until("REW002")
+        terminal.press("q")
+        assert terminal.wait() == 1
+
+
+def test_leaving_the_choice_watches_nothing(two_runs):
+    with Terminal("watch", cwd=two_runs) as terminal:
+        terminal.read_until("healthy")
+        terminal.press("q")
+        assert terminal.wait() == 2
+        assert "Traceback" not in terminal.text
+
+
+def test_without_any_run_one_line_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("watch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no run was found")
+
+
+def test_the_run_of_a_process(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", RECORD, tmp_path / "run"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline()
+        done = run("watch", "--pid", process.pid, "--once", "--exit-zero")
+        process.kill()
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "run") in done.stdout.replace("\n", "")
+
+
+def test_a_process_and_a_run_contradict_each_other(tmp_path):
+    done = run("watch", tmp_path, "--pid", os.getpid())
+    assert done.returncode == 2
+    assert "remove one" in done.stderr
