@@ -1,7 +1,9 @@
 """Finding runs below a folder, and the run of a process."""
 
+import contextlib
 import gzip
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -62,6 +64,7 @@ def start():
             [sys.executable, "-c", code, *map(str, arguments)],
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # so that its children can be ended with it
             **options,
         )
         processes.append(process)
@@ -70,7 +73,8 @@ def start():
 
     yield run
     for process in processes:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -123,7 +127,6 @@ def test_a_log_that_is_only_read_is_not_the_run(start, tmp_path):
 
 def test_a_process_that_does_not_exist(start):
     process = start("print(1, flush=True)")
-    process.communicate()
     ends = time.monotonic() + PATIENCE
     while process.poll() is None:
         assert time.monotonic() < ends

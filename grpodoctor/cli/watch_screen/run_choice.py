@@ -27,7 +27,6 @@ class RunChoice(App[Path]):
     CSS_PATH = "watch.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "Watch", key_display="Enter"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("q,ctrl+c,escape", "quit", "Quit", key_display="q"),
     ]
@@ -46,18 +45,14 @@ class RunChoice(App[Path]):
         """Show the runs."""
         self.query_one("#filter").display = False
         pane = self.query_one("#runs", Pane)
-        pane.show([_entry(run, self._folder) for run in self._runs], "last written first")
+        pane.show(
+            [_entry(run, self._folder) for run in self._runs],
+            "last written first; Enter watches one",
+        )
         pane.focus()
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
         """Watch the run."""
-        self._choose()
-
-    def action_choose(self) -> None:
-        """Watch the highlighted run."""
-        self._choose()
-
-    def _choose(self) -> None:
         entry = self.query_one("#runs", Pane).chosen
         if entry is not None:
             self.exit(Path(entry.id))
