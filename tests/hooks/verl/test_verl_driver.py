@@ -6,11 +6,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from grpodoctor.api import open_run
 from grpodoctor.frameworks.verl.knobs import KNOBS
-from grpodoctor.hooks.verl.driver_recorder import SUFFIX
+from grpodoctor.hooks.verl.driver_recorder import SUFFIX, advantage_readings
 from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
+from grpodoctor.vocabulary.values import scalar
 from tests.hooks.verl.test_verl_losses import drive, needs_verl, plugin
 
 __all__ = ["plugin"]
@@ -77,3 +79,32 @@ def test_an_observed_estimator_means_what_verls_name_means() -> None:
 def test_the_callback_can_be_imported_without_verl() -> None:
     module = import_module("grpodoctor.hooks.verl.checkpoint_callback")
     assert module.RecordCheckpoints(config=None).on_save(None, 1, "x", later="argument") is None
+
+
+def arguments(**more: object) -> dict[str, object]:
+    """Two prompts with two responses each; the reward is on the last token."""
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0]])
+    rewards = torch.tensor([[0.0, 0.0, 1.0], [0.5, 9.0, 9.0], [0.0, 1.0, 0.0], [7.0, 0.0, 0.0]])
+    return {"response_mask": mask, "token_level_rewards": rewards, **more}
+
+
+def test_rewards_and_lengths_are_those_under_the_mask() -> None:
+    readings = advantage_readings("rloo", arguments(index=["a", "a", "b", "b"]), torch.ones(4, 3))
+    assert scalar(readings["reward/mean"]) == pytest.approx(2.5 / 4)
+    assert scalar(readings["length/mean"]) == 1.5
+    assert scalar(readings["groups/reward_std"]) == pytest.approx((0.25 + 0.5) / 2)
+
+
+def test_advantages_that_differ_within_a_response_are_left_out() -> None:
+    per_token = torch.tensor([[1.0, 0.5, 0.25], *[[1.0, 1.0, 1.0]] * 3])
+    readings = advantage_readings("reinforce_plus_plus", arguments(), per_token)
+    assert not [name for name in readings if name.startswith(("advantage/", "groups/"))]
+    assert "reward/mean" in readings
+
+
+def test_only_normalized_advantages_have_a_bound() -> None:
+    given = arguments(index=["a", "a", "b", "b"])
+    given["response_mask"] = torch.ones(4, 3)
+    for estimator, is_bounded in {"rloo": False, "grpo_vectorized": True}.items():
+        readings = advantage_readings(estimator, given, torch.ones(4, 3))
+        assert ("advantage/bound_excess" in readings) == is_bounded
