@@ -253,6 +253,10 @@ def _reversed_text(text: str | None) -> tuple[int, ...]:
     return () if text is None else (*(-ord(letter) for letter in text), 1)
 
 
+_LARGEST_BUCKET = 40_000
+"""The smallest double, 5e-324, is in bucket -37,220."""
+
+
 @dataclass(frozen=True)
 class Quantiles:
     """A histogram with logarithmic buckets, from which quantiles are read.
@@ -341,13 +345,24 @@ class Quantiles:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`.
+
+        Raises:
+            ValueError: if a bucket is not one of a double.
+        """
         return cls(
-            {int(k): int(n) for k, n in data["positive"].items()},
-            {int(k): int(n) for k, n in data["negative"].items()},
+            cls._counts_of(data["positive"]),
+            cls._counts_of(data["negative"]),
             int(data["zeros"]),
             int(data["nonfinite"]),
         )
+
+    @classmethod
+    def _counts_of(cls, data: Mapping[str, Any]) -> dict[int, int]:
+        counts = {int(k): int(n) for k, n in data.items()}
+        if any(abs(k) > _LARGEST_BUCKET for k in counts):
+            raise ValueError("a bucket beyond the range of numbers")
+        return counts
 
 
 def _add_counts(left: Mapping[int, int], right: Mapping[int, int]) -> dict[int, int]:

@@ -184,3 +184,12 @@ def test_an_empty_population_gives_nan_and_never_zero():
 def test_other_json_is_not_a_reading(data):
     with pytest.raises(ValueError, match="not a reading"):
         reading_from_json(data)
+
+
+@pytest.mark.parametrize("side", ["positive", "negative"])
+def test_a_bucket_of_no_double_is_refused(side: str) -> None:
+    data = Quantiles.of([5e-324, 1.7e308, -1.0]).to_json()
+    assert Quantiles.from_json(data) == Quantiles.of([5e-324, 1.7e308, -1.0])
+    data[side] = {"9" * 100: 1}
+    with pytest.raises(ValueError, match="beyond the range"):
+        Quantiles.from_json(data)

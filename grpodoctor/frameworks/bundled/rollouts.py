@@ -100,7 +100,7 @@ def _components(batch: pa.RecordBatch) -> dict[str, Column]:
     if "components" not in batch.schema.names:
         return {}
     column = batch.column("components")
-    if str(column.type).startswith("map<") and not len(column.values):
+    if not str(column.type).startswith("map<") or not len(column.values):
         return {}
     rows = [dict(entry or ()) for entry in column.to_pylist()]
     names = sorted({name for row in rows for name in row})[:64]

@@ -153,6 +153,8 @@ def refuse_other_content(directory: Path) -> None:
 
 def _remove_unfinished(directory: Path) -> None:
     for folder in (directory, directory / ROLLOUTS):
+        if folder.is_symlink():
+            continue  # what is behind a link is not ours to delete
         for path in folder.glob(f".*{atomic_files.TEMPORARY_SUFFIX}"):
             path.unlink(missing_ok=True)
 

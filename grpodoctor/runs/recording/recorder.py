@@ -54,6 +54,9 @@ training that loads a model first waits for nothing."""
 CLOSE_WAIT_SECONDS = 10.0
 """How long closing waits for the remaining jobs."""
 
+STALL_SECONDS = 5.0
+"""How long closing waits for a writer process that finishes no job."""
+
 EXIT_WAIT_SECONDS = 3.0
 """How long the writer process may take to exit."""
 
@@ -253,7 +256,7 @@ class Recorder:
                 pass
         with self.boundary():
             if self._writer is not None:
-                self._writer.stop(EXIT_WAIT_SECONDS)
+                self._writer.stop(EXIT_WAIT_SECONDS if self.failure is None else 0.0)
 
     def _work_once(self) -> bool:
         """Write one job; returning frees its batch."""
@@ -330,8 +333,7 @@ class Recorder:
 
     def _finish(self, *, finished: bool) -> None:
         """Have the remaining jobs written, and end the thread and the writer process."""
-        deadline = time.monotonic() + CLOSE_WAIT_SECONDS
-        self.flush(CLOSE_WAIT_SECONDS)
+        is_stuck = not self._drain()
         if self._dropped:
             self.event("warning", max(self._last_step, 0), {"not_recorded": self._dropped})
         if finished:
@@ -341,10 +343,31 @@ class Recorder:
             self._changed.notify_all()
         if self._thread.ident is None:  # it could not be started
             return
-        self._thread.join(max(deadline - time.monotonic(), EXIT_WAIT_SECONDS))
+        if not is_stuck:
+            self._thread.join(EXIT_WAIT_SECONDS)
         if self._thread.is_alive() and self._writer is not None:
             self._writer.give_up()  # the thread warns and exits
             self._thread.join(EXIT_WAIT_SECONDS)
+
+    def _drain(self) -> bool:
+        """Wait until everything is written; False if the writer process is too slow or stuck."""
+        deadline = time.monotonic() + CLOSE_WAIT_SECONDS
+        with self._changed:
+            while any(before := self._pending()):
+                wait = deadline - time.monotonic()
+                if self._ready:
+                    wait = min(wait, STALL_SECONDS)
+                moved = partial(self._has_moved, before)
+                if wait <= 0 or not self._changed.wait_for(moved, wait):
+                    return False
+        return True
+
+    def _has_moved(self, before: tuple[int, bool, int]) -> bool:
+        return self._pending() != before
+
+    def _pending(self) -> tuple[int, bool, int]:
+        """Jobs that wait, whether one is being written, and lines that are not on disk."""
+        return len(self._jobs), self._busy, self._unwritten
 
     def __enter__(self) -> Self:
         return self

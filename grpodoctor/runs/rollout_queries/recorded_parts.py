@@ -113,4 +113,5 @@ def _row_groups(file: pa.ParquetFile) -> Iterator[tuple[int, int, int]]:
 
 
 def _rollout(row: Rollout) -> Rollout:
-    return row | {"components": dict(row.get("components") or ())}
+    components = row.get("components")
+    return row | {"components": dict(components) if isinstance(components, list) else {}}

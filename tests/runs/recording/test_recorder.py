@@ -128,10 +128,10 @@ def test_a_fault_while_closing_is_one_warning(
     run = Recorder.open(tmp_path, Manifest())
     run.step(0, reward())
 
-    def fail(timeout: float) -> bool:
+    def fail() -> bool:
         raise MemoryError("no memory")
 
-    monkeypatch.setattr(run, "flush", fail)
+    monkeypatch.setattr(run, "_drain", fail)
     run.close()
     assert len(caplog.records) == 1
     assert "no memory" in caplog.text
@@ -393,3 +393,15 @@ def test_many_steps_leave_no_files_open(tmp_path: Path, make_batch: Batches) -> 
         assert run.flush()
         assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - as above
     assert (soft, hard) == resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def test_a_link_in_place_of_the_rollouts_loses_no_file_behind_it(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".mine.tmp").touch()
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "rollouts").symlink_to(elsewhere)
+    with Recorder.open(run_dir, Manifest()) as run:
+        run.step(0, reward())
+    assert (elsewhere / ".mine.tmp").exists()

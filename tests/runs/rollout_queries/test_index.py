@@ -202,3 +202,17 @@ def test_a_dump_that_vanishes_is_reported(tmp_path: Path) -> None:
     index.refresh()
     assert index.table.num_rows == 0
     assert index.unreadable
+
+
+def test_components_of_another_type_are_left_out(tmp_path: Path) -> None:
+    own(tmp_path)
+    for path in (tmp_path / "rollouts").glob("*.parquet"):
+        table = pq.read_table(path)
+        place = table.column_names.index("components")
+        switches = pa.array([True] * table.num_rows)
+        pq.write_table(table.set_column(place, "components", switches), path)
+    index = RolloutIndex(RecordedParts(tmp_path))
+    found = index.find("2/5")
+    assert found is not None
+    assert [each["components"] for each in index.in_full([found])] == [{}]
+    assert dumped(tmp_path).page(RolloutQuery(), 0, 10).total == RESPONSES * len(STEPS)
