@@ -17,17 +17,33 @@ class EngineStub:
     """
 
     def __init__(self, trainer: Any, gap: float = 0.0) -> None:
+        learner = trainer.model
+        learner = learner.get_base_model() if hasattr(learner, "get_base_model") else learner
         with torch.random.fork_rng():  # a deep copy would share TRL's replaced forward function
-            self.model = type(trainer.model)(trainer.model.config).eval()
+            self.model = type(learner)(learner.config).eval()
         self.temperature, self.gap = trainer.temperature, gap
         self._trainer = trainer
-        self.model.load_state_dict(trainer.model.state_dict())
+        self.model.load_state_dict(self.learner_weights())
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = self
 
     def sync_weights(self) -> None:
         """Take the trainer's weights."""
-        self.model.load_state_dict(self._trainer.model.state_dict())
+        self.model.load_state_dict(self.learner_weights())
+
+    def learner_weights(self) -> dict[str, torch.Tensor]:
+        """The trainer's weights under the engine's names; adapters are merged, as TRL does it."""
+        model = self._trainer.model
+        if not hasattr(model, "merge_adapter"):
+            return model.state_dict()
+        model.merge_adapter()
+        merged = {
+            name.removeprefix("base_model.model.").replace(".base_layer", ""): each.detach().clone()
+            for name, each in model.named_parameters()
+            if "lora_" not in name
+        }
+        model.unmerge_adapter()
+        return merged
 
     def generate(self, prompts: list[list[int]], **_: Any) -> tuple[Any, Any, Any, Any]:
         """One response per prompt, with the log-probability of each token."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import grpodoctor
+from grpodoctor.hooks.trl import private_names
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import scalar
@@ -20,6 +21,12 @@ from tests.hooks.trl.engine_stub import EngineStub
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 MakeTrainer = Callable[..., Any]
+
+
+CAP = "vllm_importance_sampling_clip_max"
+if not private_names._is_at_least("1.14"):
+    CAP = private_names.OLD_CAP
+MODE = "vllm_importance_sampling_mode"
 
 
 def weights(trainer: Any) -> np.ndarray:
@@ -46,10 +53,7 @@ def trained(make_trainer: MakeTrainer, changes: dict[str, Any], **settings: Any)
 
 
 def test_the_sampler_is_compared_with_the_learner(make_trainer: MakeTrainer) -> None:
-    trainer, _, run = trained(
-        make_trainer, {}, vllm_importance_sampling_mode="token_truncate",
-        vllm_importance_sampling_clip_max=1.0,
-    )  # fmt: skip
+    trainer, _, run = trained(make_trainer, {}, **{MODE: "token_truncate", CAP: 1.0})
     rows = [row for row in trainer.state.log_history if "reward" in row]
     for record, row in zip(run.records, rows, strict=True):
         weight = row["sampling/importance_sampling_ratio/mean"]
@@ -61,8 +65,6 @@ def test_the_sampler_is_compared_with_the_learner(make_trainer: MakeTrainer) -> 
         assert scalar(record.values["instruments/failed_parts"]) == 0
 
 
-CAP = "vllm_importance_sampling_clip_max"
-MODE = "vllm_importance_sampling_mode"
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({"correction": "none"}, {"vllm_importance_sampling_correction": False}),
     "token mask": ({"correction": "mis_token", "correction_cap": 1.0},
@@ -103,9 +105,7 @@ class HalfDelivered(EngineStub):
     def sync_weights(self) -> None:
         """Take the first layer only."""
         arrived = {
-            name: each
-            for name, each in self._trainer.model.state_dict().items()
-            if "layers.0" in name
+            name: each for name, each in self.learner_weights().items() if "layers.0" in name
         }
         self.model.load_state_dict(self.model.state_dict() | arrived)
 
@@ -122,6 +122,19 @@ class Corrupted(EngineStub):
         if self.syncs > 1:
             head = self.model.lm_head.weight.data
             head.copy_(head.roll(1, 0))
+
+
+class WithoutValues(EngineStub):
+    """The adapters of one kind of module are not sent, as if the engine had another name for it."""
+
+    def learner_weights(self) -> dict[str, Any]:
+        """The merged weights; those of v_proj are the base model's."""
+        base = {
+            name.removeprefix("base_model.model.").replace(".base_layer", ""): each.detach().clone()
+            for name, each in self._trainer.model.named_parameters()
+            if "v_proj.base_layer" in name
+        }
+        return super().learner_weights() | base
 
 
 NAMED = {
@@ -151,3 +164,25 @@ def test_weights_that_do_not_arrive_are_named(make_trainer: MakeTrainer, kind: A
     (finding,) = findings
     assert (finding.code, finding.severity, finding.onset_step) == (*named[:2], 2)
     assert named[2] in finding.summary
+
+
+@pytest.mark.parametrize("kind", [EngineStub, WithoutValues])
+def test_adapters_that_are_not_sent_are_named(make_trainer: MakeTrainer, kind: Any) -> None:
+    import torch
+    from peft import LoraConfig
+
+    torch.manual_seed(0)  # peft draws the adapter before the trainer sets its seed
+    modules = ["q_proj", "v_proj", "o_proj", "up_proj"]
+    config = LoraConfig(r=4, target_modules=modules, task_type="CAUSAL_LM", lora_dropout=0.1)
+    trainer = make_trainer(peft_config=config, max_steps=4, learning_rate=5e-2)
+    kind(trainer)
+    attachment = grpodoctor.attach(trainer)
+    trainer.train()
+    findings = [each for each in attachment.findings if each.code in ("SYN006", "SYN007")]
+    if kind is EngineStub:
+        assert findings == []
+    else:
+        (finding,) = findings
+        assert finding.code == "SYN006"
+        assert finding.onset_step <= 3
+        assert finding.summary.endswith("of the updates of v_proj.")

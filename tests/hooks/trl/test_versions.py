@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".venv-trl"
 """Made by `make venv-trl`."""
-TESTS = ("test_private_names.py", "test_attach_trl.py", "test_knobs.py")
+TESTS = ("test_private_names.py", "test_attach_trl.py", "test_engine.py", "test_knobs.py")
 
 
 @pytest.mark.slow
