@@ -45,8 +45,17 @@ class EngineStub:
         model.unmerge_adapter()
         return merged
 
-    def generate(self, prompts: list[list[int]], **_: Any) -> tuple[Any, Any, Any, Any]:
-        """One response per prompt, with the log-probability of each token."""
+    def generate(self, prompts: list[Any], **_: Any) -> tuple[Any, ...]:
+        """One response per prompt, with the log-probability of each token.
+
+        Before 1.0, the engine got texts and returned the ids of the prompts and further fields.
+        """
+        if not isinstance(prompts[0], str):
+            return (None, *self._sampled(prompts), None)
+        ids = self._trainer.processing_class(text=prompts)["input_ids"]
+        return (ids, *self._sampled(ids), None, {})
+
+    def _sampled(self, prompts: list[list[int]]) -> tuple[Any, Any]:
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(each)) + each for each in prompts])
         mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
@@ -62,4 +71,4 @@ class EngineStub:
         lengths = [(row.index(1) + 1 if 1 in row else len(row)) for row in tokens.tolist()]
         cut = list(zip(tokens.tolist(), logprobs.tolist(), lengths, strict=True))
         completions = [row[:length] for row, _, length in cut]
-        return None, completions, [[[x] for x in row[:length]] for _, row, length in cut], None
+        return completions, [[[x] for x in row[:length]] for _, row, length in cut]
