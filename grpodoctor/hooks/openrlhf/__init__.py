@@ -1,0 +1,1 @@
+"""OpenRLHF, which is followed by its log."""
