@@ -245,7 +245,9 @@ class Translator:
         for row in self.framework.meanings:
             if row.always and row.since and not self._known.intersection(row.keys):
                 highs.append(_parts(row.since))
-        self._bounds = (max(lows), min(highs, default=_UNKNOWN))
+        low = max(lows)
+        # A script may log its own key under an old name, but no old version logs a new key.
+        self._bounds = (low, min((high for high in highs if high > low), default=_UNKNOWN))
 
     @property
     def version_note(self) -> str:

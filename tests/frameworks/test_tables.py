@@ -421,3 +421,20 @@ def test_opposite_infinities_have_no_sum() -> None:
     row = {"env/all/by_group/frac_all_good": math.inf, "env/all/by_group/frac_all_bad": -math.inf}
     found, _ = read("tinker-cookbook", row)
     assert number_of(found, "groups/zero_variance_rate") is None
+
+
+def test_a_key_of_a_new_version_outweighs_an_own_key_under_an_old_name() -> None:
+    """A public script adds `rewards/total_reward`, the form of TRL before 0.17."""
+    row = {
+        "reward": 2.0,
+        "rewards/total_reward": 2.0,
+        "completions/mean_length": 50.0,
+        "completions/clipped_ratio": 0.25,
+        "completions/max_terminated_length": 70.0,
+        "frac_reward_zero_std": 0.5,
+    }
+    settings = {"scale_rewards": "group"}
+    readings = Translator(framework_named("trl"), settings).readings(row)
+    assert {"length/mean", "length/truncated_rate", "groups/zero_variance_rate"} <= set(readings)
+    old = Translator(framework_named("trl"), settings)
+    assert "reward/component/total_reward/mean" in old.readings({"rewards/total_reward": 2.0})
