@@ -41,19 +41,27 @@ def test_the_table_lists_all_runs_with_their_verdicts(sick: Path) -> None:
     assert not test.exception
     table = test.dataframe[0].value
     assert list(table["Verdict"]) == ["✖ sick"] * 3
-    assert "MIS001 engine-mismatch" in set(table["Worst finding"])
+    cause = replay(sick).report.diagnosis.problems[0].cause
+    assert f"{cause.code} {cause.name}" in set(table["Worst finding"])
 
 
 def test_a_finding_has_evidence_remedies_and_its_rule(sick: Path) -> None:
-    test = drawn_until(page_test("finding", sick, finding="MIS001-0"), "engine-mismatch")
+    problem = replay(sick).report.diagnosis.problems[0]
+    test = drawn_until(page_test("finding", sick), problem.cause.name)
     assert not test.exception
     assert not test.error
     said = text_of(test)
-    assert "mismatch/prob_diff_mean" in said
-    assert "To make sure" in said
-    assert "correction.kind=tis_token" in {each.value for each in test.code}
+    assert problem.cause.evidence[0].metric in said
+    assert problem.symptoms
+    assert all(symptom.finding.code in said for symptom in problem.symptoms)
+    assert markdown(problem.confirm) in said
     assert "What it sees" in said
     assert "Thresholds" in said
+
+
+def test_a_link_chooses_the_finding_whatever_its_onset_is_now(sick: Path) -> None:
+    test = drawn_until(page_test("finding", sick, finding="MIS001-0"), "engine-mismatch")
+    assert "correction.kind=tis_token" in {each.value for each in test.code}
 
 
 def test_remedies_are_written_for_the_chosen_framework(sick: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from grpodoctor.monitor.dashboard.run_table import RunRow, RunTable
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
+from grpodoctor.monitor.replay import replay
 from tests.report.simulated import record_run
 
 
@@ -46,7 +47,8 @@ def test_a_folder_is_searched_and_its_runs_are_examined(folder: Path) -> None:
     sick = rows[f"{folder.name}/sick"].summary
     assert sick is not None
     assert sick.verdict == "sick"
-    assert sick.finding == "MIS001 engine-mismatch"
+    cause = replay(folder / "sick").report.diagnosis.problems[0].cause
+    assert sick.finding == f"{cause.code} {cause.name}"
     assert sick.cost.split()[0].isdigit()
     assert 20 <= len(sick.sparkline) <= 60
 
