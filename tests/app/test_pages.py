@@ -114,3 +114,19 @@ def test_an_unknown_run_is_one_clear_line(sick: Path) -> None:
     test = page_test("overview", sick, run="../../etc")
     assert not test.exception
     assert "no run of this name" in test.error[0].value
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    return record_run(tmp_path / "live", 60, sick_from=30, finished=False)
+
+
+def test_a_reader_approves_a_treatment_only_where_that_is_allowed(live: Path) -> None:
+    test = drawn_until(page_test("treatment", live), "not been treated")
+    assert "Approve" not in [button.label for button in test.button]
+    test = drawn_until(page_test("treatment", live, allow_treatment=True), "After approval")
+    next(button for button in test.button if button.label == "Approve").click().run()
+    assert not test.exception
+    assert not test.error
+    sent = [file.read_text() for file in (live / "mailbox").glob("*.json")]
+    assert any('"kind":"apply"' in request for request in sent)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import streamlit as st
 
 from grpodoctor.monitor.dashboard.treatment_history import PastTreatment, past_treatments
+from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report.dashboard.treatment_phrases import (
     STATE_TONES,
-    change_table,
     journal_columns,
+    settings_table,
     steps_phrase,
     window_table,
 )
@@ -18,7 +19,7 @@ from grpodoctor.report.run.charts import panel_figure
 from grpodoctor.report.run.panels import panels
 from grpodoctor.support.safe_text import code_span, markdown
 
-from ..blocks import PLOT_CONFIG, badge_text, show_blocks
+from ..blocks import PLOT_CONFIG, badge_text, own_markdown, show_blocks
 from ..context import PageContext
 from ..sections import empty, section
 
@@ -33,6 +34,9 @@ def page(context: PageContext) -> None:
 
 
 def _draw(context: PageContext) -> None:
+    if context.settings.allow_treatment:
+        with section():
+            _proposal(context)
     journal = context.report.treatments
     treatments = past_treatments(journal)
     if not treatments:
@@ -56,6 +60,31 @@ def _draw(context: PageContext) -> None:
         )
 
 
+def _proposal(context: PageContext) -> None:
+    """The treatment that waits for approval, with its two buttons."""
+    proposal = context.view.proposal
+    if proposal is None:
+        st.caption("No treatment is proposed at the moment.")
+        return
+    remedy = remedy_of(proposal.remedy)
+    with st.container(border=True):
+        badge = badge_text("proposed", "info")
+        st.markdown(f"### {badge} {remedy.id} for {code_span(proposal.finding, limit=40)}")
+        st.markdown(own_markdown(f"{remedy.title} ({remedy.applicability})."))
+        show_blocks([settings_table(proposal.before, proposal.changes)])
+        st.caption(
+            "After approval, the run applies the change. The metrics before and after are compared, "
+            "and a change that does not help is undone."
+        )
+        with st.container(horizontal=True):
+            if st.button("Approve", type="primary", key=f"approve-{proposal.id}"):
+                context.run.approve(proposal.id)
+                st.rerun()
+            if st.button("Decline", key=f"decline-{proposal.id}"):
+                context.run.decline(proposal.id)
+                st.rerun()
+
+
 def _treatment(context: PageContext, treatment: PastTreatment) -> None:
     badge = badge_text(treatment.state, STATE_TONES.get(treatment.state))
     reason = f" for {code_span(treatment.finding, limit=40)}" if treatment.finding else ""
@@ -67,7 +96,7 @@ def _treatment(context: PageContext, treatment: PastTreatment) -> None:
         st.markdown(markdown(treatment.verdict, limit=600))
     left, right = st.columns([1, 2])
     with left:
-        _table("Change", change_table(treatment), treatment.changes)
+        _table("Change", settings_table(treatment.before, treatment.changes), treatment.changes)
     with right:
         if treatment.comparisons:
             st.markdown("**Windows before and after**")

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from grpodoctor.errors import GrpodoctorError
+from grpodoctor.errors import ConfigError, GrpodoctorError, RunError
 from grpodoctor.monitor.advice import AdviceSource
 from grpodoctor.monitor.dashboard.run_files import file_state
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.monitor.dashboard.step_means import RunMeans, StepMeans
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.monitor.session import Session, Tick
+from grpodoctor.runs.reading.opening import is_native
 from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.treatment.treatments import Treatment
 from grpodoctor.vocabulary.knobs import Setting
 
 RunState = Literal["waiting", "reading", "live", "stopped", "finished", "gone", "unreadable"]
@@ -34,6 +36,8 @@ _ENDED_SECONDS = 120.0
 _POLL_SECONDS = 1.0
 """Shortest time between two polls, however many browsers ask."""
 _CHECK_SECONDS = 0.05
+_TREATMENT_SECONDS = 10.0
+"""Longest wait of a reader's approval for the thread."""
 _FIRST_SNAPSHOT = 0.3
 _SLOWEST_SNAPSHOT = 3.0
 """Seconds between two snapshots of a run that is read. A long run shows its first steps early;
@@ -58,6 +62,8 @@ class RunView:
     """The run's current settings by canonical name."""
     advice_source: AdviceSource | None = None
     """Resolves remedies for a framework that the reader chooses."""
+    proposal: Treatment | None = None
+    """A treatment that waits for a reader's approval."""
     steps_per_minute: float | None = None
     written: float = 0.0
     """Unix time of the latest step or write; 0 if unknown."""
@@ -111,6 +117,41 @@ class ObservedRun:
             self._await(thread, wait_seconds)
         return self._view
 
+    def approve(self, treatment_id: str) -> None:
+        """Request the proposed treatment from the live run.
+
+        Raises:
+            ConfigError: if treating is not allowed, or this treatment is no longer proposed.
+            RunError: if the request cannot be sent.
+        """
+        with self._starting:
+            self._treated_session().approve(treatment_id)
+            self._publish("", changed=True)
+
+    def decline(self, treatment_id: str) -> None:
+        """Withdraw the proposed treatment; its remedy is not proposed again in this run.
+
+        Raises:
+            ConfigError: if treating is not allowed, or this treatment is no longer proposed.
+        """
+        with self._starting:
+            self._treated_session().decline(treatment_id)
+            self._publish("", changed=True)
+
+    def _treated_session(self) -> Session:
+        """The session, once the thread leaves it alone; the caller holds the lock."""
+        if not self._settings.allow_treatment:
+            raise ConfigError(
+                "this dashboard does not treat runs", remedy="start it with --allow-treatment"
+            )
+        if self._thread is not None:
+            self._thread.join(_TREATMENT_SECONDS)
+        if self._session is None or (self._thread is not None and self._thread.is_alive()):
+            raise RunError(
+                "the run is being read", where=str(self.path)[:200], remedy="try again in a moment"
+            )
+        return self._session
+
     def _await(self, thread: threading.Thread, seconds: float) -> None:
         """Wait for the thread, or for the first snapshot of a run that has none."""
         has_data, deadline = self._view.data is not None, time.monotonic() + seconds
@@ -154,11 +195,20 @@ class ObservedRun:
             self._means = StepMeans()
             self._session = Session(
                 self.path,
+                apply="ask" if self._is_treatable() else "none",
                 project=self._settings.project(),
                 options=self._settings.read_options(),
                 on_step=self._on_step,
             )
         return self._session
+
+    def _is_treatable(self) -> bool:
+        """Whether a reader may treat the run: it is live and takes requests.
+
+        A run that has stopped would never take a request out of its mailbox.
+        """
+        is_allowed = self._settings.allow_treatment and is_native(self.path)
+        return is_allowed and _age(file_state(self.path).newest) < STOPPED_SECONDS
 
     def _on_step(self, record: StepRecord) -> None:
         """Note a step, and publish a snapshot of a run that is being read, now and then."""
@@ -197,6 +247,7 @@ class ObservedRun:
             means=self._means.means(),
             manifest=examination.manifest,
             knobs=dict(examination.engine.chart.knobs),
+            proposal=None if examination.finished else session.doctor.proposal,
             advice_source=examination.advice_source(),
             steps_per_minute=examination.steps_per_minute,
             written=_written(session),

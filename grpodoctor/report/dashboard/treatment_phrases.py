@@ -35,16 +35,16 @@ def steps_phrase(treatment: PastTreatment) -> str:
     return ", ".join(f"{text} {step}" for text, step in parts if step is not None)
 
 
-def change_table(treatment: PastTreatment) -> Table:
+def settings_table(before: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
     """The changed settings before and after."""
     columns = (Column("setting"), Column("before"), Column("after"))
     rows = tuple(
         (
             code(plain(str(name), limit=_LONGEST_NAME)),
-            plain(str(treatment.before.get(name, "-")), limit=_LONGEST_NAME),
+            plain(str(before.get(name, "-")), limit=_LONGEST_NAME),
             plain(str(setting), limit=_LONGEST_NAME),
         )
-        for name, setting in treatment.changes.items()
+        for name, setting in changes.items()
     )
     return Table(columns, rows)
 

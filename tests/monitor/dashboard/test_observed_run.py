@@ -9,6 +9,7 @@ from secrets import token_urlsafe
 import orjson
 import pytest
 
+from grpodoctor.errors import ConfigError
 from grpodoctor.monitor.dashboard.observed_run import ObservedRun, RunView
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from tests.report.simulated import record_run
@@ -95,3 +96,46 @@ def test_reading_writes_nothing(tmp_path: Path, settings: DashboardSettings) -> 
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     _refreshed(ObservedRun("run", path, settings), lambda view: view.data is not None)
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
+
+
+def _treatable(tmp_path: Path, *, allowed: bool) -> ObservedRun:
+    path = record_run(tmp_path / "run", 60, sick_from=30, finished=False)
+    settings = DashboardSettings(token=token_urlsafe(), paths=(tmp_path,), allow_treatment=allowed)
+    return ObservedRun("run", path, settings)
+
+
+def test_a_proposed_treatment_is_sent_once_a_reader_approves_it(tmp_path: Path) -> None:
+    run = _treatable(tmp_path, allowed=True)
+    view = _refreshed(run, lambda view: view.proposal is not None)
+    assert view.proposal is not None
+    assert not _requests(run.path, "apply")
+    run.approve(view.proposal.id)
+    (request,) = _requests(run.path, "apply")
+    assert request["remedy"] == view.proposal.remedy
+    assert request["changes"] == dict(view.proposal.changes)
+    assert run.view.proposal is None or run.view.proposal.id != view.proposal.id
+    with pytest.raises(ConfigError, match="no longer proposed"):
+        run.approve("another")
+
+
+def test_a_declined_treatment_is_not_sent(tmp_path: Path) -> None:
+    run = _treatable(tmp_path, allowed=True)
+    view = _refreshed(run, lambda view: view.proposal is not None)
+    assert view.proposal is not None
+    run.decline(view.proposal.id)
+    assert run.view.proposal is None
+    assert not _requests(run.path, "apply")
+
+
+def test_a_dashboard_that_may_not_treat_sends_nothing(tmp_path: Path) -> None:
+    run = _treatable(tmp_path, allowed=False)
+    view = _refreshed(run, lambda view: view.data is not None)
+    assert view.proposal is None
+    with pytest.raises(ConfigError, match="--allow-treatment"):
+        run.approve("1")
+    assert not (run.path / "mailbox").exists()
+
+
+def _requests(path: Path, kind: str) -> list[dict[str, object]]:
+    found = [orjson.loads(file.read_bytes()) for file in sorted(path.glob("mailbox/*.json"))]
+    return [request for request in found if request["kind"] == kind]
