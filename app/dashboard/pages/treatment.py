@@ -73,7 +73,7 @@ def _proposal(context: PageContext) -> None:
         st.markdown(own_markdown(f"{remedy.title} ({remedy.applicability})."))
         show_blocks([settings_table(proposal.before, proposal.changes)])
         st.caption(
-            "After approval, the run applies the change. The metrics before and after are compared, "
+            "After approval, the run applies the change. Metrics before and after are compared, "
             "and a change that does not help is undone."
         )
         with st.container(horizontal=True):
