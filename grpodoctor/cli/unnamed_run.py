@@ -1,4 +1,4 @@
-"""The run to watch if the user named none: that of a process, or one nearby."""
+"""The run to watch if the user named none or several: that of a process, or a choice."""
 
 from __future__ import annotations
 
@@ -38,6 +38,34 @@ def choose_run(pid: int | None, *, has_screen: bool) -> Path:
         runs = _of_process(pid) if pid is not None else _nearby(folder)
     if pid is not None and len(runs) == 1:
         return runs[0].path
+    return _chosen(runs, folder, has_screen=has_screen)
+
+
+def run_in(path: Path, *, has_screen: bool) -> Path:
+    """The path itself, or the run that the user chooses if it is a directory of recorded runs.
+
+    Args:
+        path: the path that the user named; it need not exist.
+        has_screen: whether the user can choose.
+
+    Raises:
+        Exit: if no run is chosen.
+    """
+    from grpodoctor.runs.reading.nearby_runs import nearby_runs
+    from grpodoctor.runs.reading.opening import is_native
+    from grpodoctor.runs.reading.run_discovery import has_native_run
+
+    try:
+        has_runs = path.is_dir() and not is_native(path) and has_native_run(path)
+    except OSError:  # the error is reported when the run is read
+        return path
+    if not has_runs:
+        return path
+    runs = nearby_runs(path)
+    return runs[0].path if len(runs) == 1 else _chosen(runs, Path.cwd(), has_screen=has_screen)
+
+
+def _chosen(runs: Sequence[NearbyRun], folder: Path, *, has_screen: bool) -> Path:
     if not has_screen:
         _print_commands(runs, folder)
         raise typer.Exit(_NO_RUN)

@@ -1,4 +1,4 @@
-"""The terminal pictures of the README: `check` on a TRL run and `watch` on a live run.
+"""The terminal pictures of README and docs: `check` on a TRL run and `watch` on a live run.
 
 `make pictures` runs the real commands in tmux, and Chromium turns the captured screens into
 `docs/images/*.png`. Needs the programs tmux and chromium.
@@ -37,9 +37,16 @@ _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"
 
 
 def capture(
-    command: str, rows: int, folder: Path, is_ready: Callable[[], bool] | None = None
+    command: str,
+    rows: int,
+    folder: Path,
+    is_ready: Callable[[], bool] | None = None,
+    key: str = "",
 ) -> str:
-    """A command's screen once it is ready, or else its first rows; colors are ANSI sequences."""
+    """A command's screen once it is ready, or else its first rows; colors are ANSI sequences.
+
+    A key, in tmux's spelling, is pressed before the capture.
+    """
     session = f"grpodoctor-pictures-{os.getpid()}"
     tmux = ["tmux", "-L", session]
     size = ["-x", str(COLUMNS), "-y", str(rows)]
@@ -54,6 +61,9 @@ def capture(
         while is_ready and not is_ready() and time.monotonic() < deadline:
             time.sleep(0.5)
         time.sleep(_DRAWING_SECONDS)
+        if key:
+            subprocess.run([*tmux, "send-keys", key], check=True)
+            time.sleep(_DRAWING_SECONDS)
         shown = subprocess.run(
             [*tmux, "capture-pane", "-e", "-p", *([] if is_ready else ["-S", "-"])],
             check=True,
@@ -89,7 +99,7 @@ def draw(screen: str, name: str) -> None:
 
 
 def main() -> None:
-    """Draw both pictures."""
+    """Draw the pictures."""
     program = Path(sys.executable).with_name("grpodoctor")
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -109,6 +119,8 @@ def main() -> None:
 
         watch = f"{train} {program} watch run --apply safe"
         draw(capture(watch, 36, folder, is_treated), "watch")
+        opened = capture(f"{program} watch run", 36, folder, is_treated, key="Enter")
+        draw(opened, "watch-finding")
         shutil.rmtree(folder / "run", ignore_errors=True)
 
 

@@ -11,7 +11,7 @@ from grpodoctor import __version__
 from grpodoctor.cli.main import COMMANDS
 from tests.cli import in_process
 
-HEAVY = ("torch", "transformers", "scipy", "plotly", "streamlit", "pyarrow", "pandas")
+HEAVY = ("torch", "transformers", "scipy", "plotly", "streamlit", "pyarrow", "pandas", "textual")
 
 
 def run(*arguments, **options):

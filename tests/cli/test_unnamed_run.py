@@ -46,6 +46,22 @@ def test_leaving_the_choice_watches_nothing(two_runs):
         assert "Traceback" not in terminal.text
 
 
+def test_a_directory_of_runs_is_a_choice(two_runs, monkeypatch):
+    done = run("watch", two_runs)
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 2
+    monkeypatch.chdir(two_runs.parent)
+    listed = run("watch", two_runs, "--once").stdout.splitlines()
+    assert any(f"{two_runs.name}/healthy" in line for line in listed)
+
+
+def test_a_directory_with_one_run_is_that_run(tmp_path):
+    record_run(tmp_path / "only", 20)
+    done = run("watch", tmp_path, "--once")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "finished  step 19" in done.stdout
+
+
 def test_without_any_run_one_line_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("watch")

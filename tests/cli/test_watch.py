@@ -18,6 +18,7 @@ from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.treatment.mailbox import Inbox, Refused
 from grpodoctor.treatment.requests import validate
 from tests.cli.in_process import run
+from tests.cli.test_main import modules_after
 from tests.report.simulated import KNOBS, manifest, readings, record_run
 
 PATIENCE = 30.0
@@ -52,6 +53,13 @@ def test_once_prints_the_screen_plain(sick):
     assert max(map(len, done.stdout.splitlines())) <= 80
     for word in ("Vitals", "entropy", "▁", "Findings", "REW002", "since step", "finished"):
         assert word in done.stdout
+
+
+def test_without_the_screen_textual_is_not_loaded(sick):
+    for option in ("--once", "--until-finished"):
+        _, names = modules_after("watch", sick, option)
+        assert "rich" in names or option != "--once"
+        assert "textual" not in names
 
 
 def test_once_as_json_equals_check(sick):

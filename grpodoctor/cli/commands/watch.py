@@ -125,16 +125,10 @@ def watch(
     has_screen = not (json or plain or once) and is_interactive()
     if apply is Apply.ask and not has_screen:
         _refuse_to_ask()
-    if run is None:
-        from grpodoctor.cli.unnamed_run import choose_run
-
-        run = str(choose_run(pid, has_screen=has_screen))
-    elif pid is not None:
-        _refuse_pid_with_run()
-    refuse_remote(run)
+    path = _path_of(run, pid, has_screen=has_screen)
     project = project_settings(config, isolated=isolated)
     session = Session(
-        Path(run),
+        path,
         select=split_codes(select),
         ignore=split_codes(ignore),
         apply=apply.value,
@@ -155,6 +149,23 @@ def watch(
         ).reaches
     if fails(reaches, fail_on, exit_zero):
         raise typer.Exit(1)
+
+
+def _path_of(run: str | None, pid: int | None, *, has_screen: bool) -> Path:
+    """The run to watch.
+
+    Raises:
+        ConfigError: if a run and a process are named, or the run is remote.
+    """
+    from grpodoctor.cli.unnamed_run import choose_run, run_in
+    from grpodoctor.errors import ConfigError
+
+    if run is None:
+        return choose_run(pid, has_screen=has_screen)
+    if pid is not None:
+        raise ConfigError("--pid finds the run, but a run is named as well", remedy="remove one")
+    refuse_remote(run)
+    return run_in(Path(run), has_screen=has_screen)
 
 
 @dataclass(frozen=True)
@@ -215,12 +226,6 @@ def is_interactive() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     has_terminal = all(stream is not None and stream.isatty() for stream in streams)
     return has_terminal and os.environ.get("TERM") != "dumb"
-
-
-def _refuse_pid_with_run() -> None:
-    from grpodoctor.errors import ConfigError
-
-    raise ConfigError("--pid finds the run, but a run is named as well", remedy="remove one")
 
 
 def _refuse_to_ask() -> None:

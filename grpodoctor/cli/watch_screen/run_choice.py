@@ -27,7 +27,8 @@ class RunChoice(App[Path]):
     CSS_PATH = "watch.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # With priority, the keys that are typed right after it go to the field.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("q,ctrl+c,escape", "quit", "Quit", key_display="q"),
     ]
 
@@ -51,6 +52,10 @@ class RunChoice(App[Path]):
         )
         pane.focus()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Let the field take a slash."""
+        return action != "filter" or not isinstance(self.focused, Input)
+
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
         """Watch the run."""
         entry = self.query_one("#runs", Pane).chosen
@@ -61,7 +66,7 @@ class RunChoice(App[Path]):
         """Type a filter."""
         field = self.query_one("#filter", Input)
         field.display = True
-        field.focus()
+        self.screen.set_focus(field)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply the filter."""
@@ -69,7 +74,7 @@ class RunChoice(App[Path]):
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
         """Return to the list."""
-        self.query_one("#runs", Pane).focus()
+        self.screen.set_focus(self.query_one("#runs", Pane))
 
 
 def _entry(run: NearbyRun, folder: Path) -> Entry:

@@ -52,7 +52,8 @@ class WatchApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit", key_display="q", priority=False),
         Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # With priority, the keys that are typed right after it go to the field.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("space", "pause", "Pause", key_display="Space"),
         Binding("r", "report", "Report"),
         Binding("s", "save", "Save HTML"),
@@ -209,6 +210,8 @@ class WatchApp(App[None]):
         """Offer approval only with `--apply ask`, and the filter only where the panes are."""
         if action == "approve":
             return self.snapshot.apply == "ask"
+        if action == "filter" and isinstance(self.focused, Input):
+            return False  # the field takes a slash
         if action in {"filter", "clear_filter"}:
             return len(self.screen_stack) == 1
         return True
@@ -233,7 +236,7 @@ class WatchApp(App[None]):
         """Type a filter."""
         field = self.query_one("#filter", Input)
         field.display = True
-        field.focus()
+        self.screen.set_focus(field)
 
     def action_clear_filter(self) -> None:
         """Remove the filter."""
@@ -252,7 +255,7 @@ class WatchApp(App[None]):
 
     def _leave_filter(self, field: Input) -> None:
         field.display = bool(field.value)
-        self.query_one("#findings").focus()
+        self.screen.set_focus(self.query_one("#findings"))
 
     def on_print(self, event: events.Print) -> None:
         """Show what other parts print, such as warnings of alert channels."""
