@@ -31,7 +31,7 @@ _CHROMIUM = shutil.which("chromium") or "chromium"
 _SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>text {{ font-family: "DejaVu Sans Mono", monospace; font-size: {char_height}px }} {styles}
 </style>
-<rect width="{width}" height="{height}" fill="#1c1e26" rx="8"/>
+<rect width="{width}" height="{height}" fill="#121212" rx="8"/>
 <g transform="translate(14, 10)">{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
 </svg>"""
 

@@ -115,10 +115,11 @@ class Pane(OptionList):
 
     def _replace_all(self, visible: tuple[Entry, ...]) -> None:
         chosen, offset = self.chosen, self.scroll_y
+        was_moved = bool(self.highlighted)  # the first entry stays highlighted otherwise
         self._visible = visible
         self.set_options(Option(entry.shown) for entry in visible)
         ids = [entry.id for entry in visible]
-        if chosen is not None and chosen.id in ids:
+        if was_moved and chosen is not None and chosen.id in ids:
             self.highlighted = ids.index(chosen.id)
         elif visible:
             self.highlighted = 0
