@@ -31,5 +31,5 @@ _CALLS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def call_that_gives(metric: str) -> str | None:
-    """The call of `Doctor` that gives a metric, as an instruction; None if no call gives it."""
+    """The call of `Doctor` that gives a metric, as an instruction; None without such a call."""
     return next((call for starts, call in _CALLS if metric.startswith(starts)), None)

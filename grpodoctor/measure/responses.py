@@ -151,7 +151,7 @@ def bound_excess(magnitudes_B: Floats, groups: Groups) -> Reading:
 
 
 def loss_mask_readings(batch: RolloutBatch) -> dict[str, Reading]:
-    """`optimizer/environment_token_rate`; empty where the loss has no mask of its own."""
+    """`optimizer/environment_token_rate`; empty where the loss uses the mask of the responses."""
     if batch.loss_mask_BT is None:
         return {}
     in_loss = int(batch.loss_mask_BT.sum())

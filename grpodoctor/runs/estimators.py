@@ -94,7 +94,7 @@ _EXACT = 2e-7
 
 
 def implied_count(shares: Sequence[float]) -> int | None:
-    """Return the smallest number of responses of which all these can be shares; None if unknown.
+    """Return the smallest number of responses that gives all these shares; None if unknown.
 
     The true number may be a multiple. Shares that were rounded to few digits imply nothing.
     """

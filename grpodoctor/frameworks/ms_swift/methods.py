@@ -161,4 +161,4 @@ DEFAULTS: Settings = {
     "advantage": "group",
     "group_size": 8,
 }
-"""Of swift's GRPO arguments."""
+"""The defaults of ms-swift's GRPO arguments."""

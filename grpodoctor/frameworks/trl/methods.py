@@ -193,4 +193,4 @@ DEFAULTS: Settings = {
     "temperature": 1.0,
     "group_size": 8,
 }
-"""Of GRPOConfig 1.16."""
+"""The defaults of GRPOConfig 1.16."""

@@ -18,7 +18,7 @@ _REASONS = {
 
 
 class MetricsServer:
-    """Serves the published state of a run to Prometheus, from a thread of its own.
+    """Serves the published state of a run to Prometheus, from its own thread.
 
     A client that asks for OpenMetrics gets it, any other the older Prometheus text format.
 

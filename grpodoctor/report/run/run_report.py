@@ -31,7 +31,7 @@ class RunReport:
 
     @classmethod
     def without_run(cls, path: str, framework: str, reason: str) -> Self:
-        """The report of a run of which nothing can be read.
+        """The report of a run that cannot be read.
 
         Args:
             path: where the run was expected.

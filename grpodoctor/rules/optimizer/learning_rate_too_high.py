@@ -140,7 +140,7 @@ class LearningRateTooHigh(Rule):
         return Sighting("warning", text, cite_all(chart, *names))
 
     def _is_fast_and_stalled(self, chart: Chart, kl: str) -> bool:
-        """Whether a run has stalled whose steps were large all the time."""
+        """Whether a run with large steps from the start has stalled."""
         if kl != _UNSIGNED or has_improved(chart) or not has_stalled(chart):
             return False
         clipped = sum(chart.series(side).level(WINDOW) for side in self._sides(chart))

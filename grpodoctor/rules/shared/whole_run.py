@@ -11,7 +11,7 @@ MIN_TREND_SCORE = 2.5
 without a trend in 160, and a run has up to four outcomes."""
 
 _PARTS = 4
-"""Parts of a run of which the first and the last are compared."""
+"""Equal parts of a run; the first is compared with the last."""
 
 _MIN_TREND_VALUES = 10
 """Values from which the score is about normal."""

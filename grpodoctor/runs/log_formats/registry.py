@@ -29,8 +29,8 @@ class LogFormat(NamedTuple):
     """Whether a file has this format, by its path and its first bytes."""
     open: Callable[[Path, RowKeys], LogReader]
     part_of: Callable[[Path], tuple[str, str]] = lambda path: (str(path), "")
-    """The log that a file belongs to, and its position in the log: each launch of a job may write a
-    file of its own, and the values of a later file count."""
+    """The log that a file belongs to, and its position in the log: each launch of a job may write
+    its own file, and the values of a later file count."""
 
 
 @lru_cache(maxsize=1)

@@ -40,7 +40,7 @@ class LogFile:
 
     reader: LogReader
     log: str
-    """The log that the file belongs to; each launch of a job may write a file of its own."""
+    """The log that the file belongs to; each launch of a job may write its own file."""
     position: str
     """Sorts the files of one log."""
     restarted: bool = False
