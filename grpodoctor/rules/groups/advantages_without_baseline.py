@@ -76,6 +76,10 @@ class AdvantagesWithoutBaseline(Rule):
         return self._never_negative(chart) or self._follows_reward(chart)
 
     def _never_negative(self, chart: Chart) -> Sighting | None:
+        above, at = chart.value(_POSITIVE), chart.value(_ZERO)
+        has_negative = above is not None and at is not None and above + at < 1 - self.rounding
+        if has_negative or (chart.value(_LOWEST) or 0) < 0:
+            return None  # the usual case
         lowest, highest = chart.series(_LOWEST), chart.series(_HIGHEST)
         positive, zero = chart.series(_POSITIVE), chart.series(_ZERO)
         if len(lowest) >= self.min_readings and len(highest) >= self.min_readings:
@@ -94,6 +98,8 @@ class AdvantagesWithoutBaseline(Rule):
         return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD)))
 
     def _follows_reward(self, chart: Chart) -> Sighting | None:
+        if not chart.is_fresh(_ADVANTAGE):
+            return None
         advantages, rewards = dict(chart.series(_ADVANTAGE)), chart.series(_REWARD)
         # Where no response was rewarded both are zero, whatever baseline is subtracted.
         pairs = [

@@ -57,9 +57,6 @@ class InvertedKlPenalty(Rule):
     max_correlation: float = -0.8
     """Correlation of the changes: the KL then explains two thirds of their variance. Inverted
     penalties showed -.92 and -1.0, healthy runs -.38 to .98."""
-    min_opposed: float = 0.75
-    """Share of steps in which the two move in opposite directions, so that a single spike is not
-    enough: chance reaches it in one of 300 runs."""
     min_slope: float = 0.25
     """Slope as a multiple of the coefficient, where that is known."""
 
@@ -67,7 +64,7 @@ class InvertedKlPenalty(Rule):
         """Correlate the changes of the loss with those of the KL."""
         name = current_metric(chart, _KLS)
         found = step_changes(chart.series(name), chart.series(_LOSS), self.readings)
-        if found is None or found.opposed < self.min_opposed:
+        if found is None:
             return None
         min_slope = self.min_slope * self._coefficient(chart)
         if found.correlation > self.max_correlation or -found.slope < min_slope:

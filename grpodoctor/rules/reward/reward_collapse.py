@@ -172,6 +172,9 @@ class RewardCollapse(Rule):
     def _from_first(self, chart: Chart, name: str) -> Sighting | None:
         """A run whose first reading is above all others: it lost a warm start in one interval."""
         series = chart.series(name)
+        kept = (1 - self.warning_loss) * next(iter(series.head(1)), 0.0)
+        if len(series) > RECENT and series.level(RECENT) > kept:
+            return None  # the usual case; the noise takes longer
         # The window of a long run no longer contains the first reading.
         first, later = series.head(1), series.tail(WINDOW)[len(series) < WINDOW :]
         if not first or first[0] <= 0 or len(later) < self.min_after_first:
@@ -238,9 +241,9 @@ class RewardCollapse(Rule):
         series = chart.series(name)
         if len(series) < self.min_trend_readings or series.start is None:
             return None
-        is_flatter = rises_over_run(chart.series(_ZERO_VARIANCE))
-        min_trend = self.min_joint_trend if is_flatter else self.min_trend
-        if series.level(RECENT) >= series.start.level or not series.trend <= -min_trend:
+        if series.level(RECENT) >= series.start.level or not series.trend <= -self.min_joint_trend:
+            return None
+        if series.trend > -self.min_trend and not rises_over_run(chart.series(_ZERO_VARIANCE)):
             return None
         first, last = quarter_means(series)
         if first <= 0 or not 0 <= last <= (1 - self.warning_loss) * first:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import pairwise
+from operator import mul
 from typing import NamedTuple
 
 from grpodoctor.runs.chart import Series
+
+_CONSISTENT = 0.75
+"""Share of steps in which the two move in the same direction, or in opposite ones, so that a single
+spike is not enough: chance gives it in one of 150 pairs of 30 readings."""
 
 
 class StepChanges(NamedTuple):
@@ -16,29 +21,37 @@ class StepChanges(NamedTuple):
     correlation: float
     slope: float
     """Change of the second metric per change of the first."""
-    opposed: float
-    """Share of steps in which the two move in opposite directions."""
 
 
 def step_changes(first: Series, second: Series, readings: int) -> StepChanges | None:
-    """Compare the changes over the latest common readings; None if there are fewer, or no changes.
+    """Compare the changes over the latest common readings.
+
+    None if there are fewer, or if the directions of the changes do not agree.
 
     Args:
         first: the metric that may drive the other.
         second: the metric that may follow.
         readings: number of readings to compare.
     """
-    columns = dict(first), dict(second)
-    steps = sorted(columns[0].keys() & columns[1].keys())[-readings:]
-    if len(steps) < readings:
+    columns = _latest(first, second, readings)
+    if len(columns[0]) < readings:
         return None
-    moves = [
-        [column[after] - column[before] for before, after in pairwise(steps)] for column in columns
-    ]
+    moves = [[after - before for before, after in pairwise(column)] for column in columns]
+    products = list(map(mul, *moves))
+    opposed = sum(product < 0 for product in products)
+    along = sum(product > 0 for product in products)
+    if max(opposed, along) < _CONSISTENT * len(products):
+        return None  # the usual case; a correlation takes ten times as long
     if any(not all(map(math.isfinite, move)) or min(move) == max(move) for move in moves):
         return None
-    return StepChanges(
-        statistics.correlation(*moves),
-        statistics.linear_regression(*moves).slope,
-        statistics.fmean(one * other < 0 for one, other in zip(*moves, strict=True)),
-    )
+    slope = statistics.linear_regression(*moves).slope
+    return StepChanges(statistics.correlation(*moves), slope)
+
+
+def _latest(first: Series, second: Series, readings: int) -> tuple[list[float], list[float]]:
+    """The latest readings of both at common steps."""
+    if first.steps(readings) == second.steps(readings):  # the usual case
+        return first.tail(readings), second.tail(readings)
+    one, other = dict(first), dict(second)
+    steps = sorted(one.keys() & other.keys())[-readings:]
+    return [one[step] for step in steps], [other[step] for step in steps]

@@ -66,14 +66,16 @@ class DifferentSamplerWeights(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the first reading of the run."""
+        name = next(metric for metric in ORDINARY if chart.is_fresh(metric))
+        series = chart.series(name)
+        if series.last < ORDINARY[name]:
+            return None  # the usual case
         if len(chart.series(_CANARY)):
             return None  # SYN006 and SYN007 compare the weights themselves
         interval = chart.knobs.get("sampler_sync_every", 1)
         is_rare = isinstance(interval, int) and interval > 1
         if is_rare or any((chart.value(name) or 0) > 0 for name in _STALENESS):
             return _STALE
-        name = next(metric for metric in ORDINARY if chart.is_fresh(metric))
-        series = chart.series(name)
         if len(series) < self.min_readings or series.first_steps[0] > self.max_first_step:
             return None
         # A first reading of exactly 0 may not have been measured.
