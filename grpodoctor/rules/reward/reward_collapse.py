@@ -190,6 +190,9 @@ class RewardCollapse(Rule):
             or not first[0] - now > self.min_first_noises * noise
         ):
             return None
+        reward = chart.series(_REWARD)
+        if name == _ACCURACY and reward.head(1) and reward.level(RECENT) >= reward.head(1)[0]:
+            return None  # REW005 reports it
         text = f"{_noun(name)} fell from {first[0]:.3g} in the first reading to {now:.3g}."
         middle, steps = (first[0] + now) / 2, series.steps(len(later))
         onset = next(step for step, value in zip(steps, later, strict=True) if value <= middle)
