@@ -101,7 +101,7 @@ def _sequences(context: PageContext, index: RolloutIndex) -> None:
     st.markdown("**Worst sequences**")
     st.caption("Select a row to read the response token by token.")
     event = st.dataframe(
-        rollout_columns(worst, index.in_full(worst), index.known_columns),
+        rollout_columns(worst, index.in_full(worst, with_tokens=False), index.known_columns),
         hide_index=True,
         height=_ROW_PIXELS * (len(worst) + 1) + 3,
         key="mismatch-worst",

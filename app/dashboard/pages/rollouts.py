@@ -105,7 +105,9 @@ def _list(context: PageContext, index: RolloutIndex) -> None:
     st.session_state["rollouts-shown"] = [
         (each["sequence_id"], each["step"]) for each in shown.figures
     ]
-    columns = rollout_columns(shown.figures, index.in_full(shown.figures), index.known_columns)
+    columns = rollout_columns(
+        shown.figures, index.in_full(shown.figures, with_tokens=False), index.known_columns
+    )
     st.dataframe(
         columns,
         hide_index=True,
@@ -257,7 +259,7 @@ def _group(index: RolloutIndex, rollout: Rollout) -> None:
     members = index.group(rollout)
     others = [
         each
-        for each in index.in_full(members[: _MOST_GROUP + 1])
+        for each in index.in_full(members[: _MOST_GROUP + 1], with_tokens=False)
         if each["sequence_id"] != rollout["sequence_id"]
     ][:_MOST_GROUP]
     if not others:

@@ -58,6 +58,7 @@ def part_heat_map(
             y=[f"{kind} {label(name, limit=40)}" for name in readings],
             z=rows,
             colorscale="Cividis",
+            **_color_range(list(cells.values())),
             hovertemplate="%{y}, step %{x}: %{z:.4g}<extra></extra>",
             hoverongaps=False,
         )
@@ -69,7 +70,16 @@ def part_heat_map(
     return Chart(title, figure, _extreme_in_words(readings, kind, is_extreme_high=is_extreme_high))
 
 
+def _color_range(values: Sequence[float]) -> dict[str, float]:
+    """The range of the colors; from zero if all values are the same, which has no range."""
+    low, high = min(values), max(values)
+    return {"zmin": min(0.0, low), "zmax": max(high, 1.0)} if low == high else {}
+
+
 def _extreme_in_words(readings: _Parts, kind: str, *, is_extreme_high: bool) -> str:
+    values = {point.value for points in readings.values() for point in points}
+    if len(values) == 1:
+        return f"{format_number(values.pop())} in every {kind} at every step."
     pick = max if is_extreme_high else min
     extreme, name, step = pick(
         (point.value, name, point.step) for name, points in readings.items() for point in points

@@ -64,7 +64,9 @@ class DumpedParts:
             return found
         return found
 
-    def rollouts(self, key: Shard, rows: Sequence[int]) -> Mapping[int, Rollout]:
+    def rollouts(
+        self, key: Shard, rows: Sequence[int], *, with_tokens: bool
+    ) -> Mapping[int, Rollout]:
         """Some responses in full, by row."""
         found: dict[int, Rollout] = {}
         first = 0
@@ -74,7 +76,7 @@ class DumpedParts:
                 if here:
                     figures = _figures(responses, figures_schema()).take(here).to_pylist()
                     found |= {
-                        first + row: figure | _texts(responses, row)
+                        first + row: figure | _texts(responses, row, with_tokens=with_tokens)
                         for row, figure in zip(here, figures, strict=True)
                     }
                 first += len(responses)
@@ -157,8 +159,8 @@ def _means(values: Ragged | None) -> NDArray[np.float64] | None:
     return np.array([row.mean() if row.size else np.nan for row in rows], np.float64)
 
 
-def _texts(responses: Responses, row: int) -> Rollout:
-    """Texts and per-token columns of a response."""
+def _texts(responses: Responses, row: int, *, with_tokens: bool) -> Rollout:
+    """Texts of a response, and its per-token columns if they are needed."""
     texts = {"prompt": responses.prompts, "text": responses.texts}
     tokens = {
         "token_ids": responses.tokens,
@@ -170,5 +172,8 @@ def _texts(responses: Responses, row: int) -> Rollout:
         **{name: clean(all_[row][:MAX_TEXT]) if all_ else None for name, all_ in texts.items()},
         "reference": None,
         "components": {name: float(all_B[row]) for name, all_B in responses.components.items()},
-        **{name: None if all_ is None else all_.row(row).tolist() for name, all_ in tokens.items()},
+        **{
+            name: None if all_ is None or not with_tokens else all_.row(row).tolist()
+            for name, all_ in tokens.items()
+        },
     }

@@ -38,8 +38,16 @@ class RolloutParts(Protocol):
     def rows_with_text(self, key: Any, text: str) -> set[int]:
         """The rows of a part whose prompt or response contains a text, in any case."""
 
-    def rollouts(self, key: Any, rows: Sequence[int]) -> Mapping[int, Rollout]:
-        """Some responses of a part in full, by row; without those that can no longer be read."""
+    def rollouts(
+        self, key: Any, rows: Sequence[int], *, with_tokens: bool
+    ) -> Mapping[int, Rollout]:
+        """Some responses of a part in full, by row; without those that can no longer be read.
+
+        Args:
+            key: the part.
+            rows: the responses.
+            with_tokens: whether the columns of `TOKEN_COLUMNS` are needed.
+        """
 
 
 def figures_schema() -> pa.Schema:

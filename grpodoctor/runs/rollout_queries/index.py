@@ -200,8 +200,13 @@ class RolloutIndex:
         rows: list[Rollout] = table.to_pylist()
         return rows
 
-    def in_full(self, figures: Iterable[Rollout]) -> list[Rollout]:
-        """Responses with texts and per-token columns; without those that can no longer be read."""
+    def in_full(self, figures: Iterable[Rollout], *, with_tokens: bool = True) -> list[Rollout]:
+        """Responses with texts and per-token columns; without those that can no longer be read.
+
+        Args:
+            figures: the figures of the responses.
+            with_tokens: whether the per-token columns are needed.
+        """
         wanted = list(figures)
         places = [self._places(each) for each in wanted]
         rows: defaultdict[int, set[int]] = defaultdict(set)
@@ -210,7 +215,9 @@ class RolloutIndex:
         read = {
             (part, row): rollout
             for part, some in rows.items()
-            for row, rollout in self.parts.rollouts(self._keys[part], sorted(some)).items()
+            for row, rollout in self.parts.rollouts(
+                self._keys[part], sorted(some), with_tokens=with_tokens
+            ).items()
         }
         return [
             _merged([*(read[place] for place in here if place in read), each])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from grpodoctor.errors import RunError
-from grpodoctor.runs.rollout_queries.figures import Rollout, figures_schema
+from grpodoctor.runs.rollout_queries.figures import TOKEN_COLUMNS, Rollout, figures_schema
 from grpodoctor.runs.rollouts import rollout_files
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class RecordedParts:
             return found  # an unreadable file is reported where its figures are read
         return found
 
-    def rollouts(self, key: RecordedFile, rows: Sequence[int]) -> Mapping[int, Rollout]:
+    def rollouts(
+        self, key: RecordedFile, rows: Sequence[int], *, with_tokens: bool
+    ) -> Mapping[int, Rollout]:
         """Some responses in full, by row."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -92,10 +94,13 @@ class RecordedParts:
         found: dict[int, Rollout] = {}
         try:
             file = pq.ParquetFile(key.path)
+            columns = [
+                name for name in file.schema_arrow.names if with_tokens or name not in TOKEN_COLUMNS
+            ]
             for first, count, group in _row_groups(file):
                 wanted = [row - first for row in rows if first <= row < first + count]
                 if wanted:
-                    table = file.read_row_group(group).take(wanted)
+                    table = file.read_row_group(group, columns=columns).take(wanted)
                     found |= zip([first + row for row in wanted], map(_rollout, table.to_pylist()),
                                  strict=True)  # fmt: skip
         except (OSError, KeyError, ValueError, pa.ArrowException):

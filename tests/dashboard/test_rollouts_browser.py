@@ -1,0 +1,104 @@
+"""The page Rollouts in a real browser: filters, a response token by token, and its group."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from grpodoctor.runs.rollouts import write_rollouts
+from tests.report.simulated import HOSTILE, record_run, rollouts
+
+pytest.importorskip("streamlit")
+sync_api = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+_WAIT = 60_000
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a dashboard on one run with hostile texts."""
+    run = record_run(tmp_path_factory.mktemp("runs") / "run", 41, sick_from=15)
+    write_rollouts(run, rollouts(20, HOSTILE), depth="full")
+    command = [sys.executable, "-m", "grpodoctor", "dashboard", str(run), "--no-browser"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=run.parent, **pipes) as server:
+        try:
+            printed = next(line for line in server.stdout if "token=" in line)
+            yield re.findall(r"http://\S+", printed)[0]
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def page(address: str) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1280, "height": 1400})
+        opened.set_default_timeout(_WAIT)
+        opened.dialogs = []
+        opened.on("dialog", lambda dialog: opened.dialogs.append(dialog.message))
+        opened.errors = []
+        opened.on("pageerror", lambda error: opened.errors.append(str(error)))
+        yield opened
+        browser.close()
+
+
+def _open(page: Any, address: str, **params: str) -> None:
+    place, token = address.split("/?")
+    query = "&".join([token, *(f"{name}={value}" for name, value in params.items())])
+    page.goto(f"{place}/rollouts?{query}")
+    page.get_by_text("24 responses").first.wait_for(timeout=_WAIT)
+
+
+def test_a_search_shortens_the_list(page: Any, address: str) -> None:
+    _open(page, address)
+    field = page.get_by_label("Text in prompt or response")
+    field.fill("<SCRIPT>")
+    field.press("Enter")
+    page.get_by_text("1 to 8 of 8 responses").wait_for(timeout=_WAIT)
+    field.fill("no such text")
+    field.press("Enter")
+    page.get_by_text("No response matches the filters.").wait_for(timeout=_WAIT)
+
+
+def test_a_row_opens_its_response(page: Any, address: str) -> None:
+    _open(page, address)
+    table = page.get_by_test_id("stDataFrame").first
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 16, box["y"] + 35 * 2.5)  # the box of the second row
+    page.get_by_role("heading", name="Response", exact=True).wait_for(timeout=_WAIT)
+    page.wait_for_url(re.compile("sequence=step-0%2Fseq-1"), timeout=_WAIT)
+
+
+def test_tokens_have_colors_and_figures(page: Any, address: str) -> None:
+    _open(page, address, sequence="step-20/seq-1", step="20")
+    page.get_by_role("tab", name="Tokens").click()
+    tokens = page.locator('[data-testid="stHtml"] span[title^="token "]')
+    tokens.first.wait_for(timeout=_WAIT)
+    assert tokens.count() == 6
+    assert "|Δp|" in tokens.first.get_attribute("title")
+    assert "background" in tokens.first.get_attribute("style")
+
+
+def test_differences_in_a_group_are_marked(page: Any, address: str) -> None:
+    _open(page, address, sequence="step-20/seq-1", step="20")
+    page.get_by_role("tab", name="Group").click()
+    marks = page.locator('[data-testid="stHtml"] mark')
+    marks.first.wait_for(timeout=_WAIT)
+    assert {mark.strip() for mark in marks.all_inner_texts()} == {"(0)", "(1)"}
+
+
+def test_hostile_text_runs_nothing(page: Any, address: str) -> None:
+    _open(page, address, sequence="step-20/seq-1", step="20")
+    page.get_by_text("<script>alert(1)</script>").first.wait_for(timeout=_WAIT)
+    assert (page.dialogs, page.errors) == ([], [])
+    assert page.locator("img[onerror]").count() == 0
