@@ -56,6 +56,7 @@ def _open(page: Any, address: str, **params: str) -> None:
     query = "&".join([token, *(f"{name}={value}" for name, value in params.items())])
     page.goto(f"{place}/rollouts?{query}")
     page.get_by_text("24 responses").first.wait_for(timeout=_WAIT)
+    page.locator('[data-test-script-state="notRunning"]').first.wait_for(timeout=_WAIT)
 
 
 def test_a_search_shortens_the_list(page: Any, address: str) -> None:
