@@ -371,11 +371,23 @@ def follow_in_terminal(session: Session, *, ended: Callable[[], bool]) -> None:
     Args:
         session: the run.
         ended: called after each poll that read all available data; True stops.
+
+    Raises:
+        KeyboardInterrupt: if the user leaves the screen before.
     """
     if is_interactive():
         from grpodoctor.cli.watch_screen.terminal_session import show_screen
 
-        show_screen(session, ended=ended, interval=_INTERVAL)
+        is_over = False
+
+        def is_over_now() -> bool:
+            nonlocal is_over
+            is_over = ended()
+            return is_over
+
+        show_screen(session, ended=is_over_now, interval=_INTERVAL)
+        if not is_over:
+            raise KeyboardInterrupt
     else:
         follow(session, LinesView(), ended=ended)
 

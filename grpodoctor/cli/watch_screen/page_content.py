@@ -6,10 +6,12 @@ run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.text import Text
 
 from grpodoctor.cli.rule_page import page_text
@@ -33,6 +35,8 @@ Page = Callable[[Snapshot], Sequence[RenderableType]]
 """The content of a page; empty if what it is about no longer exists."""
 
 _PLOT_LINES = 10
+_NEW_LINE = re.compile(r"[-*•] |\d+\. |\w+ = ")
+"""Lines of a manual page that do not continue the line above: items and thresholds."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def finding_page(finding: Finding) -> Page:
         if card is None:
             return ()
         rule = find(all_rules(), finding.code)
-        return (Content((card,)), "", Text(plain(page_text(rule), lines=True), style="dim"))
+        return (Content((card,)), "", *manual(page_text(rule)))
 
     return content
 
@@ -132,10 +136,25 @@ def rule_page(code: str) -> Page:
         rule = find(all_rules(), code)
         return (
             *((Text(plain(missing), "bold"), "") if missing else ()),
-            Text(plain(page_text(rule), lines=True)),
+            *manual(page_text(rule)),
         )
 
     return content
+
+
+def manual(page: str) -> Iterator[RenderableType]:
+    """A manual page, its paragraphs joined so that they fill any width."""
+    paragraph, indent = "", 0
+    for line in [*plain(page, lines=True).splitlines(), ""]:
+        words, depth = line.strip(), len(line) - len(line.lstrip())
+        is_new = not words or depth != indent or _NEW_LINE.match(words)
+        if is_new and paragraph:
+            yield Padding(Text(paragraph, "dim" if indent else "bold"), (0, 0, 0, indent))
+            paragraph = ""
+        if not words:
+            yield ""
+        paragraph = f"{paragraph} {words}".strip()
+        indent = depth
 
 
 def journal_page(snapshot: Snapshot) -> Sequence[RenderableType]:

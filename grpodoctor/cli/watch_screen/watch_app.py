@@ -97,6 +97,7 @@ class WatchApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the first state, and start to follow."""
+        self.begin_capture_print(self)
         self.query_one("#filter").display = False
         self._show(self._reader.state)
         self.query_one("#findings").focus()

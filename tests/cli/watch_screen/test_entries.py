@@ -104,3 +104,19 @@ def test_durations_have_their_unit():
         "2 h",
         "2 d",
     ]
+
+
+def test_every_manual_page_keeps_its_words_and_fills_the_width():
+    from grpodoctor.cli.rule_page import page_text
+    from grpodoctor.cli.watch_screen.page_content import manual
+    from grpodoctor.rules.catalogue import all_rules
+
+    widths = []
+    for rule in all_rules():
+        page = page_text(rule)
+        shown = "\n".join(line for part in manual(page) for line in lines(part, 200)).rstrip()
+        assert shown.split() == page.split()
+        shown_lines = [line.rstrip() for line in shown.splitlines()]
+        widths.append(max(map(len, shown_lines)))
+        assert "What it sees:" in shown_lines
+    assert max(widths) > 180

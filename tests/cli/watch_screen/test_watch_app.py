@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -270,6 +271,20 @@ def test_a_key_does_not_wait_for_the_examination(sick):
         release.set()
 
     drive(sick, play, listeners=[slow])
+
+
+def test_what_others_print_is_a_notice(sick):
+    def talk(session, tick):
+        if not told:
+            told.append(True)
+            print("warning: [red]channel[/red] failed", file=sys.stderr)
+
+    told = []
+
+    async def play(screen):
+        await screen.until(lambda: "warning: [red]channel[/red] failed" in screen.text())
+
+    drive(sick, play, listeners=[talk], size=(160, 50))
 
 
 def test_an_unexpected_error_ends_the_watch(sick):
