@@ -60,7 +60,7 @@ def read_settings(
         logs: the logs that are read.
 
     Raises:
-        ConfigError: if the user's file cannot be read.
+        ConfigError: if the user's file cannot be read, or has no setting of the framework.
     """
     settings: dict[str, Setting] = {}
     for logged in logged_settings:
@@ -70,8 +70,21 @@ def read_settings(
     if user_file is None and not framework.knobs.reads_any_of(settings):
         settings = {**_below(path, framework), **settings}
     if user_file is not None:
-        settings |= dict(flattened(read_file(user_file)))
+        named = dict(flattened(read_file(user_file)))
+        if framework.knobs.mappings and not _is_config_of(framework, named):
+            raise ConfigError(
+                f"the config file has no known setting of {framework.title}",
+                where=str(user_file),
+                remedy="pass the config that this run was started with",
+            )
+        settings |= named
     return settings
+
+
+def _is_config_of(framework: Framework, settings: Mapping[str, Setting]) -> bool:
+    """Whether a config has the key of a knob, or a setting that decides what a log key means."""
+    deciding = {name for row in framework.meanings for name in row.when}
+    return framework.knobs.reads_any_of(settings) or not deciding.isdisjoint(settings)
 
 
 def _search_path(path: Path, logs: Sequence[Path]) -> list[Path]:

@@ -343,3 +343,13 @@ def test_ms_swift_is_detected_despite_keys_shared_with_trl(tmp_path: Path) -> No
     run = open_run(path)
     assert run.manifest.framework == "ms-swift"
     assert not any("it could be TRL" in note for note in getattr(run, "notes", []))
+
+
+def test_a_config_without_any_known_setting_is_an_error(tmp_path: Path) -> None:
+    """Nothing would tell the user that the file of another run or framework has no effect."""
+    other = tmp_path / "other.yaml"
+    other.write_text("model: {layers: 12}\n")
+    with pytest.raises(ConfigError, match="no known setting of TRL"):
+        open_run(trl_log(tmp_path), ReadOptions(run_config=other))
+    other.write_text("model: {layers: 12}\nnum_generations: 8\n")
+    assert open_run(trl_log(tmp_path), ReadOptions(run_config=other)).manifest.knobs
