@@ -30,6 +30,7 @@ class RunChoice(App[Path]):
         # With priority, the keys that are typed right after it go to the field.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("q,ctrl+c,escape", "quit", "Quit", key_display="q"),
+        Binding("ctrl+z", "suspend_process", key_display="Ctrl-Z", show=False),
     ]
 
     def __init__(self, runs: Sequence[NearbyRun], folder: Path) -> None:

@@ -60,6 +60,7 @@ class WatchApp(App[None]):
         Binding("y", "copy", "Copy fix"),
         Binding("a", "approve", "Approve"),
         Binding("escape", "clear_filter", show=False),
+        Binding("ctrl+z", "suspend_process", key_display="Ctrl-Z", show=False),
     ]
 
     def __init__(self, reader: RunReader, save: Callable[[Session], str]) -> None:
