@@ -75,7 +75,7 @@ def _draw(context: PageContext, rows: list[RunRow]) -> None:
                 width="small", help="Step at which the worst finding began"
             ),
             "Cost so far": st.column_config.TextColumn(
-                help="What the run spent since the worst finding began"
+                width="medium", help="What the run spent since the worst finding began"
             ),
             "Last step": st.column_config.NumberColumn(width="small"),
             "Written": st.column_config.DatetimeColumn(format="distance", width="small"),
