@@ -107,6 +107,11 @@ class PageContext:
         """The selected interval of steps."""
         return url_state.interval_of(self.params.get("steps", ""))
 
+    @property
+    def zoom(self) -> tuple[int, int] | None:
+        """The interval of steps that the charts show; None for the whole run."""
+        return url_state.interval_of(self.params.get("zoom", ""))
+
     @cached_property
     def report(self) -> Report:
         """The report, with remedies in the framework that the reader chose."""

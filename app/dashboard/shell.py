@@ -196,7 +196,9 @@ def _choose_run(context: PageContext) -> None:
 
 def _take_run(widget: str) -> None:
     """Keep the page and forget what belongs to the other run."""
-    url_state.change(run=st.session_state[widget], finding="", sequence="", steps="", step="")
+    url_state.change(
+        run=st.session_state[widget], finding="", sequence="", steps="", zoom="", step=""
+    )
 
 
 def _show_state(context: PageContext) -> None:

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-_NAMES = ("run", "finding", "step", "steps", "sequence", "framework", "runs", "align", "rule")
+_NAMES = (
+    "run",
+    "finding",
+    "step",
+    "steps",
+    "zoom",
+    "sequence",
+    "framework",
+    "runs",
+    "align",
+    "rule",
+)
 """Query parameters of the pages; others are left alone."""
 _SAVED = "saved_place"
 _INTERVAL = re.compile(r"(\d{1,12})-(\d{1,12})")

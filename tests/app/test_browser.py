@@ -180,6 +180,8 @@ def test_new_steps_appear_without_losing_the_zoom(
     browser.page.get_by_text("Zoom", exact=True).click()
     browser.settle()
     _drag(browser, 0.1, 0.5)
+    browser.page.wait_for_url(re.compile(r"zoom=\d+-\d+"), timeout=SECONDS)
+    browser.sees("Zoomed to steps")
     zoomed = _range(browser)
     assert zoomed[1] < 15
 
@@ -193,6 +195,9 @@ def test_new_steps_appear_without_losing_the_zoom(
     thread.start()
     browser.sees("step 59")
     thread.join()
+    browser.page.wait_for_function(
+        "document.querySelector('.js-plotly-plot').data[0].x.at(-1) === 59", timeout=SECONDS
+    )
     assert _range(browser) == pytest.approx(zoomed)
     browser.check()
 

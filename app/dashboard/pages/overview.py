@@ -35,7 +35,11 @@ _MOST_RESPONSES = 20
 _CHARTS = "charts"
 _CLICKED = "clicked"
 _SELECT = "Select steps"
-_DRAG_MODES = {_SELECT: "select", "Zoom": "zoom"}
+_DRAG_PARAMS = {_SELECT: "steps", "Zoom": "zoom"}
+"""What dragging over a chart does, and the query parameter that keeps it. Streamlit draws a chart
+anew when its data grows, so a zoom that only the browser knew would be lost."""
+_UNZOOM = {"zoom": ""}
+_CONFIG = {**PLOT_CONFIG, "displayModeBar": False}
 _LONGEST_SETTING = 2000
 
 
@@ -155,18 +159,22 @@ def _open_button(context: PageContext, code: str, onset: int, *place: int) -> No
 
 def _charts(context: PageContext) -> None:
     _follow_click(context)
-    drag = st.segmented_control(
-        "Dragging in a chart",
-        _DRAG_MODES,
-        default=_SELECT,
-        key="drag",
-        label_visibility="collapsed",
-        required=True,
-        help="Zoom into all charts, or select an interval of steps for all charts and lists. "
-        "A double click undoes a zoom.",
-    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        drag = st.segmented_control(
+            "Dragging in a chart",
+            _DRAG_PARAMS,
+            default=_SELECT,
+            key="drag",
+            label_visibility="collapsed",
+            required=True,
+            help="Drag over a chart to select steps for all charts and lists, or to zoom.",
+        )
+        if context.zoom is not None:
+            first, last = context.zoom
+            label = f"Zoomed to steps {first} to {last}"
+            st.button(label, icon=":material/zoom_out:", on_click=url_state.change, kwargs=_UNZOOM)
     key = (context.run.key, context.revision)
-    shown, figure = _drawn(key, context.theme, context.steps, _DRAG_MODES[drag or _SELECT], context)
+    shown, figure = _drawn(key, context.theme, context.steps, context.zoom, context)
     if not shown:
         st.markdown("None of the charted metrics is logged.")
         return
@@ -174,8 +182,8 @@ def _charts(context: PageContext) -> None:
         figure,
         theme=None,
         key=_CHARTS,
-        config=PLOT_CONFIG,
-        on_select=partial(_take_selection, figure),
+        config=_CONFIG,
+        on_select=partial(_take_selection, figure, _DRAG_PARAMS[drag or _SELECT]),
         selection_mode=("points", "box"),
         alt="The vital metrics over the steps. The charts in words follow.",
     )
@@ -189,25 +197,24 @@ def _drawn(
     run: tuple[str, int],
     theme: ThemeName,
     steps: tuple[int, int] | None,
-    drag: str,
+    zoom: tuple[int, int] | None,
     _context: PageContext,
 ) -> tuple[tuple[Panel, ...], Figure]:
     """The charts and their figure; drawn again only if something has changed."""
     del run
     shown = panels(_context.data)
     figure = linked_figure(shown, columns=2, theme=theme, selected=steps)
-    revision = f"{steps[0]}-{steps[1]}" if steps else ""
-    return shown, figure.update_layout(
-        dragmode=drag, selectdirection="h", selectionrevision=revision
-    )
+    if zoom is not None:
+        figure.update_xaxes(range=zoom)
+    return shown, figure.update_layout(dragmode="select", selectdirection="h")
 
 
-def _take_selection(figure: Figure) -> None:
+def _take_selection(figure: Figure, param: str) -> None:
     """Take what the reader selected: an interval, an onset, or the point of a sequence."""
     selection = st.session_state[_CHARTS]["selection"]
     steps, point = selected_steps(selection), selected_point(selection, figure)
     if steps is not None:
-        url_state.change(steps=f"{steps[0]}-{steps[1]}")
+        url_state.change(**{param: f"{steps[0]}-{steps[1]}"})
         st.session_state[_CLICKED] = {}
     elif point is not None and point.finding_anchor:
         key = point.finding_anchor.removeprefix("finding-")

@@ -85,4 +85,6 @@ def _draw(context: PageContext, rows: list[RunRow]) -> None:
     st.caption("Select a row to open the run. Click a column to sort.")
     chosen = event["selection"]["rows"]
     if chosen and chosen[0] < len(rows):
-        context.go("overview", run=rows[chosen[0]].key, finding="", sequence="", steps="", step="")
+        context.go(
+            "overview", run=rows[chosen[0]].key, finding="", sequence="", steps="", zoom="", step=""
+        )
