@@ -109,6 +109,7 @@ class LoggedSteps:
     def _add(self, step: int, readings: Mapping[str, Reading], to: dict[str, Reading]) -> None:
         if not readings:
             return
+        step = int(step)  # frameworks are not typed: anything else must not reach the recorder
         if self._step is None or step > self._step:
             self.begin_step(step)
         if step == self._step and not self._is_recorded:

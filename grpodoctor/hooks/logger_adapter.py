@@ -70,6 +70,7 @@ class LoggerAdapter(Adapter):
 
     def install(self, hook: RunHook) -> None:
         """Add the logger, and open the run directory."""
+        loggers: list[Any] = self.trainer.loggers  # type: ignore[attr-defined]
         framework = find_framework(self.framework, all_frameworks())
         assert framework is not None  # noqa: S101 - each adapter names a known framework
         version = package_version(self.package)
@@ -78,6 +79,5 @@ class LoggerAdapter(Adapter):
         settings = self.settings(hook)
         if not settings:
             hook.missing("settings of the training", "pass config= to grpodoctor.attach")
-        trainer: Any = self.trainer
-        trainer.loggers.append(self.row_logger(hook, steps))
         steps.begin(settings)
+        loggers.append(self.row_logger(hook, steps))

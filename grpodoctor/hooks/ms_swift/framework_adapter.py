@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpodoctor.errors import RunError
 from grpodoctor.hooks.adapter import Adapter, class_names
+from grpodoctor.hooks.ms_swift.verified import VERIFIED
 
 if TYPE_CHECKING:
     from grpodoctor.hooks.run_hook import RunHook
@@ -18,7 +19,7 @@ class SwiftAdapter(Adapter):
     """Records what a `GRPOTrainer` of ms-swift logs, and changes its clip and learning rate."""
 
     framework = "ms-swift"
-    verified_versions = ("4.6.0",)
+    verified_versions = VERIFIED
     instructions = """\
 echo 'import grpodoctor.hooks.ms_swift.plugin' > grpodoctor_plugin.py
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from grpodoctor.frameworks.ms_swift.metrics import FRAMEWORK
 from grpodoctor.hooks.logged_steps import note_version, package_version
+from grpodoctor.hooks.ms_swift.verified import VERIFIED
 from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.hooks.trl.log_listener import LogListener
 from grpodoctor.hooks.trl.training_events import TrainingEvents
 
-VERIFIED = ("4.6.0",)
 _CLIPPED = frozenset({"grpo", "bnpo", "dr_grpo", "dapo"})
 """Losses that clip the ratio on both sides; `epsilon_high` is a distance from 1 in these."""
 _ATTRIBUTES = ("loss_type", "epsilon_low", "epsilon_high", "beta", "overlong_filter")

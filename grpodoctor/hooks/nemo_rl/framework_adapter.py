@@ -52,7 +52,7 @@ class NemoRlAdapter(LoggerAdapter):
     package = "nemo-rl"
     row_logger = NemoRlLogger
     verified_versions = ("0.6.0", "0.7.0")
-    # The main branch after v0.7.0 calls itself 0.6.0.
+    """The main branch after v0.7.0 calls itself 0.6.0."""
     instructions = """\
 # In a copy of examples/run_grpo.py, after its call of setup(...):
 import grpodoctor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.hooks.adapter import SettingsAdapter
+from grpodoctor.hooks.prime_rl.loss_recorder import VERIFIED
 
 
 class PrimeRlAdapter(SettingsAdapter):
@@ -11,7 +12,7 @@ class PrimeRlAdapter(SettingsAdapter):
     framework = "prime-rl"
     package = "prime_rl"
     reason = "prime-rl computes its loss in other processes"
-    verified_versions = ("0.8.1",)
+    verified_versions = VERIFIED
     instructions = """\
 # In the configuration: a loss that calls prime-rl's own and records what it sees.
 [trainer.loss]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.hooks.adapter import SettingsAdapter
+from grpodoctor.hooks.slime.rollout_log import VERIFIED
 
 
 class SlimeAdapter(SettingsAdapter):
@@ -11,7 +12,7 @@ class SlimeAdapter(SettingsAdapter):
     framework = "slime"
     package = "slime"
     reason = "slime samples and trains in other processes"
-    verified_versions = ("0.3.1",)
+    verified_versions = VERIFIED
     instructions = """\
 # Two more arguments of train.py; slime still logs as before:
   --custom-rollout-log-function-path grpodoctor.hooks.slime.rollout_log.log_rollout
