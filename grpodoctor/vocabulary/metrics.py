@@ -300,10 +300,10 @@ METRICS: tuple[Metric, ...] = (
            "learner - sampler", 0, how=_CANARY),
     Metric("delivery/unexplained", "mean", "nats", "checked tokens",
            "Mean |log p - log p'| that is left if the sampler has any mixture of the current, the "
-           "previous and the first weights.", "learner - sampler", 0, how=_CANARY),
+           "previously checked and the first weights.", "learner - sampler", 0, how=_CANARY),
     *(
         row
-        for name, since in (("change", "since the start"), ("update", "since the previous sync"))
+        for name, since in (("change", "since the start"), ("update", "since the previous check"))
         for row in (
             Metric(f"delivery/{name}", "mean", "nats", "checked tokens",
                    f"Mean |change of log p| by the updates {since}.", "learner, earlier learner",

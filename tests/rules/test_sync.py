@@ -157,10 +157,10 @@ def canary(**figures: float) -> dict[str, Curve]:
     return {f"delivery/{name}": each for name, each in (usual | figures).items()}
 
 
-def missing(share: float, updates: float, low: float = 0.1) -> dict[str, Curve]:
+def missing(share: float, updates: float, width: float = 0.1) -> dict[str, Curve]:
     return canary(
-        change_missing=share, change_missing_low=low, update_missing=updates,
-        update_missing_low=low,
+        change_missing=share, change_missing_low=share - width, update_missing=updates,
+        update_missing_low=updates - width,
     )  # fmt: skip
 
 
@@ -170,11 +170,12 @@ def test_undelivered_weights_are_graded_by_what_is_missing() -> None:
     assert finding.summary == "The sampler lacks 100% of the learner's change since the start."
     late = run(missing(0.1, 2.0), 2).finding("SYN006")
     assert late.severity == "critical"
-    assert late.summary.endswith("since the previous sync.")
+    assert late.summary.endswith("since the previous check.")
     assert run(missing(0.3, 1.0), 2).finding("SYN006").severity == "warning"  # one sync behind
     assert run(missing(0.15, 0.1), 2).finding("SYN006").severity == "info"  # below the noise
     assert run(missing(1.0, 1.0), 1).findings("SYN006") == []
-    assert run(missing(1.0, 1.0, low=-0.1), 9).findings("SYN006") == []
+    assert run(missing(0.9, 0.9, width=0.5), 2).finding("SYN006").severity == "info"  # not certain
+    assert run(missing(0.9, 0.9, width=1), 9).findings("SYN006") == []
 
 
 def test_the_missing_part_is_named() -> None:

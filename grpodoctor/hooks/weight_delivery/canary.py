@@ -1,7 +1,7 @@
 """The canary of the weight sync: it compares a few responses with the learner's weights.
 
-After each sync, a few responses of the sampler are scored by the learner with its current weights,
-with those of the previous sync and with those of the start. `measure.delivery` explains how the
+After a sync, a few responses of the sampler are scored by the learner with its current weights,
+with those of the previous check and with those of the start. `measure.delivery` explains how the
 sampler's own log-probabilities then show which of these weights it has.
 """
 
@@ -19,6 +19,7 @@ from grpodoctor.hooks.weight_delivery.snapshots import TrainedWeights, Weights
 from grpodoctor.measure.delivery import (
     Share,
     Tokens,
+    explains_more,
     mean_size,
     missing_parts,
     shares_of,
@@ -44,7 +45,7 @@ _NEGLIGIBLE = 0.1
 """Share that does not keep a sample from being an anchor."""
 
 START, LAST = "change", "update"
-"""The change since the start, and since the previous sync."""
+"""The change since the start, and since the previous check."""
 _UNCHANGED = NotApplicable("the learner's weights have not changed yet")
 
 
@@ -57,9 +58,9 @@ class _Sample:
     gap_RT: Scores
     """Sampler minus learner, at the sync."""
     now_RT: Scores
-    """The learner's scores at the latest sync."""
+    """The learner's scores at the latest check."""
     earlier_RT: dict[str, Scores] = field(default_factory=dict)
-    """The learner's scores with the weights of the start and of the previous sync."""
+    """The learner's scores with the weights of the start and of the previous check."""
 
     def changes(self) -> dict[str, Scores]:
         """The earlier scores minus the latest ones."""
@@ -80,7 +81,7 @@ class _Part(NamedTuple):
 
 
 class DeliveryCanary:
-    """Checks after each sync whether the sampler follows the learner.
+    """Checks after a sync whether the sampler follows the learner.
 
     Nothing of the training changes: the learner's weights are exchanged for references to copies
     while a few responses are scored, without gradients and without random numbers.
@@ -97,7 +98,7 @@ class DeliveryCanary:
         self._staleness = staleness
         self._start: Weights = {}
         self._history: deque[Weights] = deque(maxlen=staleness + 2)
-        """Weights of the latest syncs, the current ones last."""
+        """Weights of the latest checks, the current ones last."""
         self._anchor: _Sample | None = None
         """The latest responses whose sampler had the right weights."""
         self._checks = self._suspicions = 0
@@ -111,11 +112,6 @@ class DeliveryCanary:
         if self._staleness and not self._weights.is_complete:
             return "the trained weights are too large to copy, and the sampler is stale by design"
         return ""
-
-    @property
-    def covers_all(self) -> bool:
-        """Whether every trained weight is compared."""
-        return self._weights.is_complete
 
     def check(self, inputs: Any, sampler_RT: Scores, mask_RT: NDArray[Any]) -> dict[str, Reading]:
         """Compare responses that the sampler generated after a sync; call it before the update.
@@ -170,10 +166,12 @@ class DeliveryCanary:
         if self._part is None:
             return {}
         change_RT = self._change_of(sample, self._part.since, self._part.parameters)
-        tokens = Tokens.of(sample.mask_RT, sample.gap_RT, change_RT)
-        shares = shares_of(tokens, sample.gap_RT, [change_RT])
-        left = mean_size(tokens.select(sample.gap_RT - change_RT))
-        if shares is None or not shares[0].low > 0 or left >= found.left:
+        tokens, gap_RT = found.tokens, sample.gap_RT
+        shares = shares_of(tokens, gap_RT, [change_RT])
+        left = mean_size(tokens.select(gap_RT - change_RT))
+        if shares is None or left > found.usual:
+            return {}
+        if not explains_more(tokens, gap_RT, change_RT, found.distinct_changes()):
             return {}
         return {
             "delivery/missing_part": Max(shares[0].value, ", ".join(self._part.names)),
@@ -208,7 +206,7 @@ class DeliveryCanary:
         return self._history[-1 - self._staleness] if self._staleness else {}
 
     def _earlier_weights(self) -> dict[str, Weights]:
-        """The weights of the start and of the previous sync; one object if they are the same."""
+        """The weights of the start and of the previous check; one object if they are the same."""
         known = len(self._history) >= self._staleness + 2
         return {
             START: self._start,
@@ -227,12 +225,12 @@ class _Comparison:
 
     def __init__(self, sample: _Sample, anchor: _Sample) -> None:
         self._sample, self._anchor = sample, anchor
-        self._tokens, self._anchor_tokens = sample.tokens(), anchor.tokens()
+        self.tokens, self._anchor_tokens = sample.tokens(), anchor.tokens()
         self._changes = sample.changes()
-        self._shares = {name: self._share(name) for name in (START, LAST)}
-        self._gap = mean_size(self._tokens.select(sample.gap_RT))
+        self._shares = {START: self._share([START]), LAST: self._share([START, LAST])}
+        self._gap = mean_size(self.tokens.select(sample.gap_RT))
         self._noise = mean_size(self._anchor_tokens.select(anchor.gap_RT))
-        self.left = unexplained(self._tokens, sample.gap_RT, self._distinct_changes())
+        self.left = unexplained(self.tokens, sample.gap_RT, self.distinct_changes())
 
     @property
     def since(self) -> str:
@@ -242,16 +240,21 @@ class _Comparison:
         return LAST if is_later else START
 
     @property
+    def usual(self) -> float:
+        """The largest gap that is taken for noise."""
+        return _SUSPICIOUS * self._noise
+
+    @property
     def is_suspicious(self) -> bool:
         """Whether weights seem to be missing."""
         lows = [each.low for each in self._shares.values() if each is not None]
-        return any(low > 0 for low in lows) or self._gap > _SUSPICIOUS * self._noise
+        return any(low > 0 for low in lows) or self._gap > self.usual
 
     @property
     def is_right(self) -> bool:
         """Whether the sampler has the right weights beyond doubt, so that its gap is mere noise."""
         shares = list(self._shares.values())
-        if self._gap > _SUSPICIOUS * self._noise:
+        if self._gap > self.usual:
             return False
         return all(
             each is not None and each.low <= 0 and abs(each.value) <= _NEGLIGIBLE for each in shares
@@ -265,7 +268,7 @@ class _Comparison:
             "delivery/unexplained": Mean.of_number(self.left),
         }
         for name, share in self._shares.items():
-            size = mean_size(self._tokens.select(self._changes[name]))
+            size = mean_size(self.tokens.select(self._changes[name]))
             readings[f"delivery/{name}"] = Mean.of_number(size)
             if share is None:
                 readings |= _not_applicable(name)
@@ -274,14 +277,22 @@ class _Comparison:
                 readings[f"delivery/{name}_missing_low"] = Mean.of_number(share.low)
         return readings
 
-    def _share(self, name: str) -> Share | None:
-        own = shares_of(self._tokens, self._sample.gap_RT, [self._changes[name]])
-        anchored = shares_of(
-            self._anchor_tokens, self._anchor.gap_RT, [self._anchor.changes()[name]]
-        )
-        return None if own is None or anchored is None else own[0].minus(anchored[0])
+    def _share(self, names: Sequence[str]) -> Share | None:
+        """The share of the last of these changes, the others being equal, beyond the anchor's.
 
-    def _distinct_changes(self) -> Sequence[Scores]:
+        An engine that leans along the whole change must not seem to lack the latest update.
+        """
+        if len(self.distinct_changes()) < len(names):
+            names = names[:1]
+        own = shares_of(self.tokens, self._sample.gap_RT, [self._changes[name] for name in names])
+        changes = self._anchor.changes()
+        anchored = shares_of(
+            self._anchor_tokens, self._anchor.gap_RT, [changes[name] for name in names]
+        )
+        return None if own is None or anchored is None else own[-1].minus(anchored[-1])
+
+    def distinct_changes(self) -> Sequence[Scores]:
+        """The change and the update, or one of them if they are the same."""
         change, update = self._changes[START], self._changes[LAST]
         return [change] if (change == update).all() else [change, update]
 

@@ -15,7 +15,7 @@ class CorruptedWeights(Rule):
     """After a sync, the sampler has neither the learner's current weights nor earlier ones.
 
     What it sees:
-        After each sync, the canary of a live hook scores a few responses with the learner's
+        After a sync, the canary of a live hook scores a few responses with the learner's
         current and earlier weights. The sampler's log-probabilities differ from all of them, and
         from any mixture, by a multiple of the noise that a correct sync left.
 

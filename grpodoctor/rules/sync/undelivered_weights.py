@@ -13,7 +13,7 @@ from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Max
 
 _GAP, _PART = "delivery/gap", "delivery/missing_part"
-_SINCE = {"change": "since the start", "update": "since the previous sync"}
+_SINCE = {"change": "since the start", "update": "since the previous check"}
 _LONGEST_NAMES = 50
 
 
@@ -22,6 +22,8 @@ class _Missing(NamedTuple):
 
     name: str
     share: float
+    low: float
+    """Lower bound of the share."""
     nats: float
 
 
@@ -29,8 +31,8 @@ class UndeliveredWeights(Rule):
     """The sampler's log-probabilities fit earlier weights of the learner.
 
     What it sees:
-        After each sync, the canary of a live hook scores a few responses with the learner's
-        current weights, with those of the previous sync and with those of the start. The sampler's
+        After a sync, the canary of a live hook scores a few responses with the learner's
+        current weights, with those of the previous check and with those of the start. The sampler's
         own log-probabilities contain a share of the learner's change that is above 0 beyond doubt.
         If single modules or layers are missing, the finding names them. While what is missing is
         smaller than the noise of the engines, the finding is `info`.
@@ -50,7 +52,8 @@ class UndeliveredWeights(Rule):
     When it is wrong:
         A sampler that is one sync behind by design lacks the latest update; `staleness` of the
         canary says so. Updates that are smaller than the sampler's precision do not arrive
-        either, which is why the finding is `info` below the noise.
+        either, which is why the finding is `info` below the noise. A sampler that is wrong before
+        the first update is not seen here but by MIS001.
 
     References:
         verl issue 7495 (adapter never sent for two months); ms-swift issue 9855; vLLM issue 34186
@@ -72,8 +75,9 @@ class UndeliveredWeights(Rule):
     clearance: ClassVar[int] = RECENT
 
     whole: float = 0.5
-    """Share of the change since the start from which the finding is critical: the earlier weights
-    fit the sampler better than the current ones."""
+    """Share from which earlier weights fit the sampler better than the current ones; its lower
+    bound must reach it. An engine that flattens its distributions lacks a share of every change,
+    so less is `info`. That much of the change since the start is critical."""
     updates: float = 1.5
     """Latest updates that the sampler lacks, from which the finding is critical: more than one, so
     it is not just one sync behind."""
@@ -88,14 +92,14 @@ class UndeliveredWeights(Rule):
         found = [each for name in _SINCE if (each := self._missing(chart, name)) is not None]
         if not found:
             return None
-        worst = max(found, key=lambda each: each.nats)
-        is_whole = any(
-            each.share >= (self.whole if each.name == "change" else self.updates) for each in found
-        )
+        older = [each for each in found if each.low >= self.whole]
+        worst = max(older or found, key=lambda each: each.nats)
+        is_whole = any(each.name == "change" or each.share >= self.updates for each in older)
         share, since = _percent(worst.share), _SINCE[worst.name]
         text = f"The sampler lacks {share} of the learner's change {since}."
         evidence = cite_all(chart, f"delivery/{worst.name}_missing", _GAP, NOISE)
-        return Sighting(_severity(chart, worst.nats, is_critical=is_whole), text, evidence)
+        severity = _severity(chart, worst.nats, is_critical=is_whole)
+        return Sighting(severity if older else "info", text, evidence)
 
     def _of_part(self, chart: Chart, share: float, names: str) -> Sighting:
         """A part of the model explains the gap, which may be a small share of the whole change."""
@@ -111,7 +115,7 @@ class UndeliveredWeights(Rule):
         size = chart.value(f"delivery/{name}")
         if low is None or share is None or size is None or not low > 0:
             return None
-        return _Missing(name, share, min(share, 1.0) * size)
+        return _Missing(name, share, low, min(share, 1.0) * size)
 
 
 def _severity(chart: Chart, nats: float, *, is_critical: bool) -> Severity:

@@ -70,8 +70,32 @@ def shifted_from_the_second(learner: Weights, _start: Weights, sync: int) -> Wei
     return {**learner, "head.weight": learner["head.weight"].roll(1, 0)}
 
 
+def rounded_to(kind: torch.dtype) -> Delivery:
+    """An engine of lower precision."""
+
+    def deliver(learner: Weights, _start: Weights, _sync: int) -> Weights:
+        return {name: each.to(kind).to(each.dtype) for name, each in learner.items()}
+
+    return deliver
+
+
+def scaled(start: float, growth: float = 0.0) -> Delivery:
+    """An engine that flattens or sharpens every distribution, perhaps more and more."""
+
+    def deliver(learner: Weights, _start: Weights, sync: int) -> Weights:
+        factor = start + growth * sync
+        return {name: factor * each if "head" in name else each for name, each in learner.items()}
+
+    return deliver
+
+
 def readings_of(
-    deliver: Delivery, *, noise: float = 0.01, behind: int = 0, staleness: int = 0
+    deliver: Delivery,
+    *,
+    noise: float = 0.01,
+    behind: int = 0,
+    staleness: int = 0,
+    syncs: int = SYNCS,
 ) -> list[dict[str, Reading]]:
     """Train, deliver and check; the sampler's log-probabilities are off by heavy-tailed noise."""
     torch.manual_seed(1)
@@ -81,7 +105,7 @@ def readings_of(
     optimizer = torch.optim.Adam(learner.parameters(), lr=3e-3)
     history: list[Weights] = []
     results = []
-    for sync in range(SYNCS):
+    for sync in range(syncs):
         history.append({name: each.clone() for name, each in learner.state_dict().items()})
         sent = history[max(0, sync - behind)]
         sampler.load_state_dict(deliver(sent, history[0], sync))
@@ -136,6 +160,23 @@ def test_delivered_weights_are_quiet(noise: float, behind: int) -> None:
     results = readings_of(all_of, noise=noise, behind=behind, staleness=behind)
     for code in (UndeliveredWeights.code, CorruptedWeights.code):
         assert patient(results).findings(code) == []
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(rounded_to(torch.bfloat16), id="bfloat16"),
+        pytest.param(rounded_to(torch.float8_e4m3fn), id="fp8"),
+        pytest.param(scaled(0.97), id="flatter"),
+        pytest.param(scaled(0.9), id="much flatter"),
+        pytest.param(scaled(0.97, -0.002), id="flatter and flatter"),
+        pytest.param(scaled(1.05), id="sharper"),
+    ],
+)
+def test_an_engine_that_leans_is_no_fault_of_the_sync(engine: Delivery) -> None:
+    found = patient(readings_of(engine, noise=0.002, syncs=16))
+    findings = found.findings(UndeliveredWeights.code) + found.findings(CorruptedWeights.code)
+    assert {finding.severity for finding in findings} <= {"info"}
 
 
 def test_a_sampler_one_sync_behind_is_no_critical_finding() -> None:
