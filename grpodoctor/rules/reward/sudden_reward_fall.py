@@ -20,7 +20,7 @@ _BEFORE = 40
 
 
 class SuddenRewardFall(Rule):
-    """Two readings in a row are far below everything that the run logged before.
+    """Two readings of the outcome in a row are far below all earlier ones.
 
     What it sees:
         Accuracy, or reward where accuracy is not logged, in the latest two readings. Both are below
