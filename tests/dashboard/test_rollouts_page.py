@@ -6,17 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.runs.rollouts import write_rollouts
+
 pytest.importorskip("streamlit")
 
 from streamlit.testing.v1 import AppTest
 
 from tests.dashboard.page_runner import run_page, shown_text
-from tests.report.simulated import HOSTILE, record_run
+from tests.report.simulated import HOSTILE, record_run, rollouts
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_run(tmp_path_factory.mktemp("runs") / "sick", 41, sick_from=15)
+    return _with_rollouts(record_run(tmp_path_factory.mktemp("runs") / "sick", 41, sick_from=15))
+
+
+def _with_rollouts(run: Path) -> Path:
+    """Write the rollouts again: the recorder drops some if the machine is too slow."""
+    for step in (0, 20, 40):
+        write_rollouts(run, rollouts(step))
+    return run
 
 
 def table(test: AppTest) -> dict[str, list[object]]:
@@ -86,7 +95,7 @@ def test_a_run_without_responses_says_how_to_record_them(tmp_path: Path) -> None
 
 
 def test_a_broken_file_costs_its_responses_only(tmp_path: Path) -> None:
-    run = record_run(tmp_path / "run", 41)
+    run = _with_rollouts(record_run(tmp_path / "run", 41))
     (run / "rollouts" / "step-000020.rank-0.parquet").write_bytes(b"PAR1 no")
     test = run_page("rollouts", run)
     assert not test.exception
@@ -106,9 +115,6 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
 
 
 def _recorded_in_full(path: Path, text: str = "7*3=21 #1$") -> Path:
-    from grpodoctor.runs.rollouts import write_rollouts
-    from tests.report.simulated import rollouts
-
     record_run(path, 12, text=text)
     write_rollouts(path, rollouts(0, text), depth="full")
     return path
