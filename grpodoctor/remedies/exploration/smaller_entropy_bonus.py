@@ -43,6 +43,7 @@ class SmallerEntropyBonus(Remedy):
     more_targets = (Criterion("reward/mean", "up"),)
     guards = (Criterion("reward/mean", "down", 0.1),)
     paper = "arXiv 2505.22617"
+    how = "Lower the coefficient of the entropy bonus to 0.001 or to 0."
     acts_on = Requirement(
         ("entropy_coefficient",), "the run has no entropy bonus above 0.001", above=_USUAL
     )
