@@ -15,7 +15,7 @@ BUDGET = 128 * 2**20
 from every few layers."""
 _LAYER = re.compile(r"\.(\d+)\.")
 _RANGES = 8
-"""Ranges of layers that are told apart; each costs a forward pass when weights are missing."""
+"""Ranges of layers that are compared; each costs a forward pass when weights are missing."""
 OTHERS = "other parameters"
 
 Weights = Mapping[str, "Tensor"]
@@ -24,8 +24,8 @@ Weights = Mapping[str, "Tensor"]
 class TrainedWeights:
     """The weights of a model that a training changes, or a part of them if they are large.
 
-    A part is enough to see that nothing arrives: it takes the smallest matrix of each layer, and
-    leaves out every second layer until the budget suffices.
+    A part is enough to see that nothing arrives. It consists of the smallest matrix of each layer;
+    every second layer is left out until the budget suffices.
 
     Args:
         model: the learner; its parameters are whole, not sharded over ranks.
