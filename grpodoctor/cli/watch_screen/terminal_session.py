@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grpodoctor.monitor.report import Report
     from grpodoctor.monitor.session import Session, Tick
 
-_STOP_SECONDS = 0.5
+_STOP_SECONDS = 0.25
 """How long leaving waits for the reader to finish what it is doing."""
 _FORCE_SECONDS = 3.0
 """How long a signal waits until the screen is left."""
