@@ -13,6 +13,7 @@ import pytest
 from transformers import TrainerControl, TrainerState
 
 import grpodoctor
+from grpodoctor.frameworks.ms_swift.metrics import FRAMEWORK
 from grpodoctor.hooks.adapter import adapter_for
 from grpodoctor.hooks.ms_swift import swift_listener
 from grpodoctor.hooks.ms_swift.framework_adapter import SwiftAdapter
@@ -140,6 +141,17 @@ def test_another_version_is_one_line_and_its_attributes_are_left_alone(
         "versions 4.6.0)"
     ]
     assert not callback._listener._hook.knobs.changeable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "rank"),
+    [({"tuner_type": "lora"}, 8), ({"tuner_type": "full"}, None), ({"train_type": "full"}, None),
+     ({}, 8)],
+)  # fmt: skip
+def test_the_rank_of_an_adapter_counts_only_if_there_is_one(
+    settings: dict[str, str], rank: int | None
+) -> None:
+    assert FRAMEWORK.knobs.read_facts({"lora_rank": 8, **settings}).get("lora_rank") == rank
 
 
 def test_a_trainer_of_ms_swift_is_not_taken_for_one_of_trl() -> None:
