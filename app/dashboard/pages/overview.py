@@ -18,7 +18,7 @@ from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
 from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.report.run.panels import Panel, panels
 from grpodoctor.report.run.phrases import damage_line, defect_line, facts_line, finding_period
-from grpodoctor.report.run.selection import selected_point, selected_steps
+from grpodoctor.report.run.selection import selected_steps
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.support.safe_text import code_span, markdown, plain
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_VITALS = 6
 _MOST_RESPONSES = 20
 _CHARTS = "charts"
-_CLICKED = "clicked"
+_SELECTED = "selected"
 _SELECT = "Select steps"
 _DRAG_PARAMS = {_SELECT: "steps", "Zoom": "zoom"}
 """What dragging over a chart does, and the query parameter that keeps it. Streamlit draws a chart
@@ -158,7 +158,8 @@ def _open_button(context: PageContext, code: str, onset: int, *place: int) -> No
 
 
 def _charts(context: PageContext) -> None:
-    _follow_click(context)
+    if st.session_state.pop(_SELECTED, False):
+        st.rerun()  # the bar above the page shows the interval as well
     with st.container(horizontal=True, vertical_alignment="center"):
         drag = st.segmented_control(
             "Dragging in a chart",
@@ -183,8 +184,8 @@ def _charts(context: PageContext) -> None:
         theme=None,
         key=_CHARTS,
         config=_CONFIG,
-        on_select=partial(_take_selection, figure, _DRAG_PARAMS[drag or _SELECT]),
-        selection_mode=("points", "box"),
+        on_select=partial(_take_selection, _DRAG_PARAMS[drag or _SELECT]),
+        selection_mode="box",
         alt="The vital metrics over the steps. The charts in words follow.",
     )
     with st.expander("The charts in words"):
@@ -209,32 +210,12 @@ def _drawn(
     return shown, figure.update_layout(dragmode="select", selectdirection="h")
 
 
-def _take_selection(figure: Figure, param: str) -> None:
-    """Take what the reader selected: an interval, an onset, or the point of a sequence."""
-    selection = st.session_state[_CHARTS]["selection"]
-    steps, point = selected_steps(selection), selected_point(selection, figure)
+def _take_selection(param: str) -> None:
+    """Take the interval that the reader selected, into all charts and lists."""
+    steps = selected_steps(st.session_state[_CHARTS]["selection"])
     if steps is not None:
         url_state.change(**{param: f"{steps[0]}-{steps[1]}"})
-        st.session_state[_CLICKED] = {}
-    elif point is not None and point.finding_anchor:
-        key = point.finding_anchor.removeprefix("finding-")
-        st.session_state[_CLICKED] = {"path": "finding", "finding": key}
-    elif point is not None and point.sequence_id:
-        st.session_state[_CLICKED] = {
-            "path": "rollouts",
-            "sequence": point.sequence_id,
-            "step": str(point.step),
-        }
-
-
-def _follow_click(context: PageContext) -> None:
-    """Go where the reader's click in a chart leads; a callback cannot do it."""
-    clicked = st.session_state.pop(_CLICKED, None)
-    if clicked is None:
-        return
-    if clicked.get("path") in st.session_state["pages"]:
-        context.go(**clicked)
-    st.rerun()
+        st.session_state[_SELECTED] = True
 
 
 def _rollouts(context: PageContext) -> None:
