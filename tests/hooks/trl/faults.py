@@ -240,7 +240,7 @@ FAULTS = {
         "recording ends with one warning line; the steps before it can be read",
         replace_rollouts,
         recorded=PLANTED,
-        says="rollouts",
+        says="recording ended",
     ),
     "thread": Fault(
         "no thread can be started",
