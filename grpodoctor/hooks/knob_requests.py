@@ -78,14 +78,12 @@ class KnobRequests:
             self._due[self._calls + delay].append(checked)
 
     def _checked(self, request: Request) -> Request | Refused:
-        changes = validate(request, self._knobs.changeable())
-        if isinstance(changes, Refused):
-            return changes
         try:
-            self._knobs.check(changes)
+            self._knobs.check(request.changes)  # first, because it knows what to do instead
         except InputError as error:
             return _refused(request, error)
-        return request
+        changes = validate(request, self._knobs.changeable())
+        return changes if isinstance(changes, Refused) else request
 
     def _pass_on(self, exchange: RankExchange) -> None:
         """Rank 0 posts the requests for a later step; the others read those of this step."""

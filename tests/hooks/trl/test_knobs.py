@@ -117,6 +117,7 @@ def test_a_knob_without_effect_is_refused(
     trainer, run = treated(make_trainer, changes, max_steps=2, **settings)
     (refused,) = [event for event in run.events if event.kind == "treatment-refused"]
     assert "restart" in str(refused.body)
+    assert ("never resamples" in str(refused.body)) == ("dynamic_sampling" in changes)
     untreated = make_trainer("untreated", max_steps=2, **settings)
     untreated.train()
     assert np.array_equal(weights(trainer), weights(untreated))
