@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import time
@@ -181,6 +182,8 @@ def _conclude(console: Console, directory: Path, treated: Path, untreated: Path)
         console.print(line, markup=False)
     _print_comparison(console, comparison)
     console.print(f"\nReport with charts of both runs: {page}", markup=False)
+    runs = shlex.quote(str(directory))
+    console.print(f"Both runs in the browser: grpodoctor dashboard {runs}", markup=False)
 
 
 def _print_comparison(console: Console, comparison: TwinComparison) -> None:
