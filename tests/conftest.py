@@ -1,8 +1,10 @@
 """For all tests."""
 
 import os
+import shutil
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -55,3 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first; the order inside a file stays."""
     ranks = {name: rank for rank, name in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0][6:], len(ranks)))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    """A browser, of which a process can have only one. Tests are skipped where there is none."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from urllib.request import urlopen
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _ADDRESS = re.compile(r"grpodoctor dashboard: (http://\S+)/\?token=(\S+)")
 _START_SECONDS = 60
 
@@ -84,16 +82,3 @@ def serve() -> Iterator[Callable[..., Server]]:
             return server
 
         yield begin
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[object]:
-    """A browser. Tests that need it are skipped, and say so, where there is none."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()

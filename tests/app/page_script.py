@@ -6,8 +6,10 @@ from secrets import token_urlsafe
 
 from streamlit.testing.v1 import AppTest
 
+from grpodoctor.monitor.dashboard.run_table import RunTable
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 
+_SEARCH_SECONDS = 60.0
 _SCRIPT = """
 from grpodoctor.support.programs import load_package
 
@@ -34,11 +36,20 @@ def page_test(page: str, *paths: Path, allow_treatment: bool = False, **params: 
     return test.run()
 
 
+def run_page(page: str, run: Path, *more_paths: Path, **params: str) -> AppTest:
+    """A page about one of the runs below the paths, drawn once."""
+    settings = DashboardSettings(token=token_urlsafe(), paths=(run, *more_paths))
+    rows = RunTable(settings).refresh(_SEARCH_SECONDS)
+    key = next(row.key for row in rows if row.path == run)
+    return page_test(page, run, *more_paths, run=key, **params)
+
+
 def text_of(test: AppTest) -> str:
-    """Everything that a page says, in its order."""
-    kinds = ("title", "subheader", "markdown", "caption", "text", "code", "info", "warning")
+    """Everything that a page says, by kind of element."""
+    kinds = ("title", "header", "subheader", "markdown", "caption", "text", "code", "info",
+             "warning", "error")  # fmt: skip
     parts = [element.value for kind in kinds for element in test.get(kind)]
-    return "\n".join(map(str, parts))
+    return "\n".join([*map(str, parts), *(str(element.proto) for element in test.get("html"))])
 
 
 def drawn_until(test: AppTest, expected: str, seconds: float = 60.0) -> AppTest:

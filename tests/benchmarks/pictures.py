@@ -1,7 +1,7 @@
-"""The terminal pictures of README and docs: `check` on a TRL run and `watch` on a live run.
+"""The pictures of README and docs: `check` on a TRL run, `watch` and `dashboard` on a live run.
 
 `make pictures` runs the real commands in tmux, and Chromium turns the captured screens into
-`docs/images/*.png`. Needs the programs tmux and chromium.
+`docs/images/*.png`. Playwright opens the dashboard. Needs the programs tmux and chromium.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -98,6 +100,46 @@ def draw(screen: str, name: str) -> None:
     print(f"written: docs/images/{name}.png")
 
 
+def photograph_dashboard(program: Path, run: Path, name: str) -> None:
+    """Write the overview of a run in the dashboard as `docs/images/NAME.png`."""
+    from playwright.sync_api import sync_playwright
+
+    command = [str(program), "dashboard", str(run), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dashboard:
+        try:
+            assert dashboard.stdout is not None
+            address = dashboard.stdout.readline().split()[-1]
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=_CHROMIUM, args=["--no-sandbox"]
+                )
+                page = browser.new_page(viewport={"width": 1280, "height": 1000})
+                _open(page, address)
+                page.wait_for_selector(".js-plotly-plot", timeout=_LONGEST_SECONDS * 1000)
+                time.sleep(_DRAWING_SECONDS)
+                page.screenshot(path=str(IMAGES / f"{name}.png"))
+                browser.close()
+        finally:
+            dashboard.send_signal(signal.SIGINT)
+    print(f"written: docs/images/{name}.png")
+
+
+def _open(page: Any, address: str) -> None:
+    """Open the page as soon as the server answers."""
+    from playwright.sync_api import Error
+
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while True:
+        try:
+            page.goto(address)
+        except Error:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+        else:
+            return
+
+
 def main() -> None:
     """Draw the pictures."""
     program = Path(sys.executable).with_name("grpodoctor")
@@ -121,6 +163,7 @@ def main() -> None:
         draw(capture(watch, 36, folder, is_treated), "watch")
         opened = capture(f"{program} watch run", 36, folder, is_treated, key="Enter")
         draw(opened, "watch-finding")
+        photograph_dashboard(program, folder / "run", "dashboard")
         shutil.rmtree(folder / "run", ignore_errors=True)
 
 

@@ -1,8 +1,6 @@
 """The HTML report in a real browser, offline. Skipped without Chromium; CI installs one."""
 
 import math
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +20,15 @@ from grpodoctor.vocabulary.values import Mean
 from tests.report import probed
 from tests.report.simulated import HOSTILE, record_run
 
-sync_api = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FIXTURE = Path(__file__).parent.parent / "data" / "run"
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
 
 class Visit:
     """A page that a browser opened without a network."""
 
-    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+    def __init__(self, chromium: Any, path: Path, **options: Any) -> None:
         settings = {"viewport": {"width": 1280, "height": 900}, "offline": True, **options}
-        self.context = browser.new_context(**settings)
+        self.context = chromium.new_context(**settings)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []
@@ -62,14 +55,6 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
-
-
-@pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(html.render(view_of(replay(FIXTURE))), encoding="utf-8")
@@ -77,8 +62,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def visit(browser: Any, report: Path) -> Visit:
-    return Visit(browser, report).open()
+def visit(chromium: Any, report: Path) -> Visit:
+    return Visit(chromium, report).open()
 
 
 def test_every_chart_is_drawn_and_nothing_is_loaded_or_fails(visit: Visit) -> None:
@@ -103,8 +88,8 @@ def test_charts_come_after_the_findings(visit: Visit) -> None:
     assert first_chart["y"] > last_finding["y"] + last_finding["height"]
 
 
-def test_zooming_one_chart_zooms_all(browser: Any, report: Path) -> None:
-    visit = Visit(browser, report).open()
+def test_zooming_one_chart_zooms_all(chromium: Any, report: Path) -> None:
+    visit = Visit(chromium, report).open()
     before = visit.ranges()
     plot = visit.page.locator(".chart .nsewdrag").nth(2)
     plot.scroll_into_view_if_needed()
@@ -123,8 +108,8 @@ def test_zooming_one_chart_zooms_all(browser: Any, report: Path) -> None:
     assert visit.ranges() == before
 
 
-def test_charts_can_be_moved_with_the_keyboard(browser: Any, report: Path) -> None:
-    visit = Visit(browser, report).open()
+def test_charts_can_be_moved_with_the_keyboard(chromium: Any, report: Path) -> None:
+    visit = Visit(chromium, report).open()
     before = visit.ranges()
     visit.page.locator(".chart").first.focus()
     for key in ("+", "ArrowRight"):
@@ -139,8 +124,8 @@ def test_charts_can_be_moved_with_the_keyboard(browser: Any, report: Path) -> No
     assert visit.ranges() == before
 
 
-def test_the_page_fits_800_pixels_and_paper(browser: Any, report: Path) -> None:
-    visit = Visit(browser, report, viewport={"width": 800, "height": 900}).open()
+def test_the_page_fits_800_pixels_and_paper(chromium: Any, report: Path) -> None:
+    visit = Visit(chromium, report, viewport={"width": 800, "height": 900}).open()
     width = "document.documentElement.scrollWidth"
     assert visit.page.evaluate(width) == 800
     visit.page.emulate_media(media="print")
@@ -151,32 +136,32 @@ def test_the_page_fits_800_pixels_and_paper(browser: Any, report: Path) -> None:
 
 @pytest.mark.parametrize("how", ["no scripts", "an old browser"])
 def test_without_charts_the_page_says_so_and_has_their_content(
-    browser: Any, report: Path, how: str
+    chromium: Any, report: Path, how: str
 ) -> None:
-    visit = Visit(browser, report, java_script_enabled=how != "no scripts")
+    visit = Visit(chromium, report, java_script_enabled=how != "no scripts")
     visit.page.add_init_script("delete window.DecompressionStream")
     visit.page.goto(report.as_uri())
     note = visit.page.get_by_text("The charts need JavaScript and a browser from 2023 or later.")
-    sync_api.expect(note).to_be_visible(timeout=10_000)
+    note.wait_for(state="visible", timeout=10_000)
     visit.page.locator("summary").first.click()
     assert "lowest" in visit.page.locator("details p").first.inner_text()
     assert visit.complaints == []
 
 
-def test_the_report_of_a_probe_is_drawn(browser: Any, tmp_path: Path) -> None:
+def test_the_report_of_a_probe_is_drawn(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "probe.html"
     path.write_text(html.render(probe_view(probed.result())), encoding="utf-8")
-    visit = Visit(browser, path).open()
+    visit = Visit(chromium, path).open()
     assert visit.complaints == []
     # three heat maps, and four charts for each of the four pairs that were measured.
     assert visit.page.locator(".chart.js-plotly-plot").count() == 19
 
 
-def test_text_of_a_log_runs_nothing(browser: Any, tmp_path: Path) -> None:
+def test_text_of_a_log_runs_nothing(chromium: Any, tmp_path: Path) -> None:
     run = record_run(tmp_path / "run", 40, sick_from=15, text=HOSTILE, model=HOSTILE)
     path = tmp_path / "hostile.html"
     path.write_text(html.render(view_of(replay(run))), encoding="utf-8")
-    visit = Visit(browser, path)
+    visit = Visit(chromium, path)
     dialogs: list[str] = []
     visit.page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     visit.open()

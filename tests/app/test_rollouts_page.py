@@ -12,7 +12,7 @@ pytest.importorskip("streamlit")
 
 from streamlit.testing.v1 import AppTest
 
-from tests.dashboard.page_runner import run_page, shown_text
+from tests.app.page_script import run_page, text_of
 from tests.report.simulated import HOSTILE, record_run, rollouts
 
 
@@ -40,7 +40,7 @@ def test_all_responses_are_listed_with_their_texts(run: Path) -> None:
     assert set(shown["Step"]) == {0, 20, 40}
     assert len(shown["Sequence"]) == 24
     assert shown["Response"][0] == "7*3=21 #1$ (0)"
-    assert "1 to 24 of 24 responses" in shown_text(test)
+    assert "1 to 24 of 24 responses" in text_of(test)
 
 
 def test_filters_and_order_change_the_list(run: Path) -> None:
@@ -55,7 +55,7 @@ def test_filters_and_order_change_the_list(run: Path) -> None:
     assert set(shown["Correct"]) == {True}
     assert shown["Largest |Δp|"] == sorted(shown["Largest |Δp|"], reverse=True)
     test.text_input(key="rollouts-text").set_value("no such text").run()
-    assert "No response matches the filters." in shown_text(test)
+    assert "No response matches the filters." in text_of(test)
     assert not test.exception
 
 
@@ -67,7 +67,7 @@ def test_an_address_opens_a_response_with_its_tokens_and_group(tmp_path: Path) -
     run = _recorded_in_full(tmp_path / "run")
     test = run_page("rollouts", run, sequence="step-0/seq-3", step="0")
     assert not test.exception
-    text = shown_text(test)
+    text = text_of(test)
     assert "step-0/seq-3" in text
     assert "7*3=21 #1$ (3)" in text
     assert "<mark>" in text
@@ -76,13 +76,13 @@ def test_an_address_opens_a_response_with_its_tokens_and_group(tmp_path: Path) -
     assert coloring.options == ["Mismatch |Δp|", "Ratio learner/sampler"]
     coloring.select_index(1).run()
     assert not test.exception
-    assert "a factor of two" in shown_text(test)
+    assert "a factor of two" in text_of(test)
 
 
 def test_a_response_that_was_not_recorded_is_named(run: Path) -> None:
     test = run_page("rollouts", run, sequence="step-7/<script>alert(1)</script>")
     assert not test.exception
-    assert "is not on disk" in shown_text(test)
+    assert "is not on disk" in text_of(test)
 
 
 def test_a_run_without_responses_says_how_to_record_them(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_run_without_responses_says_how_to_record_them(tmp_path: Path) -> None
         file.unlink()
     test = run_page("rollouts", run)
     assert not test.exception
-    assert "no responses on disk" in shown_text(test)
+    assert "no responses on disk" in text_of(test)
 
 
 def test_a_broken_file_costs_its_responses_only(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_broken_file_costs_its_responses_only(tmp_path: Path) -> None:
     test = run_page("rollouts", run)
     assert not test.exception
     assert set(table(test)["Step"]) == {0, 40}
-    assert "step-000020" in shown_text(test)
+    assert "step-000020" in text_of(test)
 
 
 def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
     assert "alert(1)" in html
     assert "<script" not in html
     assert "<img" not in html
-    assert "\x1b" not in shown_text(test)
+    assert "\x1b" not in text_of(test)
 
 
 def _recorded_in_full(path: Path, text: str = "7*3=21 #1$") -> Path:

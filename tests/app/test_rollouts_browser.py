@@ -3,74 +3,38 @@
 from __future__ import annotations
 
 import re
-import shutil
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from grpodoctor.runs.rollouts import write_rollouts
+from tests.app.conftest import Server
 from tests.report.simulated import HOSTILE, record_run, rollouts
 
-pytest.importorskip("streamlit")
-sync_api = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 _WAIT = 60_000
-_START_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory, serve: Callable[..., Server]) -> str:
     """The address of a dashboard on one run with hostile texts."""
     run = record_run(tmp_path_factory.mktemp("runs") / "run", 41, sick_from=15)
     # Written again: the recorder drops rollouts if the machine is too slow.
     for step in (0, 20, 40):
         write_rollouts(run, rollouts(step, *[HOSTILE][: step == 20]), depth="full")
-    command = [sys.executable, "-m", "grpodoctor", "dashboard", str(run), "--no-browser"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, cwd=run.parent, **pipes) as server:
-        try:
-            printed = next(line for line in server.stdout if "token=" in line)
-            found = re.findall(r"http://\S+", printed)[0]
-            _await_server(found)
-            yield found
-        finally:
-            server.kill()
-
-
-def _await_server(address: str) -> None:
-    """Wait until the server listens: it prints its address earlier."""
-    parts = urlsplit(address)
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            socket.create_connection((str(parts.hostname), int(parts.port or 0))).close()
-        except OSError:
-            assert time.monotonic() < deadline, "the dashboard does not start"
-            time.sleep(0.2)
-        else:
-            return
+    return serve(run).url()
 
 
 @pytest.fixture(scope="module")
-def page(address: str) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 1280, "height": 1400})
-        opened.set_default_timeout(_WAIT)
-        opened.dialogs = []
-        opened.on("dialog", lambda dialog: opened.dialogs.append(dialog.message))
-        opened.errors = []
-        opened.on("pageerror", lambda error: opened.errors.append(str(error)))
-        yield opened
-        browser.close()
+def page(chromium: Any) -> Iterator[Any]:
+    opened = chromium.new_page(viewport={"width": 1280, "height": 1400})
+    opened.set_default_timeout(_WAIT)
+    opened.dialogs = []
+    opened.on("dialog", lambda dialog: opened.dialogs.append(dialog.message))
+    opened.errors = []
+    opened.on("pageerror", lambda error: opened.errors.append(str(error)))
+    yield opened
+    opened.close()
 
 
 def _open(page: Any, address: str, **params: str) -> None:

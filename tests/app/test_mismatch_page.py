@@ -11,7 +11,7 @@ pytest.importorskip("streamlit")
 
 from grpodoctor.probe.results.results_json import write_result
 from grpodoctor.runs.rollouts import write_rollouts
-from tests.dashboard.page_runner import run_page, shown_text
+from tests.app.page_script import run_page, text_of
 from tests.report import probed
 from tests.report.simulated import record_run, rollouts
 
@@ -37,7 +37,7 @@ def mixture(tmp_path: Path) -> Path:
 def test_the_mismatch_is_shown_by_run_sequence_and_token(run: Path) -> None:
     test = run_page("mismatch", run)
     assert not test.exception
-    text = shown_text(test)
+    text = text_of(test)
     assert "Over the run" in text
     assert "responses have a token that differs by more than 0.5" in text
     assert "48 tokens; the largest difference is" in text
@@ -55,7 +55,7 @@ def test_a_probe_report_opens_on_the_page(run: Path, tmp_path: Path) -> None:
     assert not test.exception
     chosen = test.selectbox(key="mismatch-probe")
     assert chosen.options == [str(folder / "probe.json")]
-    text = shown_text(test)
+    text = text_of(test)
     assert "a gap at which training was observed to suffer" in text
     assert "Mismatch by position in the response" in text
     test.selectbox(key="probe-pair").select_index(1).run()
@@ -67,7 +67,7 @@ def test_a_damaged_probe_report_costs_its_tab_only(run: Path, tmp_path: Path) ->
     test = run_page("mismatch", run, tmp_path)
     assert not test.exception
     assert "probe.json" in "\n".join(error.value for error in test.error)
-    assert "Over the run" in shown_text(test)
+    assert "Over the run" in text_of(test)
 
 
 def test_without_log_probabilities_the_page_says_what_to_log(mixture: Path) -> None:
@@ -76,13 +76,13 @@ def test_without_log_probabilities_the_page_says_what_to_log(mixture: Path) -> N
     steps.write_text('{"step":1,"values":{"reward/mean":{"mean":[1,1]}},"time":0}\n' * 1)
     test = run_page("mismatch", mixture)
     assert not test.exception
-    assert "grpodoctor probe" in shown_text(test)
+    assert "grpodoctor probe" in text_of(test)
 
 
 def test_layers_are_shown_as_heat_maps(mixture: Path) -> None:
     test = run_page("experts", mixture)
     assert not test.exception
-    text = shown_text(test)
+    text = text_of(test)
     assert "Experts that change with the update" in text
     assert "Load of the busiest expert over the mean load" in text
     assert "Highest:" in text
@@ -93,4 +93,4 @@ def test_layers_are_shown_as_heat_maps(mixture: Path) -> None:
 def test_a_dense_model_has_no_experts(run: Path) -> None:
     test = run_page("experts", run)
     assert not test.exception
-    assert "nothing about experts by layer" in shown_text(test)
+    assert "nothing about experts by layer" in text_of(test)
