@@ -253,8 +253,9 @@ def _reversed_text(text: str | None) -> tuple[int, ...]:
     return () if text is None else (*(-ord(letter) for letter in text), 1)
 
 
-_LARGEST_BUCKET = 40_000
-"""The smallest double, 5e-324, is in bucket -37,220."""
+_LARGEST_BUCKET = 2**63
+"""Bound of a bucket's number. Buckets beyond the doubles, from -37,220 to 35,486, are read as their
+largest; a number of many digits would overflow."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +349,7 @@ class Quantiles:
         """Inverse of `to_json`.
 
         Raises:
-            ValueError: if a bucket is not one of a double.
+            ValueError: if a bucket's number does not fit into 64 bits.
         """
         return cls(
             cls._counts_of(data["positive"]),
@@ -361,7 +362,7 @@ class Quantiles:
     def _counts_of(cls, data: Mapping[str, Any]) -> dict[int, int]:
         counts = {int(k): int(n) for k, n in data.items()}
         if any(abs(k) > _LARGEST_BUCKET for k in counts):
-            raise ValueError("a bucket beyond the range of numbers")
+            raise ValueError("a bucket beyond 64 bits")
         return counts
 
 

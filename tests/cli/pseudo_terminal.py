@@ -27,13 +27,15 @@ class Terminal:
     def __init__(self, *arguments, rows=24, columns=80, cwd=None, reads=True, env=None):
         self.master, slave = pty.openpty()
         self._resize(rows, columns)
+        # These variables, which another test may have set, outweigh the terminal's own size.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "grpodoctor", *map(str, arguments)],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+            env={**inherited, "TERM": "xterm-256color", **(env or {})},
         )
         os.close(slave)
         self.seen = ""

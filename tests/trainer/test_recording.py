@@ -56,7 +56,7 @@ def test_a_mailbox_with_notes_changes_no_weight(tmp_path: Path) -> None:
     watched = Trainer(small(), tmp_path / "watched")
     mailbox = Mailbox(tmp_path / "watched")
     for number in range(3):
-        event = {"kind": "treatment-proposed", "step": number}
+        event = {"kind": "treatment-proposed", "step": 0}
         mailbox.send(Request(f"n{number}", "note", event=event))
     watched.run()
     assert_same_weights(alone, watched)

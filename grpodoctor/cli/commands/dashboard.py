@@ -80,8 +80,8 @@ def dashboard(
     with ExitStack() as stack:
         if not address.is_local:
             print(
-                f"warning: other machines can reach the dashboard at {host}; whoever has the "
-                "address below can read these runs",
+                f"warning: other machines can reach the dashboard at {host}; everyone with "
+                "the address below can read these runs",
                 file=sys.stderr,
             )
         print(f"grpodoctor dashboard: {address.url}", flush=True)

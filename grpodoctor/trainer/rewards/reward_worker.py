@@ -151,6 +151,8 @@ def _failing_completion(reward: LoadedReward, inputs: Inputs, texts: Sequence[st
             return f"a completion after {index - 1}"
         try:
             reward.call_one(entry, text)
+        except DataError:  # it returns something else for one completion than for the batch
+            continue
         except BaseException:  # noqa: BLE001 - user code may raise anything
             return f"completion {index}"
     return "the whole batch, though at no completion alone"
