@@ -19,6 +19,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
+from grpodoctor.support.lasting_output import outlive_terminal
 from grpodoctor.support.programs import program
 
 _PORTS_TRIED = 100
@@ -118,6 +119,8 @@ def serve(
     """
     from streamlit.web import cli
 
+    # Streamlit prints before it stops. A closed pipe would end its signal handler, and not it.
+    outlive_terminal()
     script = program("app", "main.py")
     if open_browser:
         page = _redirect_page(address.url if not address.is_wildcard else _local_url(address))

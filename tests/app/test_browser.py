@@ -255,6 +255,14 @@ def test_a_dark_page_is_dark(server: Server, chromium: Any, folder: Path) -> Non
     dark.context.close()
 
 
+def test_it_ends_although_nobody_reads_what_it_prints(folder: Path) -> None:
+    server = start(folder)
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(30) == 0
+
+
 def test_ctrl_c_ends_the_dashboard_and_leaves_no_process(folder: Path, chromium: Any) -> None:
     server = start(folder)
     browser = Browser(chromium)
