@@ -1,4 +1,4 @@
-"""Reading numbers from values of unknown type."""
+"""Numbers in text: reading them from values of unknown type, and wording time spans."""
 
 from __future__ import annotations
 
@@ -17,3 +17,11 @@ def parse_number(value: object) -> float | None:
         return float(value)
     except ValueError:
         return None
+
+
+def duration(seconds: float) -> str:
+    """A time span in the largest suitable unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -25,6 +25,7 @@ from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.report.text import TONE_STYLES
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.engine import Skipped
+from grpodoctor.support.numbers import duration
 from grpodoctor.support.safe_text import plain
 from grpodoctor.treatment.treatments import Treatment
 
@@ -121,14 +122,6 @@ def _facts(snapshot: Snapshot) -> str:
     if snapshot.damage_total:
         parts.append(count_of(snapshot.damage_total, "damaged line"))
     return " · ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """A time span in the largest suitable unit."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def written_ago(written_at: float) -> str:

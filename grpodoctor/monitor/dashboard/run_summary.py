@@ -16,6 +16,7 @@ from grpodoctor.monitor.diagnosis.verdict import is_alarm
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
+from grpodoctor.support.numbers import duration
 
 SPARKLINE_POINTS = 60
 """Points of a sparkline: as many as a column of the table has room for."""
@@ -109,4 +110,4 @@ def cost_text(cost: Cost) -> str:
     steps = "1 step" if cost.steps == 1 else f"{cost.steps} steps"
     if cost.gpu_hours is not None:
         return f"{steps}, {cost.gpu_hours:.3g} GPU-hours"
-    return steps if cost.hours is None else f"{steps}, {cost.hours:.2g} hours"
+    return steps if cost.hours is None else f"{steps}, {duration(3600 * cost.hours)}"

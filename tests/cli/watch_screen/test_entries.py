@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines, duration, plot, sparkline
+from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines, plot, sparkline
 from grpodoctor.cli.watch_screen.text_screen import TextScreen
 from grpodoctor.monitor.session import Session
+from grpodoctor.support.numbers import duration
 from tests.report.simulated import HOSTILE, record_run
 
 
