@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from grpodoctor.frameworks.registry import all_frameworks, find_framework
@@ -63,10 +62,6 @@ class LoggerAdapter(Adapter):
     def settings(self, hook: RunHook) -> Mapping[str, Any]:
         """The configuration of the training; empty if it is unknown."""
         return plain_config(hook.options.config)
-
-    def default_run_dir(self) -> Path:
-        """A directory in the logger's own."""
-        raise NotImplementedError
 
     def install(self, hook: RunHook) -> None:
         """Add the logger, and open the run directory."""
