@@ -446,7 +446,7 @@ class Trainer:
         """
         if self.is_saved:
             return
-        self.recording.flush()
+        self.recording.catch_up()
         try:
             checkpoint.save(self.run_dir, self.done, self.config, self._state, self.ranks)
             self._saved_at, self._save_failed = self.done, False

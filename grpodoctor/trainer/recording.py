@@ -151,10 +151,13 @@ class RunRecording:
             recorder.step(step.step, batch, knobs=changes)
             self._seconds = time.perf_counter() - started
 
-    def flush(self) -> None:
-        """Wait until all steps are on disk, so that no checkpoint is ahead of the record."""
+    def catch_up(self) -> None:
+        """Wait until all steps are on disk, so that no checkpoint is ahead of the record.
+
+        A writer process that is stuck delays one checkpoint and no further ones.
+        """
         if self._recorder:
-            self._recorder.flush()
+            self._recorder.catch_up()
 
     def close(self, *, finished: bool) -> None:
         """Write what is pending and release the directory; the second call does nothing."""

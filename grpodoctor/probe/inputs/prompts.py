@@ -15,6 +15,8 @@ from typing import Any
 import orjson
 
 from grpodoctor.errors import DataError
+from grpodoctor.support.regular_files import open_regular
+from grpodoctor.support.streams import descriptor_of
 
 Prompt = Mapping[str, Any]
 
@@ -88,7 +90,9 @@ def _rows(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:  # not by its size: a device has none
+        # A shell substitution has a writer; another pipe may have none and would block.
+        is_stream = descriptor_of(str(path)) is not None
+        with path.open("rb") if is_stream else open_regular(path) as file:
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, error) from None

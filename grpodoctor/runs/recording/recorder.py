@@ -316,6 +316,14 @@ class Recorder:
             done = self._changed.wait_for(lambda: not (self._jobs or self._busy), timeout)
         return done and self.failure is None
 
+    def catch_up(self) -> None:
+        """Wait until all lines are on disk; not again after a timeout, until they are."""
+        if self._idle():
+            return
+        with self.boundary(), self._changed:
+            if not self._late:
+                self._late = not self._changed.wait_for(self._lines_written, CLOSE_WAIT_SECONDS)
+
     def close(self, *, finished: bool = True) -> None:
         """Write the remaining jobs, within `CLOSE_WAIT_SECONDS`, and release the directory.
 

@@ -153,6 +153,24 @@ def test_actions_are_kept_when_many_events_come_at_once(tmp_path: Path) -> None:
     assert kinds.count("applied") == 20 * MAX_QUEUE
 
 
+def test_a_stuck_writer_delays_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpodoctor.runs.recording.recorder.CLOSE_WAIT_SECONDS", 0.3)
+    with Recorder.open(tmp_path, Manifest()) as run:
+        run.step(0, reward())
+        run.catch_up()
+        assert [record.step for record in read_run(tmp_path).steps] == [0]
+        assert run._writer is not None
+        run._writer.process.send_signal(signal.SIGSTOP)
+        run.step(1, reward())
+        waits = record_waits(run, monkeypatch)
+        run.catch_up()
+        run.catch_up()
+        run._writer.process.send_signal(signal.SIGCONT)
+    assert [timeout for timeout, done in waits if timeout == 0.3 and not done] == [0.3]
+
+
 def test_rollouts_left_out_by_depth_write_no_files(tmp_path: Path, make_batch: Batches) -> None:
     with Recorder.open(tmp_path, Manifest(), depth="off") as run:
         run.step(0, reward(), rollouts=make_batch(0))
