@@ -33,7 +33,7 @@ def open_regular(path: Path) -> BufferedReader:
     raise RunError(
         f"{kind_of(mode)}, not a file",
         where=str(path)[:200],
-        remedy="pass a file or the directory of a run; `-` reads standard input",
+        remedy="pass a file, or the directory of a run",
     )
 
 
