@@ -18,7 +18,7 @@ from grpodoctor.runs.reading.opening import open_run as _open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.runs.rollouts import read_rollouts, rollout_files
-from grpodoctor.support.remote_stores import is_remote
+from grpodoctor.support.files.remote_stores import is_remote
 from grpodoctor.vocabulary.values import scalar
 
 if TYPE_CHECKING:

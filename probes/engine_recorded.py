@@ -40,7 +40,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
 )
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
 from grpodoctor.runs.rollout_dumps.shards import plan_shards
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 
 _SIDES = ("sampler", "learner")
 _DEFAULTS: dict[str, Any] = {

@@ -125,7 +125,7 @@ def write_text(rendered: str, output: Path | None) -> None:
 
 def _write(target: Path, text: str) -> None:
     """Replace a regular file atomically; write to a device or a pipe directly."""
-    from grpodoctor.support import atomic_files
+    from grpodoctor.support.files import atomic_files
 
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 if TYPE_CHECKING:
     from grpodoctor.probe.inputs.engine_spec import EngineSpec

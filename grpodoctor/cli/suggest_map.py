@@ -93,8 +93,8 @@ def _write(suggestions: Sequence[Suggestion], path: Path) -> str:
         ConfigError: if the file cannot be read or written.
     """
     from grpodoctor.errors import ConfigError
-    from grpodoctor.support.atomic_files import write_text
-    from grpodoctor.support.regular_files import read_regular
+    from grpodoctor.support.files.atomic_files import write_text
+    from grpodoctor.support.files.regular_files import read_regular
 
     table = "tool.grpodoctor.map" if path.name == "pyproject.toml" else "map"
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.support.regular_files import files_below, read_regular
+from grpodoctor.support.files.regular_files import files_below, read_regular
 from grpodoctor.vocabulary.knobs import Setting
 
 _CONFIG_FILES = (

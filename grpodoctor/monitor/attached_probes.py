@@ -17,9 +17,9 @@ import orjson
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.support import atomic_files
-from grpodoctor.support.growing_files import Damage
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files import atomic_files
+from grpodoctor.support.files.growing_files import Damage
+from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import PROBED, metric_of
 from grpodoctor.vocabulary.values import Reading

@@ -20,7 +20,7 @@ from grpodoctor.rules.base import Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.records import Event, Manifest, StepRecord
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.vocabulary.knobs import Setting
 
 MAX_DAMAGE = 50

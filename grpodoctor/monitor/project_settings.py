@@ -34,7 +34,7 @@ from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.base import SEVERITIES, Rule, RuleResult, Severity, Sighting
 from grpodoctor.runs.chart import Chart
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.suggestions import check_name, near_names
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 

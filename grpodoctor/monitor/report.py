@@ -11,7 +11,7 @@ from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.engine import Defect, Inapplicable, Skipped
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 
 SCHEMA_VERSION = 2
 """Version of the report's JSON. Version 2 adds `verdict`, `causes`, `coverage` and `defects`, and

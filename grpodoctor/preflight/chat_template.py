@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from grpodoctor.errors import MissingExtraError, ModelError
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -11,7 +11,7 @@ import orjson
 
 from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.probe.inputs.prompts import read_rows
-from grpodoctor.support.atomic_files import atomic_path
+from grpodoctor.support.files.atomic_files import atomic_path
 
 ANSWER_COLUMNS = ("answer", "solution", "ground_truth", "gold", "label", "target", "reference")
 """Columns that may hold the answer, in order of preference; then verl's `reward_model`."""

@@ -24,8 +24,8 @@ from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
 from grpodoctor.measure.mismatch import PER_RESPONSE, response_gaps
 from grpodoctor.runs.records import ROLLOUTS
-from grpodoctor.support import atomic_files
 from grpodoctor.support.arrays import np
+from grpodoctor.support.files import atomic_files
 from grpodoctor.support.safe_text import clean_text
 
 if TYPE_CHECKING:

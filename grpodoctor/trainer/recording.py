@@ -25,7 +25,7 @@ from grpodoctor.measure.weights import WeightSnapshot
 from grpodoctor.runs.recording.directory import take_run_lock
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
-from grpodoctor.support.locks import Lock
+from grpodoctor.support.files.locks import Lock
 from grpodoctor.trainer.algorithms.batches import LearnBatch, Update
 from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
 from grpodoctor.trainer.config.knobs import knobs_of

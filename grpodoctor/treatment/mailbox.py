@@ -21,7 +21,7 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import MAILBOX
-from grpodoctor.support.atomic_files import write_bytes
+from grpodoctor.support.files.atomic_files import write_bytes
 from grpodoctor.support.safe_text import printable
 from grpodoctor.treatment.requests import MOST_BYTES, Refused, Request
 

@@ -26,7 +26,7 @@ from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollouts import write_rollouts
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 
 MEGABYTES = int(os.environ.get("GRPODOCTOR_BENCH_MB", "1000"))
 PER_FILE = 6

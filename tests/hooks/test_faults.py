@@ -23,7 +23,7 @@ from grpodoctor.hooks.torch_loop.doctor import Doctor
 from grpodoctor.rules.instruments.failed_instrument import FailedInstrument
 from grpodoctor.runs.recording.writer_client import WriterProcess
 from grpodoctor.runs.records import WRITER_PROCESS_LOCK
-from grpodoctor.support.locks import Lock
+from grpodoctor.support.files.locks import Lock
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.loop import train
 

@@ -135,7 +135,7 @@ def _suggest_map(paths: Sequence[str], settings: _Settings, config: Path | None)
     """
     from grpodoctor.cli.suggest_map import print_suggestions
     from grpodoctor.errors import ConfigError
-    from grpodoctor.support.remote_stores import is_remote
+    from grpodoctor.support.files.remote_stores import is_remote
 
     if len(paths) > 1 or is_remote(paths[0]):
         raise ConfigError("--suggest-map reads one local log", remedy="pass one path")
@@ -160,7 +160,7 @@ def _examine(path: str, settings: _Settings, stack: ExitStack) -> ReportData | N
         RunError: if there is no run to read.
     """
     from grpodoctor.errors import MixedRunsError
-    from grpodoctor.support.remote_stores import is_remote
+    from grpodoctor.support.files.remote_stores import is_remote
 
     if not is_remote(path) and _holds_native_runs(Path(path)):
         return None
@@ -182,8 +182,8 @@ def _holds_native_runs(folder: Path) -> bool:
 
 def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
     from grpodoctor.monitor.replay import Origin, replay
-    from grpodoctor.support.remote_stores import is_remote
-    from grpodoctor.support.streams import copied_stream, descriptor_of
+    from grpodoctor.support.files.remote_stores import is_remote
+    from grpodoctor.support.files.streams import copied_stream, descriptor_of
 
     local, origin, options = Path(path), None, settings.options
     descriptor = descriptor_of(path)
@@ -239,7 +239,7 @@ def _examine_all(
 def _expanded(paths: Sequence[str], options: ReadOptions) -> list[str]:
     """The paths, each directory of several runs replaced by its runs."""
     from grpodoctor.runs.reading.run_discovery import runs_in
-    from grpodoctor.support.remote_stores import is_remote
+    from grpodoctor.support.files.remote_stores import is_remote
 
     expanded: list[str] = []
     for path in paths:

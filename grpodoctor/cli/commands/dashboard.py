@@ -130,7 +130,7 @@ def _settings(
 
 def _existing(path: str) -> Path:
     from grpodoctor.errors import RunError
-    from grpodoctor.support.regular_files import translated_os_errors
+    from grpodoctor.support.files.regular_files import translated_os_errors
 
     refuse_remote(path, "show")
     with translated_os_errors(Path(path)):

@@ -255,7 +255,7 @@ def _report(
 ) -> None:
     from grpodoctor.report import html
     from grpodoctor.report.probe.view import view_of
-    from grpodoctor.support import atomic_files
+    from grpodoctor.support.files import atomic_files
 
     view = view_of(result, framework)
     # The file comes first, because printing fails if the reader closes the pipe.

@@ -215,7 +215,7 @@ def _write(content: bytes, path: Path) -> None:
     Raises:
         DataError: if it cannot be written.
     """
-    from grpodoctor.support.atomic_files import write_bytes
+    from grpodoctor.support.files.atomic_files import write_bytes
 
     try:
         write_bytes(path, content)

@@ -267,7 +267,7 @@ def refuse_remote(run: str, action: str = "watch") -> None:
         ConfigError: if the path is a remote address.
     """
     from grpodoctor.errors import ConfigError
-    from grpodoctor.support.remote_stores import is_remote
+    from grpodoctor.support.files.remote_stores import is_remote
 
     if is_remote(run):
         raise ConfigError(

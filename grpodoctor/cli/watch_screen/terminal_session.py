@@ -67,7 +67,7 @@ def save_report(session: Session) -> str:
     from grpodoctor.monitor.report_data import report_data
     from grpodoctor.report import html
     from grpodoctor.report.run.view import view_of
-    from grpodoctor.support.atomic_files import write_text
+    from grpodoctor.support.files.atomic_files import write_text
 
     facts = session.examination.facts()
     path = snapshot_path(facts.path, facts.last_step)

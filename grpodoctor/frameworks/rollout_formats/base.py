@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.support.arrays import np
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.support.packed_files import Unpacked, is_packed, plain_name
-from grpodoctor.support.regular_files import open_regular
-from grpodoctor.support.remote_stores import is_remote, open_remote
+from grpodoctor.support.files.packed_files import Unpacked, is_packed, plain_name
+from grpodoctor.support.files.regular_files import open_regular
+from grpodoctor.support.files.remote_stores import is_remote, open_remote
 
 ENDLESS = 1 << 62
 """The end of a file of unknown length."""

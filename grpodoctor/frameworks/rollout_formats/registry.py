@@ -11,7 +11,7 @@ from grpodoctor.errors import InputError
 from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.support.discovery import modules_below
-from grpodoctor.support.packed_files import plain_name
+from grpodoctor.support.files.packed_files import plain_name
 
 _PACKED = (".jsonl", ".ndjson", ".json")
 """Suffixes of dumps that are read from the beginning and may therefore be compressed."""

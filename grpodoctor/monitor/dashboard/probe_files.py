@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 
 PROBE_FILE = "probe.json"
 _MOST_FILES = 50

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 
 MOST_FILES = 2000
 """Files whose state is compared; a dump may have millions, but then the log grows as well."""

@@ -24,7 +24,7 @@ from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 EXACT = 2e-9
 """k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen

@@ -13,7 +13,7 @@ from grpodoctor.probe.contract import Sampling, Shard
 from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task
 from grpodoctor.probe.engines.shards import read_pairs, read_shards
 from grpodoctor.probe.engines.store import JOB, Store, write_json
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 _MAX_IDS_BYTES = 1 << 30
 _ROUNDING = 1e-2

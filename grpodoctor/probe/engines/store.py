@@ -38,9 +38,9 @@ from grpodoctor.probe.engines.shards import read_shard
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.interpreters import installed_for
-from grpodoctor.support.atomic_files import write_bytes, write_text
-from grpodoctor.support.locks import Lock, LockHeldError
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.atomic_files import write_bytes, write_text
+from grpodoctor.support.files.locks import Lock, LockHeldError
+from grpodoctor.support.files.regular_files import read_regular
 
 JOB = "job.json"
 DONE = "done.json"

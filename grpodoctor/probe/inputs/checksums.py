@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import ModelError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 """Possible names of models on the hub; `./here` and `/there` are not."""

@@ -37,7 +37,7 @@ from grpodoctor.probe.contract import Sampling
 from grpodoctor.probe.inputs.checksums import HUB_NAME
 from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec, Option
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 _UNION_MEMBERS = ("str", "int", "float", "bool")
 _MAX_CELLS = 4096

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from grpodoctor.errors import DataError
-from grpodoctor.support.regular_files import open_regular
-from grpodoctor.support.streams import descriptor_of
+from grpodoctor.support.files.regular_files import open_regular
+from grpodoctor.support.files.streams import descriptor_of
 
 Prompt = Mapping[str, Any]
 

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from grpodoctor.errors import RunError
 from grpodoctor.probe.results.results import ProbeResult
-from grpodoctor.support import atomic_files
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files import atomic_files
+from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
 
 SCHEMA_VERSION = 2

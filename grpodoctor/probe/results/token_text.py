@@ -14,7 +14,7 @@ from typing import Any
 
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.results.results import Comparison
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 _MOST_BYTES = 256 << 20
 _LONGEST = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from grpodoctor.support.growing_files import Chunk
+from grpodoctor.support.files.growing_files import Chunk
 
 EVALUATION = "eval"
 """The counter of rows of an evaluation."""

@@ -13,7 +13,7 @@ from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.growing_files import Chunk, Tail
+from grpodoctor.support.files.growing_files import Chunk, Tail
 
 _MAX_WRAPPED = 200
 """Lines of one wrapped row."""

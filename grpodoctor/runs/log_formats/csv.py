@@ -12,7 +12,7 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.growing_files import Chunk, Tail
+from grpodoctor.support.files.growing_files import Chunk, Tail
 
 _DELIMITERS = (",", "\t", ";")
 _LONGEST_HEADER = 1_000_000

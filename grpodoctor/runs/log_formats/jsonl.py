@@ -10,7 +10,7 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.decoding.json_rows import lists_settings, loads, row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.growing_files import Chunk, Tail
+from grpodoctor.support.files.growing_files import Chunk, Tail
 
 
 class JsonLines:

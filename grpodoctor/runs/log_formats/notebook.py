@@ -14,7 +14,7 @@ from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.log_formats.decoding.json_rows import loads, row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.files.growing_files import Chunk, Damage
 
 NOTEBOOK = "notebook"
 """Name of the format."""

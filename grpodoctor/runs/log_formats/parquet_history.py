@@ -11,7 +11,7 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.files.growing_files import Chunk, Damage
 
 if TYPE_CHECKING:
     import pyarrow as pa

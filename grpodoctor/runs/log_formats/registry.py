@@ -13,7 +13,7 @@ import grpodoctor.runs.log_formats as folder
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogReader
-from grpodoctor.support.regular_files import open_regular
+from grpodoctor.support.files.regular_files import open_regular
 
 _HEAD = 64 * 1024
 """Bytes of a file's beginning that identify its format."""

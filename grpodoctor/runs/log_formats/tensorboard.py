@@ -24,7 +24,7 @@ from grpodoctor.runs.log_formats.decoding.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.decoding.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.arrays import np
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.files.growing_files import Chunk, Damage
 
 _HEAD, _FOOT = 12, 4
 """Bytes before and after a message: its length with a checksum, and the message's checksum."""

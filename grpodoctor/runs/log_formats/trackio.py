@@ -16,7 +16,7 @@ from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.wandb import with_trainer_steps
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.files.growing_files import Chunk, Damage
 
 if TYPE_CHECKING:
     import sqlite3

@@ -12,8 +12,8 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.decoding.json_rows import loads, row_of
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.growing_files import Chunk, Damage
-from grpodoctor.support.regular_files import open_regular
+from grpodoctor.support.files.growing_files import Chunk, Damage
+from grpodoctor.support.files.regular_files import open_regular
 
 _MAX_BYTES = 64 * 1024 * 1024
 """Largest history that is read: about a hundred thousand steps."""

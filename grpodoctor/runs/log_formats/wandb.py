@@ -22,7 +22,7 @@ from grpodoctor.runs.log_formats.decoding.json_rows import row_of
 from grpodoctor.runs.log_formats.decoding.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.decoding.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
-from grpodoctor.support.growing_files import Chunk, Damage
+from grpodoctor.support.files.growing_files import Chunk, Damage
 
 _MAGIC = b":W&B"
 _HEADER = 7

@@ -35,7 +35,7 @@ from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
-from grpodoctor.support.growing_files import BLOCK, Chunk
+from grpodoctor.support.files.growing_files import BLOCK, Chunk
 from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 

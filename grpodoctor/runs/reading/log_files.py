@@ -19,9 +19,9 @@ from grpodoctor.runs.log_formats.notebook import NOTEBOOK
 from grpodoctor.runs.log_formats.registry import is_log, log_format_named, open_log
 from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STATE_FILE, progress_of
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
-from grpodoctor.support.growing_files import Damage
-from grpodoctor.support.packed_files import is_packed, packed_head, plain_name, unpack
-from grpodoctor.support.regular_files import files_below, is_missing, unreadable
+from grpodoctor.support.files.growing_files import Damage
+from grpodoctor.support.files.packed_files import is_packed, packed_head, plain_name, unpack
+from grpodoctor.support.files.regular_files import files_below, is_missing, unreadable
 
 _PAUSE_FACTOR, _MAX_PAUSE = 20.0, 5.0
 """The pause between two searches is the duration of a search times the factor, at most so many

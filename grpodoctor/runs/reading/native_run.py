@@ -24,9 +24,9 @@ from grpodoctor.runs.records import (
 )
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollouts import read_rollouts
-from grpodoctor.support.growing_files import LONGEST_LINE, Chunk, Damage, T, Tail
+from grpodoctor.support.files.growing_files import LONGEST_LINE, Chunk, Damage, T, Tail
+from grpodoctor.support.files.regular_files import translated_os_errors, unreadable
 from grpodoctor.support.progress import NoProgress, Progress
-from grpodoctor.support.regular_files import translated_os_errors, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

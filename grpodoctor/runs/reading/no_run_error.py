@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.support.growing_files import Damage
-from grpodoctor.support.packed_files import is_packed
-from grpodoctor.support.regular_files import kind_of, open_regular
+from grpodoctor.support.files.growing_files import Damage
+from grpodoctor.support.files.packed_files import is_packed
+from grpodoctor.support.files.regular_files import kind_of, open_regular
 
 _HEAD = 4096
 _MAX_REASONS = 3

@@ -17,8 +17,8 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
 from grpodoctor.runs.rollout_dumps.dumped_responses import ResponseRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
-from grpodoctor.support.growing_files import Damage, Tail
-from grpodoctor.support.regular_files import files_below, open_regular, translated_os_errors
+from grpodoctor.support.files.growing_files import Damage, Tail
+from grpodoctor.support.files.regular_files import files_below, open_regular, translated_os_errors
 from grpodoctor.vocabulary.knobs import Setting
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from grpodoctor.runs.records import Event, Manifest, StepRecord
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 
 MAX_DAMAGE = 1000
 """Damaged lines that are kept; all of them are counted."""

@@ -22,9 +22,9 @@ from grpodoctor.frameworks.rollout_formats.base import DumpFormat
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
 from grpodoctor.frameworks.rollout_formats.registry import format_of_file, may_be_dump
 from grpodoctor.runs.records import STEPS
-from grpodoctor.support.packed_files import plain_name
+from grpodoctor.support.files.packed_files import plain_name
+from grpodoctor.support.files.remote_stores import BLOCK, is_remote, store_of, translated_errors
 from grpodoctor.support.progress import NoProgress, Progress
-from grpodoctor.support.remote_stores import BLOCK, is_remote, store_of, translated_errors
 
 MAX_BYTES = 8 * 1024**3
 """Bytes downloaded at most; the largest files beyond it are left out and named."""

@@ -22,9 +22,9 @@ from grpodoctor.runs.records import (
     Manifest,
     StepRecord,
 )
-from grpodoctor.support import atomic_files
-from grpodoctor.support.growing_files import LONGEST_LINE
-from grpodoctor.support.locks import Lock, LockHeldError
+from grpodoctor.support.files import atomic_files
+from grpodoctor.support.files.growing_files import LONGEST_LINE
+from grpodoctor.support.files.locks import Lock, LockHeldError
 from grpodoctor.vocabulary.knobs import Setting
 
 _OWN_NAMES = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from grpodoctor.runs.recording import jobs
 from grpodoctor.runs.recording.wire import Wire
 from grpodoctor.runs.rollouts import Depth
-from grpodoctor.support.locks import Lock, close_in_forks
+from grpodoctor.support.files.locks import Lock, close_in_forks
 from grpodoctor.support.subprocesses import module_command, worker_environment
 
 _EXIT_SECONDS = 1.0

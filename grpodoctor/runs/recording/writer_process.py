@@ -33,7 +33,7 @@ from grpodoctor.runs.recording.jobs import (
 from grpodoctor.runs.recording.wire import Wire
 from grpodoctor.runs.records import WRITER_PROCESS_LOCK
 from grpodoctor.runs.rollouts import Depth, load_parquet, write_rollouts
-from grpodoctor.support.locks import Lock
+from grpodoctor.support.files.locks import Lock
 
 NICENESS = 5
 """On a busy machine the training takes precedence."""

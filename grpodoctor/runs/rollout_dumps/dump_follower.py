@@ -28,7 +28,7 @@ from grpodoctor.runs.rollout_dumps.runners import ShardResult, try_shard
 from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, Shard, piece_of
 from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.arrays import np
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading

@@ -12,7 +12,7 @@ from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
 from grpodoctor.runs.rollout_dumps.runners import Runner, ShardResult, runner_for
 from grpodoctor.runs.rollout_dumps.shards import SHARD_BYTES, plan_shards
 from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.progress import NoProgress, Progress
 from grpodoctor.vocabulary.values import Reading
 

@@ -24,7 +24,7 @@ from grpodoctor.measure.response_table import ResponseTable, join_tables, table_
 from grpodoctor.runs.records import ROLLOUTS, StepRecord
 from grpodoctor.runs.rollouts import rollouts_file
 from grpodoctor.support.arrays import np
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.vocabulary.metrics import RECOMPUTED
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Reading
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.config.key_names import (
     RENAMED_SECTIONS,

@@ -29,8 +29,8 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.directory import last_step, refuse_other_content
 from grpodoctor.runs.records import STEPS
-from grpodoctor.support.atomic_files import atomic_folder
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.atomic_files import atomic_folder
+from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.distributed.sharding import distribute_like, full_tensor

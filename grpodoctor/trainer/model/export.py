@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from grpodoctor.errors import RunError
-from grpodoctor.support.atomic_files import atomic_folder
+from grpodoctor.support.files.atomic_files import atomic_folder
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.model.checkpoint import latest, load_weights, saved_config
 from grpodoctor.trainer.model.policy import Policy, load_policy

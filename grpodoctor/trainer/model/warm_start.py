@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from grpodoctor.support.atomic_files import write_bytes
+from grpodoctor.support.files.atomic_files import write_bytes
 from grpodoctor.support.progress import progress_bar
 from grpodoctor.trainer.model.forward import pack_left, pack_right, response_logits
 from grpodoctor.trainer.model.tokenizer import CharTokenizer

@@ -20,7 +20,7 @@ import pytest
 
 import grpodoctor
 from grpodoctor.runs.records import WRITER_PROCESS_LOCK
-from grpodoctor.support.locks import Lock
+from grpodoctor.support.files.locks import Lock
 from tests.hooks.trl.faults import (
     FAULTS,
     OTHERS,

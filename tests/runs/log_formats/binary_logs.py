@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 
 
 def rows_of(reader: LogReader) -> tuple[list[LogRow], list[Damage]]:

@@ -10,7 +10,7 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.mlflow import MlflowMetrics
 from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.support import growing_files
+from grpodoctor.support.files import growing_files
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.log_formats.binary_logs import rows_of
 

@@ -19,7 +19,7 @@ from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.tensorboard import TensorBoard
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.support import growing_files
+from grpodoctor.support.files import growing_files
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.log_formats.binary_logs import rows_around_cut, rows_of
 

@@ -19,7 +19,7 @@ from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.trackio import Trackio
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.support.growing_files import Damage
+from grpodoctor.support.files.growing_files import Damage
 
 Log = tuple[str, int, dict[str, object]]
 

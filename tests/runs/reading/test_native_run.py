@@ -19,7 +19,7 @@ from grpodoctor.runs.reading.poll import MAX_DAMAGE, Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Event, Manifest, StepRecord
-from grpodoctor.support.growing_files import LONGEST_LINE, Damage
+from grpodoctor.support.files.growing_files import LONGEST_LINE, Damage
 from grpodoctor.vocabulary.values import Mean
 from tests.runs.progress_log import ProgressLog
 

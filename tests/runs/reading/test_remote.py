@@ -34,8 +34,8 @@ from grpodoctor.runs.reading.remote import _name_below, fetch_run, local_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.shards import plan_shards
-from grpodoctor.support import remote_stores as stores
-from grpodoctor.support.remote_stores import is_remote
+from grpodoctor.support.files import remote_stores as stores
+from grpodoctor.support.files.remote_stores import is_remote
 from tests.runs.progress_log import ProgressLog
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS
 

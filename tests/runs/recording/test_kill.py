@@ -16,7 +16,7 @@ from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import MANIFEST, WRITER_PROCESS_LOCK, Manifest
 from grpodoctor.runs.rollouts import rollout_files
-from grpodoctor.support.locks import Lock
+from grpodoctor.support.files.locks import Lock
 from grpodoctor.vocabulary.values import Mean
 
 KILLS_PER_RUN = 5

@@ -10,7 +10,7 @@ import orjson
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 
 
 def write(root: Path, megabytes: int, files: int) -> None:

@@ -15,7 +15,7 @@ from grpodoctor.runs.rollout_dumps import runners, text_subsample
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollout_dumps.runners import Runner
 from grpodoctor.runs.rollout_dumps.shards import Shard, plan_shards
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
 
 

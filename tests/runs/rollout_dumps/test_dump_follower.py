@@ -16,7 +16,7 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import dump_follower, runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.progress_log import ProgressLog
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, responses, verl

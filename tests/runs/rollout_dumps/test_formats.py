@@ -12,7 +12,7 @@ from grpodoctor.measure.step import rollout_readings
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.runs.rollout_dumps.samples import (

@@ -23,7 +23,7 @@ from grpodoctor.frameworks.rollout_formats.registry import (
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, trl, verl
 

@@ -49,7 +49,7 @@ def test_nonfinite_values_differ_from_missing_ones() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.frameworks.rollout_formats.registry import dumps_among
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader

@@ -17,7 +17,7 @@ from grpodoctor.measure.text import text_readings
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.runs.rollouts import Depth, write_rollouts
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from grpodoctor.vocabulary.values import merge_all, scalar
 from tests.runs.rollout_dumps.samples import text
 

@@ -16,7 +16,7 @@ from grpodoctor.runs.rollout_queries.dumped_parts import DumpedParts
 from grpodoctor.runs.rollout_queries.index import RolloutIndex, RolloutQuery
 from grpodoctor.runs.rollout_queries.recorded_parts import RecordedParts
 from grpodoctor.runs.rollouts import rollouts_file, write_rollouts
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import RESPONSES, STEPS, WRITERS, batch, own, responses
 
 

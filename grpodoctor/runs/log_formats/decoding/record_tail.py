@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from grpodoctor.support.growing_files import BLOCK, Chunk, Damage, GrowingFile
+from grpodoctor.support.files.growing_files import BLOCK, Chunk, Damage, GrowingFile
 
 LONGEST_RECORD = 8 * 1024 * 1024
 """Longer records are skipped; the record of a step is a thousand times shorter."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.support import atomic_files
+from grpodoctor.support.files import atomic_files
 
 
 def names_in(folder: Path) -> list[str]:

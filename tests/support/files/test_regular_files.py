@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.support.regular_files import open_regular, read_regular
+from grpodoctor.support.files.regular_files import open_regular, read_regular
 
 
 @pytest.mark.timeout(20)

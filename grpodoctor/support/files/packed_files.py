@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from grpodoctor.errors import RunError
-from grpodoctor.support.regular_files import open_regular
+from grpodoctor.support.files.regular_files import open_regular
 
 _SUFFIXES = (".gz", ".zst")
 MAX_RATIO = 200

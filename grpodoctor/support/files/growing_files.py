@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from grpodoctor.support.regular_files import is_missing, open_regular, unreadable
+from grpodoctor.support.files.regular_files import is_missing, open_regular, unreadable
 
 BLOCK = 256 * 1024
 """Bytes per read."""

@@ -23,9 +23,9 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
-from grpodoctor.support import packed_files as packed
-from grpodoctor.support.packed_files import Unpacked
-from grpodoctor.support.regular_files import files_below
+from grpodoctor.support.files import packed_files as packed
+from grpodoctor.support.files.packed_files import Unpacked
+from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, verl
 
 LOGS = Path(__file__).parents[1] / "data/logs"

@@ -1,0 +1,1 @@
+"""Files: atomic, growing, compressed, remote and locked ones; bounded reading."""
