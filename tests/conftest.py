@@ -59,9 +59,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0][6:], len(ranks)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """A browser, of which a process can have only one. Tests are skipped where there is none."""
+    """A browser for the tests of a file; they are skipped on a machine without Chromium.
+
+    Playwright keeps an event loop running in the test's thread, and no test of another file could
+    call `asyncio.run` beside it.
+    """
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         pytest.skip("no Chromium on this machine")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import reduce
+from typing import Any
 
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch, expert_readings
@@ -38,6 +39,31 @@ class StepBatch:
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """Readings from the trainer itself, such as times, evaluation and weight changes. They take
     precedence."""
+
+
+def held_bytes(*batches: StepBatch | RolloutBatch | Mapping[str, Reading] | None) -> int:
+    """Bytes of the arrays and texts that batches keep in memory; readings count as nothing."""
+    parts: list[object] = []
+    for batch in batches:
+        if isinstance(batch, StepBatch):
+            parts += [batch.rollouts, *batch.updates, batch.experts]
+        elif isinstance(batch, RolloutBatch):
+            parts.append(batch)
+    distinct = {id(each): each for each in parts if each is not None}
+    return sum(_bytes_of_fields(each) for each in distinct.values())
+
+
+def _bytes_of_fields(batch: Any) -> int:
+    total = 0
+    for each in fields(batch):
+        value = getattr(batch, each.name)
+        if isinstance(value, Mapping):
+            total += sum(getattr(item, "nbytes", 0) for item in value.values())
+        elif isinstance(value, list):
+            total += sum(len(item) for item in value if isinstance(item, str))
+        else:
+            total += getattr(value, "nbytes", 0)
+    return total
 
 
 def step_readings(batch: StepBatch) -> dict[str, Reading]:

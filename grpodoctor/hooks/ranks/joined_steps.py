@@ -17,15 +17,17 @@ from functools import partial
 from grpodoctor.hooks.ranks.exchange import RankExchange
 from grpodoctor.hooks.ranks.merging import RankPart, merge_parts, part_of
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.measure.step import StepBatch
+from grpodoctor.measure.step import StepBatch, held_bytes
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading
 
 MAX_WAITING = 4
 """Steps that wait for the parts of other ranks. Ranks that train together are at most one step
 apart, so a part that is further behind does not come."""
-MAX_QUEUE = 8
-"""Steps that wait to be measured; each holds a whole batch, so further ones are dropped."""
+MAX_QUEUE = 4096
+"""Steps that may wait to be measured; further ones are dropped."""
+MAX_QUEUED_BYTES = 256 * 2**20
+"""Bytes of the batches that wait to be measured, from which further batches are dropped."""
 _MOST_LATE = 64
 """Late parts that rank 0 looks for. A rank that is later than that is gone."""
 _POLL_SECONDS = 0.05
@@ -43,6 +45,8 @@ class _Job:
     step: int
     measured: StepBatch | Mapping[str, Reading]
     knobs: Mapping[str, Setting]
+    size: int
+    """Bytes that the batch keeps in memory."""
 
 
 @dataclass
@@ -87,6 +91,7 @@ class RankSteps:
         self._exchange, self._record, self._run = exchange, record, run
         self._count = 0
         self._jobs: deque[_Job] = deque()
+        self._queued_bytes = 0
         self._waiting: deque[_Waiting] = deque()
         self._late: deque[str] = deque(maxlen=_MOST_LATE)
         """Names of parts that had not arrived when their step was recorded."""
@@ -106,12 +111,18 @@ class RankSteps:
         """Take this rank's part of a step, whose arrays do not change any more."""
         with self._changed:
             self._count += 1
-            if len(self._jobs) < MAX_QUEUE:
-                self._jobs.append(_Job(self._count, step, measured, knobs))
+            size = held_bytes(measured)
+            if self._has_room(size):
+                self._jobs.append(_Job(self._count, step, measured, knobs, size))
+                self._queued_bytes += size
                 self._changed.notify_all()
             elif not self._dropped:
                 self._dropped = True
                 _log.warning("measuring is too slow: step %d is dropped, more may follow", step)
+
+    def _has_room(self, size: int) -> bool:
+        full = size > 0 and self._queued_bytes >= MAX_QUEUED_BYTES
+        return len(self._jobs) < MAX_QUEUE and not full
 
     def finish(self, seconds: float, *, close: bool = False) -> None:
         """Wait at most so long until all steps are posted or recorded.
@@ -142,6 +153,7 @@ class RankSteps:
                 if self._closed and self._is_idle():
                     return
                 job = self._jobs.popleft() if self._jobs else None
+                self._queued_bytes -= job.size if job else 0
                 self._busy = True
             if job is not None:
                 self._run(partial(self._measure, job))

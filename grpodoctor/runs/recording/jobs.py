@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpodoctor.measure.batch import RolloutBatch
-from grpodoctor.measure.step import StepBatch, step_readings
+from grpodoctor.measure.step import StepBatch, held_bytes, step_readings
 from grpodoctor.runs.records import EVENTS, STEPS, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, Reading
@@ -54,6 +54,11 @@ class EventJob:
 
 
 Job = StepJob | EventJob
+
+
+def batch_bytes(job: Job) -> int:
+    """Bytes of the arrays and texts that a waiting job keeps in memory; 0 for a finished line."""
+    return held_bytes(job.measured, job.rollouts) if isinstance(job, StepJob) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.recording.directory import OpenedDirectory, open_directory
-from grpodoctor.runs.recording.jobs import EventJob, Job, StepJob, reason_of
+from grpodoctor.runs.recording.jobs import EventJob, Job, StepJob, batch_bytes, reason_of
 from grpodoctor.runs.recording.writer_client import WriterError, WriterProcess
 from grpodoctor.runs.records import ROLLOUTS, Event, Manifest
 from grpodoctor.runs.rollouts import Depth, prepare_rollouts
@@ -38,21 +38,24 @@ LINE_WAIT_SECONDS = 0.25
 """How long a step waits for the earlier lines; after a timeout, no step waits until the writer has
 caught up."""
 
-MAX_QUEUE_FOR_ROLLOUTS = 4
-"""Queue length from which a new step's rollouts are dropped."""
+MAX_QUEUE = 4096
+"""Queue length from which steps and events are dropped. A job without arrays is one line."""
 
-MAX_QUEUE = 16
-"""Queue length from which steps are dropped: each may hold a whole batch."""
+MAX_QUEUED_BYTES = 256 * 2**20
+"""Bytes of arrays and texts in the queue from which steps with arrays are dropped."""
 
-MAX_QUEUE_FOR_EVENTS = 4096
-"""Queue length from which events are dropped: each is one line."""
+MAX_QUEUED_BYTES_FOR_ROLLOUTS = MAX_QUEUED_BYTES // 4
+"""Bytes in the queue from which a new step's rollouts are dropped: they take longest to write."""
 
 START_WAIT_SECONDS = 10.0
 """How long the first step waits for the writer process to start. It starts with the recorder, so a
 training that loads a model first waits for nothing."""
 
-CLOSE_WAIT_SECONDS = 10.0
-"""How long closing waits for the remaining jobs."""
+LINES_WAIT_SECONDS = 10.0
+"""How long a checkpoint waits for the lines of the steps before it."""
+
+CLOSE_WAIT_SECONDS = 30.0
+"""How long closing waits for the remaining jobs while the writer process finishes some."""
 
 STALL_SECONDS = 5.0
 """How long closing waits for a writer process that finishes no job."""
@@ -82,8 +85,8 @@ class Recorder:
         self._last_step = self._current_step = opened.last_step if opened else -1
         self._cost: float | None = None
         self._dropped: dict[str, int] = {}
-        self._jobs: deque[Job] = deque()
-        self._unwritten = 0
+        self._jobs: deque[tuple[Job, int]] = deque()
+        self._unwritten = self._queued_bytes = 0
         self._busy = self._late = self._closed = self._ready = False
         self._changed = threading.Condition()
         self._pid = os.getpid()
@@ -214,20 +217,21 @@ class Recorder:
         return self._unwritten == 0 or self.failure is not None
 
     def _put(self, job: Job) -> bool:
-        """Queue a job, without rollouts if the queue is long; return whether it was queued."""
+        """Queue a job, without rollouts if much is queued; return whether it was queued."""
         with self._changed:
             if self._idle():
                 return False
-            if job.rollouts is not None and len(self._jobs) >= MAX_QUEUE_FOR_ROLLOUTS:
+            if job.rollouts is not None and self._queued_bytes >= MAX_QUEUED_BYTES_FOR_ROLLOUTS:
                 self._drop(ROLLOUTS, job.step)
                 if job.measured is None:
                     return False
                 job = replace(job, rollouts=None)
-            limit = MAX_QUEUE if isinstance(job, StepJob) else MAX_QUEUE_FOR_EVENTS
-            if len(self._jobs) >= limit:
+            size = batch_bytes(job)
+            if len(self._jobs) >= MAX_QUEUE or (size and self._queued_bytes >= MAX_QUEUED_BYTES):
                 self._drop(job.file, job.step)
                 return False
-            self._jobs.append(job)
+            self._jobs.append((job, size))
+            self._queued_bytes += size
             self._unwritten += 1
             self._changed.notify_all()
             return True
@@ -264,7 +268,8 @@ class Recorder:
             self._changed.wait_for(lambda: self._jobs or self._closed or self.failure)
             if not self._jobs:
                 return False
-            job = self._jobs.popleft()
+            job, size = self._jobs.popleft()
+            self._queued_bytes -= size
             self._busy = True
         self._current_step = job.step
         if self._writer is not None:
@@ -299,7 +304,7 @@ class Recorder:
                 self.failure or f"recording ended at step {max(self._current_step, 0)}: {reason}"
             )
             self._jobs.clear()
-            self._unwritten = 0
+            self._unwritten = self._queued_bytes = 0
             self._busy = False
             self._changed.notify_all()
         if first:
@@ -308,7 +313,7 @@ class Recorder:
                 *(self.failure, self._directory),
             )
 
-    def flush(self, timeout: float = CLOSE_WAIT_SECONDS) -> bool:
+    def flush(self, timeout: float = LINES_WAIT_SECONDS) -> bool:
         """Wait until everything is written; return False on a timeout or an error."""
         if os.getpid() != self._pid:
             return True
@@ -322,7 +327,7 @@ class Recorder:
             return
         with self.boundary(), self._changed:
             if not self._late:
-                self._late = not self._changed.wait_for(self._lines_written, CLOSE_WAIT_SECONDS)
+                self._late = not self._changed.wait_for(self._lines_written, LINES_WAIT_SECONDS)
 
     def close(self, *, finished: bool = True) -> None:
         """Write the remaining jobs, within `CLOSE_WAIT_SECONDS`, and release the directory.

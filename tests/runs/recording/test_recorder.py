@@ -19,7 +19,8 @@ from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.runs.recording.recorder import LINE_WAIT_SECONDS, MAX_QUEUE, Recorder
+from grpodoctor.runs.recording.jobs import StepJob, batch_bytes
+from grpodoctor.runs.recording.recorder import LINE_WAIT_SECONDS, Recorder
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS, Manifest
 from grpodoctor.runs.rollouts import rollout_files
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate, Reading
@@ -73,27 +74,49 @@ def record_waits(run: Recorder, monkeypatch: pytest.MonkeyPatch) -> list[tuple[f
     return waits
 
 
-def test_a_stuck_writer_delays_once_and_drops_rollouts_before_steps(
+def record_while_stopped(
+    run: Recorder, make_batch: Batches, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> list[float]:
+    """Record steps while the writer process is stopped; return the waits that timed out."""
+    run.step(0, reward())
+    assert run.flush(10)
+    run._writer.process.send_signal(signal.SIGSTOP)
+    waits = record_waits(run, monkeypatch)
+    for step in range(1, steps):
+        run.step(step, reward(), rollouts=make_batch(step), knobs={"clip_low": step / 100})
+    run._writer.process.send_signal(signal.SIGCONT)
+    assert run.flush(30)
+    return [timeout for timeout, done in waits if not done]
+
+
+def test_a_stuck_writer_delays_once_and_loses_nothing_small(
+    tmp_path: Path, make_batch: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Recorder.open(tmp_path, Manifest()) as run:
+        timeouts = record_while_stopped(run, make_batch, monkeypatch, 40)
+    assert timeouts == [LINE_WAIT_SECONDS]
+    read = read_run(tmp_path)
+    assert [record.step for record in read.steps] == list(range(40))
+    assert list(rollout_files(tmp_path)) == list(range(1, 40))
+    assert [event.kind for event in read.events] == ["started", "finished"]
+
+
+def test_a_stuck_writer_drops_rollouts_before_steps(
     tmp_path: Path,
     make_batch: Batches,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    size = batch_bytes(StepJob(1, reward(), make_batch(1), {}, 0.0, None))
+    limits = {"MAX_QUEUE": 16, "MAX_QUEUED_BYTES_FOR_ROLLOUTS": 4 * size}
+    for name, limit in limits.items():
+        monkeypatch.setattr(f"grpodoctor.runs.recording.recorder.{name}", limit)
     with Recorder.open(tmp_path, Manifest()) as run:
-        run.step(0, reward())
-        assert run.flush(10)
-        writer_process = run._writer.process
-        writer_process.send_signal(signal.SIGSTOP)
-        waits = record_waits(run, monkeypatch)
-        for step in range(1, 2 * MAX_QUEUE + 1):
-            run.step(step, reward(), rollouts=make_batch(step), knobs={"clip_low": step / 100})
-        timeouts = [timeout for timeout, done in waits if not done]
-        writer_process.send_signal(signal.SIGCONT)
-        assert run.flush(10)
+        record_while_stopped(run, make_batch, monkeypatch, 33)
         run.step(100, reward(), rollouts=make_batch(100))
     read = read_run(tmp_path)
-    assert timeouts == [LINE_WAIT_SECONDS]
-    assert [record.step for record in read.steps] == [*range(MAX_QUEUE + 2), 100]
+    # The writer process has the first step after the stop, the queue has the next ones.
+    assert [record.step for record in read.steps] == [*range(18), 100]
     assert list(rollout_files(tmp_path)) == [1, 2, 3, 4, 5, 100]
     *_, last = read.steps
     assert last.knobs == {"clip_low": 0.32}  # the change of a step that was given up
@@ -101,6 +124,24 @@ def test_a_stuck_writer_delays_once_and_drops_rollouts_before_steps(
     assert warning.body["not_recorded"] == {"rollouts": 27, STEPS: 15}
     assert len(caplog.records) == 1
     assert "recording is too slow" in caplog.text
+
+
+def test_whole_batches_are_dropped_by_their_size(
+    tmp_path: Path, make_batch: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = StepBatch(rollouts=make_batch(1))
+    size = batch_bytes(StepJob(1, batch, batch.rollouts, {}, 0.0, None))
+    assert size == batch_bytes(StepJob(1, batch, None, {}, 0.0, None))  # the same arrays
+    monkeypatch.setattr("grpodoctor.runs.recording.recorder.MAX_QUEUED_BYTES", 3 * size)
+    with Recorder.open(tmp_path, Manifest(), depth="off") as run:
+        run.step(0, reward())
+        assert run.flush(10)
+        run._writer.process.send_signal(signal.SIGSTOP)
+        for step in range(1, 8):
+            run.step(step, StepBatch(rollouts=make_batch(step)))
+        run.step(8, reward())  # a finished line is always kept
+        run._writer.process.send_signal(signal.SIGCONT)
+    assert [record.step for record in read_run(tmp_path).steps] == [0, 1, 2, 3, 4, 8]
 
 
 def test_without_a_thread_the_training_goes_on_unrecorded(
@@ -147,16 +188,16 @@ def test_the_first_step_is_written_before_the_second_is_taken(tmp_path: Path) ->
 
 def test_actions_are_kept_when_many_events_come_at_once(tmp_path: Path) -> None:
     with Recorder.open(tmp_path, Manifest()) as run:
-        for number in range(20 * MAX_QUEUE):
+        for number in range(320):
             run.event("applied", number)
     kinds = [event.kind for event in read_run(tmp_path).events]
-    assert kinds.count("applied") == 20 * MAX_QUEUE
+    assert kinds.count("applied") == 320
 
 
 def test_a_stuck_writer_delays_one_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grpodoctor.runs.recording.recorder.CLOSE_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("grpodoctor.runs.recording.recorder.LINES_WAIT_SECONDS", 0.3)
     with Recorder.open(tmp_path, Manifest()) as run:
         run.step(0, reward())
         run.catch_up()
@@ -257,6 +298,7 @@ def test_a_full_device_ends_recording_once(
 _LIMITED = """
 import logging, resource, sys
 from grpodoctor.runs.recording import recorder
+from grpodoctor.runs.recording.jobs import StepJob, batch_bytes
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.values import Mean
@@ -388,6 +430,7 @@ def test_an_interrupted_run_is_not_marked_finished(tmp_path: Path) -> None:
 
 _FORGETFUL = """
 import sys
+from grpodoctor.runs.recording.jobs import StepJob, batch_bytes
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 run = Recorder.open(sys.argv[1], Manifest(), depth="off")
