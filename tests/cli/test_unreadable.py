@@ -69,6 +69,17 @@ def test_an_unreadable_part_hides_no_other_log(run: Path, name: str) -> None:
     ]
 
 
+def test_a_folder_that_may_be_listed_but_not_entered_hides_no_other_log(run: Path) -> None:
+    make_unreadable(run / "sub")
+    (run / "sub").chmod(0o444)
+    done = run_without_privileges("-m", "grpodoctor", "check", "--exit-zero", str(run))
+    assert "(30 read)" in done.stdout
+    assert done.stderr.splitlines() == [
+        "warning: 1 unreadable file skipped; the first: all of sub/metrics.jsonl: "
+        "cannot be read: Permission denied"
+    ]
+
+
 def test_a_run_with_nothing_readable_is_one_line(run: Path) -> None:
     make_unreadable(run / "sub")
     make_unreadable(run / "metrics.jsonl")

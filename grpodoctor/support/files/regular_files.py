@@ -105,11 +105,13 @@ def files_below(
         directory: where to start.
         max_depth: levels of sub-directories to search.
         max_entries: directory entries to visit; a dump of single responses may have millions.
-        on_unreadable: receives each sub-directory that cannot be listed; its files are left out.
+        on_unreadable: receives each sub-directory that cannot be listed and each entry that cannot
+            be examined; they are left out.
 
     Raises:
         OSError: if `directory` itself cannot be listed.
     """
+    report = on_unreadable or (lambda *_: None)
     queue, visited = [(directory, 0)], 0
     while queue:
         current, depth = queue.pop(0)
@@ -118,14 +120,24 @@ def files_below(
         except OSError as error:
             if current == directory:
                 raise
-            if on_unreadable is not None:
-                on_unreadable(current, error)
+            report(current, error)
             continue
         for entry in entries:
             visited += 1
             if visited > max_entries:
                 return
-            if entry.is_dir() and not entry.is_symlink() and depth < max_depth:
+            try:
+                is_folder, is_file = _kind_of(entry)
+            except OSError as error:  # the directory may be listed, but not entered
+                report(entry, error)
+                continue
+            if is_folder and depth < max_depth:
                 queue.append((entry, depth + 1))
-            elif entry.is_file():
+            elif is_file:
                 yield entry
+
+
+def _kind_of(entry: Path) -> tuple[bool, bool]:
+    """Whether an entry is a directory, and whether it is a file or a link to one."""
+    is_folder = entry.is_dir() and not entry.is_symlink()
+    return is_folder, entry.is_file()
