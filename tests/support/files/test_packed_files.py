@@ -28,7 +28,7 @@ from grpodoctor.support.files.packed_files import Unpacked
 from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, verl
 
-LOGS = Path(__file__).parents[1] / "data/logs"
+LOGS = Path(__file__).parents[2] / "data/logs"
 
 
 def zstd(data: bytes) -> bytes:
