@@ -90,8 +90,9 @@ _HEAD_MARK = "cast_lm_head_to_fp32"
 """Another variable of it, by which it is recognized."""
 
 
+@functools.cache
 def installed_version() -> str:
-    """The version of TRL; empty if it is not installed."""
+    """The version of TRL; empty if it is not installed. It is asked for at every step."""
     try:
         return metadata.version("trl")
     except metadata.PackageNotFoundError:
