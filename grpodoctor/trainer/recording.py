@@ -21,7 +21,7 @@ from torch import Tensor
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.experts import ExpertBatch
 from grpodoctor.measure.step import StepBatch
-from grpodoctor.measure.weights import WeightSnapshot
+from grpodoctor.measure.weights.update_size import WeightSnapshot
 from grpodoctor.runs.recording.directory import take_run_lock
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest

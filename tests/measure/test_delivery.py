@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grpodoctor.measure.delivery import Tokens, missing_parts, shares_of, unexplained
+from grpodoctor.measure.weights.delivery import Tokens, missing_parts, shares_of, unexplained
 
 SHAPE = (8, 256)
 

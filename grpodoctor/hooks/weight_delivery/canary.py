@@ -1,7 +1,7 @@
 """The canary of the weight sync: it compares a few responses with the learner's weights.
 
 After a sync, a few responses of the sampler are scored by the learner with its current weights,
-with those of the previous check and with those of the start. `measure.delivery` explains how the
+with those of the previous check and with those of the start. `measure.weights.delivery` explains how the
 sampler's own log-probabilities then show which of these weights it has.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.hooks.arrays import to_host
 from grpodoctor.hooks.weight_delivery.snapshots import TrainedWeights, Weights
-from grpodoctor.measure.delivery import (
+from grpodoctor.measure.weights.delivery import (
     Share,
     Tokens,
     explains_more,

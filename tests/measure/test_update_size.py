@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grpodoctor.errors import ModelError
-from grpodoctor.measure.weights import WeightSnapshot
+from grpodoctor.measure.weights.update_size import WeightSnapshot
 from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 
 
