@@ -84,12 +84,15 @@ class LiveKnobs:
             if self._controls[name].set is not None
         }
 
+    def all_settings(self) -> dict[str, Setting]:
+        """The current settings; `changes` compares with them from now on."""
+        self._known = self.settings()
+        return dict(self._known)
+
     def changes(self) -> dict[str, Setting]:
-        """The settings that differ from those at the previous call; all at the first call."""
-        settings = self.settings()
-        changed = {name: new for name, new in settings.items() if self._known.get(name) != new}
-        self._known = settings
-        return changed
+        """The settings that differ from those at the previous call."""
+        before, settings = self._known, self.all_settings()
+        return {name: new for name, new in settings.items() if before.get(name) != new}
 
     def _setting(self, name: str) -> Setting | None:
         setting = self._controls[name].get()

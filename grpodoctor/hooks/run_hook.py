@@ -91,7 +91,7 @@ class RunHook:
 
     def __init__(self, framework: str, options: HookOptions, default_dir: Path) -> None:
         self.framework, self.options = framework, options
-        self.run_dir = Path(options.run_dir or default_dir).absolute()
+        self._wanted_dir = self.run_dir = Path(options.run_dir or default_dir).absolute()
         """Where the run is recorded; known for certain once `begin` was called."""
         self.guard = Guard(self._note_failure)
         self.knobs = LiveKnobs()
@@ -127,6 +127,8 @@ class RunHook:
     ) -> None:
         """Open the run directory; every rank calls it once, when the training starts.
 
+        After `close`, it begins another run: a trainer may train twice.
+
         Args:
             model: name or path of the model.
             config: the framework's complete configuration.
@@ -136,14 +138,14 @@ class RunHook:
         """
         if self._is_open:
             return
-        self._is_open = True
+        self._is_open, self._view, self._recorder, self.problem = True, None, None, ""
         info = this_rank()
         self.rank, self.world = info.rank, info.world
         manifest = Manifest(
             framework=self.framework,
             versions={**_installed_versions(), **(versions or {})},
             model=model,
-            knobs=self.guard.run("knobs", self.knobs.changes) or {},
+            knobs=self.guard.run("knobs", self.knobs.all_settings) or {},
             config=self.guard.run("configuration", _as_dict, config) or {},
             seed=seed,
         )
@@ -246,7 +248,7 @@ class RunHook:
     def _open(self, manifest: Manifest, resume: bool) -> None:
         self._exchange = RankExchange.connect()
         if self.rank == 0:
-            self.run_dir = unused_directory(self.run_dir, resume=resume)
+            self.run_dir = unused_directory(self._wanted_dir, resume=resume)
             if self._exchange is not None:
                 data = str(self.run_dir).encode()
                 self.guard.run(_RANKS, self._exchange.post, _RUN_DIR, data)

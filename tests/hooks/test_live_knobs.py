@@ -40,7 +40,7 @@ def test_settings_and_changes() -> None:
     loop = Loop()
     assert loop.knobs.settings() == {"learning_rate": 0.001, "clip_high": 0.2, "group_size": 8}
     assert loop.knobs.changeable().keys() == {"learning_rate", "clip_high"}
-    assert loop.knobs.changes() == loop.knobs.settings()
+    assert loop.knobs.all_settings() == loop.knobs.settings()
     assert loop.knobs.changes() == {}
     loop.rate = 0.002
     assert loop.knobs.changes() == {"learning_rate": 0.002}

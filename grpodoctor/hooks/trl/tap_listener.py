@@ -69,6 +69,11 @@ class TapListener(LogListener):
         private_names.observe_loss(trainer, guard, self._learned)
         private_names.observe_gradient_norm(trainer, guard, self._measured_gradient)
 
+    def train_begin(self, args: Any, state: Any, objects: dict[str, Any]) -> None:
+        """Forget a generation of an earlier training, and begin the run."""
+        self._step, self._open, self._is_complete = CapturedStep(), [], True
+        super().train_begin(args, state, objects)
+
     def add_knobs(self, args: Any, objects: dict[str, Any]) -> None:
         """Register what can change in place."""
         super().add_knobs(args, objects)

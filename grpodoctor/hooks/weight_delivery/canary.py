@@ -1,8 +1,8 @@
 """The canary of the weight sync: it compares a few responses with the learner's weights.
 
 After a sync, a few responses of the sampler are scored by the learner with its current weights,
-with those of the previous check and with those of the start. `measure.weights.delivery` explains how the
-sampler's own log-probabilities then show which of these weights it has.
+with those of the previous check and with those of the start. `measure.weights.delivery` explains
+how the sampler's own log-probabilities then show which of these weights it has.
 """
 
 from __future__ import annotations

@@ -196,6 +196,21 @@ def test_a_callback_records_the_log(make_trainer: MakeTrainer) -> None:
     assert [scalar(each.values["entropy/mean"]) for each in run] == [row["entropy"] for row in rows]
 
 
+def test_a_trainer_that_trains_twice_has_two_runs(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer(max_steps=2)
+    attachment = grpodoctor.attach(trainer)
+    folders = []
+    for _ in range(2):
+        train(trainer)
+        folders.append(attachment.run_dir)
+        assert attachment.report().data.report.run.steps == 2
+    assert [folder.name for folder in folders] == ["grpodoctor", "grpodoctor-2"]
+    first, second = map(grpodoctor.open_run, folders)
+    assert second.manifest.knobs == first.manifest.knobs
+    assert second.manifest.knobs["learning_rate"] == 1e-2
+    assert [record.step for record in second] == [1, 2]
+
+
 def test_a_failing_tap_changes_nothing(
     make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
