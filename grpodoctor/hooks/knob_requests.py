@@ -13,7 +13,7 @@ from grpodoctor.hooks.ranks.exchange import RankExchange
 from grpodoctor.runs.records import Event
 from grpodoctor.support.safe_text import printable
 from grpodoctor.treatment.mailbox import Inbox
-from grpodoctor.treatment.requests import Refused, Request, validate
+from grpodoctor.treatment.requests import Refused, Request, shortened, validate
 from grpodoctor.vocabulary.knobs import Setting
 
 _DELAY = 2
@@ -22,8 +22,6 @@ see the request yet. One step later all ranks have exchanged gradients since, so
 and change at the same step."""
 
 _LONGEST_REASON = 300
-_MOST_REFUSALS = 4
-"""Refusals of a step that the journal lists one by one: a flood of requests must not flood it."""
 
 
 class KnobRequests:
@@ -44,35 +42,31 @@ class KnobRequests:
         write: Callable[[Event], None],
     ) -> None:
         self._knobs, self._inbox, self._exchange, self._write = knobs, inbox, exchange, write
-        self._calls = self._refusals = 0
+        self._calls = 0
+        self._refused: list[Refused] = []
+        """Of this step."""
         self._due: defaultdict[int, list[Request]] = defaultdict(list)
 
     def begin_step(self, step: int) -> None:
         """Apply what is due at this step; every rank calls it equally often."""
         self._calls += 1
-        self._refusals = 0
         for request in self._inbox.take(step) if self._inbox else ():
-            self._take(request, step)
+            self._take(request)
         if self._exchange is not None:
             self._pass_on(self._exchange)
         for request in self._due.pop(self._calls, ()):
             self._apply(request, step)
-        if (more := self._refusals - _MOST_REFUSALS) > 0:
-            rest = Refused("", f"{more} more requests of this step were refused")
-            self._write(Event("treatment-refused", step, rest.body()))
-
-    def _refuse(self, refused: Refused, step: int) -> None:
-        self._refusals += 1
-        if self._refusals <= _MOST_REFUSALS:
+        for refused in shortened(self._refused):
             self._write(Event("treatment-refused", step, refused.body()))
+        self._refused.clear()
 
-    def _take(self, request: Request | Refused, step: int) -> None:
+    def _take(self, request: Request | Refused) -> None:
         if isinstance(request, Request) and request.kind == "note":
             self._write(request.as_event())
             return
         checked = request if isinstance(request, Refused) else self._checked(request)
         if isinstance(checked, Refused):
-            self._refuse(checked, step)
+            self._refused.append(checked)
         else:
             delay = 0 if self._exchange is None else _DELAY
             self._due[self._calls + delay].append(checked)
@@ -100,11 +94,11 @@ class KnobRequests:
         try:
             changes = validate(request, self._knobs.changeable())
             if isinstance(changes, Refused):
-                self._refuse(changes, step)
+                self._refused.append(changes)
                 return
             before = self._knobs.apply(changes)
         except InputError as error:
-            self._refuse(_refused(request, error), step)
+            self._refused.append(_refused(request, error))
         else:
             self._write(Event("treatment-applied", step, _applied(request, before, changes)))
 

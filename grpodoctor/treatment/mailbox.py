@@ -23,7 +23,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.runs.records import MAILBOX
 from grpodoctor.support.files.atomic_files import write_bytes
 from grpodoctor.support.safe_text import printable
-from grpodoctor.treatment.requests import MOST_BYTES, Refused, Request
+from grpodoctor.treatment.requests import MOST_BYTES, Refused, Request, shortened
 
 __all__ = ["Inbox", "Mailbox", "Refused", "Request"]
 
@@ -38,9 +38,6 @@ MOST_STUCK = 1_000
 
 MOST_PENDING = 1_000
 """Pending requests after which a sender stops, since no run reads them."""
-
-MOST_REFUSED = 3
-"""Refused files per call that get a journal line each; the others share one."""
 
 _SUFFIX = ".json"
 _NOT_REMOVED = "the file cannot be removed and would be applied again at every step"
@@ -123,7 +120,7 @@ class Inbox:
         """Whether the refusal of the whole mailbox was returned."""
 
     def take(self, step: int) -> list[Request | Refused]:
-        """Take the next requests out of the mailbox, in the order of their names.
+        """Take the next requests out of the mailbox in the order of their names, then the refusals.
 
         Each file is removed before its request is applied. A file that cannot be removed would be
         applied again at every step, so it is refused once instead.
@@ -142,11 +139,13 @@ class Inbox:
             if problem := _problem(os.fstat(directory), owners):
                 return self._refuse_all(problem)
             names = self._next_names(directory)
-            return _shortened([self._take_one(directory, name, owners, step) for name in names])
+            taken = [self._take_one(directory, name, owners, step) for name in names]
         except OSError:
             return []
         finally:
             os.close(directory)
+        requests: list[Request | Refused] = [each for each in taken if isinstance(each, Request)]
+        return requests + shortened([each for each in taken if isinstance(each, Refused)])
 
     def _refuse_all(self, problem: str) -> list[Request | Refused]:
         if self._warned:
@@ -204,16 +203,6 @@ def _problem(directory: os.stat_result, owners: Set[int]) -> str:
     if directory.st_mode & stat.S_IWOTH:
         return "every user may write to it; run chmod o-w on it"
     return "" if directory.st_uid in owners else "it belongs to another user"
-
-
-def _shortened(taken: list[Request | Refused]) -> list[Request | Refused]:
-    """The same with one entry for all refused files after the first few."""
-    refused = [each for each in taken if isinstance(each, Refused)]
-    if len(refused) <= MOST_REFUSED + 1:
-        return taken
-    rest = refused[MOST_REFUSED:]
-    kept = [each for each in taken if not any(each is other for other in rest)]
-    return [*kept, Refused(f"{len(rest)} more files", f"the first: {rest[0].reason}")]
 
 
 def _read(directory: int, name: str, owners: Set[int]) -> bytes:

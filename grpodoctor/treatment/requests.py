@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -28,6 +28,9 @@ MOST_BYTES = 64 * 1024
 
 MOST_NESTED = 8
 """Maximum nesting of a note: JSON that can be parsed may be too deep to serialize."""
+
+MOST_REFUSED = 3
+"""Refusals of a step that get a journal line each, so that a flood does not fill the journal."""
 
 NOTE_KINDS = frozenset(
     {
@@ -168,6 +171,14 @@ class Refused:
         """The fields of its journal line."""
         request = self.request.body() if self.request is not None else {}
         return {**request, "file": self.name, "reason": self.reason}
+
+
+def shortened(refusals: Sequence[Refused]) -> list[Refused]:
+    """The refusals of a step for the journal: one entry for all after the first few."""
+    if len(refusals) <= MOST_REFUSED + 1:
+        return list(refusals)
+    first, rest = refusals[:MOST_REFUSED], refusals[MOST_REFUSED:]
+    return [*first, Refused(f"{len(rest)} more requests", f"the first: {rest[0].reason}")]
 
 
 def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, Setting] | Refused:

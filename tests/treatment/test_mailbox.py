@@ -9,7 +9,7 @@ import pytest
 from grpodoctor.errors import RunError
 from grpodoctor.treatment import mailbox
 from grpodoctor.treatment.mailbox import Inbox, Mailbox, Refused, Request
-from grpodoctor.treatment.requests import MOST_BYTES
+from grpodoctor.treatment.requests import MOST_BYTES, MOST_REFUSED
 
 STEP = 10
 
@@ -190,8 +190,8 @@ def test_a_flood_is_taken_in_bounded_parts(tmp_path: Path) -> None:
         (box(tmp_path) / f"{number:05d}.json").write_bytes(b"junk")
     inbox = Inbox(tmp_path)
     assert [each.name for each in inbox.take(STEP) if isinstance(each, Refused)] == [
-        *(f"{number:05d}.json" for number in range(mailbox.MOST_REFUSED)),
-        f"{mailbox.MOST_PER_CALL - mailbox.MOST_REFUSED} more files",
+        *(f"{number:05d}.json" for number in range(MOST_REFUSED)),
+        f"{mailbox.MOST_PER_CALL - MOST_REFUSED} more requests",
     ]
     assert sum(1 for _ in box(tmp_path).iterdir()) == 3000 - mailbox.MOST_PER_CALL
 
@@ -319,8 +319,8 @@ def test_a_flood_of_bad_files_is_counted_and_costs_no_request(tmp_path: Path) ->
     taken = Inbox(tmp_path).take(STEP)
     assert request() in taken
     refusals = [each for each in taken if isinstance(each, Refused)]
-    assert len(refusals) == mailbox.MOST_REFUSED + 1
-    assert refusals[-1].name == "17 more files"
+    assert len(refusals) == MOST_REFUSED + 1
+    assert refusals[-1].name == "17 more requests"
 
 
 def test_a_note_about_the_future_is_forged(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from grpodoctor.errors import RunError
-from grpodoctor.hooks.adapter import Adapter, class_names
+from grpodoctor.hooks.adapter import class_names
+from grpodoctor.hooks.transformers_adapter import TransformersAdapter
 from grpodoctor.hooks.trl import private_names
 
 if TYPE_CHECKING:
@@ -20,10 +19,11 @@ _RESPONSES = "texts, tokens and rewards of single responses"
 _KNOBS = "live changes of settings other than the learning rate"
 
 
-class TrlAdapter(Adapter):
+class TrlAdapter(TransformersAdapter):
     """Observes a `GRPOTrainer`: with every token on a verified version, else from its log."""
 
     framework = "trl"
+    output_dir = "trainer_output"
     verified_versions = private_names.VERIFIED
     instructions = """\
 import grpodoctor
@@ -41,23 +41,11 @@ trainer.train()
         """Whether the trainer, or a class that it extends, is a GRPO trainer of TRL."""
         return any(name.rpartition(".")[2] in _OTHERS for name in class_names(trainer))
 
-    def default_run_dir(self) -> Path:
-        """A directory in the trainer's output directory."""
-        args: Any = getattr(self.trainer, "args", None)
-        return Path(getattr(args, "output_dir", None) or "trainer_output") / "grpodoctor"
-
-    def install(self, hook: RunHook) -> None:
-        """Add the callback, and on a verified version the taps.
-
-        Raises:
-            RunError: if the training has begun.
-        """
-        trainer: Any = self.trainer
-        if getattr(trainer, "is_in_train", False):
-            raise RunError("the training has begun", remedy="attach before trainer.train()")
+    def callback(self, hook: RunHook) -> object:
+        """The callback, and on a verified version the taps."""
         from grpodoctor.hooks.trl.training_events import TrainingEvents
 
-        trainer.add_callback(TrainingEvents(hook.guard, self._listener(hook)))
+        return TrainingEvents(hook.guard, self._listener(hook))
 
     def _listener(self, hook: RunHook) -> Listener:
         reason = self._obstacle()

@@ -22,7 +22,7 @@ from grpodoctor.hooks.verl.micro_batches import (
     join,
     micro_batch_of,
 )
-from grpodoctor.hooks.verl.worker_config import clip_setting, model_of, plain_config
+from grpodoctor.hooks.verl.worker_config import clip_setting, model_of, settings_of
 from grpodoctor.measure.updates import update_readings
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import ABSENT, Mean, Rate, Reading, merge_all
@@ -107,7 +107,7 @@ class LossRecorder:
         if self._updates_per_step is None:
             why = f"set {UPDATES_PER_STEP}; each update is recorded as a step"
             self.hook.missing("the trainer's step number", why)
-        self.hook.begin(model=model_of(config), config=plain_config(config, self._mode))
+        self.hook.begin(model=model_of(config), config=settings_of(config, self._mode))
 
     def _setter(self, name: str) -> Any:
         def change(setting: Setting) -> None:

@@ -1,11 +1,10 @@
-"""What the actor's configuration of verl says."""
+"""The settings in the configuration of verl's actor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-_PLAIN = (str, int, float, bool)
+from grpodoctor.hooks.plain_config import plain_config
 
 
 def clip_setting(config: Any, side: Literal["low", "high"]) -> float | None:
@@ -19,22 +18,13 @@ def model_of(config: Any) -> str:
     return str(getattr(getattr(config, "model_config", None), "path", "") or "")
 
 
-def plain_config(config: Any, mode: str) -> dict[str, Any]:
+def settings_of(config: Any, mode: str) -> dict[str, Any]:
     """The actor's settings that are plain values, under verl's keys.
 
     Args:
         config: the actor's configuration.
         mode: verl's name of the loss that is observed.
     """
-    actor: dict[str, Any] = _plain_values(config)
-    actor["policy_loss"] = {
-        **_plain_values(getattr(config, "policy_loss", None)),
-        "loss_mode": mode,
-    }
+    actor = plain_config(config)
+    actor["policy_loss"] = {**actor.get("policy_loss", {}), "loss_mode": mode}
     return {"actor_rollout_ref": {"actor": actor}}
-
-
-def _plain_values(config: Any) -> dict[str, Any]:
-    if not isinstance(config, Mapping):
-        return {}
-    return {str(name): config.get(name) for name in config if isinstance(config.get(name), _PLAIN)}

@@ -61,7 +61,7 @@ class EngineStub:
         mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
         with torch.no_grad():
             sampled = self.model.generate(
-                input_ids=ids, attention_mask=mask, do_sample=True, top_k=0, use_cache=True,
+                input_ids=ids, attention_mask=mask, do_sample=True, top_k=0,
                 max_new_tokens=self._trainer.max_completion_length, temperature=self.temperature,
                 return_dict_in_generate=True, output_scores=True,
                 **(self._trainer.args.generation_kwargs or {}),
