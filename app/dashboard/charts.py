@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
+from grpodoctor.report.run.selection import clicked_point
 from grpodoctor.report.view import Chart
 from grpodoctor.support.safe_text import markdown
 
 from .blocks import PLOT_CONFIG
+from .context import PageContext
+
+_POINT_CLICKS = st.components.v2.component(
+    "grpodoctor_point_clicks",
+    js=Path(__file__).with_name("point_clicks.js").read_text(encoding="utf-8"),
+)
 
 
 def show_chart(chart: Chart, key: str) -> None:
@@ -19,3 +28,27 @@ def show_chart(chart: Chart, key: str) -> None:
     """
     st.plotly_chart(chart.figure, theme=None, key=key, config=PLOT_CONFIG)
     st.caption(markdown(chart.words))
+
+
+def follow_clicks(context: PageContext, key: str) -> None:
+    """Open what a reader clicks in a chart over steps.
+
+    The mark of a finding leads to its page, a point of a worst response to the response. Any other
+    point selects its step.
+
+    Args:
+        context: of the page.
+        key: name of the chart's element.
+    """
+    clicks = _POINT_CLICKS(
+        key=f"{key}-clicks", data={"chart": key}, on_point_change=lambda: None, height=1
+    )
+    point = clicked_point(clicks.point)
+    if point is None:
+        return
+    if point.finding:
+        context.go("finding", finding=point.finding)
+    if point.sequence_id:
+        context.go("rollouts", sequence=point.sequence_id, step=str(point.step))
+    context.select_steps((point.step, point.step))
+    st.rerun()

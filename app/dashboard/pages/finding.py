@@ -10,9 +10,14 @@ from grpodoctor.monitor.advice import usable
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.sample_responses import SampleResponse
 from grpodoctor.report.dashboard.catalog_entries import rule_markdown
-from grpodoctor.report.dashboard.finding_choice import chosen_finding, finding_key, parts_of
+from grpodoctor.report.dashboard.finding_choice import chosen_finding, parts_of
 from grpodoctor.report.run.charts import panel_figure
-from grpodoctor.report.run.finding_view import anchor_of, problem_card, symptom_card
+from grpodoctor.report.run.finding_view import (
+    anchor_of,
+    finding_key,
+    problem_card,
+    symptom_card,
+)
 from grpodoctor.report.run.panels import panels
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.report.view import Card
@@ -29,6 +34,7 @@ from ..blocks import (
     show_blocks,
     show_references,
 )
+from ..charts import follow_clicks
 from ..context import PageContext
 from ..sections import empty, section
 
@@ -145,6 +151,7 @@ def _charts(context: PageContext, finding: Finding) -> None:
                 config=PLOT_CONFIG,
                 alt=panel.description,
             )
+            follow_clicks(context, f"finding-{panel.key}")
 
 
 def _sequences(context: PageContext, finding: Finding) -> None:
@@ -192,9 +199,7 @@ def _sequence(
         st.code(
             plain(response.text, limit=_TEXT_LETTERS, lines=True), language=None, wrap_lines=True
         )
-        if "rollouts" in st.session_state.get("pages", {}) and st.button(
-            "Open in Rollouts", key=f"sequence-{number}"
-        ):
+        if st.button("Open in Rollouts", key=f"sequence-{number}"):
             context.go("rollouts", sequence=evidence.where or "", step=str(evidence.step))
 
 

@@ -24,6 +24,7 @@ from grpodoctor.support.safe_text import code_span, markdown, plain
 
 from .. import url_state
 from ..blocks import PLOT_CONFIG, badge_text, show_blocks
+from ..charts import follow_clicks
 from ..context import PageContext
 from ..sections import section
 
@@ -168,7 +169,9 @@ def _charts(context: PageContext) -> None:
             key="drag",
             label_visibility="collapsed",
             required=True,
-            help="Drag over a chart to select steps for all charts and lists, or to zoom.",
+            help="Drag over a chart to select steps for all charts and lists, or to zoom. Click "
+            "a point to select its step, a mark to open its finding, and a point of the worst "
+            "response to open that response.",
         )
         if context.zoom is not None:
             first, last = context.zoom
@@ -188,6 +191,7 @@ def _charts(context: PageContext) -> None:
         selection_mode="box",
         alt="The vital metrics over the steps. The charts in words follow.",
     )
+    follow_clicks(context, _CHARTS)
     with st.expander("The charts in words"):
         lines = [f"- **{panel.title}**: {markdown(panel.description)}" for panel in shown]
         st.markdown("\n".join(lines))
@@ -234,7 +238,7 @@ def _rollouts(context: PageContext) -> None:
         alt="Rollouts of the selected steps with reward, length and text.",
         column_config={"Response": st.column_config.TextColumn(width="large")},
     )
-    if "rollouts" in st.session_state["pages"] and st.button("Open in Rollouts"):
+    if st.button("Open in Rollouts"):
         context.go("rollouts")
 
 

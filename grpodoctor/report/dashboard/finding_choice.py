@@ -6,12 +6,8 @@ from collections.abc import Sequence
 
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
+from grpodoctor.report.run.finding_view import finding_key
 from grpodoctor.rules.base import Finding
-
-
-def finding_key(finding: Finding) -> str:
-    """The finding in an address: its code and its onset."""
-    return f"{finding.code}-{finding.onset_step}"
 
 
 def chosen_finding(findings: Sequence[Finding], key: str) -> Finding | None:

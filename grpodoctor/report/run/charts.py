@@ -32,6 +32,7 @@ _TREATMENT_COLOR = COLORS["green"]
 _SPARSE_POINTS = 40
 """Lines with fewer points are drawn with markers."""
 _DIGITS = 6
+_LONGEST_SEQUENCE = 400
 _CLUSTER_SHARE = 0.04
 """Marks closer than this share of the step axis have one label."""
 _PANEL_PIXELS, _GAP_PIXELS, _TITLE_PIXELS = 190, 84, 44
@@ -204,9 +205,7 @@ def _curve(line: Line, cell: _Cell, *, is_named: bool) -> dict[str, Any]:
         "showlegend": is_named,
         "marker": {"color": color, **({"size": sizes} if any(sizes) else {})},
         "line": {"color": color, "dash": curve.dash, "width": 1.7},
-        "hovertemplate": "%{y:.4g}<extra>" + name + "</extra>",
-        "meta": {"metric": curve.metric},
-        **_sources(line),
+        **_hover(line, name),
     }
 
 
@@ -237,11 +236,14 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 
-def _sources(line: Line) -> dict[str, Any]:
-    """The sequence of each point, for curves of extreme values."""
+def _hover(line: Line, name: str) -> dict[str, Any]:
+    """What the box next to the mouse pointer says; for extreme values, it names the sequence."""
     if not any(point.where for point in line.points):
-        return {}
-    return {"customdata": [[html(point.where)] for point in line.points]}
+        return {"hovertemplate": "%{y:.4g}<extra>" + name + "</extra>"}
+    return {
+        "customdata": [[html(point.where, limit=_LONGEST_SEQUENCE)] for point in line.points],
+        "hovertemplate": "%{y:.4g} in %{customdata[0]}<extra>" + name + "</extra>",
+    }
 
 
 def _onset_markers(panel: Panel, cell: _Cell, theme: ThemeName) -> dict[str, Any]:

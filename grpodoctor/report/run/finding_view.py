@@ -94,9 +94,18 @@ BREVITIES = (
 """From the usual brief report to the shortest, for terminals on which the report does not fit."""
 
 
+ANCHOR = "finding-"
+"""Begins the place of a finding on an HTML page."""
+
+
+def finding_key(finding: Finding) -> str:
+    """The finding in an address: its code and its onset."""
+    return f"{finding.code}-{finding.onset_step}"
+
+
 def anchor_of(finding: Finding) -> str:
     """The place of a finding on an HTML page."""
-    return f"finding-{finding.code}-{finding.onset_step}"
+    return ANCHOR + finding_key(finding)
 
 
 def problem_card(

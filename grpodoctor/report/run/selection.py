@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import unescape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+from grpodoctor.report.run.finding_view import ANCHOR
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedPoint:
+class ClickedPoint:
     """A point of a chart."""
 
     step: int
-    metric: str = ""
-    """The curve's metric; empty for the mark of a finding."""
     sequence_id: str = ""
     """The sequence behind an extreme value; empty if there is none."""
-    finding_anchor: str = ""
-    """The finding whose onset it marks; see `anchor_of`."""
+    finding: str = ""
+    """The finding whose onset it marks, as in an address: `MIS002-12`."""
 
 
 def selected_steps(selection: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -39,22 +36,20 @@ def selected_steps(selection: Mapping[str, Any]) -> tuple[int, int] | None:
     return None
 
 
-def selected_point(selection: Mapping[str, Any], figure: Figure) -> SelectedPoint | None:
-    """The latest point that was clicked; None if there is none.
+def clicked_point(point: object) -> ClickedPoint | None:
+    """The point of a chart that was clicked; None if there is none.
 
     Args:
-        selection: `event.selection` of `st.plotly_chart`.
-        figure: the figure that was shown.
+        point: the point's `x` and `customdata` and the `meta` of its curve, as a browser sends
+            them.
     """
-    points = selection.get("points", [])
-    if not points:
+    if not isinstance(point, Mapping):
         return None
-    point = points[-1]
-    trace = figure.data[point["curve_number"]]
-    data: Sequence[str] = trace.customdata[point["point_index"]] if trace.customdata else ()
-    step = int(trace.x[point["point_index"]])
-    meta = trace.meta or {}
-    if meta.get("findings"):
-        return SelectedPoint(step, finding_anchor=unescape(data[1]))
-    sequence = unescape(data[0]) if len(data) else ""
-    return SelectedPoint(step, meta.get("metric", ""), sequence)
+    x, meta, data = (point.get(name) for name in ("x", "meta", "customdata"))
+    if not isinstance(x, int | float) or not math.isfinite(x):
+        return None
+    known = data if isinstance(data, list) else []
+    name = next((unescape(text) for text in reversed(known) if isinstance(text, str)), "")
+    if isinstance(meta, Mapping) and meta.get("findings"):
+        return ClickedPoint(round(x), finding=name.removeprefix(ANCHOR))
+    return ClickedPoint(round(x), sequence_id=name)
