@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 
@@ -19,16 +18,13 @@ class PageEntry:
     icon: str
     needs_run: bool = True
     """Whether it shows one run, which the reader has to choose first."""
+    opens_probes: bool = False
+    """Whether it shows probe reports as well, for which no run is needed."""
 
     @property
     def module(self) -> str:
         """The dotted name of its module, relative to this package."""
         return f".pages.{self.path}"
-
-    @property
-    def exists(self) -> bool:
-        """Whether the module is part of the installation."""
-        return find_spec(self.module, __package__) is not None
 
     def function(self) -> Callable[[Any], None]:
         """The function that draws the page."""
@@ -41,7 +37,7 @@ PAGES = (
     PageEntry("overview", "Overview", ":material/monitor_heart:"),
     PageEntry("finding", "Finding", ":material/troubleshoot:"),
     PageEntry("rollouts", "Rollouts", ":material/forum:"),
-    PageEntry("mismatch", "Mismatch", ":material/difference:"),
+    PageEntry("mismatch", "Mismatch", ":material/difference:", opens_probes=True),
     PageEntry("experts", "Experts", ":material/hub:"),
     PageEntry("compare", "Compare", ":material/compare_arrows:", needs_run=False),
     PageEntry("treatment", "Treatment", ":material/medication:"),

@@ -10,13 +10,14 @@ import streamlit as st
 from pydantic import ValidationError
 
 from grpodoctor.frameworks.registry import configurable_frameworks
+from grpodoctor.monitor.dashboard.probe_files import probe_files
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.report.dashboard.phrases import state_phrase
 from grpodoctor.support.safe_text import markdown
 
 from . import url_state
 from .context import PageContext, Theme, observed_run, run_table
-from .registry import PAGES, PageEntry
+from .registry import PAGES, PageEntry, page_entry
 from .sections import empty, section
 
 _ICON = Path(__file__).with_name("icon.svg")
@@ -44,22 +45,27 @@ def show(arguments: Sequence[str]) -> None:
     if settings is None or not _is_admitted(settings.token):
         return
     url_state.restore()
+    pages = _pages(settings, arguments[0])
+    chosen = st.navigation(list(pages.values()), position="top")
+    _follow_deep_link(pages, arguments[0])
+    chosen.run()
+    url_state.save(settings.token)
+
+
+def _pages(settings: DashboardSettings, settings_json: str) -> dict[str, st.Page]:
+    """The pages by their place in the address; other pages lead to them."""
     pages = {
         entry.path: st.Page(
-            _drawn(entry, settings, arguments[0]),
+            _drawn(entry, settings, settings_json),
             title=entry.title,
             icon=entry.icon,
             url_path=entry.path,
             default=entry.path == PAGES[0].path,
         )
         for entry in PAGES
-        if entry.exists
     }
     st.session_state["pages"] = pages
-    chosen = st.navigation(list(pages.values()), position="top")
-    _follow_deep_link(pages, arguments[0])
-    chosen.run()
-    url_state.save(settings.token)
+    return pages
 
 
 def show_page(path: str, arguments: Sequence[str]) -> None:
@@ -71,8 +77,8 @@ def show_page(path: str, arguments: Sequence[str]) -> None:
     """
     settings = _settings(arguments)
     if settings is not None:
-        entry = next(entry for entry in PAGES if entry.path == path)
-        _drawn(entry, settings, arguments[0])()
+        _pages(settings, arguments[0])
+        _drawn(page_entry(path), settings, arguments[0])()
 
 
 def _settings(arguments: Sequence[str]) -> DashboardSettings | None:
@@ -98,7 +104,8 @@ def _is_admitted(token: str) -> bool:
 def _follow_deep_link(pages: Mapping[str, st.Page], settings_json: str) -> None:
     """Take the first visitor of `/` to the page that shows what the address names.
 
-    `/?run=…&finding=…` leads to the finding; without a name, the only run is shown.
+    `/?run=…&finding=…` leads to the finding; without a name, the only run is shown, or the probe
+    reports if there is no run.
     """
     if st.session_state.get(_ARRIVED) or not _is_at_root():
         return
@@ -107,9 +114,16 @@ def _follow_deep_link(pages: Mapping[str, st.Page], settings_json: str) -> None:
     if not params and (only := _only_run(settings_json)):
         params = {"run": only}
     wanted = next((name for name in _DEEP_LINKS if name in params), "")
-    path = _DEEP_LINKS.get(wanted, "")
-    if path in pages:
+    path = _DEEP_LINKS.get(wanted, "" if params else _page_without_runs(settings_json))
+    if path:
         st.switch_page(pages[path], query_params=url_state.changed(params))
+
+
+def _page_without_runs(settings_json: str) -> str:
+    """The page of the probe reports, if the paths contain nothing else."""
+    table = run_table(settings_json)
+    is_alone = table.is_searched and not table.rows and probe_files(table.paths)
+    return next(entry.path for entry in PAGES if entry.opens_probes) if is_alone else ""
 
 
 def _is_at_root() -> bool:
@@ -124,8 +138,8 @@ def _drawn(entry: PageEntry, settings: DashboardSettings, settings_json: str) ->
             context = _context(entry, settings, settings_json)
             if context is None:
                 return
-            _bar(context, entry)
-            if entry.needs_run and context.view.data is None:
+            _bar(context)
+            if context.observed is not None and context.view.data is None:
                 context.live(_await_steps)
                 return
             entry.function()(context)
@@ -142,6 +156,8 @@ def _context(
     if not entry.needs_run:
         return PageContext(settings, settings_json, theme, params)
     key = params.get("run", "") or _only_run(settings_json)
+    if not key and entry.opens_probes and probe_files(settings.paths):
+        return PageContext(settings, settings_json, theme, params)
     if not key:
         empty("Choose a run on the page Runs.", ":material/table_rows:")
         st.page_link(st.session_state["pages"]["runs"], label="Runs")
@@ -163,9 +179,9 @@ def _theme() -> Theme:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def _bar(context: PageContext, entry: PageEntry) -> None:
+def _bar(context: PageContext) -> None:
     """The line above each page: run, state, selected interval, framework of the remedies."""
-    if not entry.needs_run:
+    if context.observed is None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         context.live(_choose_run)

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import os
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +14,6 @@ import webbrowser
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
@@ -109,23 +109,24 @@ def _bind(host: str, port: int) -> None:
 def serve(
     settings: DashboardSettings, address: Address, stack: ExitStack, *, open_browser: bool
 ) -> None:
-    """Serve the dashboard until Ctrl-C or SIGTERM.
+    """Serve the dashboard until Ctrl-C or SIGTERM; the address is printed once it answers.
 
     Args:
         settings: for the pages.
         address: where to listen.
         stack: keeps the file that the browser opens.
-        open_browser: whether to open a browser once the server answers.
+        open_browser: whether to open a browser once the address was printed.
     """
     from streamlit.web import cli
 
     # Streamlit prints before it stops. A closed pipe would end its signal handler, and not it.
     outlive_terminal()
     script = program("app", "main.py")
+    page: Path | None = None
     if open_browser:
         page = _redirect_page(address.url if not address.is_wildcard else _local_url(address))
         stack.callback(page.unlink, missing_ok=True)
-        threading.Thread(target=_open, args=(address, page), daemon=True).start()
+    threading.Thread(target=_announce, args=(address, page), daemon=True).start()
     # The settings are no argument of a process, where other users of the machine could read the
     # token: Streamlit runs in this process.
     options = [
@@ -158,16 +159,26 @@ def _redirect_page(url: str) -> Path:
     return Path(name)
 
 
-def _open(address: Address, page: Path) -> None:
-    """Open the browser once the server answers; without a browser, the printed address remains."""
+def _announce(address: Address, page: Path | None) -> None:
+    """Print the address once the server answers, and open a browser if there is a page for it."""
+    if not _answers(address):
+        print(f"warning: {address.origin} does not answer yet", file=sys.stderr, flush=True)
+    print(f"grpodoctor dashboard: {address.url}", flush=True)
+    print("Ctrl-C stops it; the runs continue", flush=True)
+    if page is not None:
+        with suppress(webbrowser.Error):
+            webbrowser.open(page.as_uri())
+
+
+def _answers(address: Address) -> bool:
+    """Whether the server answers before the time is up."""
     opener = build_opener(ProxyHandler({}))
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         try:
             opener.open(f"{address.origin}/_stcore/health", timeout=2).close()
-        except (URLError, OSError):
-            time.sleep(0.2)
+        except OSError:
+            time.sleep(0.1)
         else:
-            with suppress(webbrowser.Error):
-                webbrowser.open(page.as_uri())
-            return
+            return True
+    return False

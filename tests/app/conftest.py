@@ -45,21 +45,10 @@ def start(*paths: Path, options: tuple[str, ...] = (), cwd: Path | None = None) 
     while time.monotonic() < deadline:
         line = process.stdout.readline()
         if match := _ADDRESS.search(line):
-            _await_answer(match[1], deadline)
+            urlopen(f"{match[1]}/_stcore/health", timeout=5).close()  # noqa: S310 - our own server
             return Server(process, match[1], match[2])
         assert line, "the command ended without an address"
     raise AssertionError("no address")
-
-
-def _await_answer(origin: str, deadline: float) -> None:
-    while time.monotonic() < deadline:
-        try:
-            urlopen(f"{origin}/_stcore/health", timeout=5).close()  # noqa: S310 - our own server
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the server does not answer")
 
 
 def stop(server: Server, number: int = signal.SIGINT) -> int:

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from grpodoctor.probe.results.results_json import write_result
 from grpodoctor.runs.records import Event
 from tests.app.conftest import Server, start, stop
+from tests.report import probed
 from tests.report.simulated import HOSTILE, record_run
 
 LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
@@ -168,6 +170,21 @@ def test_a_deep_link_leads_to_its_finding_and_survives_a_reload(
     browser.check()
 
 
+def test_probe_reports_open_without_a_run(
+    serve: Callable[..., Server], browser: Browser, tmp_path: Path
+) -> None:
+    write_result(probed.result(), tmp_path / "probe.json")
+    browser.open(serve(tmp_path).url())
+    browser.sees("a gap at which training was observed to suffer")
+    assert "/mismatch?" in browser.page.url
+    browser.check()
+    browser.go("Runs")
+    browser.sees("1 probe report, on the page Mismatch")
+    browser.go("Experts")
+    browser.sees("Choose a run on the page Runs.")
+    browser.check()
+
+
 def test_new_steps_appear_without_losing_the_zoom(
     serve: Callable[..., Server], browser: Browser, tmp_path: Path
 ) -> None:
@@ -221,6 +238,43 @@ def test_an_interval_of_one_chart_is_selected_everywhere(
     browser.page.get_by_role("button", name=re.compile(r"Steps \d+ to \d+")).click()
     browser.page.wait_for_url(lambda url: "steps=" not in url, timeout=SECONDS)
     browser.check()
+
+
+def test_a_click_on_a_chart_opens_what_is_behind_the_point(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    _click(browser, "training", 30)
+    browser.page.wait_for_url(re.compile(r"steps=30-30"), timeout=SECONDS)
+    browser.sees("Rollouts of steps 30 to 30")
+    _click(browser, "worst response", 60)
+    browser.page.wait_for_url(re.compile(r"/rollouts\?.*sequence=step-60%2Fseq-"), timeout=SECONDS)
+    browser.go("Overview")
+    _click(browser, "findings", 0)
+    browser.page.wait_for_url(re.compile(r"/finding\?.*finding=[A-Z]{3}\d+-\d+"), timeout=SECONDS)
+    browser.check()
+
+
+_PLACE = """([name, index]) => {
+    const chart = document.querySelector('.js-plotly-plot');
+    const trace = chart._fullData.find(each => each.name === name);
+    const [x, y] = ['xaxis', 'yaxis'].map(
+        name => chart._fullLayout[trace[name].replace(name[0], name)]);
+    const box = chart.getBoundingClientRect();
+    return [box.x + x._offset + x.d2p(trace.x[index]), box.y + y._offset + y.d2p(trace.y[index])];
+}"""
+"""Where the point of a curve is on the screen."""
+
+
+def _click(browser: Browser, curve: str, index: int) -> None:
+    """Click a point of a curve."""
+    browser.page.set_viewport_size({"width": WIDTH, "height": 4000})  # all charts are visible
+    browser.page.locator(".js-plotly-plot .nsewdrag").first.wait_for(timeout=SECONDS)
+    browser.settle()
+    place = browser.page.evaluate(_PLACE, [curve, index])
+    browser.page.mouse.move(place[0] - 1, place[1] - 1)
+    browser.page.wait_for_timeout(300)
+    browser.page.mouse.click(*place)
 
 
 def _drag(browser: Browser, begin: float, end: float) -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("streamlit")
 
 from grpodoctor.probe.results.results_json import write_result
 from grpodoctor.runs.rollouts import write_rollouts
-from tests.app.page_script import run_page, text_of
+from tests.app.page_script import page_test, run_page, text_of
 from tests.report import probed
 from tests.report.simulated import record_run, rollouts
 
@@ -60,6 +60,14 @@ def test_a_probe_report_opens_on_the_page(run: Path, tmp_path: Path) -> None:
     assert "Mismatch by position in the response" in text
     test.selectbox(key="probe-pair").select_index(1).run()
     assert not test.exception
+
+
+def test_a_folder_with_only_a_probe_report_opens(tmp_path: Path) -> None:
+    write_result(probed.result(), tmp_path / "probe.json")
+    test = page_test("mismatch", tmp_path)
+    assert not test.exception
+    assert not test.info
+    assert "a gap at which training was observed to suffer" in text_of(test)
 
 
 def test_a_damaged_probe_report_costs_its_tab_only(run: Path, tmp_path: Path) -> None:

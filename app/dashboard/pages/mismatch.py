@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import streamlit as st
 
 from grpodoctor.monitor.dashboard.probe_files import probe_files
@@ -24,7 +27,7 @@ from grpodoctor.runs.rollout_queries.index import RolloutIndex, RolloutQuery
 from grpodoctor.support.safe_text import markdown, plain
 
 from ..blocks import PLOT_CONFIG, inline_text, show_blocks
-from ..charts import show_chart
+from ..charts import follow_clicks, show_chart
 from ..context import PageContext
 from ..sections import empty, section
 from .rollouts import responses_index
@@ -44,11 +47,15 @@ _ROW_PIXELS = 35
 def page(context: PageContext) -> None:
     """Draw the page."""
     st.title("Mismatch")
+    if context.observed is None:
+        with section("Probe reports"):
+            _probes(context, context.settings.paths)
+        return
     run, probes = st.tabs(["This run", "Probe reports"])
     with run:
         context.live(_run)
     with probes, section():
-        _probes(context)
+        _probes(context, [*context.settings.paths, context.run.path])
 
 
 def _run(context: PageContext) -> None:
@@ -57,6 +64,7 @@ def _run(context: PageContext) -> None:
         with section("Over the run"):
             figure = linked_figure(shown, columns=len(shown), theme=context.theme)
             st.plotly_chart(figure, theme=None, key="mismatch-panels", config=PLOT_CONFIG)
+            follow_clicks(context, "mismatch-panels")
             for each in shown:
                 st.caption(markdown(f"{each.title}: {each.description}"))
     has_parts = _parts(context)
@@ -130,8 +138,8 @@ def _tokens(context: PageContext, index: RolloutIndex) -> None:
 # Probe reports
 
 
-def _probes(context: PageContext) -> None:
-    files = probe_files([*context.settings.paths, context.run.path])
+def _probes(context: PageContext, paths: Iterable[Path]) -> None:
+    files = probe_files(paths)
     if not files:
         empty(
             "No `probe.json` below the paths of the command line. `grpodoctor probe` compares two "

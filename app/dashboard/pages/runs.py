@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
+from grpodoctor.monitor.dashboard.probe_files import probe_files
 from grpodoctor.monitor.dashboard.run_table import RunRow
 from grpodoctor.report.dashboard.run_rows import (
     progress_phrase,
@@ -11,12 +14,15 @@ from grpodoctor.report.dashboard.run_rows import (
     sorted_rows,
     verdict_counts,
 )
+from grpodoctor.report.phrases import count_of
 
 from ..context import PageContext
 from ..sections import empty, section
 
 _REFRESH_SECONDS = 2.0
 _SEARCH_SECONDS = 2.0
+_PROBE_SECONDS = 20.0
+"""Time between two searches for probe reports."""
 _ROW_PIXELS = 35
 _MOST_ROWS_SHOWN = 18
 
@@ -31,6 +37,21 @@ def page(context: PageContext) -> None:
             _table(context)
 
     part()
+    with section():
+        _probes(context)
+
+
+def _probes(context: PageContext) -> None:
+    """A link to the probe reports, which are no runs."""
+    count = _probe_count(context.settings.paths)
+    if count:
+        label = f"{count_of(count, 'probe report')}, on the page Mismatch"
+        st.page_link(st.session_state["pages"]["mismatch"], label=label, icon=":material/science:")
+
+
+@st.cache_data(ttl=_PROBE_SECONDS, show_spinner=False)
+def _probe_count(paths: tuple[Path, ...]) -> int:
+    return len(probe_files(paths))
 
 
 def _table(context: PageContext) -> None:

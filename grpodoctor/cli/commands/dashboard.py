@@ -84,8 +84,6 @@ def dashboard(
                 "the address below can read these runs",
                 file=sys.stderr,
             )
-        print(f"grpodoctor dashboard: {address.url}", flush=True)
-        print("Ctrl-C stops it; the runs continue", flush=True)
         serve(settings, address, stack, open_browser=not no_browser)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -52,7 +52,17 @@ def _files_of(path: Path) -> list[Path]:
         return []
 
 
-def common_folder(paths: tuple[Path, ...]) -> Path | None:
-    """The folder that holds all paths; None if it is the root of the file system."""
-    folder = Path(os.path.commonpath([path.parent for path in paths])) if paths else None
-    return None if folder is None or folder == Path(folder.anchor) else folder
+def names_of(paths: Iterable[Path]) -> dict[Path, str]:
+    """A short name for each path: its last part, with the folders above it if others share it."""
+    distinct = list(dict.fromkeys(paths))
+    return {path: _shortest_name(path, [each for each in distinct if each != path])
+            for path in distinct}  # fmt: skip
+
+
+def _shortest_name(path: Path, others: Sequence[Path]) -> str:
+    parts = path.parts[1:]
+    for length in range(1, len(parts) + 1):
+        ending = parts[-length:]
+        if not any(other.parts[1:][-length:] == ending for other in others):
+            return "/".join(ending)
+    return str(path)

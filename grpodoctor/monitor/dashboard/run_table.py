@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grpodoctor.monitor.dashboard.run_files import FileState, common_folder, file_state
+from grpodoctor.monitor.dashboard.probe_files import PROBE_FILE
+from grpodoctor.monitor.dashboard.run_files import FileState, file_state, names_of
 from grpodoctor.monitor.dashboard.run_summary import RunSummary
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.support.worker_process import WorkerProcess
@@ -29,7 +31,7 @@ class RunRow:
     """A run in the table."""
 
     key: str
-    """Name in menus and addresses: the path below the folder of all paths."""
+    """Name in menus and addresses: the name of the path on the command line, and the path below."""
     path: Path
     summary: RunSummary | None = None
     """None until the run was examined."""
@@ -49,6 +51,7 @@ class RunTable:
     def __init__(self, settings: DashboardSettings) -> None:
         self._settings = settings
         self._json = settings.model_dump_json()
+        self._names = names_of(settings.paths)
         self._worker = WorkerProcess(_PROCESS)
         self._rows: dict[Path, RunRow] = {}
         self._searched = 0.0
@@ -57,6 +60,11 @@ class RunTable:
         self._thread: threading.Thread | None = None
         self.is_searched = False
         """Whether all folders were searched at least once."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The paths of the command line."""
+        return self._settings.paths
 
     @property
     def rows(self) -> tuple[RunRow, ...]:
@@ -87,9 +95,20 @@ class RunTable:
         known = next((row.path for row in self._rows.values() if row.key == key), None)
         if known is not None or not key:
             return known
-        path = ((common_folder(self._settings.paths) or Path("/")) / key).resolve()
-        is_below = any(path.is_relative_to(each) for each in self._settings.paths)
-        return path if is_below and path.exists() else None
+        with suppress(OSError, ValueError):  # a name that no file can have
+            return next(self._paths_with(key), None)
+        return None
+
+    def _paths_with(self, key: str) -> Iterator[Path]:
+        for root, name in self._names.items():
+            rest = None if key == name else key.removeprefix(f"{name}/")
+            if rest != key:
+                path = (root / rest if rest else root).resolve()
+                if path.is_relative_to(root) and path.exists():
+                    yield path
+
+    def _key(self, path: Path, root: Path) -> str:
+        return "/".join((self._names[root], *path.relative_to(root).parts))
 
     # In the thread
 
@@ -104,17 +123,18 @@ class RunTable:
             self._examine(row)
 
     def _search(self) -> None:
-        folder = common_folder(self._settings.paths)
         found: dict[Path, RunRow] = {}
-        for path in self._settings.paths:
-            for each in self._runs_at(path):
-                key = str(each.relative_to(folder) if folder else each)
-                found[each] = self._rows.get(each, RunRow(key, each))
+        for root in self._names:
+            for each in self._runs_at(root):
+                if each not in found:
+                    found[each] = self._rows.get(each, RunRow(self._key(each, root), each))
             self._rows = {**self._rows, **found}
         self._rows = found
         self._searched, self.is_searched = time.monotonic(), True
 
     def _runs_at(self, path: Path) -> Sequence[Path]:
+        if path.name == PROBE_FILE:
+            return []
         if not path.is_dir():
             return [path]
         reply = self._request({"folder": str(path)})

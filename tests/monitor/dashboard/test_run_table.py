@@ -1,5 +1,6 @@
 """The table of runs: keys, examination on change, and paths outside the command line."""
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,12 @@ from secrets import token_urlsafe
 
 import pytest
 
+from grpodoctor.monitor.dashboard.run_files import names_of
 from grpodoctor.monitor.dashboard.run_table import RunRow, RunTable
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.monitor.replay import replay
+from grpodoctor.probe.results.results_json import write_result
+from tests.report import probed
 from tests.report.simulated import record_run
 
 
@@ -76,8 +80,33 @@ def test_a_run_that_cannot_be_read_has_a_line(tmp_path: Path) -> None:
 def test_a_key_from_an_address_reaches_no_other_path(folder: Path) -> None:
     table = _table(folder / "sick")
     assert table.path_of("sick") == folder / "sick"
-    for key in ("healthy", "../healthy", "sick/../healthy", "/etc", str(folder / "healthy"), ""):
+    for key in ("healthy", "../healthy", "sick/../healthy", "/etc", str(folder / "healthy"), "",
+                "sick/\0", "sick/" + "x" * 5000):  # fmt: skip
         assert table.path_of(key) is None
+
+
+def test_runs_of_several_folders_have_short_names(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / folder.name
+    other.mkdir()
+    log = shutil.copytree(folder / "sick", other / "sick") / "steps.jsonl"
+    table = _table(folder, other, folder / "healthy")
+    rows = _rows_when(table, lambda rows: len(rows) == 3)
+    both = {f"{root.parent.name}/{root.name}/sick" for root in (folder, other)}
+    assert set(rows) == {*both, f"{folder.parent.name}/{folder.name}/healthy"}
+    assert all(table.path_of(key) == row.path for key, row in rows.items())
+    assert _table(folder, other, folder / "healthy").path_of("healthy") == folder / "healthy"
+    assert names_of([log, log, Path("/sick/steps.jsonl"), Path("/runs")]) == {
+        log: f"{other.name}/sick/steps.jsonl",
+        Path("/sick/steps.jsonl"): "/sick/steps.jsonl",
+        Path("/runs"): "runs",
+    }
+
+
+def test_a_probe_report_is_no_run(tmp_path: Path) -> None:
+    write_result(probed.result(), tmp_path / "probe.json")
+    for path in (tmp_path, tmp_path / "probe.json"):
+        table = _table(path)
+        assert not _rows_when(table, lambda rows: not rows)
 
 
 def test_the_process_ends_with_its_table(folder: Path) -> None:
