@@ -30,6 +30,8 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 BATCH, GROUP, LENGTH, HIDDEN, LAYERS = 64, 8, 48, 256, 3
+WARM_UP = 10
+"""Steps; in the first eight, the canary checks each delivery."""
 TURN_STEPS = 3
 FEWEST_PAIRS = 2
 GOAL = 0.02
@@ -106,6 +108,9 @@ def processor_time_of_children() -> float:
 def take_turns(taps: Taps, last: Any, seconds: float, turns: Turns) -> Iterator[None]:
     """Each yield is a step of the training."""
     deadline = time.monotonic() + seconds
+    taps.switch(attached=True, last=last)
+    for _ in range(WARM_UP):
+        yield
     pair = 0
     while pair < FEWEST_PAIRS or time.monotonic() < deadline:
         for attached in (True, False) if pair % 2 else (False, True):

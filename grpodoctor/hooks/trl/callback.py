@@ -18,6 +18,7 @@ from grpodoctor.treatment.doctor import Apply
 class Callback(TrainerCallback):
     """Records what TRL logs: `GRPOTrainer(..., callbacks=[grpodoctor.Callback()])`.
 
+    With `log_completions=True`, it also measures the texts and rewards in TRL's completion files.
     A callback does not see the trainer. `grpodoctor.attach(trainer)` also records the tokens, their
     log-probabilities and advantages, and can change more than the learning rate.
 
@@ -56,4 +57,4 @@ class Callback(TrainerCallback):
 
 def _events(options: HookOptions, args: Any) -> TrainingEvents:
     hook = RunHook("trl", options, Path(args.output_dir or ".") / "grpodoctor")
-    return TrainingEvents(hook.guard, LogListener(hook))
+    return TrainingEvents(hook.guard, LogListener(hook, reads_files=True))

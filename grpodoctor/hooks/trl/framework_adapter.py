@@ -58,16 +58,20 @@ trainer.train()
         return TapListener(hook, self.trainer)
 
     def _public_listener(self, hook: RunHook, reason: str) -> Listener:
-        """Reads the log rows and, from the calls of the reward functions, the responses."""
+        """Reads the log rows, and the responses from the reward functions' calls or from files."""
         from grpodoctor.hooks.trl.log_listener import LogListener
         from grpodoctor.hooks.trl.reward_calls import RewardCalls
 
         hook.missing(_TOKENS, reason)
         hook.missing(_KNOBS, reason)
         calls = RewardCalls(self.trainer, hook.guard)
-        if calls.obstacle:
-            hook.missing(_RESPONSES, calls.obstacle)
-        return LogListener(hook, calls=None if calls.obstacle else calls)
+        if not calls.obstacle:
+            return LogListener(hook, calls=calls)
+        if getattr(self.trainer.args, "log_completions", False):  # type: ignore[attr-defined]
+            hook.missing("tokens and lengths of single responses", calls.obstacle)
+        else:
+            hook.missing(_RESPONSES, f"{calls.obstacle}; log_completions=True records the texts")
+        return LogListener(hook, reads_files=True)
 
     def _obstacle(self) -> str:
         """Why only the log can be read; empty if the taps fit."""

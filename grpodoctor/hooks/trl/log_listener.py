@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from grpodoctor.frameworks.framework import Framework
@@ -11,6 +12,7 @@ from grpodoctor.frameworks.translation import Translator
 from grpodoctor.frameworks.trl.metrics import FRAMEWORK, SUMMARY_KEYS
 from grpodoctor.hooks.logged_steps import numbers_of
 from grpodoctor.hooks.run_hook import RunHook
+from grpodoctor.hooks.trl.completion_files import CompletionFiles
 from grpodoctor.hooks.trl.learning_rate import add_learning_rate
 from grpodoctor.hooks.trl.private_names import installed_version
 from grpodoctor.hooks.trl.reward_calls import RewardCalls
@@ -29,7 +31,8 @@ class LogListener:
         hook: the recorder.
         framework: gives the keys their meaning.
         version: version of the framework.
-        calls: gives the responses; None if only the rows are known.
+        calls: gives the responses; None if they are not observed.
+        reads_files: whether the responses may be in TRL's completion files.
     """
 
     def __init__(
@@ -38,15 +41,23 @@ class LogListener:
         framework: Framework = FRAMEWORK,
         version: str | None = None,
         calls: RewardCalls | None = None,
+        *,
+        reads_files: bool = False,
     ) -> None:
         self._hook, self._framework, self._calls = hook, framework, calls
         self._version = installed_version() if version is None else version
         self._config: dict[str, Any] = {}
         self._translator = Translator(framework, version=self._version)
+        self._reads_files = reads_files
+        self._files: CompletionFiles | None = None
+        self._pending: tuple[int, dict[str, Reading] | None] | None = None
+        """A row whose file is not written yet; without readings, that of an evaluation."""
 
     def train_begin(self, args: Any, state: Any, objects: dict[str, Any]) -> None:
         """Register the knobs and open the run directory."""
         self._config = config_of(args)
+        if self._reads_files and self._config.get("log_completions") is True:
+            self._files = CompletionFiles(Path(args.output_dir))
         settings = {name: each for name, each in self._config.items() if _is_setting(each)}
         self._translator = Translator(self._framework, settings, self._version)
         self.add_knobs(args, objects)
@@ -69,6 +80,7 @@ class LogListener:
 
     def step_begin(self, state: Any) -> None:
         """Put requested changes in force."""
+        self._record_pending()
         self._hook.begin_step(state.global_step + 1)
 
     def before_update(self, objects: dict[str, Any]) -> None:
@@ -78,15 +90,31 @@ class LogListener:
         """The row of the step comes with `log`."""
 
     def log(self, state: Any, row: dict[str, Any]) -> None:
-        """Record the row."""
+        """Record the row; if its responses are in a file that follows, with the next event."""
+        self._record_pending()
         readings = self.readings(row)
         if is_evaluation(row):
             for name, reading in readings.items():
                 self._hook.reading(name, reading)
+            self._pending = (state.global_step, None)
+        elif readings and self._files is not None:
+            self._pending = (state.global_step, readings)
         elif readings:
             batch = self._responses(state.global_step)
             measured = readings if batch is None else StepBatch(rollouts=batch, readings=readings)
             self._hook.end_step(state.global_step, measured)
+
+    def _record_pending(self) -> None:
+        """Record the latest row with the file that TRL has written since."""
+        pending, self._pending = self._pending, None
+        if pending is None or self._files is None:
+            return
+        step, readings = pending
+        measured = None
+        if self._hook.rank == 0:  # the rank that writes the files, with the responses of all ranks
+            measured = self._hook.guard.run("completion files", self._files.readings, step)
+        if readings is not None:
+            self._hook.end_step(step, {**(measured or {}), **readings})
 
     def _responses(self, step: int) -> RolloutBatch | None:
         """The responses since the previous row, as far as they are known."""
@@ -101,6 +129,7 @@ class LogListener:
 
     def train_end(self) -> None:
         """Close the run."""
+        self._record_pending()
         self._hook.close(finished=True)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import grpodoctor
@@ -185,8 +187,43 @@ def test_rewards_that_are_not_plain_functions_are_named(
     trainer = make_trainer(reward=waiting)
     attachment = grpodoctor.attach(trainer)
     train(trainer)
-    assert "waiting is a model or an asynchronous function" in attachment.missing.values()
+    assert (
+        "waiting is a model or an asynchronous function; log_completions=True records the texts"
+        in attachment.missing.values()
+    )
     assert len(recorded(attachment)) == 4
+
+
+@pytest.mark.parametrize("attaches", [True, False])
+def test_responses_are_read_from_completion_files(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, attaches: bool
+) -> None:
+    async def waiting(completions: list[str], **_: Any) -> list[float]:
+        return share_of_sevens(completions)
+
+    monkeypatch.setattr("grpodoctor.hooks.trl.private_names.installed_version", lambda: "1.99.0")
+    callbacks = None if attaches else [grpodoctor.Callback()]
+    settings = {"log_completions": True, "num_completions_to_print": 0, "max_steps": 6}
+    settings |= {"eval_strategy": "steps", "eval_steps": 4, "per_device_eval_batch_size": 16}
+    trainer = make_trainer(
+        reward=waiting, callbacks=callbacks, evaluates=True, num_iterations=2, **settings
+    )
+    if attaches:
+        missing = grpodoctor.attach(trainer).missing
+        assert missing["tokens and lengths of single responses"].startswith("waiting is a model")
+    rows = train(trainer)
+    folder = Path(trainer.args.output_dir)
+    records = grpodoctor.open_run(folder / "grpodoctor").records
+    assert [record.step for record in records] == [1, 2, 3, 4, 5, 6]
+    for record, row in zip(records, rows, strict=True):
+        # Every second step trains on the generation of the previous one, whose file is the same.
+        assert ("text/compression_ratio" in record.values) == (record.step % 2 == 1)
+        if record.step % 2:
+            assert scalar(record.values["reward/mean"]) == row["reward"]
+            file = folder / "completions" / f"completions_{record.step:05d}.parquet"
+            advantages = pq.read_table(file)["advantage"].to_pylist()
+            largest = scalar(record.values["advantage/abs_max"])
+            assert largest == pytest.approx(max(map(abs, advantages)))
 
 
 def test_a_callback_records_the_log(make_trainer: MakeTrainer) -> None:
