@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check bench pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check bench fuzz pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -82,6 +82,10 @@ bench: venv  ## print every figure that README and docs quote
 
 planted: venv  ## train runs with planted causes, print whether check names them; an hour
 	$(BIN)/python tests/benchmarks/planted_causes.py
+
+fuzz: venv  ## feed 100,000 damaged files and 1,000 odd command lines to every reader and command
+	$(BIN)/python -m tests.fuzz --inputs 100000
+	$(BIN)/python -m tests.fuzz.command_lines --count 1000
 
 pictures: venv  ## capture the terminal pictures of the README; needs tmux and chromium
 	$(BIN)/python -m tests.benchmarks.pictures

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from grpodoctor.runs.reading.map_suggestions import (
@@ -100,14 +99,21 @@ def _write(suggestions: Sequence[Suggestion], path: Path) -> str:
     try:
         text = read_regular(path).decode() if path.exists() else ""
         existing = _mapping_in(text, table)
-        lines = [
-            f"{json.dumps(each.key)} = {json.dumps(each.metric)}"
-            for each in suggestions
-            if each.key not in existing
-        ]
-        write_text(path, _with_lines(text, f"[{table}]", lines))
-    except tomllib.TOMLDecodeError as error:
+        added = {each.key: each.metric for each in suggestions if each.key not in existing}
+        lines = [f"{json.dumps(key)} = {json.dumps(metric)}" for key, metric in added.items()]
+        result = _with_lines(text, f"[{table}]", lines)
+    except ValueError as error:  # also text that is not UTF-8
         raise ConfigError(f"invalid TOML: {error}", where=str(path)) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read: {error.strerror}", where=str(path)) from None
+    if not _has_mapping(result, table, {**existing, **added}):
+        raise ConfigError(
+            f"the file defines {table} in another form than a table of its own",
+            where=str(path),
+            remedy=f"write it below a line [{table}], or name another file with --config",
+        )
+    try:
+        write_text(path, result)
     except OSError as error:
         raise ConfigError(
             f"cannot write: {error.strerror}", where=str(path), remedy="name another with --config"
@@ -116,10 +122,21 @@ def _write(suggestions: Sequence[Suggestion], path: Path) -> str:
 
 
 def _mapping_in(text: str, table: str) -> dict[str, str]:
-    content = tomllib.loads(text)
+    from grpodoctor.support.toml_text import parse_toml
+
+    content: Any = parse_toml(text.encode())
     for name in table.split("."):
         content = content.get(name, {})
-    return content
+        if not isinstance(content, dict):
+            raise ValueError(f"{name} is not a table")  # noqa: TRY004 - callers expect ValueError
+    return cast("dict[str, str]", content)
+
+
+def _has_mapping(text: str, table: str, mapping: Mapping[str, str]) -> bool:
+    try:
+        return _mapping_in(text, table) == mapping
+    except ValueError:  # the table exists in another form, so that the header declares it twice
+        return False
 
 
 def _with_lines(text: str, header: str, lines: Sequence[str]) -> str:

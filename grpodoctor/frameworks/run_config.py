@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.support.files.regular_files import files_below, read_regular
+from grpodoctor.support.toml_text import parse_toml
 from grpodoctor.vocabulary.knobs import Setting
 
 _CONFIG_FILES = (
@@ -199,7 +199,7 @@ def _unwrapped(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _parse(path: Path, text: str) -> object:
     if path.suffix == ".toml":
-        return tomllib.loads(text)
+        return parse_toml(text)
     if path.suffix in (".yaml", ".yml"):
         import yaml
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -181,7 +182,9 @@ def advice_for(
         model: name or path of the run's model, if known.
         has_config: whether the run's config was found.
     """
-    remedy, readings = remedy_of(remedy_id), readings or {}
+    # A value computed from a reading that overflowed would be no setting.
+    readings = {name: each for name, each in (readings or {}).items() if math.isfinite(each)}
+    remedy = remedy_of(remedy_id)
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)
     obstacle = remedy.obstacle(knobs, readings) or _why_done(usual, framework)

@@ -21,7 +21,6 @@ url-env = "SLACK_WEBHOOK_URL"
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from grpodoctor.rules.base import SEVERITIES, Rule, RuleResult, Severity, Sighti
 from grpodoctor.runs.chart import Chart
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.suggestions import check_name, near_names
+from grpodoctor.support.toml_text import parse_toml
 from grpodoctor.vocabulary.metrics import METRICS, metric_of
 
 SETTINGS_FILE = "grpodoctor.toml"
@@ -133,10 +133,10 @@ def load_settings(path: Path) -> ProjectSettings:
 
 def _table_of(path: Path) -> Mapping[str, Any] | None:
     try:
-        content = tomllib.loads(read_regular(path, _LARGEST).decode())
+        content = parse_toml(read_regular(path, _LARGEST))
     except OSError as error:
         raise ConfigError(f"cannot read: {error.strerror}", where=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         if path.name == _PYPROJECT:
             return None
         raise ConfigError(f"invalid TOML: {error}", where=str(path)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -169,11 +170,11 @@ class Remedy:
 
 
 def number(knobs: Mapping[str, Setting], name: str) -> float | None:
-    """The number that a knob is set to; None if it is unknown or not a number."""
+    """The number that a knob is set to; None if it is unknown, not a number or not finite."""
     setting = knobs.get(name)
     if isinstance(setting, bool) or not isinstance(setting, int | float):
         return None
-    return float(setting)
+    return float(setting) if abs(setting) <= sys.float_info.max else None
 
 
 def round_to_two_digits(value: float) -> float:

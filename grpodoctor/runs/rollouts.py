@@ -279,8 +279,10 @@ def _read_file(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, partitioning=None)
+        table.validate(full=True)  # text that is not UTF-8 would raise where it is used
     except (OSError, pa.ArrowException) as error:
         raise RunError(
             f"a rollouts file cannot be read: {error}", where=str(path), remedy="delete it"
         ) from error
+    return table

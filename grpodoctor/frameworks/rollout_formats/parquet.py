@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -87,13 +88,22 @@ def _open(source: DumpFile, as_dictionaries: Sequence[str] = ()) -> pq.ParquetFi
         place = source.open() if source.origin else source.path
         # Buffering saves requests to a remote store; for local files it only takes memory.
         ahead = bool(source.origin)
-        return pq.ParquetFile(place, read_dictionary=list(as_dictionaries), pre_buffer=ahead)
+        file = pq.ParquetFile(place, read_dictionary=list(as_dictionaries), pre_buffer=ahead)
     except (pa.ArrowException, ValueError) as error:
         raise RunError(
             f"not a complete Parquet file: {str(error)[:100]}",
             where=str(source.path)[:200],
             remedy="wait if it is still being written, otherwise delete it",
         ) from error
+    repeated = [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]
+    if repeated:  # neither is then the right one
+        file.close()
+        raise RunError(
+            f"two columns have the name {repeated[0][:60]!r}",
+            where=str(source.path)[:200],
+            remedy="write each column once",
+        )
+    return file
 
 
 def record_batches(

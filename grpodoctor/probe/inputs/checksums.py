@@ -229,7 +229,7 @@ def _tensor(path: Path, name: str, entry: Any, data: int, size: int) -> Tensor:
         start, end = (int(offset) for offset in entry["data_offsets"])
         shape = tuple(int(length) for length in entry["shape"])
         dtype = str(entry["dtype"])
-    except (TypeError, KeyError, ValueError) as error:
+    except (ArithmeticError, TypeError, KeyError, ValueError) as error:
         raise _damaged(path, f"its header has no valid entry for {name[:60]!r}") from error
     width = _FLOAT_BYTES.get(dtype)
     is_whole = 0 <= start <= end <= size - data

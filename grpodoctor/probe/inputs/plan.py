@@ -23,7 +23,6 @@ hence sixteen cells.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from pathlib import Path
@@ -38,6 +37,7 @@ from grpodoctor.probe.inputs.checksums import HUB_NAME
 from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec, Option
 from grpodoctor.support.files.regular_files import read_regular
+from grpodoctor.support.toml_text import parse_toml
 
 _UNION_MEMBERS = ("str", "int", "float", "bool")
 _MAX_CELLS = 4096
@@ -301,14 +301,14 @@ def _expanded(
 
 def _read_toml(file: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(read_regular(file, _MAX_TOML_BYTES).decode("utf-8-sig"))
+        return parse_toml(read_regular(file, _MAX_TOML_BYTES))
     except OSError as error:
         raise ConfigError(
             f"the grid file cannot be read: {error.strerror}",
             where=str(file),
             remedy="check the path",
         ) from None
-    except (ValueError, RecursionError) as error:  # also not UTF-8, and numbers of 5,000 digits
+    except ValueError as error:
         raise ConfigError(f"the grid file is not TOML: {error}", where=str(file)) from None
 
 

@@ -164,7 +164,7 @@ def _parquet(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
                     yield f"row {number}", row
     except FileNotFoundError as error:
         raise _unreadable(path, error) from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # also text that is not UTF-8
         raise DataError(f"not a Parquet file: {str(error)[:120]}", where=str(path)) from None
 
 

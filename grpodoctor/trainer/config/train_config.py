@@ -6,7 +6,6 @@ A TOML file has the same sections; `--set section.key=value` changes one field.
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.support.files.regular_files import read_regular
+from grpodoctor.support.toml_text import parse_toml
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.config.key_names import (
     RENAMED_SECTIONS,
@@ -190,13 +190,13 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_regular(file).decode("utf-8-sig"))
+        return parse_toml(read_regular(file))
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise ConfigError(
             f"the config file cannot be read: {reason}", where=str(file), remedy="check --config"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"the config file is not valid TOML: {error}", where=str(file)) from None
 
 
@@ -215,8 +215,8 @@ def _parse_assignment(text: str) -> dict[str, Any]:
 
 def _parse_value(text: str) -> Any:
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        parsed = parse_toml(f"value = {text}")
+    except ValueError:
         return text
     return parsed["value"] if len(parsed) == 1 else text
 

@@ -222,12 +222,13 @@ def _read_parquet(path: Path, *, keep_columns: bool) -> Iterator[tuple[str, Mapp
 
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+        if not keep_columns:
+            names = [name for name in ("id", "prompt", "answer") if name in table.column_names]
+            table = table.select(names)
+        rows = table.to_pylist()
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:  # also not UTF-8
         raise DataError(f"not a Parquet file: {str(error)[:120]}", where=str(path)) from None
-    if not keep_columns:
-        names = [name for name in ("id", "prompt", "answer") if name in table.column_names]
-        table = table.select(names)
-    for number, row in enumerate(table.to_pylist(), start=1):
+    for number, row in enumerate(rows, start=1):
         yield f"row {number}", row
 
 

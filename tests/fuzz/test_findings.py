@@ -1,0 +1,116 @@
+"""What campaigns found, one minimal file each: refused in one line, or read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grpodoctor.cli.suggest_map import _write
+from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError
+from grpodoctor.monitor.advice import advice_for
+from grpodoctor.monitor.project_settings import load_settings
+from grpodoctor.probe.inputs.checksums import open_checkpoint
+from grpodoctor.probe.inputs.plan import read_plan
+from grpodoctor.probe.inputs.prompts import read_prompts
+from grpodoctor.remedies.base import number
+from grpodoctor.runs.reading.map_suggestions import KeyStatistics, Suggestion
+from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.rollouts import read_rollouts
+from grpodoctor.trainer.config.train_config import load_config
+from grpodoctor.trainer.data.loading import read_problems
+
+DEEP = "key = " + "[" * 5000
+DIGITS = "key = " + "9" * 5000
+
+
+def _not_utf8(count: int) -> pa.Array:
+    binary = pa.array([b"\xff\xfe"] * count)
+    return pa.Array.from_buffers(pa.string(), count, binary.buffers())
+
+
+@pytest.mark.parametrize("text", [DEEP, DIGITS], ids=["deep", "digits"])
+@pytest.mark.parametrize(
+    "read",
+    [load_settings, read_plan, lambda path: load_config(file=path)],
+    ids=["settings", "grid", "train config"],
+)
+def test_toml_of_any_kind_is_refused_in_one_line(
+    read: Callable[[Path], object], text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read(path)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 500
+
+
+def test_an_assignment_too_deep_to_parse_is_text() -> None:
+    with pytest.raises(ConfigError):
+        load_config(assignments=["steps=" + "[" * 5000])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xbc\xff", b"map = 3\n", b"map = {a = 'reward/mean'}\n", DEEP.encode()],
+    ids=["not text", "no table", "inline table", "deep"],
+)
+def test_a_mapping_that_cannot_be_added_leaves_the_file_alone(
+    content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "grpodoctor.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        _write([Suggestion("my/key", "entropy/mean", KeyStatistics())], path)
+    assert "\n" not in str(raised.value)
+    assert path.read_bytes() == content
+
+
+def test_parquet_texts_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"prompt": _not_utf8(4), "answer": _not_utf8(4)}), path)
+    for read in (lambda: read_prompts(path, 10), lambda: read_problems(path)):
+        with pytest.raises(DataError, match="not a Parquet file"):
+            read()
+    rollouts = tmp_path / "run" / "rollouts"
+    rollouts.mkdir(parents=True)
+    path.rename(rollouts / "step-000001.rank-0.parquet")
+    with pytest.raises(GrpodoctorError, match="cannot be read"):
+        read_rollouts(tmp_path / "run", 1)
+
+
+def test_two_columns_of_one_name_cost_the_file(tmp_path: Path) -> None:
+    columns = [pa.array([1, 1]), pa.array([2, 2]), pa.array(["a", "b"]), pa.array([0.5, 1.0])]
+    table = pa.Table.from_arrays(columns, ["step", "step", "text", "reward"])
+    pq.write_table(table, tmp_path / "step-000001.rank-0.parquet")
+    with pytest.raises(GrpodoctorError, match="two columns have the name 'step'"):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize("offsets", ["[0, 1e999]", "[1e999, 8]", '[0, "x"]', "[0]"])
+def test_a_safetensors_header_with_impossible_places_is_damage(
+    offsets: str, tmp_path: Path
+) -> None:
+    header = f'{{"w": {{"dtype": "F32", "shape": [2], "data_offsets": {offsets}}}}}'.encode()
+    content = struct.pack("<Q", len(header)) + header + bytes(8)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match="no valid entry for 'w'"):
+        open_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
+def test_settings_are_not_computed_from_readings_that_overflowed(value: float) -> None:
+    readings = {"length/max": value, "length/truncated_rate": 0.5}
+    advice = advice_for("soft-overlong", {}, "trl", readings=readings)
+    unknown = advice_for("soft-overlong", {}, "trl")
+    assert advice == unknown
+
+
+@pytest.mark.parametrize("setting", [float("inf"), float("nan"), 10**400])
+def test_a_knob_without_a_finite_number_is_unknown(setting: float) -> None:
+    assert number({"max_length": setting}, "max_length") is None
