@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check bench fuzz pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench fuzz pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -70,6 +70,9 @@ test-triton: venv  ## the Triton kernels, on a GPU or else in Triton's interpret
 		echo "import site; site.addsitedir('$$packages')" \
 		> $$(.venv-triton/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
 	.venv-triton/bin/python -m pytest -n 0 tests/measure/test_hidden_triton.py
+
+faults: venv  ## let every system call of recording and reading fail once; print the outcomes; an hour
+	$(BIN)/python -m tests.faults
 
 check: venv  ## lint, format, types, import order
 	$(BIN)/ruff check .
