@@ -36,6 +36,8 @@ Depth = Literal["off", "summary", "worst", "full"]
 DEPTHS: tuple[Depth, ...] = ("off", "summary", "worst", "full")
 
 _FILE = re.compile(r"step-(\d+)\.rank-(\d+)\.parquet")
+_WRITE_BYTES = 1024 * 1024
+"""Bytes per write of a rollouts file."""
 
 
 def rollouts_schema() -> pa.Schema:
@@ -238,11 +240,19 @@ def write_rollouts(
     Raises:
         OSError: if they cannot be written.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = rollouts_file(directory, batch.step, rank)
-    with atomic_files.atomic_path(path) as temporary:
-        pq.write_table(rollout_table(batch, depth, worst, rank), temporary, compression="zstd")
+    path, table = (
+        rollouts_file(directory, batch.step, rank),
+        rollout_table(batch, depth, worst, rank),
+    )
+    with (
+        atomic_files.atomic_path(path) as temporary,
+        # Parquet is written in hundreds of small parts, each a request on a network file system.
+        pa.output_stream(temporary, compression=None, buffer_size=_WRITE_BYTES) as file,
+    ):
+        pq.write_table(table, file, compression="zstd")
     return path
 
 
