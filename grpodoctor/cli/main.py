@@ -54,6 +54,8 @@ _DEFECT = 3
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_SYSTEM = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOLCK)
+"""Faults of the machine, which any call can meet."""
 
 
 class _FewConversions:
@@ -121,17 +123,34 @@ class _LazyCommands(_FewConversions, TyperGroup):
         except BrokenPipeError:
             _abandon_stdout()
             raise typer.Exit(_BROKEN_PIPE) from None
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
+        except (OSError, MemoryError, RuntimeError) as error:
+            fault = _machine_fault(error)
+            if fault is None:
                 raise
             _abandon_stdout()
-            full = InputError(
-                f"cannot write: {error.strerror}",
-                where=str(error.filename or "standard output"),
-                remedy="free disk space",
-            )
-            _complain(full)
-            raise typer.Exit(full.exit_code) from None
+            _complain(fault)
+            raise typer.Exit(fault.exit_code) from None
+
+
+def _machine_fault(error: OSError | MemoryError | RuntimeError) -> InputError | None:
+    """The error for a fault of the machine; None if it may be a defect of this program."""
+    if isinstance(error, MemoryError):
+        return InputError("not enough memory", remedy="free memory and run the command again")
+    if isinstance(error, RuntimeError):
+        if "can't start new thread" not in str(error):
+            return None
+        remedy = "raise the limit of processes (ulimit -u)"
+        return InputError("the system starts no further thread", remedy=remedy)
+    where = str(error.filename or "standard output")
+    if error.errno in _NO_ROOM:
+        return InputError(f"cannot write: {error.strerror}", where=where, remedy="free disk space")
+    if error.errno in _NO_SYSTEM:
+        return InputError(
+            f"the system refuses a file or a process: {error.strerror}",
+            where=where,
+            remedy="check the disk and the limits of this user (ulimit -a)",
+        )
+    return None
 
 
 def _load(name: str) -> Any:

@@ -116,8 +116,8 @@ class AttachedProbes:
         if now - self._refreshed < _REFRESH_SECONDS:
             return
         self._refreshed = now
-        folder = folder_of(self.run)
         try:
+            folder = folder_of(self.run)
             status = folder.stat()
         except OSError:
             return

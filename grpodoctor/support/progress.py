@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from grpodoctor.support.safe_text import plain
@@ -66,7 +66,8 @@ def progress_bar(
     bar = _Bar(description, total=total, in_bytes=in_bytes)
     timer = threading.Timer(DELAY_SECONDS if delay is None else delay, bar.start)
     timer.daemon = True
-    timer.start()
+    with suppress(RuntimeError):  # no thread can be started: no bar
+        timer.start()
     try:
         yield bar
     finally:

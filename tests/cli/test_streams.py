@@ -102,3 +102,26 @@ def test_a_defect_has_its_own_exit_code_and_no_traceback(tmp_path: Path) -> None
     assert "a defect in grpodoctor, KeyError" in done.stderr
     assert str(kept) in done.stderr
     assert "Traceback" in kept.read_text()
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("MemoryError()", "not enough memory"),
+        ("OSError(24, 'Too many open files', 'log')", "Too many open files (log)"),
+        ("OSError(5, 'Input/output error')", "Input/output error (standard output)"),
+        ('RuntimeError("can\'t start new thread")', "the system starts no further thread"),
+    ],
+)
+def test_a_fault_of_the_machine_is_no_defect(fault: str, line: str) -> None:
+    program = (
+        "import sys\nfrom grpodoctor.cli import main\n"
+        f"def fail(name): raise {fault}\n"
+        "main._load = fail\nsys.argv = ['grpodoctor', 'rule']\nmain.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert line in done.stderr

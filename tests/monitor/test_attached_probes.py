@@ -179,3 +179,15 @@ def test_a_probe_attached_by_an_earlier_version_is_still_read(tmp_path: Path) ->
     assert "0.1" in finding.summary
     assert any("The engines differ: precision." in note for note in report.notes)
     assert report.damage_total == 0
+
+
+def test_a_run_directory_that_cannot_be_examined_has_no_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    probes = AttachedProbes(silent_run(tmp_path / "run"))
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    probes.refresh()
+    assert probes.probe is None

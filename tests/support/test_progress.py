@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from grpodoctor.support.progress import NoProgress, progress_bar
@@ -20,6 +22,17 @@ def test_short_work_shows_nothing_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     with progress_bar("reading", total=10, delay=3600) as progress:
         progress.update(5)
         assert not isinstance(progress, NoProgress)
+    assert terminal.getvalue() == ""
+
+
+def test_without_a_thread_the_work_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    terminal = use_terminal(monkeypatch)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with progress_bar("reading", total=10, delay=0) as progress:
+        progress.update(5)
     assert terminal.getvalue() == ""
 
 

@@ -86,7 +86,11 @@ def _read_ahead(batches: Iterator[Responses]) -> Iterator[Responses]:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as reader:
-        future = reader.submit(next, batches, None)
+        try:
+            future = reader.submit(next, batches, None)
+        except RuntimeError:  # no thread can be started
+            yield from batches
+            return
         while (responses := future.result()) is not None:
             future = reader.submit(next, batches, None)
             yield responses

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -290,3 +291,16 @@ def test_reading_reports_the_bytes_of_dumps_and_logs(tmp_path: Path) -> None:
     assert all(completed <= (total or 0) for completed, total in progress.updates)
     completed, total = progress.updates[-1]
     assert completed == total
+
+
+def test_a_dump_is_read_without_a_second_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WRITERS["TRL completions"](tmp_path)
+    expected = [(step.step, step.values) for step in open_run(tmp_path).steps]
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert [(step.step, step.values) for step in open_run(tmp_path).steps] == expected
