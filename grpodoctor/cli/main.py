@@ -33,6 +33,8 @@ COMMANDS = {
     "preflight": "Check model, data, reward and engines before a run starts.",
     "train": "Train a language model with GRPO and record its vitals.",
     "demo": "Train a model with a planted fault, treat it live, and write a report.",
+    "trial": "Train one trial: diseased, treated and healthy runs from the same seeds.",
+    "trials": "Train diseased, treated and healthy runs, and measure each rule and remedy.",
     "export": "Export a trained model as a directory that any engine can load.",
     "verbalize": "Ask a model for several responses per prompt with their probabilities.",
     "rule": "List the rules and preflight checks, or print the page of one.",

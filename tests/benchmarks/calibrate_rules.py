@@ -51,7 +51,7 @@ _MOE = ("model.experts=8", "record.experts_every=1")
 
 
 def _reward(name: str) -> str:
-    return f"task.reward=sick_rewards:{name}"
+    return f"task.reward=grpodoctor.trials.rewards:{name}"
 
 
 HEALTHY: dict[str, Arm] = {

@@ -13,7 +13,6 @@ log everything; those of TRL have the keys of TRL alone.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from grpodoctor.monitor.replay import replay
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.trials import faults
 
 HEALTHY = ()
 
@@ -39,7 +39,7 @@ class Plant:
     named: tuple[str, ...] = HEALTHY
     """Codes that name the cause; empty for a healthy run."""
     fault: str | None = None
-    """Function in `planted_faults` or `planted_trl` that injects the cause."""
+    """Function in `grpodoctor.trials.faults` or `planted_trl` that injects the cause."""
     preset: str | None = None
     steps: int = 60
     with_config: bool = False
@@ -47,7 +47,7 @@ class Plant:
 
 
 def _reward(name: str) -> str:
-    return f"task.reward=sick_rewards:{name}"
+    return f"task.reward=grpodoctor.trials.rewards:{name}"
 
 
 _SMALL = ("threads=1", "record.depth=off", "rollout.prompts_per_batch=8")
@@ -198,7 +198,7 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
     fixed = (f"seed={seed}", f"steps={plant.steps}", *_SMALL)
     trainer = Trainer(load_config(*layers, assignments=[*fixed, *plant.settings]), run_dir)
     if plant.fault:
-        getattr(importlib.import_module("planted_faults"), plant.fault)(trainer)
+        getattr(faults, plant.fault)(trainer)
     trainer.run()
 
 

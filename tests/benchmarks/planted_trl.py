@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import planted_faults
-import sick_rewards
 import torch
+
+from grpodoctor.trials import rewards as sick_rewards
+from grpodoctor.trials.faults import DIES_AT
 
 Rewards = list[float | None]
 Reward = Callable[..., Rewards]
@@ -45,7 +46,7 @@ _BASE: Mapping[str, Any] = {
 
 
 def _trl(function: Callable[..., Any], part: str = "") -> Reward:
-    """A function of `sick_rewards` with the signature of TRL."""
+    """A function of `grpodoctor.trials.rewards` with the signature of TRL."""
 
     def reward(prompts: list[str], completions: list[str], answer: list[str], **_: Any) -> Rewards:
         values = function(prompts, completions, answer)
@@ -56,7 +57,7 @@ def _trl(function: Callable[..., Any], part: str = "") -> Reward:
 
 
 def _parts(function: Callable[..., Any]) -> list[Reward]:
-    """One reward for each component of a function of `sick_rewards`."""
+    """One reward for each component of a function of `grpodoctor.trials.rewards`."""
     return [_trl(function, part) for part in function([], [], [])]
 
 
@@ -256,7 +257,7 @@ def _lose_optimizer(trainer: Any) -> None:
 
     class Lose(TrainerCallback):
         def on_step_begin(self, _a: Any, state: Any, _c: Any, **options: Any) -> None:
-            if state.global_step >= planted_faults.DIES_AT // 2:
+            if state.global_step >= DIES_AT // 2:
                 options["optimizer"].state.clear()
 
     trainer.add_callback(Lose())

@@ -7,17 +7,17 @@ that fails is tried once more, file by file. What fails again is named and left 
 from __future__ import annotations
 
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpodoctor.frameworks.rollout_formats as rollout_formats
-from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
+from grpodoctor.errors import GrpodoctorError
 from grpodoctor.runs.rollout_dumps.shards import Shard
 from grpodoctor.runs.rollout_dumps.summarize import ShardSummary, summarize_shard
 from grpodoctor.support.discovery import module_paths
+from grpodoctor.support.ray_cluster import connected
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -28,7 +28,6 @@ POOL_FROM = 64 * 1024 * 1024
 _AHEAD = 3
 """Shards in progress per worker; bounded, since results wait in memory for their turn."""
 _MAX_WORKERS = 16
-_CONNECT_SECONDS = 5.0
 _PRELOADED = [
     *module_paths("grpodoctor.runs.rollout_dumps", _FOLDER).values(),
     *module_paths(
@@ -189,9 +188,7 @@ def on_ray(address: str) -> Runner:
     """
 
     def run(shards: Sequence[Shard]) -> Iterator[list[ShardResult]]:
-        ray = _import_ray()
-        started = _join_cluster(ray, address)
-        try:
+        with connected(address, "reading dumps on a Ray cluster") as ray:
             cpus = int(ray.cluster_resources().get("CPU", 1))
             # Ray retries when a machine disappears; shards that fail are retried here.
             remote = ray.remote(max_retries=1)(try_shard)
@@ -201,64 +198,8 @@ def on_ray(address: str) -> Runner:
                 remote.remote,
                 lambda ticket, shard: _ray_result(ray, ticket, shard),
             )
-        finally:
-            if started:
-                ray.shutdown()
 
     return run
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("reading dumps on a Ray cluster", "ray") from None
-    return ray
-
-
-def _join_cluster(ray: Any, address: str) -> bool:
-    """Connect to the cluster unless this process already is; return whether it did."""
-    if ray.is_initialized():
-        return False
-    _check_address(address)
-    package = Path(__file__).parents[3]
-    quiet: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level="ERROR",
-            configure_logging=False,
-            # The nodes may have another version of this package, or none.
-            runtime_env={"py_modules": [str(package)]},
-            **quiet,
-        )
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        raise _no_cluster_error(address, str(error)) from error
-    return True
-
-
-def _check_address(address: str) -> None:
-    """Check that the host accepts connections; Ray itself would wait for minutes.
-
-    Raises:
-        ConfigError: if there is no connection to the host and port.
-    """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise _no_cluster_error(address, str(error)) from error
-
-
-def _no_cluster_error(address: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"no Ray cluster: {(reason.splitlines() or [''])[0][:120]}",
-        where=f"--ray {address[:80]}",
-        remedy="pass local, auto or the address of a running cluster",
-    )
 
 
 def _ray_result(ray: Any, ticket: Any, shard: Shard) -> ShardResult:

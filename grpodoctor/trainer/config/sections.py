@@ -68,6 +68,9 @@ class ModelConfig(Section):
     """Experts that each token activates; together they are as large as the dense layer."""
     warm_start_steps: int = Field(1000, ge=0, le=20_000)
     """Supervised steps before the first run of the built-in model; the result is cached."""
+    initial_seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Seed of the built-in model's weights before the warm start. Runs that should differ in their
+    reinforcement learning alone have the same."""
 
     @field_validator("lora_targets", mode="before")
     @classmethod

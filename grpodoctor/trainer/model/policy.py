@@ -126,7 +126,7 @@ def _load_builtin(config: ModelConfig, task: Task) -> Policy:
 def _build_builtin(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedModel:
     """The built-in model before its warm start, in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_INITIAL_SEED)
+        torch.manual_seed(_INITIAL_SEED + config.initial_seed)
         model = _random_model(config, tokenizer)
     model.train(mode=False)
     return model
@@ -160,6 +160,8 @@ def _random_model(config: ModelConfig, tokenizer: CharTokenizer) -> PreTrainedMo
         "bos_token_id": None,
         "eos_token_id": sorted(tokenizer.end_ids),
     }
+    if config.initial_seed:  # other weights; the name of a cached warm start contains the config
+        common["initial_seed"] = config.initial_seed
     if not config.experts:
         return Qwen2ForCausalLM(Qwen2Config(**common))
     mixture: dict[str, Any] = {

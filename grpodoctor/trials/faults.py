@@ -145,7 +145,7 @@ def end_token_ignored(trainer: Trainer) -> None:
     """The sampler has the wrong stop token, so it goes on to the limit."""
     engine: Any = trainer.engine
     policy = trainer.policy
-    engine._policy = Policy(policy.model, _WithoutEnd(policy.tokenizer), policy.name)  # type: ignore[arg-type]
+    engine._policy = Policy(policy.model, _WithoutEnd(policy.tokenizer), policy.name)
 
 
 def wrong_template(trainer: Trainer) -> None:
@@ -196,7 +196,8 @@ def raw_rewards(trainer: Trainer) -> None:
     """Train on the reward itself, without a baseline and without a division."""
 
     def raw(rollouts: Any, advantages_BT: Tensor) -> Tensor:
-        return rollouts.totals().float()[:, None].expand_as(advantages_BT)
+        totals_B: Tensor = rollouts.totals()
+        return totals_B.float()[:, None].expand_as(advantages_BT)
 
     _with_advantages(trainer, raw)
 
@@ -253,7 +254,7 @@ def kl_pushes_away(trainer: Trainer) -> None:
 
 
 def optimizer_state_lost(trainer: Trainer) -> None:
-    """From step 50 on AdamW starts anew with every batch: its state is not restored."""
+    """From step 50 on AdamW loses its state before every batch, as after a bad resume."""
 
     def lost(readings: Any) -> Any:
         if trainer.done >= DIES_AT:

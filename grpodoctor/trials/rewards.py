@@ -1,4 +1,7 @@
-"""Reward functions that are wrong in a known way, for `task.reward=sick_rewards:NAME`."""
+"""Reward functions that are wrong in a known way.
+
+Use one by `task.reward=grpodoctor.trials.rewards:NAME`.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The trials, by what is wrong; each module has a tuple `TRIALS`."""

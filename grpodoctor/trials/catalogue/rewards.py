@@ -1,0 +1,57 @@
+"""Trials of wrong rewards: detection only, because a person must repair the reward."""
+
+from grpodoctor.trials.trial import Arm, Treated, Trial
+
+
+def _reward(name: str) -> str:
+    return f"task.reward=grpodoctor.trials.rewards:{name}"
+
+
+_REPAIRED = (Treated(remedy="recheck-reward", settings=(_reward("good"),)),)
+_CONTROL = Arm(settings=(_reward("good"),))
+
+TRIALS = (
+    Trial(
+        name="reward-negated",
+        question="Is a reward with the wrong sign reported?",
+        disease=Arm(settings=(_reward("flipped"),)),
+        control=_CONTROL,
+        rules=("REW005",),
+        remedies=_REPAIRED,
+    ),
+    Trial(
+        name="reward-constant",
+        question="Is a reward that is the same for every response reported?",
+        disease=Arm(settings=(_reward("one"),)),
+        control=_CONTROL,
+        rules=("REW004", "GRP004"),
+        remedies=_REPAIRED,
+    ),
+    Trial(
+        name="reward-random",
+        question="Is a reward that depends on a hash of the text reported?",
+        disease=Arm(settings=(_reward("noise"),)),
+        control=_CONTROL,
+        rules=("REW001",),
+        steps=120,
+        remedies=_REPAIRED,
+    ),
+    Trial(
+        name="reward-hacked",
+        question="Is a verifier that accepts any of several answers reported before the accuracy "
+        "is lost?",
+        settings=("task.hedge_rate=0.1",),
+        disease=Arm(settings=("task.verifier=any",)),
+        rules=("REW005",),
+        steps=150,
+        remedies=(Treated(remedy="recheck-reward", settings=("task.verifier=last",)),),
+    ),
+    Trial(
+        name="reward-is-length",
+        question="Is a reward that pays for length reported?",
+        disease=Arm(settings=(_reward("length_only"),)),
+        control=_CONTROL,
+        rules=("REW013",),
+        remedies=_REPAIRED,
+    ),
+)

@@ -1,0 +1,42 @@
+"""Trials of the learning signal: groups without variance, advantages, several rewards."""
+
+from grpodoctor.trials.trial import Arm, Treated, Trial
+
+_HARD = ("task.difficulty=6", "rollout.max_length=40")
+
+TRIALS = (
+    Trial(
+        name="starved-groups",
+        question="Are prompts that are almost never solved reported, and do dynamic sampling or "
+        "easier prompts help?",
+        settings=("model.warm_start_steps=500",),
+        disease=Arm(settings=_HARD),
+        rules=("GRP002",),
+        remedies=(
+            Treated(remedy="dynamic-sampling"),
+            Treated(remedy="easier-prompts", settings=("task.difficulty=4",)),
+        ),
+    ),
+    Trial(
+        name="std-normalization",
+        question="Does leaving out the division by the group's standard deviation help?",
+        disease=Arm(preset="grpo", settings=("optimizer.updates_per_batch=4",)),
+        rules=(),
+        remedies=(
+            Treated(remedy="dr-grpo", preset="dr_grpo"),
+            Treated(remedy="lite-ppo", preset="lite_ppo"),
+        ),
+    ),
+    Trial(
+        name="several-rewards",
+        question="Do rewards of very different scale starve the task reward, and does GDPO help?",
+        disease=Arm(settings=("task.reward=grpodoctor.trials.rewards:format_first",)),
+        rules=("REW010",),
+        remedies=(
+            Treated(remedy="gdpo", preset="gdpo"),
+            Treated(
+                remedy="reweight-rewards", settings=("task.reward=grpodoctor.trials.rewards:good",)
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,112 @@
+"""Runs in processes: stored, shared, resumed, and named when they die."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.trials import workers
+from grpodoctor.trials.registry import trial_of
+from grpodoctor.trials.results import RESULT
+from grpodoctor.trials.running import spec_of
+from grpodoctor.trials.trial import CONTROL, DISEASE
+from tests.cli.in_process import run as grpodoctor
+
+PATIENCE = 120.0
+
+
+class Counter:
+    """A progress that keeps its reports."""
+
+    def __init__(self):
+        self.reports = []
+
+    def update(self, completed, *, total=None, detail=None):
+        self.reports.append((completed, total, detail))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("trials")
+
+
+def test_a_trial_from_the_command_line(root):
+    options = ("--seeds", "1", "--steps", "4", "--dir", root, "--output-format", "json")
+    done = grpodoctor("trial", "reward-constant", *options)
+    assert done.returncode == 0, done.stderr
+    (data,) = json.loads(done.stdout)
+    (remedy,) = data["remedies"]
+    # The repaired reward is that of the control, and both arms share one run.
+    assert remedy["treated"] == remedy["control"]
+    assert remedy["gain"]["pairs"] == 1
+    assert data["failed"] == []
+    assert len(list(root.glob(f"*/*/*/{RESULT}"))) == 2
+    again = Counter()
+    trial = trial_of("reward-constant")
+    workers.run_all([spec_of(trial, arm, 1, 4) for arm in trial.arms], root, again)
+    assert again.reports == [(2, 2, None)]
+
+
+def test_a_process_that_is_killed_is_reported_by_name_and_repeated_later(root, monkeypatch):
+    spec = spec_of(trial_of("reward-constant"), CONTROL, 1, 5)
+    starter = workers._start
+
+    def start_and_kill(*arguments):
+        running = starter(*arguments)
+        threading.Thread(target=_kill_when_training, args=(running, root), daemon=True).start()
+        return running
+
+    monkeypatch.setattr(workers, "_start", start_and_kill)
+    (result,) = workers.run_all([spec], root, Counter())
+    assert (result.status, result.reason) == ("failed", "its process died (ended by SIGKILL)")
+    monkeypatch.undo()
+    (result,) = workers.run_all([spec], root, Counter())
+    assert result.status == "done"
+    assert [each.step for each in result.evaluations] == [1, 5]
+    assert 0 < result.evaluations[0].passes < result.passes
+
+
+def _kill_when_training(running, root):
+    deadline = time.monotonic() + PATIENCE
+    unfinished = (root / running.spec.folder).with_name(f"unfinished-{running.spec.seed}")
+    while not unfinished.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(running.process.pid, signal.SIGKILL)
+
+
+def test_a_run_that_fails_ends_no_other(root):
+    trial = trial_of("reward-constant")
+    good = spec_of(trial, CONTROL, 1, 4)
+    folder = root / good.folder.parent.parent / "disease"
+    folder.mkdir(parents=True, exist_ok=True)
+    blocked = folder / "unfinished-1"
+    blocked.write_text("a file where the run wants its directory")
+    bad = spec_of(trial, DISEASE, 1, 3)
+    results = workers.run_all([bad, good], root, Counter())
+    assert [each.status for each in results] == ["failed", "done"]
+    assert results[0].outcome() is None
+
+
+def test_a_damaged_result_is_one_line(tmp_path):
+    folder = tmp_path / "a" / "b" / "seed-1"
+    folder.mkdir(parents=True)
+    (folder / RESULT).write_text('{"spec": 3}')
+    with pytest.raises(RunError, match=r"the result of a trial is damaged .*delete its folder"):
+        workers.run_all([], tmp_path, Counter())
+
+
+def test_bad_input_is_one_line(tmp_path):
+    for arguments, words in (
+        (("trial", "no-such"), "unknown trial 'no-such'"),
+        (("trials", "--seeds", "0"), "--seeds"),
+        (("trial", "truncation", "--dir", "/dev/null/x"), "cannot be stored"),
+        (("trial", "truncation", "--ray", "127.0.0.1:1", "--dir", tmp_path), "no Ray cluster"),
+    ):
+        done = grpodoctor(*arguments)
+        assert done.returncode == 2, arguments
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
