@@ -54,6 +54,7 @@ def run_all(
         RunError: if a stored result is damaged.
         OSError: if a directory cannot be read or written.
     """
+    root.mkdir(parents=True, exist_ok=True)
     distinct = {spec.fingerprint: spec for spec in reversed(specs)}
     results = {key: found for key, found in stored_results(root).items() if key in distinct}
     missing = [spec for key, spec in reversed(distinct.items()) if key not in results]

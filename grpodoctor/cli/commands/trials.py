@@ -150,10 +150,10 @@ def _print_text(found: Sequence[TrialEvidence]) -> None:
             if table.row_count:
                 console.print(table)
         for line in each.failed:
-            console.print(f"No result: {line}")
+            console.print(f"No result: {line}", soft_wrap=True)
         console.print()
     for line in page.summary(found):
-        console.print(line)
+        console.print(line, soft_wrap=True)
 
 
 def _print_json(found: Sequence[TrialEvidence]) -> None:
