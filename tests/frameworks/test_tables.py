@@ -438,3 +438,30 @@ def test_a_key_of_a_new_version_outweighs_an_own_key_under_an_old_name() -> None
     assert {"length/mean", "length/truncated_rate", "groups/zero_variance_rate"} <= set(readings)
     old = Translator(framework_named("trl"), settings)
     assert "reward/component/total_reward/mean" in old.readings({"rewards/total_reward": 2.0})
+
+
+def test_prime_rl_before_its_keys_named_agents() -> None:
+    """Keys of a hosted run: `max` is of the prompts' means, and no reward of a response."""
+    row = {
+        "reward/all/mean": 1.2,
+        "reward/all/max": 1.8,
+        "decode_len/all/mean": 132.3,
+        "is_truncated/all/mean": 0.03,
+        "solve_none/all": 0.25,
+        "solve_all/all": 0.5,
+        "filters/all/zero_advantage": 0.75,
+        "eval/gsm8k/avg@1": 1.78,
+        "off_policy_level/all/mean": 1.4,
+    }
+    assert [guess.framework.name for guess in guess_frameworks(row)][:1] == ["prime-rl"]
+    found, translator = read("prime-rl", row)
+    assert {name: scalar(reading) for name, reading in found.items()} == {
+        "reward/mean": 1.2,
+        "length/mean": 132.3,
+        "length/truncated_rate": 0.03,
+        "groups/all_incorrect_rate": 0.25,
+        "groups/all_correct_rate": 0.5,
+        "groups/zero_variance_rate": 0.75,
+        "reward/heldout/set/gsm8k": 1.78,
+    }
+    assert not translator.unused.unmapped

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
@@ -190,3 +194,28 @@ def test_truncation_that_falls_while_the_reward_rises_is_over() -> None:
     assert not [each for each in patient.findings("LEN002") if each.active]
     flat = Patient(steps(300, {**learning, "reward/mean": noisy(0.22, 0.05, 2)}))
     assert [each for each in flat.findings("LEN002") if each.active]
+
+
+def few_responses(share: Curve, responses: int, seed: int) -> Curve:
+    """A share of so few responses that each counts."""
+    chance = random.Random(seed)
+
+    def value(step: int) -> float:
+        likely = share(step) if callable(share) else share
+        return sum(chance.random() < likely for _ in range(responses)) / responses
+
+    return value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_truncation_of_four_responses_that_scatters_is_no_drift(seed: int) -> None:
+    """Public runs with batches of four: one truncated response is a quarter of the batch."""
+    found = run({CUT: few_responses(0.15, 4, seed)}, count=300).findings("LEN002")
+    assert {each.severity for each in found} <= {"info"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_share_that_began_with_one_response_of_forty_has_not_tripled(seed: int) -> None:
+    """A public run: 2.5 % at first, 6 to 12 % later, while the reward doubled."""
+    share = ramp(0.05, 0.11, 60)
+    assert run({CUT: few_responses(share, 40, seed)}, count=200).findings("LEN002") == []

@@ -196,6 +196,8 @@ def test_a_reward_for_almost_any_response() -> None:
         {"groups/zero_variance_rate": noisy(0.2, 0.05, 3)},
         {REWARD: noisy(ramp(0.45, 0.05, 40), 0.02, 1)},
         {"accuracy/train": noisy(ramp(0.45, 0.95, 40), 0.03, 1)},
+        {"entropy/mean": noisy(0.25, 0.12, 2)},  # batches of a single prompt, in a public run
+        {"entropy/mean": noisy(0.25, 0.12, 7)},
     ],
 )
 def test_success_and_collapse_are_no_reward_for_anything(other: dict[str, Curve]) -> None:

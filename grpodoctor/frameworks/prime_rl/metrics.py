@@ -16,12 +16,39 @@ _LOSS = "loss tokens, all ranks"
 _MASKED = "tokens of a response, then responses"
 _DELTA = "tokens whose probability changed by more than the limit, not clipped ratios"
 _LAG = "policy versions"
+_EXAMPLES = "rollouts of a prompt, then prompts"
 
 
 def _statistics(mean: KeyMeaning) -> tuple[KeyMeaning, ...]:
     """A key that is logged as mean, median, std, min and max; only the mean has a metric."""
     family = mean.keys[0].removesuffix("/mean")
     return (mean, *without_metric(f"{family}/<statistic>"))
+
+
+_BEFORE_AGENTS = (
+    KeyMeaning("reward/all/mean", "reward/mean", over=_EXAMPLES),
+    *without_metric("reward/all/max", "reward/all/min", "reward/<env>/<statistic>"),
+    KeyMeaning("decode_len/all/mean", "length/mean", over=_EXAMPLES),
+    *without_metric("decode_len/all/max", "decode_len/all/min", "decode_len/<env>/<statistic>"),
+    KeyMeaning("is_truncated/all/mean", "length/truncated_rate", over=_EXAMPLES),
+    *without_metric("is_truncated/all/max", "is_truncated/<env>/<statistic>"),
+    KeyMeaning("solve_none/all", "groups/all_incorrect_rate", over="groups"),
+    KeyMeaning("solve_all/all", "groups/all_correct_rate", over="groups"),
+    KeyMeaning("filters/all/zero_advantage", "groups/zero_variance_rate",
+        over="rollouts of such groups"),
+    KeyMeaning("num_turns/all/mean", "environment/turns_mean", over=_EXAMPLES),
+    KeyMeaning("errored_rollouts/all", "rollouts/error_rate", over="rollouts"),
+    KeyMeaning("eval/<env>/avg@<k>", "reward/heldout", over="evaluation rollouts"),
+    *without_metric("solve_none/<env>", "solve_all/<env>", "effective_batch_size/<env>",
+        "filters/<env>/<name>", "num_turns/<env>/<statistic>", "errored_rollouts/<env>",
+        "empty_rollouts/<env>", "off_policy_level/<env>/<statistic>", "seq_len/<env>/<statistic>",
+        "prefill_len/<env>/<statistic>", "samples_per_rollout/<env>/<statistic>",
+        "stop_condition/<env>/<name>", "timing/<path>", "scheduler/<path>", "event_loop_lag/<name>",
+        "pool/<name>", "evicted_examples/<name>", "filtered_rollouts/<name>", "elastic/<name>"),
+)
+"""What the orchestrator logged from March 2026 until its keys named agents. Lengths and rewards are
+means of each prompt's mean; `max` and `min` are of these means. `off_policy_level` is of requests
+that are still in flight."""
 
 
 FRAMEWORK = Framework(
@@ -36,6 +63,7 @@ FRAMEWORK = Framework(
         "optim/grad_norm",
         "console/Mismatch KL",
         "console/Max Off-Policy",
+        ("solve_none/all", "solve_all/all"),
     ),
     version_key="prime_rl_version",
     meanings=(
@@ -97,6 +125,7 @@ FRAMEWORK = Framework(
         KeyMeaning("eval/<env>/all/<agent>/avg@<k>", "accuracy/heldout",
             over="evaluation rollouts"),
         *without_metric("eval/<path>", "dispatcher/<path>", "progress/<path>", "batch/<path>"),
+        *_BEFORE_AGENTS,
         KeyMeaning("console/Loss", "optimizer/loss"),
         KeyMeaning("console/Entropy", "entropy/mean", over=_LOSS, policies="learner"),
         KeyMeaning("console/Mismatch KL", "mismatch/kl_k3", over=_LOSS, estimator="k3",

@@ -149,11 +149,16 @@ def diagnose(
 
 
 def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
-    """A finding about a run whose outcome has risen and has kept what it gained."""
+    """A finding about a run whose outcome has risen and has kept what it gained.
+
+    A warning that is over did no lasting harm to such a run: many policies begin with responses
+    that are too long or groups that are all-incorrect, and learn to do without.
+    """
     rule = rules.get(finding.code)
-    if rule is None or not rule.judged_by_outcome:
-        return finding
-    return replace(finding, severity="info")
+    is_over = not finding.active and finding.severity == "warning"
+    if is_over or (rule is not None and rule.judged_by_outcome):
+        return replace(finding, severity="info")
+    return finding
 
 
 def other_training(keys: Sequence[str]) -> str:

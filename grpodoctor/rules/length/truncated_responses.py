@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import ClassVar
 
@@ -13,12 +14,14 @@ from grpodoctor.rules.shared.run_health import (
     reading_noise,
 )
 from grpodoctor.rules.shared.whole_run import falls_over_run
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
 _VISIBLE_CHANGE = 0.05
 """Change since the start that the summary states; a smaller one is noise of the batches."""
+_MEDIAN_ERROR = math.sqrt(math.pi / 2 / BASELINE)
+"""Standard error of the starting share, the median of so many readings, per noise of one."""
 
 
 class TruncatedResponses(Rule):
@@ -83,8 +86,13 @@ class TruncatedResponses(Rule):
     climbs."""
     early_factor: float = 3.0
     """Multiple of the starting share in that case; hard prompts start high and stay there."""
-    noise_factor: float = 2.0
-    """Rise as a multiple of the noise of one reading, in that case: five standard errors."""
+    noise_factor: float = 3.0
+    """Rise as a multiple of the noise of one reading, in both cases: five standard errors of the
+    difference of two medians of ten. With four responses per batch, the share jumps by a
+    quarter."""
+    start_errors: float = 2.0
+    """Standard errors by which the starting share may have been too low by chance, in that case:
+    one truncated response of forty is consistent with three."""
     grave_share: float = 0.8
     """Share that needs fewer readings: no healthy run begins there."""
     min_grave_readings: int = 3
@@ -110,7 +118,7 @@ class TruncatedResponses(Rule):
         text = f"{share:.0%} of responses are truncated by the length limit{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
-        return Sighting(self._severity(share, rise), text, evidence, find_onset=onset)
+        return Sighting(self._severity(series, share, rise), text, evidence, find_onset=onset)
 
     def _early_rise(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that is not yet high, but has grown several times and still grows."""
@@ -127,10 +135,13 @@ class TruncatedResponses(Rule):
         onset = partial(first_step_where, series, lambda value: value >= middle)
         return Sighting("warning", text, evidence, find_onset=onset)
 
-    def _severity(self, share: float, rise: float) -> Severity:
+    def _severity(self, series: Series, share: float, rise: float) -> Severity:
         if share >= self.critical_share:
             return "critical"
-        return "warning" if share >= self.warning_share or rise >= self.warning_rise else "info"
+        if share >= self.warning_share:
+            return "warning"
+        is_drift = rise >= self.warning_rise and rise >= self.noise_factor * reading_noise(series)
+        return "warning" if is_drift else "info"
 
 
 def _change_text(start: float, share: float) -> str:

@@ -10,6 +10,7 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     ZERO_VARIANCE_METRICS,
     first_step_where,
+    reading_noise,
     zero_variance_metric,
 )
 from grpodoctor.rules.shared.trend import change
@@ -67,6 +68,9 @@ class RandomResponsesRewarded(Rule):
     entropy_factor: float = 1.25
     """Multiple of the first entropy that must have been reached. With an inverted reward it was 1.4
     to 1.7; runs that solve their prompts stay below .9."""
+    min_noises: float = 4.0
+    """Multiple of the noise of one reading by which the entropy must have risen. The start is the
+    median of three readings, and the top is the best of many levels: about five standard errors."""
     min_readings: int = 20
     """Minimum readings: before, the current level overlaps with the start."""
 
@@ -81,6 +85,8 @@ class RandomResponsesRewarded(Rule):
             return None
         start, top = entropy.opening.level, entropy.highest.level
         if not (start > 0 and top >= self.entropy_factor * start):
+            return None
+        if not top - start > self.min_noises * reading_noise(entropy):
             return None
         rise, error = change(reward)
         if not rise > self.min_rise * error or entropy.level(RECENT) < start:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +23,10 @@ _MAX_DICT_LINES = 2000
 """Lines of a printed dict; verl prints all of its settings as one."""
 
 _LINE_STEPS = {"line/step", "line/global_step", "line/iter", "line/iteration", "line/epoch"}
+
+_HOLE = re.compile(rb"\0+")
+_MOST_HOLES = 4
+"""Holes in the beginning of a log; binary files have hundreds of NUL bytes among others."""
 
 _HEADING_REACH = 3
 """Lines below a heading in which a dict belongs to the heading."""
@@ -363,9 +368,13 @@ def _text(line: bytes) -> str:
 def _claims(path: Path, head: bytes) -> bool:
     if path.suffix in (".py", ".md", ".yaml", ".yml", ".toml", ".html", ".json"):
         return False
-    is_text = b"\0" not in head or not head.strip(b"\0")
-    by_name = path.suffix in (".log", ".txt", ".out", ".err", "") and is_text
+    by_name = path.suffix in (".log", ".txt", ".out", ".err", "") and _is_text(head)
     return by_name or _has_rows(head)
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the only NUL bytes are holes of a file that was truncated while it was written."""
+    return len(_HOLE.findall(head)) <= _MOST_HOLES
 
 
 def _has_rows(head: bytes) -> bool:

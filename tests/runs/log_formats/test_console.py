@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.frameworks.row_keys import RowKeys
+from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
-from grpodoctor.runs.log_formats.registry import log_format_of
+from grpodoctor.runs.log_formats.registry import log_format_of, open_log
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.log_formats.console_text import bar, rows_of, seen, settings_of
@@ -314,6 +315,23 @@ def test_hostile_lines_take_little_time(text: bytes, tmp_path: Path) -> None:
     while reader.read().more:
         pass
     assert time.process_time() - begun < 10
+
+
+def test_a_log_that_was_truncated_while_it_was_written_has_a_hole(tmp_path: Path) -> None:
+    """`> job.log` by a second job: the first one goes on at its old offset, after NUL bytes."""
+    path = tmp_path / "job.log"
+    rows = "".join(f"{{'loss': 0.1, 'reward': 0.{step}, 'epoch': {step}.0}}\n" for step in range(5))
+    path.write_bytes(b"Traceback (most recent call last):\n" + b"\0" * 400_000 + rows.encode())
+    reader = open_log(path, RowKeys())
+    assert reader is not None
+    found: list[LogRow] = []
+    more = True
+    while more:
+        chunk = reader.read()
+        found, more = [*found, *chunk.records], chunk.more
+    assert [row.values["reward"] for row in found] == [0.0, 0.1, 0.2, 0.3, 0.4]
+    path.write_bytes(b"\0\x01\0\x02 binary " * 1000)
+    assert open_log(path, RowKeys()) is None
 
 
 def test_a_console_log_is_recognized_by_its_rows(tmp_path: Path) -> None:
