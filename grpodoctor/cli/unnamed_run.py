@@ -42,7 +42,7 @@ def choose_run(pid: int | None, *, has_screen: bool) -> Path:
 
 
 def run_in(path: Path, *, has_screen: bool) -> Path:
-    """The path itself, or the run that the user chooses if it is a directory of recorded runs.
+    """The path itself, or the run that the user chooses if it is a directory of several runs.
 
     Args:
         path: the path that the user named; it need not exist.
@@ -53,16 +53,20 @@ def run_in(path: Path, *, has_screen: bool) -> Path:
     """
     from grpodoctor.runs.reading.nearby_runs import nearby_runs
     from grpodoctor.runs.reading.opening import is_native
-    from grpodoctor.runs.reading.run_discovery import has_native_run
+    from grpodoctor.runs.reading.read_options import ReadOptions
+    from grpodoctor.runs.reading.run_discovery import has_native_run, is_one_run
 
     try:
-        has_runs = path.is_dir() and not is_native(path) and has_native_run(path)
+        if not path.is_dir() or is_native(path):
+            return path
+        if not has_native_run(path) and is_one_run(path, ReadOptions()):
+            return path
+        runs = nearby_runs(path)
     except OSError:  # the error is reported when the run is read
         return path
-    if not has_runs:
-        return path
-    runs = nearby_runs(path)
-    return runs[0].path if len(runs) == 1 else _chosen(runs, Path.cwd(), has_screen=has_screen)
+    if len(runs) < 2:
+        return runs[0].path if runs else path
+    return _chosen(runs, Path.cwd(), has_screen=has_screen)
 
 
 def _chosen(runs: Sequence[NearbyRun], folder: Path, *, has_screen: bool) -> Path:

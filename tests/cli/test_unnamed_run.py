@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.cli.in_process import run
 from tests.cli.pseudo_terminal import Terminal
 from tests.report.simulated import record_run
+from tests.runs.reading.test_mixed_runs import written
 from tests.runs.test_nearby_runs import RECORD
 
 
@@ -36,6 +38,20 @@ def test_a_run_is_chosen_with_keys(two_runs):
         terminal.read_until("REW002")
         terminal.press("q")
         assert terminal.wait() == 1
+
+
+@pytest.mark.parametrize("name", ["", "logs"])
+def test_logs_of_several_runs_in_a_directory_are_a_choice(tmp_path, monkeypatch, name):
+    folder = tmp_path / name
+    folder.mkdir(exist_ok=True)
+    for number in range(2):
+        written(folder / f"train{number}.jsonl", range(1, 31), lambda at, n=number: at / (70 + n))
+    monkeypatch.chdir(tmp_path)
+    expected = {f"grpodoctor watch {Path(name, f'train{number}.jsonl')}" for number in range(2)}
+    for arguments in ((), (str(folder),)):
+        done = run("watch", *arguments)
+        assert done.returncode == 2
+        assert {line.partition("  #")[0] for line in done.stdout.splitlines()} == expected
 
 
 def test_leaving_the_choice_watches_nothing(two_runs):

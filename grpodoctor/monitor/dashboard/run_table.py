@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -86,6 +87,11 @@ class RunTable:
         while not self.is_searched and time.monotonic() < deadline:
             time.sleep(0.02)
         return self.rows
+
+    def close(self) -> None:
+        """End the process that examines."""
+        self._asked = -math.inf
+        self._worker.close(wait_seconds=0.0)
 
     def path_of(self, key: str) -> Path | None:
         """The path of the run with this key, found or not; None if it is outside the paths.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from grpodoctor.monitor.dashboard.run_summary import RunSummary
 from grpodoctor.monitor.dashboard.run_table import RunRow
 from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
 from grpodoctor.report.phrases import count_of
@@ -23,11 +24,12 @@ _ORDER = ("unreadable", *VERDICT_ORDER, PENDING)
 
 def sorted_rows(rows: Sequence[RunRow]) -> list[RunRow]:
     """The runs, worst first; runs that were not examined yet come last."""
-    return sorted(rows, key=lambda row: (_rank(row), row.key))
+    return sorted(rows, key=lambda row: (badness_rank(row.summary), row.key))
 
 
-def _rank(row: RunRow) -> int:
-    verdict = row.summary.verdict if row.summary else PENDING
+def badness_rank(summary: RunSummary | None) -> int:
+    """The place of a run among others, worst first; None for one that was not examined yet."""
+    verdict = summary.verdict if summary else PENDING
     sick_first = verdict != "sick"
     return _ORDER.index(verdict) + 1 if sick_first and verdict in _ORDER else 0
 
@@ -37,7 +39,7 @@ def run_columns(rows: Sequence[RunRow]) -> dict[str, list[Any]]:
     summaries = [row.summary for row in rows]
     return {
         "Run": [plain(row.key, limit=_LONGEST_NAME) for row in rows],
-        "Verdict": [_verdict(each.verdict) if each else PENDING for each in summaries],
+        "Verdict": [verdict_word(each) for each in summaries],
         "Reward": [list(each.sparkline) if each else [] for each in summaries],
         "Worst finding": [each.finding if each else "" for each in summaries],
         "Since": [each.since if each else None for each in summaries],
@@ -52,9 +54,11 @@ def run_columns(rows: Sequence[RunRow]) -> dict[str, list[Any]]:
     }
 
 
-def _verdict(kind: str) -> str:
-    symbol = _SYMBOLS.get(kind, "")
-    return f"{symbol} {kind}".strip()
+def verdict_word(summary: RunSummary | None) -> str:
+    """The verdict with its symbol."""
+    if summary is None:
+        return PENDING
+    return f"{_SYMBOLS.get(summary.verdict, '')} {summary.verdict}".strip()
 
 
 def _moment(seconds: float) -> datetime | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.run_config import is_checkpoint
 from grpodoctor.runs.reading.opening import is_native, open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.run_discovery import is_one_run
 from grpodoctor.runs.records import EVENTS, MANIFEST, STEPS
 
 SEARCH_SECONDS = 3.0
@@ -48,6 +50,8 @@ def nearby_runs(folder: Path, seconds: float = SEARCH_SECONDS) -> list[NearbyRun
                 found.setdefault(path.parent, NearbyRun(path.parent, written_at))
         elif time.monotonic() < deadline and path.parents[0] not in found and has_steps(path):
             run = _run_of(path, folder)
+            if run != path and run not in found and not is_one_run(run, ReadOptions()):
+                run = path  # the directory contains the logs of several runs
             found.setdefault(run, NearbyRun(run, written_at))
     return sorted(found.values(), key=lambda run: -run.written_at)
 

@@ -35,7 +35,7 @@ def runs_in(folder: Path, options: ReadOptions) -> list[Path]:
 
 
 def _runs_below(folder: Path, options: ReadOptions, depth: int) -> Iterator[Path]:
-    if is_native(folder) or (not has_native_run(folder, depth) and _is_one_run(folder, options)):
+    if is_native(folder) or (not has_native_run(folder, depth) and is_one_run(folder, options)):
         yield folder
         return
     for entry in sorted(folder.iterdir())[:_MOST_ENTRIES]:
@@ -58,7 +58,7 @@ def has_native_run(folder: Path, depth: int = _DEEPEST) -> bool:
     return False
 
 
-def _is_one_run(folder: Path, options: ReadOptions) -> bool:
+def is_one_run(folder: Path, options: ReadOptions) -> bool:
     """Whether the logs of a folder belong together; False if there are none."""
     try:
         next(iter(open_run(folder, options).steps), None)
