@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench fuzz pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench fuzz planted planted-preflight pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -89,6 +89,9 @@ planted: venv  ## train runs with planted causes, print whether check names them
 fuzz: venv  ## feed 100,000 damaged files and 1,000 odd command lines to every reader and command
 	$(BIN)/python -m tests.fuzz --inputs 100000
 	$(BIN)/python -m tests.fuzz.command_lines --count 1000
+
+planted-preflight: venv  ## print which planted faults a preflight names, and alarms on healthy sets
+	$(BIN)/python -m tests.benchmarks.planted_preflight
 
 pictures: venv  ## capture the terminal pictures of the README; needs tmux and chromium
 	$(BIN)/python -m tests.benchmarks.pictures

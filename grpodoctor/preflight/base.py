@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from grpodoctor.preflight.check_results import CheckResult
+from grpodoctor.preflight.results.check_results import CheckResult
 
 if TYPE_CHECKING:
     from grpodoctor.preflight.context import PreflightContext

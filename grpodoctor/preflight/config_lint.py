@@ -10,8 +10,8 @@ from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import flattened, read_file
 from grpodoctor.monitor.advice import advice_for
-from grpodoctor.preflight.check_results import CheckFinding
-from grpodoctor.preflight.results import PreflightFinding, UnfinishedCheck
+from grpodoctor.preflight.results.check_results import CheckFinding
+from grpodoctor.preflight.results.preflight_results import PreflightFinding, UnfinishedCheck
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.lint import LintResult, lint
 

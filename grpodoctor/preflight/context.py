@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpodoctor.errors import DataError, ModelError
-from grpodoctor.preflight.chat_template import render_ids, render_text
-from grpodoctor.preflight.rows import PromptRow
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.chat_template import render_ids, render_text
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from grpodoctor.preflight.reference_answers import ReferenceAnswers
-    from grpodoctor.preflight.sampled_responses import ResponseSampler
+    from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+    from grpodoctor.preflight.sampling.sampled_responses import ResponseSampler
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _LANGUAGE_MODEL_KEYS = ("text_config", "llm_config", "language_config")
@@ -83,7 +83,7 @@ class PreflightContext:
     @cached_property
     def _reference_answers(self) -> ReferenceAnswers | DataError | None:
         """The rewards or the error; a function that hangs is not called twice."""
-        from grpodoctor.preflight.reference_answers import score_reference_answers
+        from grpodoctor.preflight.answers.reference_answers import score_reference_answers
 
         if self.reward is None:
             return None

@@ -10,16 +10,20 @@ from pathlib import Path
 
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
-from grpodoctor.preflight.check_results import SkippedCheck
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
 from grpodoctor.preflight.config_lint import check_config
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.request import PreflightRequest
-from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
-from grpodoctor.preflight.rows import PromptRow, read_prompt_rows, write_rows
-from grpodoctor.preflight.sampled_responses import ResponseSampler
+from grpodoctor.preflight.inputs.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_rows, write_rows
+from grpodoctor.preflight.inputs.request import PreflightRequest
+from grpodoctor.preflight.results.check_results import SkippedCheck
+from grpodoctor.preflight.results.preflight_results import (
+    PreflightFinding,
+    PreflightResults,
+    UnfinishedCheck,
+)
+from grpodoctor.preflight.sampling.sampled_responses import ResponseSampler
 from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.engines.engine_runner import EngineRunner
 from grpodoctor.probe.engines.jobs import BudgetSpentError

@@ -8,11 +8,11 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
 
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.chat_template import load_tokenizer, read_json_config
-from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.rows import PromptRow
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 

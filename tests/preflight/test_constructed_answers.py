@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpodoctor.preflight.constructed_answers import (
+from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     final_answer,
     format_answer,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import comb
 
-from grpodoctor.preflight.pass_rate_stats import (
+from grpodoctor.preflight.sampling.pass_rate_stats import (
     fit_beta,
     outside_rate,
     pass_at_k,

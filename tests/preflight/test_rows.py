@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.preflight.check_results import CheckFinding
+from grpodoctor.preflight.answers.multiple_choice import count_options
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.multiple_choice import count_options
-from grpodoctor.preflight.rows import PromptRow, check_output_path, read_prompt_rows, write_rows
+from grpodoctor.preflight.inputs.prompt_rows import (
+    PromptRow,
+    check_output_path,
+    read_prompt_rows,
+    write_rows,
+)
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.run import _rows_to_sample
-from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 Make = Callable[..., PreflightContext]

@@ -4,8 +4,12 @@ import re
 
 import pytest
 
-from grpodoctor.preflight.check_results import CheckFinding
-from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
+from grpodoctor.preflight.results.check_results import CheckFinding
+from grpodoctor.preflight.results.preflight_results import (
+    PreflightFinding,
+    PreflightResults,
+    UnfinishedCheck,
+)
 from grpodoctor.report import html, markdown, text
 from grpodoctor.report.preflight.view import view_of
 from tests.report.simulated import HOSTILE

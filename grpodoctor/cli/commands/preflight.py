@@ -22,8 +22,8 @@ from grpodoctor.cli.output import report_format, write_report
 from grpodoctor.cli.signals import ended_by_signals
 
 if TYPE_CHECKING:
-    from grpodoctor.preflight.request import PreflightRequest
-    from grpodoctor.preflight.results import PreflightResults
+    from grpodoctor.preflight.inputs.request import PreflightRequest
+    from grpodoctor.preflight.results.preflight_results import PreflightResults
     from grpodoctor.probe.engines.engine_run import EngineProgress
     from grpodoctor.support.progress import Progress
 
@@ -68,8 +68,8 @@ def preflight(
 
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 bad input or failed engine.
     """
-    from grpodoctor.preflight.request import PreflightRequest
-    from grpodoctor.preflight.run_settings import RunSettings
+    from grpodoctor.preflight.inputs.request import PreflightRequest
+    from grpodoctor.preflight.inputs.run_settings import RunSettings
 
     chosen_format = _report_format(output_format, as_json, output)
     settings = RunSettings(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpodoctor.preflight.results import PreflightFinding, PreflightResults, UnfinishedCheck
-from grpodoctor.preflight.rows import MAX_ROWS
+from grpodoctor.preflight.inputs.prompt_rows import MAX_ROWS
+from grpodoctor.preflight.results.preflight_results import (
+    PreflightFinding,
+    PreflightResults,
+    UnfinishedCheck,
+)
 from grpodoctor.report.phrases import check_counts, count_of, severity_counts
 from grpodoctor.report.view import (
     Block,

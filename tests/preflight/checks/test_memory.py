@@ -10,10 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.rows import PromptRow
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from tests.probes.models import variant
 
 Make = Callable[..., PreflightContext]

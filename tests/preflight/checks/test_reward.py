@@ -10,10 +10,10 @@ import pytest
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.rows import PromptRow
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 from tests.preflight.conftest import ROWS
 from tests.trainer.rewards.reward_sources import BOXED, SOUND_REWARDS

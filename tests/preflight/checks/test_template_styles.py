@@ -10,9 +10,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from grpodoctor.preflight.check_results import CheckFinding
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding
 
 Make = Callable[..., PreflightContext]
 Findings = Callable[[str, PreflightContext], list[CheckFinding]]

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.check_results import CheckFinding, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
 from grpodoctor.probe.results.results import Interval
 
 Make = Callable[..., PreflightContext]

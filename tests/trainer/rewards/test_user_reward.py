@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.request import PreflightRequest
-from grpodoctor.preflight.rows import PromptRow, read_prompt_rows
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_rows
+from grpodoctor.preflight.inputs.request import PreflightRequest
+from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.run import _open_reward
-from grpodoctor.preflight.run_settings import RunSettings
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.data.loading import build_task
@@ -247,7 +247,7 @@ def test_a_function_that_hangs_ends_with_its_parent(tmp_path: Path) -> None:
     )
     code = (
         "import threading, time, os, pathlib\n"
-        "from grpodoctor.preflight.rows import PromptRow\n"
+        "from grpodoctor.preflight.inputs.prompt_rows import PromptRow\n"
         "from grpodoctor.trainer.rewards.user_reward import UserReward\n"
         f"reward = UserReward({str(tmp_path / 'rewards.py')!r} + ':reward', seconds=100)\n"
         "row = PromptRow('line 1', '?')\n"
@@ -272,7 +272,7 @@ def test_prints_of_the_function_stay_out_of_standard_output(tmp_path: Path) -> N
     )
     for show_output in (True, False):
         code = (
-            "from grpodoctor.preflight.rows import PromptRow\n"
+            "from grpodoctor.preflight.inputs.prompt_rows import PromptRow\n"
             "from grpodoctor.trainer.rewards.user_reward import UserReward\n"
             f"reward = UserReward('rewards:reward', seconds=60, show_output={show_output})\n"
             "reward([PromptRow('line 1', '?')], [''])\n"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 5
 

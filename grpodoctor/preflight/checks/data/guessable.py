@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
+from grpodoctor.preflight.answers.constructed_answers import final_answer
+from grpodoctor.preflight.answers.multiple_choice import count_options, option_letter
+from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.constructed_answers import final_answer
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.multiple_choice import count_options, option_letter
-from grpodoctor.preflight.reference_answers import REQUIRES_ANSWERS
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
 
 _ADVICE = "Ask for the value instead of the letter, or leave such questions out."

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 5
 

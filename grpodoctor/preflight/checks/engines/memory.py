@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.probe.inputs.checksums import open_checkpoint
 from grpodoctor.rules.base import Severity
 

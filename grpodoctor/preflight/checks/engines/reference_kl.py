@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.checks.engines.mismatch import K3, LARGEST, REQUIRES_TWO_ENGINES
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.sampled_responses import ResponseSampler
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.preflight.sampling.sampled_responses import ResponseSampler
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.engines.jobs import ScoreJob

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.checks.engines.mismatch import K3, REQUIRES_TWO_ENGINES
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.probe.results.results import Interval
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.values import scalar

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.checks.responses.pass_rates import REQUIRES_REWARDED_RESPONSES
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.pass_rate_stats import signal_rate, signal_rate_interval
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.preflight.sampling.pass_rate_stats import signal_rate, signal_rate_interval
 from grpodoctor.rules.base import Severity
 
 _SIZES = (2, 4, 8, 16, 32, 64)

@@ -8,9 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.pass_rate_stats import fit_beta, outside_rate, pass_at_k, rate_error
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.sampling.pass_rate_stats import (
+    fit_beta,
+    outside_rate,
+    pass_at_k,
+    rate_error,
+)
 from grpodoctor.rules.base import Severity
 
 REQUIRES_REWARDED_RESPONSES = SkippedCheck(

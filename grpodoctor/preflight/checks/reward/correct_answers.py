@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult
-from grpodoctor.preflight.constructed_answers import answer_formats, format_answer
-from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.reference_answers import (
+from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
+from grpodoctor.preflight.answers.reference_answers import (
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
     ReferenceAnswers,
 )
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 4

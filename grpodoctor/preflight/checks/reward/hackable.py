@@ -8,16 +8,16 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult
-from grpodoctor.preflight.constructed_answers import BadCompletion, bad_completions
-from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.reference_answers import (
+from grpodoctor.preflight.answers.constructed_answers import BadCompletion, bad_completions
+from grpodoctor.preflight.answers.reference_answers import (
     NO_ANSWER_REWARDED,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
 )
-from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 

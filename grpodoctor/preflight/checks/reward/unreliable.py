@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.constructed_answers import format_answer
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.reference_answers import REQUIRES_REWARD
-from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _UNUSUAL_RESPONSES = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.chat_template import render_text
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.chat_template import render_text
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _CONTENT = "grpodoctor"
 _QUESTION: tuple[dict[str, Any], ...] = ({"role": "user", "content": _CONTENT},)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from grpodoctor.errors import ModelError
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.chat_template import render_ids, render_text
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.chat_template import render_ids, render_text
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _TURNS: tuple[dict[str, Any], ...] = (
     {"role": "user", "content": "What is 2 + 3?"},

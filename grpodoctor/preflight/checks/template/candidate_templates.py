@@ -6,12 +6,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from grpodoctor.preflight.answers.constructed_answers import matches_format
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.checks.responses.pass_rates import REQUIRES_REWARDED_RESPONSES
-from grpodoctor.preflight.constructed_answers import matches_format
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.pass_rate_stats import rate_error
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.sampling.pass_rate_stats import rate_error
 
 _OWN = "the tokenizer's own"
 

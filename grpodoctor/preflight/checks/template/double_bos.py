@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.chat_template import render_text
-from grpodoctor.preflight.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.inputs.chat_template import render_text
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _MAX_ROWS = 2000
 _SHOWN = 5

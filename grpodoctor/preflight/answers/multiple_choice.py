@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpodoctor.preflight.rows import PromptRow
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _COLUMNS = ("choices", "options", "endings")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.run_settings import RunSettings
 
 FORMATS: Mapping[str, str] = {
     "plain": "{answer}",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.preflight.rows import check_output_path
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.prompt_rows import check_output_path
+from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 

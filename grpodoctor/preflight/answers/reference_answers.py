@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.check_results import SkippedCheck
-from grpodoctor.preflight.constructed_answers import (
+from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
     final_answer,
     format_answer,
     wrong_answer,
 )
-from grpodoctor.preflight.rows import PromptRow
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.results.check_results import SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 REQUIRES_REWARD = SkippedCheck("no reward function was given", "add --reward FILE.py:function")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from grpodoctor.preflight.check_results import CheckFinding
+from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.rules.base import SEVERITIES, Severity
 
 SCHEMA_VERSION = 1

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
-from grpodoctor.preflight.rows import PromptRow
-from grpodoctor.preflight.run_settings import RunSettings
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_runner import EngineRunner

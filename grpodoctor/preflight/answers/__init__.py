@@ -1,0 +1,1 @@
+"""Answers of the data, completions built from them, and their rewards."""

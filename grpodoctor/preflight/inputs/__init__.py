@@ -1,0 +1,1 @@
+"""Reading the inputs: prompts, tokenizer, options."""

@@ -1,0 +1,1 @@
+"""Results of single checks and of a whole preflight."""

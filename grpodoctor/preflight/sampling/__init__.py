@@ -1,0 +1,1 @@
+"""Sampled responses, and statistics of their pass rates."""

@@ -1,0 +1,51 @@
+"""Prints which planted faults a preflight names, and the alarms on healthy sets.
+
+    python -m tests.benchmarks.planted_preflight [NAME …]
+
+NAME is a part of a case's name. Takes about two minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.preflight.planted.cases import Case, Examined, examine
+from tests.preflight.planted.faults import all_faults
+from tests.preflight.planted.healthy import all_healthy
+
+
+def main(parts: Iterable[str]) -> None:
+    """Examine the cases and print a table."""
+    parts = tuple(parts)
+    with tempfile.TemporaryDirectory() as folder:
+        for title, cases in (("planted", all_faults()), ("healthy", all_healthy())):
+            chosen = [
+                case for case in cases if not parts or any(part in case.name for part in parts)
+            ]
+            _print_all(title, chosen, Path(folder))
+
+
+def _print_all(title: str, cases: list[Case], folder: Path) -> None:
+    hits = 0
+    for number, case in enumerate(cases):
+        examined = examine(case, folder / f"{title}-{number}")
+        hit = examined.is_named if case.named else not (examined.alarms or examined.error)
+        hits += hit
+        print(f"{'yes' if hit else 'NO '} {case.name}{_rest(case, examined, hit=hit)}", flush=True)
+    verdict = "named" if title == "planted" else "without an alarm"
+    print(f"{title}: {hits} of {len(cases)} {verdict}\n")
+
+
+def _rest(case: Case, examined: Examined, *, hit: bool) -> str:
+    """What else the preflight says."""
+    lines = [examined.error] if examined.error else []
+    if not hit or len(examined.alarms) > 1:
+        lines += examined.alarms
+    return "".join(f"\n      {line[:170]}" for line in lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
