@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Option(help="Model directory, with its tokenizer.")]
 Prompts = Annotated[
     Path | None,
-    typer.Option(help="Training prompts and answers (.jsonl, .json or .parquet)."),
+    typer.Option(help="Training prompts and answers (.jsonl, .json, .csv or .parquet)."),
 ]
 HeldOut = Annotated[
     Path | None,
     typer.Option(help="Evaluation prompts, which must not occur in --prompts."),
+]
+PromptColumn = Annotated[
+    str, typer.Option(help="Column that holds the prompt. \\[default: detected]")
+]
+AnswerColumn = Annotated[
+    str, typer.Option(help="Column that holds the answer. \\[default: detected]")
 ]
 Reward = Annotated[
     str | None,

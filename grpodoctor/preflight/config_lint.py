@@ -26,6 +26,8 @@ class ConfigResults:
     findings: tuple[PreflightFinding, ...] = ()
     passed: tuple[str, ...] = ()
     skipped: tuple[UnfinishedCheck, ...] = ()
+    framework: str = ""
+    """Framework of the config; empty if the user gave none."""
 
 
 def check_config(
@@ -61,7 +63,7 @@ def check_config(
         )
         for finding in result.findings
     )
-    return ConfigResults(findings, result.quiet)
+    return ConfigResults(findings, result.quiet, framework=framework.name)
 
 
 def _check_finding(finding: Finding, result: LintResult, framework: str) -> CheckFinding:

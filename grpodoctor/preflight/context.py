@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpodoctor.errors import DataError, ModelError
 from grpodoctor.preflight.inputs.chat_template import render_ids, render_text
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
@@ -34,6 +34,12 @@ class PreflightContext:
     model: Path
     rows: tuple[PromptRow, ...]
     settings: RunSettings
+    table: PromptTable = field(default_factory=PromptTable)
+    """The file that the rows were read from, with the rows that cannot be used."""
+    framework: str = ""
+    """Framework of the run's config; empty if no config was given."""
+    answer_column: str = ""
+    """The column of answers, if the user names it."""
     held_out: tuple[PromptRow, ...] = ()
     """Prompts for evaluation, which must not occur in the training data."""
     reward: UserReward | None = None
@@ -175,6 +181,12 @@ class PreflightContext:
         except (IndexError, OverflowError, TypeError, ValueError):
             return None
         return str(text) if text else None
+
+    def decoded(self, token: int) -> str:
+        """The text that a token stands for; empty if the tokenizer has no such token."""
+        if self.token_text(token) is None:
+            return ""
+        return str(self.tokenizer.decode([token], skip_special_tokens=False))
 
     def describe_token(self, token: int) -> str:
         """A token's id and text, for messages."""

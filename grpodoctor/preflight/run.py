@@ -15,7 +15,8 @@ from grpodoctor.preflight.checks.responses.pass_rates import PassRates
 from grpodoctor.preflight.config_lint import check_config
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import load_tokenizer, read_json_config
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_rows, write_rows
+from grpodoctor.preflight.inputs.filtered_rows import write_rows
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable, read_prompt_table
 from grpodoctor.preflight.inputs.request import PreflightRequest
 from grpodoctor.preflight.results.check_results import SkippedCheck
 from grpodoctor.preflight.results.preflight_results import (
@@ -55,7 +56,7 @@ def run_preflight(
     started = time.monotonic()
     config = check_config(request.run_config, request.framework, config_rules)
     collector = _Collector()
-    with open_context(request, on_progress) as context:
+    with open_context(request, on_progress, config.framework) as context:
         for check in checks:
             on_check(f"{check.code} {check.name}")
             collector.run(check, context)
@@ -122,7 +123,9 @@ def _most_severe_first(finding: PreflightFinding) -> tuple[int, str]:
 
 @contextmanager
 def open_context(
-    request: PreflightRequest, on_progress: Callable[[EngineProgress], None]
+    request: PreflightRequest,
+    on_progress: Callable[[EngineProgress], None],
+    framework: str = "",
 ) -> Iterator[PreflightContext]:
     """Load the inputs; yields them with running engines and reward function, and ends these.
 
@@ -131,13 +134,16 @@ def open_context(
     """
     request.validate()
     with ExitStack() as stack:
-        rows = read_prompt_rows(request.prompts) if request.prompts else ()
+        table = _read_table(request.prompts, request)
         context = PreflightContext(
             model=request.model,
-            rows=rows,
-            held_out=read_prompt_rows(request.held_out) if request.held_out else (),
+            rows=table.rows,
+            table=table,
+            held_out=_read_table(request.held_out, request).rows,
+            answer_column=request.columns.answer,
+            framework=framework,
             settings=request.settings,
-            reward=_open_reward(request, rows, stack),
+            reward=_open_reward(request, table.rows, stack),
             templates=request.templates,
             learner=request.learner,
             reference=request.reference,
@@ -154,6 +160,10 @@ def open_context(
                 sampler.prepare(request.learner, ZeroLearningRate.rounds)
             context = context.with_sampler(sampler)
         yield context
+
+
+def _read_table(path: Path | None, request: PreflightRequest) -> PromptTable:
+    return read_prompt_table(path, request.columns) if path else PromptTable()
 
 
 def _open_reward(

@@ -4,12 +4,12 @@ import pytest
 
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
-    final_answer,
     format_answer,
     matches_format,
     several_answers,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.stated_answers import final_answer
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -8,12 +8,8 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.preflight.answers.multiple_choice import count_options
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.prompt_rows import (
-    PromptRow,
-    check_output_path,
-    read_prompt_rows,
-    write_rows,
-)
+from grpodoctor.preflight.inputs.filtered_rows import check_output_path, write_rows
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_table
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.run import _rows_to_sample
@@ -28,7 +24,7 @@ def test_written_rows_are_read_again(name: str, tmp_path: Path) -> None:
     columns = {"prompt": [{"role": "user", "content": "1+1="}], "reward_model": {
         "ground_truth": "2"}, "level": 3}  # fmt: skip
     write_rows([PromptRow("row 1", "1+1=", answer="2", columns=columns)], tmp_path / name)
-    (row,) = read_prompt_rows(tmp_path / name)
+    (row,) = read_prompt_table(tmp_path / name).rows
     assert (row.prompt, row.answer, row.columns["level"]) == ("1+1=", "2", 3)
     assert (name == "left.parquet") == ((tmp_path / name).read_bytes()[:4] == b"PAR1")
 

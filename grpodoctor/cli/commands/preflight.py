@@ -32,6 +32,8 @@ def preflight(
     model: options.Model,
     prompts: options.Prompts = None,
     held_out: options.HeldOut = None,
+    prompt_column: options.PromptColumn = "",
+    answer_column: options.AnswerColumn = "",
     reward: options.Reward = None,
     reward_seconds: options.RewardSeconds = 60.0,
     sampler: options.Sampler = None,
@@ -68,6 +70,7 @@ def preflight(
 
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 bad input or failed engine.
     """
+    from grpodoctor.preflight.inputs.prompt_rows import PromptColumns
     from grpodoctor.preflight.inputs.request import PreflightRequest
     from grpodoctor.preflight.inputs.run_settings import RunSettings
 
@@ -79,6 +82,7 @@ def preflight(
     )  # fmt: skip
     request = PreflightRequest(
         model=model, prompts=prompts, held_out=held_out, reward=reward,
+        columns=PromptColumns(prompt_column, answer_column),
         reward_seconds=reward_seconds,
         sampler=options.parse_engine(sampler), learner=options.parse_engine(learner),
         reference=options.parse_engine(reference), templates=options.parse_templates(template),

@@ -22,9 +22,8 @@ FORMATS: Mapping[str, str] = {
 """Answer formats from the trainers' own examples."""
 
 _NUMBER = re.compile(r"-?\d+")
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_FORMULA = re.compile(r"\$+\s*([^$]*[^$\s])\s*\$+")
 _THOUGHT = "I think."
+COPIED_PROMPT = "copy of the prompt"
 _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
 
 
@@ -56,30 +55,6 @@ def matches_format(answer_format: str, text: str) -> bool:
     line = before.rpartition("\n")[2]
     left, right = line.rpartition(" ")[2] or line, re.split(r"\s", after)[0].rstrip(".")
     return re.search(f"{re.escape(left)}.*?\\S.*?{re.escape(right)}", text, re.DOTALL) is not None
-
-
-def final_answer(solution: str) -> str:
-    """The final answer of a solution: after ####, in answer tags, in the last box; else all of it.
-
-    Dollar signs around a formula are removed.
-    """
-    marked = solution.rpartition("####")[2].strip() if "####" in solution else ""
-    tagged = _TAGGED.findall(solution)
-    answer = marked or (tagged[-1].strip() if tagged else "")
-    answer = answer or _last_boxed(solution) or solution.strip()
-    formula = _FORMULA.fullmatch(answer)
-    return formula[1] if formula else answer
-
-
-def _last_boxed(solution: str) -> str:
-    """Content of the last box; it may contain braces."""
-    content, box, _ = solution.rpartition("\\boxed{")[::-1]
-    depth = 1
-    for index, letter in enumerate(content if box else ""):
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-        if not depth:
-            return content[:index].strip()
-    return ""
 
 
 def wrong_answer(answer: str, answers: Sequence[str]) -> str:
@@ -132,6 +107,6 @@ def bad_completions(
         BadCompletion("long wrong answer", format_answer(long_format, wrong)),
         BadCompletion("empty response", ""),
         BadCompletion("format without an answer", format_answer(answer_format, "")),
-        BadCompletion("copy of the prompt", prompt),
+        BadCompletion(COPIED_PROMPT, prompt),
         BadCompletion("several answers at once", several),
     ]

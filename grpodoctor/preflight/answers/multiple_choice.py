@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from grpodoctor.preflight.inputs.columns import OPTION_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_COLUMNS = ("choices", "options", "endings")
 _LABEL = re.compile(r"(?:^|[\s(])([A-Za-z])[).:]\s*(?=\S)", re.MULTILINE)
 _LETTER = re.compile(r"\(?([A-Za-z])\)?(?:[.):]\s.*)?", re.DOTALL)
 
@@ -19,7 +19,7 @@ def count_options(row: PromptRow, answer: str) -> int:
     The options are a column of the data, or follow the letters A, B, … in the prompt. The answer
     must be the letter, the number or the text of an option.
     """
-    options = _options_column(row)
+    options = options_of(row)
     if options:
         is_option = answer.strip().casefold() in {each.strip().casefold() for each in options}
         is_number = answer.isdigit() and int(answer) <= len(options)
@@ -44,8 +44,9 @@ def option_letter(answer: str, options: int = len(LETTERS)) -> str:
     return letter if letter and letter in LETTERS[:options] else ""
 
 
-def _options_column(row: PromptRow) -> list[str]:
-    for name in _COLUMNS:
+def options_of(row: PromptRow) -> list[str]:
+    """The options of a multiple-choice question that are a column of the data."""
+    for name in OPTION_COLUMNS:
         value = row.columns.get(name)
         texts = value.get("text") if isinstance(value, dict) else value
         if isinstance(texts, list) and len(texts) > 1:

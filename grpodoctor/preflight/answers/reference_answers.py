@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
-    final_answer,
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import SkippedCheck

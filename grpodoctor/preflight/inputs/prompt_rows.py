@@ -1,23 +1,30 @@
-"""The training data: prompts with reference answers, read from the columns that trainers use."""
+"""The training data: prompts with reference answers, in the layouts that trainers use."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import orjson
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.inputs.columns import (
+    OPTION_COLUMNS,
+    PROMPT_COLUMNS,
+    answer_of,
+    conversation_of,
+    text_of,
+    value_of,
+)
+from grpodoctor.probe.inputs.prompt_files import DamagedRow, file_rows
 
-from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.probe.inputs.prompts import read_rows
-from grpodoctor.support.files.atomic_files import atomic_path
-
-ANSWER_COLUMNS = ("answer", "solution", "ground_truth", "gold", "label", "target", "reference")
-"""Columns that may hold the answer, in order of preference; then verl's `reward_model`."""
 MAX_ROWS = 20_000
 """Rows that are read: enough for every figure of a preflight."""
-_OUTPUT_SUFFIXES = (".jsonl", ".parquet")
+_MAX_CHARACTERS = 1_000_000
+"""Of a prompt."""
+_NAMED_COLUMNS = 12
+"""Columns that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,10 @@ class PromptRow:
     answer: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The whole row, for reward functions that ask for columns by name."""
+    prompt_column: str = ""
+    """The column that holds the prompt; empty if the rows are plain text."""
+    number: int = 0
+    """Position in the file, from 0."""
 
     def conversation(self) -> list[dict[str, Any]]:
         """The messages for a chat template."""
@@ -40,95 +51,140 @@ class PromptRow:
             return [dict(message) for message in self.messages]
         return [{"role": "user", "content": self.prompt}]
 
+    def texts(self) -> list[str]:
+        """The text of each message, or the prompt."""
+        return [text_of(message.get("content")) for message in self.messages] or [self.prompt]
 
-def read_prompt_rows(path: Path) -> tuple[PromptRow, ...]:
-    """The rows of a data file.
+    def user_texts(self) -> list[str]:
+        """The text of each of the user's messages; empty for a prompt without messages."""
+        return [text_of(each.get("content")) for each in self.messages if each["role"] == "user"]
+
+    def identity(self) -> str:
+        """Everything that makes the prompt what it is: all messages, and the options of a choice.
+
+        Questions with the same stem and other options are different questions.
+        """
+        options = [self.columns.get(name) for name in OPTION_COLUMNS]
+        return "\n".join([*self.texts(), *(str(each) for each in options if each)])
+
+
+@dataclass(frozen=True, slots=True)
+class RowDefect:
+    """A row that cannot be used."""
+
+    location: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTable:
+    """The rows of a data file."""
+
+    rows: tuple[PromptRow, ...] = ()
+    defects: tuple[RowDefect, ...] = ()
+    """The rows without a usable prompt."""
+    is_complete: bool = True
+    """Whether the whole file was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptColumns:
+    """The columns that the user names; empty to recognize them."""
+
+    prompt: str = ""
+    answer: str = ""
+
+
+def read_prompt_table(
+    path: Path, named: PromptColumns = PromptColumns(), most: int = MAX_ROWS
+) -> PromptTable:
+    """The rows of a data file. A row without a prompt is a defect of this row alone.
 
     Raises:
-        DataError: if the file is missing or damaged, or a row has no prompt.
+        DataError: if the file is missing or damaged, or no row has a prompt.
     """
-    return tuple(
-        _prompt_row(location, columns, prompt)
-        for location, columns, prompt in read_rows(path, MAX_ROWS, every_column=True)
+    rows: list[PromptRow] = []
+    defects: list[RowDefect] = []
+    contents = file_rows(path)
+    columns: dict[str, None] = {}
+    for number, (location, content) in enumerate(islice(contents, most)):
+        columns |= dict.fromkeys(map(str, content if isinstance(content, dict) else ()))
+        try:
+            rows.append(_prompt_row(number, location, content, named))
+        except _UnusableRowError as error:
+            defects.append(RowDefect(location, str(error)))
+    if not rows:
+        raise _no_prompt(path, defects, list(columns), named)
+    return PromptTable(tuple(rows), tuple(defects), next(contents, None) is None)
+
+
+class _UnusableRowError(Exception):
+    """A row without a prompt; the message says why."""
+
+
+def _no_prompt(
+    path: Path, defects: list[RowDefect], columns: list[str], named: PromptColumns
+) -> DataError:
+    if not defects:
+        return DataError("the file has no rows", where=str(path), remedy="check --prompts")
+    first = defects[0]
+    seen = ", ".join(columns[:_NAMED_COLUMNS]) or "none"
+    wanted = named.prompt or ", ".join(PROMPT_COLUMNS)
+    return DataError(
+        f"no row has a prompt; the first: {first.reason}",
+        where=f"{path}, {first.location}; columns: {seen}",
+        remedy=f"pass --prompt-column NAME, or name a column {wanted}"
+        if not named.prompt
+        else f"pass an existing column with --prompt-column, not {wanted!r}",
     )
 
 
-def _prompt_row(location: str, columns: Any, prompt: Mapping[str, Any]) -> PromptRow:
-    known = columns if isinstance(columns, dict) else {}
-    messages = tuple(prompt.get("messages", ()))
-    user_texts = [each["content"] for each in messages if each["role"] == "user"]
-    text = prompt.get("text") or (user_texts[-1] if user_texts else "")
-    if "ids" in prompt:
-        raise DataError(
-            "preflight requires prompts as text or messages, not as token ids",
-            where=location,
-            remedy="use the file before tokenization",
-        )
-    return PromptRow(location, str(text), messages, _answer(known), known)
+def _prompt_row(number: int, location: str, content: Any, named: PromptColumns) -> PromptRow:
+    if isinstance(content, DamagedRow):
+        raise _UnusableRowError(content.reason)
+    if isinstance(content, str):
+        return PromptRow(location, _checked(content), number=number)
+    if not isinstance(content, dict):
+        raise _UnusableRowError("the row is neither a string nor an object")
+    column, value = _prompt_value(content, named.prompt)
+    messages = conversation_of(value)
+    text = _question(messages) if messages else value if isinstance(value, str) else ""
+    return PromptRow(
+        location, _checked(text), messages or (), answer_of(content, named.answer), content,
+        column, number,
+    )  # fmt: skip
 
 
-def _answer(columns: Mapping[str, Any]) -> str | None:
-    reward_model = columns.get("reward_model")
-    nested = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
-    for value in (*(columns.get(name) for name in ANSWER_COLUMNS), nested):
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return str(value)
-        if isinstance(value, list) and value and isinstance(value[0], str):
-            return value[0]
-    return None
+def _prompt_value(content: Mapping[str, Any], named: str) -> tuple[str, Any]:
+    for name in (named,) if named else PROMPT_COLUMNS:
+        column, value = value_of(content, name)
+        if isinstance(value, str | list) and value:
+            return column, value
+    if any(value_of(content, name)[0] for name in PROMPT_COLUMNS) and not named:
+        raise _UnusableRowError("the prompt is empty")
+    if value_of(content, named)[0]:
+        raise _UnusableRowError(f"the column {named!r} is empty")
+    if "prompt_token_ids" in content:
+        raise _UnusableRowError("the prompt is token ids, but text or messages are required")
+    raise _UnusableRowError("the row has no column with a prompt")
 
 
-def check_output_path(path: Path, source: Path | None) -> None:
-    """Refuse, before any engine runs, a file to which filtered prompts cannot be written.
-
-    Raises:
-        ConfigError: if it is the input file, has another suffix, or its directory does not exist.
-    """
-    problem = ""
-    if source is not None and path.resolve() == source.resolve():
-        problem = "the filtered prompts would overwrite --prompts"
-    elif path.suffix.lower() not in _OUTPUT_SUFFIXES:
-        suffixes = " or ".join(_OUTPUT_SUFFIXES)
-        problem = f"filtered prompts are written as {suffixes}, not as {path.suffix!r}"
-    elif not path.parent.is_dir() or path.is_dir():
-        problem = "the directory does not exist, or the path is a directory"
-    if problem:
-        raise ConfigError(problem, where=f"--write-filtered {path}", remedy="name another file")
+def _question(messages: tuple[Mapping[str, Any], ...]) -> str:
+    """The user's last message with text, or else the last message that has any."""
+    by_user = [each for each in messages if each["role"] == "user"]
+    texts = (text_of(each.get("content")) for each in reversed(by_user or messages))
+    return next((text for text in texts if text.strip()), "")
 
 
-def write_rows(rows: list[PromptRow], path: Path) -> None:
-    """Write rows atomically as JSON lines or Parquet.
-
-    Values that JSON cannot hold become text.
-
-    Raises:
-        DataError: if the file cannot be written.
-    """
-    columns = [row.columns or {"prompt": row.prompt, "answer": row.answer} for row in rows]
-    try:
-        with atomic_path(path) as temporary:
-            if path.suffix.lower() == ".parquet":
-                _write_parquet(columns, temporary, path)
-            else:
-                lines = (orjson.dumps(row, default=str) + b"\n" for row in columns)
-                temporary.write_bytes(b"".join(lines))
-    except OSError as error:
-        raise DataError(
-            f"the filtered prompts cannot be written: {error.strerror}",
-            where=str(path),
-            remedy="name a file in a writable directory",
-        ) from error
+def _checked(text: str) -> str:
+    if not text.strip():
+        raise _UnusableRowError("the prompt is empty")
+    if len(text) > _MAX_CHARACTERS:
+        raise _UnusableRowError(f"the prompt is longer than {_MAX_CHARACTERS:,} characters")
+    return text
 
 
-def _write_parquet(columns: list[Mapping[str, Any]], temporary: Path, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        pq.write_table(pa.Table.from_pylist([dict(row) for row in columns]), temporary)
-    except pa.ArrowException as error:
-        raise DataError(
-            f"the filtered prompts do not fit a table: {' '.join(str(error).split())[:120]}",
-            where=str(path),
-            remedy="name a file that ends in .jsonl",
-        ) from error
+def spread_rows(rows: tuple[PromptRow, ...], most: int) -> Iterator[PromptRow]:
+    """The first rows, spread evenly over the file, so that a sorted file is seen as a whole."""
+    step = max(len(rows) / most, 1.0)
+    yield from (rows[int(index * step)] for index in range(min(len(rows), most)))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.preflight.inputs.prompt_rows import check_output_path
+from grpodoctor.preflight.inputs.filtered_rows import check_output_path
+from grpodoctor.preflight.inputs.prompt_rows import PromptColumns
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -19,6 +20,8 @@ class PreflightRequest:
     model: Path
     prompts: Path | None = None
     held_out: Path | None = None
+    columns: PromptColumns = field(default_factory=PromptColumns)
+    """The columns that the user names; both files may have them."""
     reward: str | None = None
     reward_seconds: float = 60.0
     sampler: EngineSpec | None = None

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
+from grpodoctor.preflight.inputs.chat_template import render_ids
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.probe.comparison.compare import compare
@@ -156,7 +157,11 @@ class ResponseSampler:
         if template:
             return {"text": template.replace("{prompt}", row.prompt)}
         if self._tokenizer.chat_template:
-            return {"messages": row.conversation()}
+            messages = row.conversation()
+            if all(message.keys() == {"role", "content"} for message in messages):
+                return {"messages": messages}
+            # Engines take role and content alone, but the template also writes tool calls.
+            return {"ids": render_ids(self._tokenizer, messages, generation=True)}
         return {"text": row.prompt}
 
     def responses(

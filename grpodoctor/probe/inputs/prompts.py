@@ -1,4 +1,4 @@
-"""Reads the user's prompts from text, JSON and Parquet files.
+"""Reads the user's prompts from text, CSV, JSON and Parquet files.
 
 Engines receive them as `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`; see
 `probes/contract/__init__.py`.
@@ -6,24 +6,19 @@ Engines receive them as `{"text": …}`, `{"messages": […]}` or `{"ids": […]
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from grpodoctor.errors import DataError
-from grpodoctor.support.files.regular_files import open_regular
-from grpodoctor.support.files.streams import descriptor_of
+from grpodoctor.probe.inputs.prompt_files import DamagedRow, file_rows
 
 Prompt = Mapping[str, Any]
 
 TEXT_COLUMNS = ("prompt", "question", "problem", "input", "text")
 """Columns searched for text, in this order, after `messages` and `prompt_token_ids`."""
 
-_MAX_BYTES = 1 << 30
 _MAX_LENGTH = 1_000_000
 """Most characters or ids of a prompt."""
 _MAX_MESSAGES = 1000
@@ -35,137 +30,18 @@ def read_prompts(path: Path, limit: int) -> list[Prompt]:
     """The first prompts of a file.
 
     Args:
-        path: `.txt` with one prompt per line; `.jsonl` or `.ndjson` with one object or string per
-            line; `.json` with a list of these; `.parquet` with a column of `TEXT_COLUMNS`,
-            `messages` or `prompt_token_ids`.
+        path: `.txt` with one prompt per line; `.csv` or `.tsv` with a header; `.jsonl` or
+            `.ndjson` with one object or string per line; `.json` with a list of these; `.parquet`.
+            Prompts are in a column of `TEXT_COLUMNS`, `messages` or `prompt_token_ids`.
         limit: maximum number of prompts.
 
     Raises:
         DataError: if the file is missing, damaged or too large, has no prompts, or a row has none.
     """
-    return [prompt for _, _, prompt in read_rows(path, limit)]
-
-
-def read_rows(
-    path: Path, limit: int, *, every_column: bool = False
-) -> list[tuple[str, Any, Prompt]]:
-    """The first rows of a file: the place of each row, the row, and its prompt.
-
-    Args:
-        path: as for `read_prompts`.
-        limit: maximum number of rows.
-        every_column: whether rows of Parquet include columns other than the prompt's.
-
-    Raises:
-        DataError: if the file is missing, damaged or too large, has no prompts, or a row has none.
-    """
-    rows = [
-        (place, row, _prompt(row, f"{path}, {place}"))
-        for place, row in islice(_rows(path, every_column=every_column), limit)
-    ]
-    if not rows:
+    prompts = [_prompt(row, f"{path}, {place}") for place, row in islice(file_rows(path), limit)]
+    if not prompts:
         raise DataError("the file has no prompts", where=str(path), remedy="check --prompts")
-    return rows
-
-
-def _rows(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return _parquet(path, every_column=every_column)
-    content = _read(path)
-    if suffix in (".jsonl", ".ndjson"):
-        return _json_lines(content, path)
-    if suffix == ".json":
-        # Many .json files hold one object per line.
-        is_list = content.lstrip()[:1] == b"["
-        return _json_list(content, path) if is_list else _json_lines(content, path)
-    if suffix in (".txt", ""):
-        return _text_lines(content, path)
-    raise DataError(
-        f"unknown suffix {suffix!r}: prompts are read from .txt, .jsonl, .json and .parquet",
-        where=str(path),
-        remedy="rename the file according to its content",
-    )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        # A shell substitution has a writer; another pipe may have none and would block.
-        is_stream = descriptor_of(str(path)) is not None
-        with path.open("rb") if is_stream else open_regular(path) as file:
-            content = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if len(content) > _MAX_BYTES:
-        raise DataError(
-            f"the file has more than {_MAX_BYTES >> 20} MiB",
-            where=str(path),
-            remedy="pass a file with fewer prompts",
-        )
-    return content.removeprefix(codecs.BOM_UTF8)
-
-
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"the prompts cannot be read: {error.strerror}", where=str(path), remedy="check --prompts"
-    )
-
-
-def _text_lines(content: bytes, path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(content.splitlines(), start=1):
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            raise DataError(
-                "the file is not UTF-8 text",
-                where=f"{path}, line {number}",
-                remedy="save it as UTF-8",
-            ) from None
-        if text.strip():
-            yield f"line {number}", text
-
-
-def _json_lines(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(content.splitlines(), start=1):
-        if line.strip():
-            yield f"line {number}", _parsed(line, f"{path}, line {number}")
-
-
-def _json_list(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
-    yield from ((f"entry {at}", row) for at, row in enumerate(_parsed(content, str(path)), start=1))
-
-
-def _parsed(text: bytes, where: str) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error}", where=where) from None
-
-
-def _parquet(path: Path, *, every_column: bool) -> Iterator[tuple[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    wanted = ("messages", "prompt_token_ids", *TEXT_COLUMNS)
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in wanted if name in file.schema_arrow.names]
-            if not columns:
-                raise DataError(
-                    "the file has no column with prompts",
-                    where=str(path),
-                    remedy=f"name a column {', '.join(wanted)}",
-                )
-            number = 0
-            chosen = None if every_column else columns
-            for batch in file.iter_batches(batch_size=256, columns=chosen):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", row
-    except FileNotFoundError as error:
-        raise _unreadable(path, error) from None
-    except (OSError, ValueError, pa.ArrowException) as error:  # also text that is not UTF-8
-        raise DataError(f"not a Parquet file: {str(error)[:120]}", where=str(path)) from None
+    return prompts
 
 
 def _prompt(row: Any, where: str) -> Prompt:
@@ -174,6 +50,8 @@ def _prompt(row: Any, where: str) -> Prompt:
     Raises:
         DataError: if the row has no prompt.
     """
+    if isinstance(row, DamagedRow):
+        raise DataError(row.reason, where=where, remedy="correct or remove the row")
     if isinstance(row, str):
         return _text(row, where)
     if not isinstance(row, dict):

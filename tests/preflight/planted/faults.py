@@ -136,10 +136,10 @@ def _prompts() -> Iterator[Case]:
         {"prompt": [{"role": "user", "content": row["question"]}], "answer": str(row["answer_number"])}
         for row in german], named="languages")  # fmt: skip
     yield Case(name="prompts cut at a length", rows=[
-        {"prompt": [{"role": "user", "content": row["question"][:150]}], "answer": t.final(row)}
+        {"prompt": [{"role": "user", "content": row["question"][:120]}], "answer": t.final(row)}
         for row in problems], named="(cut|truncated)")  # fmt: skip
     yield Case(name="prompts cut at the front", rows=[
-        {"prompt": [{"role": "user", "content": row["question"][-130:]}], "answer": t.final(row)}
+        {"prompt": [{"role": "user", "content": row["question"][-110:]}], "answer": t.final(row)}
         for row in problems], named="(cut|truncated)")  # fmt: skip
     yield Case(name="text prompts that bypass the chat template", model=LLAMA, rows=[
         {"prompt": row["question"], "answer": t.final(row)} for row in problems],

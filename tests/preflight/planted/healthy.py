@@ -17,6 +17,10 @@ from tests.preflight.planted.rewards import (
 
 INSTRUCTION = "Solve the problem. Put the final answer after ####.\n\n"
 TESTED = """
+import signal
+def _stop(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, _stop)
 def score(completions, test_list, **kwargs):
     rewards = []
     for completion, tests in zip(completions, test_list):

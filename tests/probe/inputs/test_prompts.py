@@ -38,6 +38,8 @@ def test_rows_of_every_form(tmp_path: Path) -> None:
 def test_text_and_parquet(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("one\n\ntwo\n")
     assert shown(read_prompts(tmp_path / "p.txt", 9)) == ["one", "two"]
+    (tmp_path / "p.csv").write_text(f'id;prompt\n1;"one; 1"\n2;"{CHAT}"\n')
+    assert read_prompts(tmp_path / "p.csv", 9) == [{"text": "one; 1"}, {"messages": CHAT}]
     table = pa.table({"prompt": [CHAT, CHAT], "other": [1, 2]})
     pq.write_table(table, tmp_path / "p.parquet")
     assert read_prompts(tmp_path / "p.parquet", 1) == [{"messages": CHAT}]
@@ -69,7 +71,10 @@ def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: str) -> None:
     [
         ("p.txt", b"", "the file has no prompts"),
         ("p.txt", b"\xff\xfe", "not UTF-8"),
-        ("p.csv", b"a,b", "unknown suffix '.csv'"),
+        ("p.csv", b"a,b", "the file has no prompts"),
+        ("p.csv", b"prompt\n\xff", "not UTF-8"),
+        ("p.csv", b"other,b\n1,2", "has no prompt.*question"),
+        ("p.xlsx", b"PK", "unknown suffix '.xlsx'"),
         ("p.parquet", b"PAR1", "not a Parquet file"),
         ("p.json", b"[" * 5000, "not JSON"),
         ("p.jsonl", b'"' + b"x" * 1_000_001 + b'"', "longer than 1,000,000"),
@@ -85,7 +90,7 @@ def test_a_missing_file_and_a_column_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
         read_prompts(tmp_path / "no.jsonl", 1)
     pq.write_table(pa.table({"other": [1]}), tmp_path / "p.parquet")
-    with pytest.raises(DataError, match="no column with prompts"):
+    with pytest.raises(DataError, match=r"has no prompt.*row 1.*question"):
         read_prompts(tmp_path / "p.parquet", 1)
 
 

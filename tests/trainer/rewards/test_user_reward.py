@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_rows
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_table
 from grpodoctor.preflight.inputs.request import PreflightRequest
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.run import _open_reward
@@ -63,7 +63,7 @@ def _preflight_score(folder: Path, source: str) -> list[float]:
         folder=folder,
         settings=RunSettings(),
     )
-    rows = read_prompt_rows(data)
+    rows = read_prompt_table(data).rows
     with ExitStack() as stack:
         reward = _open_reward(request, rows, stack)
         assert reward is not None

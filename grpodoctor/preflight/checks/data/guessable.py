@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from grpodoctor.preflight.answers.constructed_answers import final_answer
 from grpodoctor.preflight.answers.multiple_choice import count_options, option_letter
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
+from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
 
+_BASELINE = "Use the guess rate as the baseline of accuracy."
 _ADVICE = "Ask for the value instead of the letter, or leave such questions out."
 _MIN_ANSWERS = 20
+_MAX_CLASSES = 10
+"""Distinct answers of a task that is a choice."""
 
 
 class GuessableAnswers(Check):
@@ -25,7 +28,8 @@ class GuessableAnswers(Check):
         Multiple-choice questions, whose options are a column of the data or follow letters in the
         prompt: the share that a blind guess gets right, and the share of the most frequent letter.
         For other answers, yes and no among them: the share of rows that the most frequent answer
-        gets right. With an engine, the model's pass rate for comparison.
+        gets right. With an engine, the model's pass rate for comparison. Answers in equal shares
+        have a known chance level, so they are a note; a skewed answer key is a warning.
 
     Why it matters:
         A guess earns the same reward as reasoning. With four options, a quarter of the responses
@@ -37,8 +41,8 @@ class GuessableAnswers(Check):
         question in several orders and reward only if all answers are right.
 
     When it is wrong:
-        The task itself may be a choice between right and wrong. Then use the guess rate as the
-        baseline for accuracy.
+        The task itself may be a choice in unequal shares. Then use the share of the most frequent
+        answer as the baseline for accuracy.
 
     References:
         Kimi k1.5, arXiv 2501.12599, section 2.1, excludes multiple choice and proofs for this.
@@ -53,7 +57,9 @@ class GuessableAnswers(Check):
     warning_share: ClassVar[float] = 0.05
     """Share of multiple-choice questions from which the finding is a warning."""
     max_p_value: ClassVar[float] = 1e-3
-    """Probability of so frequent a letter by chance, below which the answer key is skewed."""
+    """Probability of so frequent an answer by chance, below which the answer key is skewed."""
+    min_excess: ClassVar[float] = 0.05
+    """Excess over chance of a skewed answer key: a smaller one is no use to the model."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Count options and answers."""
@@ -96,16 +102,17 @@ class GuessableAnswers(Check):
             f"{len(choices)} of {rows} questions are multiple choice; a blind guess gets "
             f"{guess:.0%}{skew}{_pass_rate(context, figures)}."
         )
-        severe = share >= self.warning_share and best >= self.min_guess_rate
+        severe = bool(skew) and share >= self.warning_share and best >= self.min_guess_rate
         details = tuple(f"{letter}: {count}" for letter, count in sorted(letters.items()))
         severity: Severity = "warning" if severe else "info"
-        yield CheckFinding(severity, summary, (_ADVICE,), details, figures)
+        advice = _ADVICE if severe else _BASELINE
+        yield CheckFinding(severity, summary, (advice,), details, figures)
 
     def _is_skewed(self, most: int, rows: int, chance: float, letters: int) -> bool:
         from scipy.stats import binomtest
 
         p_value = float(binomtest(most, rows, chance, alternative="greater").pvalue)
-        return p_value * letters < self.max_p_value
+        return p_value * letters < self.max_p_value and most / rows >= chance + self.min_excess
 
     def _frequent_answer(
         self, context: PreflightContext, answers: list[str]
@@ -128,6 +135,14 @@ class GuessableAnswers(Check):
         details = [f"{text!r}: {count}" for text, count in counts.most_common(5)]
         if letters / len(answers) > 0.5:
             details.append(f"{letters} answers are option letters")
+        is_choice = len(counts) <= _MAX_CLASSES
+        if is_choice and not self._is_skewed(most, len(answers), 1 / len(counts), len(counts)):
+            summary = (
+                f"A guess among the {len(counts)} different answers is correct in {guess:.0%} of "
+                f"{len(answers)} rows{_pass_rate(context, figures)}."
+            )
+            yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
+            return
         yield CheckFinding("warning", summary, (_ADVICE,), tuple(details), figures)
 
 

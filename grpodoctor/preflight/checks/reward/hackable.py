@@ -8,12 +8,17 @@ from statistics import fmean
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import BadCompletion, bad_completions
+from grpodoctor.preflight.answers.constructed_answers import (
+    COPIED_PROMPT,
+    BadCompletion,
+    bad_completions,
+)
 from grpodoctor.preflight.answers.reference_answers import (
     NO_ANSWER_REWARDED,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
 )
+from grpodoctor.preflight.answers.stated_answers import states_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -28,7 +33,7 @@ _ADVICE = {
     "long wrong answer": "Do not reward length where the answer is wrong.",
     "empty response": "Give no reward to an empty response.",
     "format without an answer": "Reward the format only if it contains an answer, or far less.",
-    "copy of the prompt": "Parse only the response, not the prompt with it.",
+    COPIED_PROMPT: "Parse only the response, not the prompt with it.",
     "several answers at once": "Use only the last answer, or none if there are several.",
 }
 
@@ -89,9 +94,10 @@ class HackableReward(Check):
             return NO_ANSWER_REWARDED
         findings: list[CheckFinding] = []
         for kind in range(len(rows[0].completions)):
-            rewards = _rewards(context.reward, rows, kind)
+            tried = _without_own_answer(rows, kind)
+            rewards = _rewards(context.reward, tried, kind) if tried else []
             if rewards:
-                findings += self._findings(rows, kind, rewards)
+                findings += self._findings(tried, kind, rewards)
         return findings
 
     def _findings(
@@ -136,6 +142,16 @@ def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
         for index, row in enumerate(answers.rows)
         if answers.rewarded[index] or answers.rewards[index] > 0
     ]
+
+
+def _without_own_answer(rows: list[_AnsweredRow], kind: int) -> list[_AnsweredRow]:
+    """The rows in which a completion is bad: a prompt that states its answer is a correct one.
+
+    DAT111 reports those prompts; the reward function is right about them.
+    """
+    if rows[0].completions[kind].kind != COPIED_PROMPT:
+        return rows
+    return [row for row in rows if not states_answer(row.row.prompt, row.row.answer or "")]
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -9,14 +10,17 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
+_MAX_ANSWERS = 500
+
 
 class EndTokens(Check):
     """The EOS tokens in the model's files are missing, invalid or inconsistent.
 
     What it sees:
         Tokenizer, config.json and generation_config.json can each declare EOS tokens. The check
-        reports if none does, if a declared token is outside the vocabulary or unknown to the
-        tokenizer, if the token with which the chat template ends an answer is not declared, if the
+        reports if none does, if a declared token is outside the vocabulary, unknown to the
+        tokenizer or ordinary text, if the token with which the chat template ends an answer is not
+        declared, if the
         template writes none, or if the files disagree.
 
     Why it matters:
@@ -56,7 +60,12 @@ class EndTokens(Check):
         invalid = _outside_vocabulary(context)
         if invalid:
             return invalid
-        return (*_unknown_tokens(context), *_template_end(context), *_disagreement(context))
+        return (
+            *_ordinary_tokens(context),
+            *_unknown_tokens(context),
+            *_template_end(context),
+            *_disagreement(context),
+        )
 
 
 def _outside_vocabulary(context: PreflightContext) -> tuple[CheckFinding, ...]:
@@ -71,6 +80,32 @@ def _outside_vocabulary(context: PreflightContext) -> tuple[CheckFinding, ...]:
             ("Use the tokenizer with which the model was trained.",),
         ),
     )
+
+
+def _ordinary_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Declared end tokens that are characters or words of ordinary text."""
+    for token in sorted(context.end_tokens):
+        text = context.decoded(token)
+        if _ORDINARY.fullmatch(text):
+            yield CheckFinding(
+                "critical",
+                f"The EOS token {context.describe_token(token)} is ordinary text, so responses end "
+                "wherever it occurs.",
+                (f"Remove {token} from eos_token_id; declare the model's own EOS token.",),
+                (*_declarations(context), *_share_containing(context, token)),
+            )
+
+
+_ORDINARY = re.compile(r"\s*(?:[^\W_]+|[.,;:!?'\"()+*/=$%&#@-])\s*")
+"""A word, a number or a single sign. Real end tokens have brackets around them."""
+
+
+def _share_containing(context: PreflightContext, token: int) -> tuple[str, ...]:
+    """How many reference answers would end early."""
+    answers = [row.answer for row in context.rows if row.answer][:_MAX_ANSWERS]
+    ids = [context.tokenizer(text, add_special_tokens=False)["input_ids"] for text in answers]
+    containing = sum(token in encoded for encoded in ids)
+    return (f"{containing} of {len(answers)} reference answers contain it",) if answers else ()
 
 
 def _unknown_tokens(context: PreflightContext) -> Iterator[CheckFinding]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from grpodoctor.preflight.answers.multiple_choice import options_of
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.affixes import Words
+from grpodoctor.preflight.texts.normal_form import words_of
+from grpodoctor.preflight.texts.overlap import overlapping
 
 _SHOWN = 5
 
@@ -19,17 +23,22 @@ class DuplicatePrompts(Check):
 
     What it sees:
         Prompts that differ only in whitespace and case; duplicates with different answers; and
-        held-out prompts (--held-out) that are also training prompts.
+        held-out prompts (--held-out) that are also training prompts. Held-out prompts are compared
+        by their words, numbers and operators, without punctuation, cosmetic LaTeX, system messages,
+        and instructions that most prompts of a file begin or end with. A held-out prompt also
+        counts if it contains a training prompt of at least eight words, or is contained in one.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy
         meaningless. Duplicates with different answers reward and punish the same response.
 
     What to do:
-        Keep one of each, and correct the contradictory ones.
+        Keep one of each, and correct the contradictory ones. Remove held-out prompts from the
+        training data.
 
     When it is wrong:
         A task may repeat a prompt on purpose, with a hidden state that decides the answer.
+        Paraphrases and translations are not found.
 
     References:
         None.
@@ -47,12 +56,12 @@ class DuplicatePrompts(Check):
             return SkippedCheck("no prompts were given", "add --prompts")
         groups: dict[str, list[PromptRow]] = defaultdict(list)
         for row in context.rows:
-            groups[_normalized(row)].append(row)
+            groups[" ".join(row.identity().split()).casefold()].append(row)
         duplicates = [rows for rows in groups.values() if len(rows) > 1]
         return (
             *self._repeated(duplicates, len(context.rows)),
             *_contradictory(duplicates),
-            *_leaked(context.held_out, groups),
+            *_leaked(context.held_out, context.rows),
         )
 
     def _repeated(self, duplicates: list[list[PromptRow]], total: int) -> Iterator[CheckFinding]:
@@ -85,24 +94,24 @@ def _contradictory(duplicates: list[list[PromptRow]]) -> Iterator[CheckFinding]:
         )
 
 
-def _normalized(row: PromptRow) -> str:
-    """The prompt's text without differences in white space and case."""
-    conversation = "\n".join(str(message.get("content")) for message in row.messages)
-    return " ".join((conversation or row.prompt).split()).casefold()
-
-
-def _leaked(
-    held_out: Sequence[PromptRow], groups: Mapping[str, Sequence[PromptRow]]
-) -> Iterator[CheckFinding]:
+def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     """Held-out prompts that are also training prompts."""
-    leaked = [row for row in held_out if _normalized(row) in groups]
-    if leaked:
+    if not held_out:
+        return
+    pairs = overlapping([_question(row) for row in held_out], [_question(row) for row in rows])
+    if pairs:
         yield CheckFinding(
             "warning",
-            f"{len(leaked)} of {len(held_out)} held-out prompts are also training prompts.",
+            f"{len(pairs)} of {len(held_out)} held-out prompts are also training prompts.",
             ("Remove them from the training data.",),
-            tuple(f"{row.location} = {groups[_normalized(row)][0].location}" for row in leaked)[
-                :_SHOWN
-            ],
-            {"leaked": len(leaked) / len(held_out)},
+            tuple(
+                f"held-out {held_out[index].location} = {rows[other].location}"
+                for index, other in sorted(pairs.items())[:_SHOWN]
+            ),
+            {"leaked": len(pairs) / len(held_out)},
         )
+
+
+def _question(row: PromptRow) -> Words:
+    """The words of the user's messages; system messages differ between training and tests."""
+    return words_of("\n".join([*(row.user_texts() or [row.prompt]), *options_of(row)]))

@@ -1,0 +1,109 @@
+"""DAT111."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from grpodoctor.preflight.answers.multiple_choice import count_options
+from grpodoctor.preflight.answers.stated_answers import final_answer, states_answer
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.columns import text_of
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_SHOWN = 4
+
+
+class AnswerInPrompt(Check):
+    """The prompt contains its own answer.
+
+    What it sees:
+        Prompts that state their answer: after words such as "answer:", after ####, in a box or in
+        answer tags, as their last line, or as the whole solution. Chance is subtracted: the check
+        counts how often a prompt states the answer of another row. It also reports conversations
+        that end with a message of the assistant, which is usually the answer.
+
+    Why it matters:
+        The model learns to copy. Every group is all-correct, so there is no gradient, or the reward
+        rises and nothing is learnt. Copying is not possible in the evaluation.
+
+    What to do:
+        Remove the answer from the prompt. Keep it in its own column, which only the reward function
+        reads.
+
+    When it is wrong:
+        In extractive questions the answer is part of a passage. It is reported only where the
+        prompt marks it as the answer. A last message of the assistant that is the same in all rows
+        is the intended beginning of the response and is not reported.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "DAT111"
+    name: ClassVar[str] = "answer-in-prompt"
+    summary: ClassVar[str] = "The prompt contains its own answer."
+    min_share: ClassVar[float] = 0.01
+    """Share of prompts, above chance, from which the check reports: accidents are rarer."""
+    critical_share: ClassVar[float] = 0.5
+    """Share of prompts from which most of the run is lost."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Search each prompt for its answer."""
+        if not context.rows:
+            return SkippedCheck("no prompts were given", "add --prompts")
+        return (*self._answered_conversations(context), *self._stated_answers(context))
+
+    def _answered_conversations(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        """Conversations whose last message is the assistant's, and not the same everywhere."""
+        ends = [
+            (row, text_of(row.messages[-1].get("content")))
+            for row in context.rows
+            if row.messages and row.messages[-1]["role"] == "assistant"
+        ]
+        if len({text for _, text in ends}) < 2:
+            return
+        share = len(ends) / len(context.rows)
+        yield CheckFinding(
+            "critical" if share >= self.critical_share else "warning",
+            f"{len(ends)} of {len(context.rows)} conversations end with an assistant message, "
+            "probably the answer.",
+            ("Remove the assistant's last message; keep its answer in a column of its own.",),
+            tuple(f"{row.location}: {text[:80]!r}" for row, text in ends[:_SHOWN]),
+            {"share": share},
+        )
+
+    def _stated_answers(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        rows = [row for row in context.rows if row.answer and not _is_choice(row)]
+        stating = [row for row in rows if states_answer(row.prompt, row.answer or "")]
+        if not stating:
+            return
+        share = len(stating) / len(rows)
+        if share - _share_by_chance(rows, context.settings.seed) < self.min_share:
+            return
+        yield CheckFinding(
+            "critical" if share >= self.critical_share else "warning",
+            f"{len(stating)} of {len(rows)} prompts contain their answer.",
+            ("Remove the answer from these prompts; keep it in a column of its own.",),
+            tuple(f"{row.location}: answer {row.answer!r:.80}" for row in stating[:_SHOWN]),
+            {"share": share},
+        )
+
+
+def _is_choice(row: PromptRow) -> bool:
+    return count_options(row, final_answer(row.answer or "")) > 0
+
+
+def _share_by_chance(rows: Sequence[PromptRow], seed: int) -> float:
+    """Share of prompts that state the answer of another row, if that is another answer."""
+    others = list(rows)
+    random.Random(seed).shuffle(others)  # noqa: S311 - a comparison, no secret
+    pairs = [
+        (row, other.answer or "")
+        for row, other in zip(rows, others, strict=True)
+        if row.answer != other.answer
+    ]
+    return sum(states_answer(row.prompt, answer) for row, answer in pairs) / max(len(pairs), 1)

@@ -1,0 +1,93 @@
+"""DAT117."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_SHOWN = 4
+_PLACEHOLDER = re.compile(r"(?<![\\\w}^_$]){{?\s*([A-Za-z_]\w*)\s*}}?")
+"""A name in braces that belongs to no LaTeX command."""
+_PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "choices", "options"})
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
+
+
+class DamagedText(Check):
+    """Prompts contain unfilled placeholders or wrongly decoded characters.
+
+    What it sees:
+        Names of columns in braces that no program filled in ({question}); text that was encoded as
+        UTF-8 and decoded as another encoding; replacement characters; and HTML entities.
+
+    Why it matters:
+        A prompt with a placeholder asks nothing. Wrong characters change numbers, formulas and
+        names, and the model learns a text that no user writes.
+
+    What to do:
+        Make the file again: fill in the placeholders, and read the source as UTF-8.
+
+    When it is wrong:
+        Tasks about templates, encodings or HTML contain such text on purpose.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "DAT117"
+    name: ClassVar[str] = "damaged-prompt-text"
+    summary: ClassVar[str] = "Prompts contain unfilled placeholders or wrong characters."
+    warning_share: ClassVar[float] = 0.01
+    """Share of prompts from which the finding is a warning: single ones may be on purpose."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Search every prompt."""
+        rows = context.rows
+        if not rows:
+            return SkippedCheck("no prompts were given", "add --prompts")
+        names = _PLACEHOLDER_NAMES | {str(name).casefold() for name in rows[0].columns}
+        return (
+            *self._found(
+                rows, "contain an unfilled placeholder",
+                lambda text: any(name.casefold() in names for name in _PLACEHOLDER.findall(text)),
+                "Fill in the template before the file is written.",
+            ),
+            *self._found(rows, "contain wrongly decoded characters", _is_misread,
+                         "Read the source of the data as UTF-8."),
+            *self._found(rows, "contain HTML entities", lambda text: bool(_ENTITY.search(text)),
+                         "Unescape the HTML of the source."),
+        )  # fmt: skip
+
+    def _found(
+        self, rows: Sequence[PromptRow], words: str, matches: Callable[[str], bool], advice: str
+    ) -> Iterator[CheckFinding]:
+        damaged = [row for row in rows if any(matches(text) for text in row.texts())]
+        if damaged:
+            share = len(damaged) / len(rows)
+            yield CheckFinding(
+                "warning" if share >= self.warning_share else "info",
+                f"{len(damaged)} of {len(rows)} prompts {words}.",
+                (advice,),
+                tuple(f"{row.location}: {row.prompt[:80]!r}" for row in damaged[:_SHOWN]),
+                {"share": share},
+            )
+
+
+_BYTE = (
+    "[\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d"
+)
+_BYTE += "\u2018\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
+"""The bytes 0x80 to 0xBF, read as Latin-1 or Windows-1252."""
+_MISREAD = re.compile(f"[\u00c2\u00c3]{_BYTE}|[\u00e2-\u00e9]{_BYTE}{{2}}|\ufffd")
+"""Characters of two or three bytes in UTF-8, each byte read as a character."""
+
+
+def _is_misread(text: str) -> bool:
+    """Whether UTF-8 was decoded as Latin-1 or Windows-1252, or bytes were replaced."""
+    return bool(_MISREAD.search(text))

@@ -1,0 +1,231 @@
+"""DAT113."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from grpodoctor.preflight.answers.multiple_choice import options_of
+from grpodoctor.preflight.answers.stated_answers import final_answer, marked_answer
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.alignment import Shift, shift_of_sizes, shift_of_words
+from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
+
+_MAX_ROWS = 2000
+"""Consecutive rows that are compared: enough for any displacement."""
+_MIN_ROWS = 20
+_SHOWN = 4
+
+
+class MisalignedAnswers(Check):
+    """The answers do not belong to their prompts.
+
+    What it sees:
+        Answers that are the number or the id of their row; columns of the data that share more rare
+        words with the prompt of a row nearby than with their own prompt; numbers whose size follows
+        from the numbers in another row's prompt; and answers that differ from the final answer of
+        the solution in the same row.
+
+    Why it matters:
+        Correct responses are rewarded only by accident. The reward stays near zero or follows the
+        guessable answers, and nothing in the training curves points to the data.
+
+    What to do:
+        Join prompts and answers by an id again, and check a few rows by hand.
+
+    When it is wrong:
+        Answers that are letters or a single word have nothing in common with any prompt, so that
+        their displacement is not found. Displacements of more than three rows are not tested.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "DAT113"
+    name: ClassVar[str] = "answers-of-other-rows"
+    summary: ClassVar[str] = "The answers do not belong to their prompts."
+    min_id_share: ClassVar[float] = 0.9
+    """Share of answers that must follow the row's number or id; accidents are far rarer."""
+    min_agreement: ClassVar[float] = 0.5
+    """Share of rows in which answer and solution must agree, so that the others are errors."""
+    warning_share: ClassVar[float] = 0.01
+    """Share of rows with another answer than their solution, from which the finding is a
+    warning: public sets have a few such rows."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Compare answers with ids, with the prompts of other rows, and with solutions."""
+        rows = context.rows[:_MAX_ROWS]
+        if not any(row.answer for row in rows):
+            return SkippedCheck("the prompts have no answers", "add a column of answers")
+        by_id = [*self._row_ids(rows)]
+        return by_id or (*_shifts(rows), *self._other_than_solution(context.rows))
+
+    def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        answered = [
+            (row, number)
+            for row in rows
+            if row.answer and (number := number_of(final_answer(row.answer))) is not None
+        ]
+        if len(answered) < max(_MIN_ROWS, self.min_id_share * len(rows)):
+            return
+        ids: dict[str, list[float | None]] = {
+            "row number": [float(row.number) for row, _ in answered]
+        }
+        for name in _id_columns(rows):
+            ids[f"row id ({name})"] = [_number_at(row.columns, name) for row, _ in answered]
+        for name, numbers in ids.items():
+            offset, share = _constant_offset([answer for _, answer in answered], numbers)
+            if share >= self.min_id_share and not self._follows_from_prompt(answered):
+                plus = f" {offset:+g}" if offset else ""
+                yield CheckFinding(
+                    "critical",
+                    f"{share:.0%} of {len(answered)} answers are the {name}{plus}.",
+                    ("Put the reference answers into the answer column.",),
+                    tuple(f"{row.location}: answer {row.answer!r}" for row, _ in answered[:_SHOWN]),
+                    {"share": share},
+                )
+                return
+
+    def _follows_from_prompt(self, answered: Sequence[tuple[PromptRow, float]]) -> bool:
+        """Whether a fixed distance to a number in the prompt explains the answers as well."""
+        offsets = Counter(
+            offset
+            for row, answer in answered
+            for offset in {answer - number for number in numbers_of(row.prompt)}
+        )
+        return bool(offsets) and max(offsets.values()) >= self.min_id_share * len(answered)
+
+    def _other_than_solution(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Rows whose answer is another number than the final answer of their solution."""
+        pairs = [pair for row in rows if (pair := _answer_and_solution(row))]
+        wrong = [row for row, answer, solution in pairs if answer != solution]
+        agreement = 1 - len(wrong) / len(pairs) if pairs else 0.0
+        if not wrong or agreement < self.min_agreement:
+            return
+        share = len(wrong) / len(pairs)
+        yield CheckFinding(
+            "warning" if share >= self.warning_share else "info",
+            f"{len(wrong)} of {len(pairs)} answers differ from the solution of their row.",
+            ("Check these rows: the answer or the solution is wrong.",),
+            tuple(f"{row.location}: answer {row.answer!r:.60}" for row in wrong[:_SHOWN]),
+            {"share": share},
+        )
+
+
+def _id_columns(rows: Sequence[PromptRow]) -> list[str]:
+    """Columns, also nested ones, with another integer in every row."""
+    names = _flat(rows[0].columns)
+    return [
+        name
+        for name in names
+        if len({value for row in rows if (value := _number_at(row.columns, name)) is not None})
+        == len(rows)
+        and _is_id_name(name)
+    ]
+
+
+def _is_id_name(name: str) -> bool:
+    last = name.rpartition(".")[2].casefold()
+    return last in {"row", "number", "no", "nr", "uid"} or any(
+        part in {"id", "idx", "index"} for part in last.replace("-", "_").split("_")
+    )
+
+
+def _flat(columns: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a row with dotted names."""
+    values: dict[str, Any] = {}
+    for name, value in columns.items():
+        if isinstance(value, Mapping):
+            values |= _flat(value, f"{prefix}{name}.")
+        else:
+            values[f"{prefix}{name}"] = value
+    return values
+
+
+def _number_at(columns: Mapping[str, Any], name: str) -> float | None:
+    value = _flat(columns).get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return number_of(value) if isinstance(value, str) else None
+
+
+def _constant_offset(
+    answers: Sequence[float], numbers: Sequence[float | None]
+) -> tuple[float, float]:
+    """The most frequent difference of two columns, and the share of rows that have it."""
+    offsets = Counter(
+        answer - number
+        for answer, number in zip(answers, numbers, strict=True)
+        if number is not None
+    )
+    if not offsets:
+        return 0.0, 0.0
+    offset, count = offsets.most_common(1)[0]
+    return offset, count / len(answers)
+
+
+def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """The first column whose values belong to the prompts of other rows."""
+    prompts = ["\n".join([*row.texts(), *options_of(row)]) for row in rows]
+    tables = [_texts_of(row) for row in rows]
+    for name in dict.fromkeys(name for table in tables for name in table):
+        values = [table.get(name, "") for table in tables]
+        if len(set(values)) < len(values) / 2:  # a category, not a text about the prompt
+            continue
+        shift = shift_of_words(prompts, values) or _shift_of_numbers(prompts, values)
+        if shift is not None:
+            yield _shift_finding(name, shift)
+            return
+
+
+def _texts_of(row: PromptRow) -> dict[str, str]:
+    """The texts of a row that may belong to its prompt, by the name of their column."""
+    own = {row.prompt_column, *_OWN_COLUMNS}
+    texts = {name: _text(value) for name, value in _flat(row.columns).items() if name not in own}
+    if row.answer and row.answer not in texts.values():
+        texts["answer"] = row.answer
+    return {name: text for name, text in texts.items() if text}
+
+
+_OWN_COLUMNS = ("choices", "options", "endings", "choices.text", "choices.label")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return "\n".join(entry for entry in value if isinstance(entry, str))
+    is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_text else ""
+
+
+def _shift_of_numbers(prompts: Sequence[str], values: Sequence[str]) -> Shift | None:
+    numbers = [number_of(final_answer(value)) for value in values]
+    known = [number for number in numbers if number is not None]
+    return shift_of_sizes(prompts, known) if len(known) == len(prompts) else None
+
+
+def _shift_finding(column: str, shift: Shift) -> CheckFinding:
+    direction = "earlier" if shift.rows > 0 else "later"
+    unit = "row" if abs(shift.rows) == 1 else "rows"
+    return CheckFinding(
+        "critical",
+        f"The column {column!r} is shifted: it fits the prompts {abs(shift.rows)} {unit} "
+        f"{direction}.",
+        ("Join prompts and answers by an id again.",),
+        (f"{shift.wins} of {shift.compared} rows fit another row's prompt better than their own",),
+        {"rows": float(shift.rows), "share": shift.wins / shift.compared},
+    )
+
+
+def _answer_and_solution(row: PromptRow) -> tuple[PromptRow, float, float] | None:
+    """The answer and the final answer of another column, if both are numbers."""
+    answer = number_of(final_answer(row.answer or ""))
+    for name, value in _flat(row.columns).items():
+        is_solution = isinstance(value, str) and value != row.answer and name != row.prompt_column
+        solution = number_of(marked_answer(value)) if is_solution else None
+        if answer is not None and solution is not None:
+            return row, answer, solution
+    return None

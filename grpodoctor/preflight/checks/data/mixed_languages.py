@@ -1,0 +1,86 @@
+"""DAT114."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.languages import language_of
+
+_MAX_ROWS = 5000
+_MIN_ROWS = 20
+_SHOWN = 4
+_LANGUAGE_COLUMNS = frozenset({"language", "lang", "locale", "language_code"})
+
+
+class MixedLanguages(Check):
+    """A few prompts are in another language than the others.
+
+    What it sees:
+        The language of each prompt, by its script and its frequent words. Prompts that are too
+        short to tell are not counted. A set is multilingual on purpose if no language has 80% of
+        its prompts, or if a column names the language; this is a note.
+
+    Why it matters:
+        The reward parser, the answer format and the held-out data are usually made for one
+        language. Groups of the other prompts are all-incorrect, or the model learns to switch
+        languages within a response.
+
+    What to do:
+        Remove the prompts in other languages, or name the language in a column and measure the
+        reward of each.
+
+    When it is wrong:
+        Translation tasks, and sets that are multilingual in unequal shares.
+
+    References:
+        DeepSeek-R1, arXiv 2501.12948, section 2.3, on language mixing.
+    """
+
+    code: ClassVar[str] = "DAT114"
+    name: ClassVar[str] = "mixed-languages"
+    summary: ClassVar[str] = "A few prompts are in another language than the others."
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2501.12948",)
+    main_share: ClassVar[float] = 0.8
+    """Share of the most frequent language from which the set is meant to be in one language."""
+    min_share: ClassVar[float] = 0.01
+    """Share of other languages from which the finding is a warning: single rows are quotations."""
+    min_rows: ClassVar[int] = 3
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Count the languages."""
+        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        known = [(row, language) for row in rows if (language := _language(row))]
+        if len(known) < _MIN_ROWS:
+            return SkippedCheck("too few prompts have a known language", "pass more prompts")
+        counts = Counter(language for _, language in known)
+        main, most = counts.most_common(1)[0]
+        others = [(row, language) for row, language in known if language != main]
+        if len(others) < max(self.min_rows, self.min_share * len(known)):
+            return ()
+        is_meant = most < self.main_share * len(known) or _names_language(rows)
+        names = ", ".join(language for language, _ in counts.most_common()[1:4])
+        return (
+            CheckFinding(
+                "info" if is_meant else "warning",
+                f"Mixed languages: {len(others)} of {len(known)} prompts are in {names}, not in "
+                f"{main}.",
+                ("Remove these prompts, or name the language in a column and measure each.",),
+                tuple(f"{row.location}: {language}" for row, language in others[:_SHOWN]),
+                {"share": len(others) / len(known)},
+            ),
+        )
+
+
+def _language(row: PromptRow) -> str:
+    """The language of the user's last message; instructions may be in another one."""
+    return language_of(row.prompt)
+
+
+def _names_language(rows: Sequence[PromptRow]) -> bool:
+    return any(str(name).casefold() in _LANGUAGE_COLUMNS for row in rows for name in row.columns)

@@ -1,0 +1,147 @@
+"""DAT115."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_MAX_ROWS = 5000
+_SHOWN = 4
+_MIN_LETTERS = 60
+"""Shorter prompts often have one length by their construction."""
+_CUT_END = re.compile(r"[^\W_]\s*$|[,;(\-\u2013]\s*$")
+"""A letter, a digit or an opening sign at the end: neither a full stop nor a bracket."""
+_CUT_START = re.compile(r"\s*(?:[a-z]|[,.;)\]])")
+_SENTENCE = re.compile(r"[.!?:\u3002\uff01\uff1f](?:\s|$)")
+_MARKS = re.compile(r"(?:\[truncated\]|\[\.\.\.\]|<truncated>|\(truncated\))", re.IGNORECASE)
+
+
+class TruncatedPrompts(Check):
+    """Prompts were cut off before they reached the file.
+
+    What it sees:
+        Many prompts have the greatest length of the file, in characters or in tokens, and end
+        within a sentence, or begin within one, while the shorter prompts do not. Marks such as
+        [truncated] are also reported.
+
+    Why it matters:
+        The question is missing. No response can be correct, or only a guess is, and the reward is
+        noise.
+
+    What to do:
+        Make the file again from the source, and leave out prompts that are too long.
+
+    When it is wrong:
+        Texts to continue, such as code or stories, end within a sentence on purpose. They are
+        reported only if many of them have exactly the greatest length.
+
+    References:
+        None.
+    """
+
+    code: ClassVar[str] = "DAT115"
+    name: ClassVar[str] = "truncated-prompts"
+    summary: ClassVar[str] = "Prompts were cut off before they reached the file."
+    min_pile: ClassVar[int] = 5
+    """Prompts of the greatest length; in sets that were not cut there are one or two."""
+    min_pile_share: ClassVar[float] = 0.01
+    min_cut_share: ClassVar[float] = 0.6
+    """Share of these prompts that end within a sentence; some cuts meet a full stop."""
+    max_other_share: ClassVar[float] = 0.2
+    """Share of the shorter prompts that may end in this way: another style of writing."""
+    critical_share: ClassVar[float] = 0.5
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Examine the longest prompts."""
+        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        if not rows:
+            return SkippedCheck("no prompts were given", "add --prompts")
+        marked = [row for row in rows if _MARKS.search(row.prompt)]
+        if len(marked) >= self.min_pile:
+            return (self._finding(marked, rows, "are marked as truncated"),)
+        return tuple(self._piles(context, rows))
+
+    def _piles(self, context: PreflightContext, rows: list[PromptRow]) -> Iterator[CheckFinding]:
+        texts = _without_instruction([row.prompt for row in rows])
+        letters = np.array([len(text) for text in texts])
+        tokens = np.array([len(context.tokenizer(text)["input_ids"]) for text in texts])
+        for unit, lengths in (("characters", letters), ("tokens", tokens)):
+            pile = _pile(lengths)
+            if pile.sum() < max(self.min_pile, self.min_pile_share * len(rows)):
+                continue
+            for where, cut in (("end", _is_cut_at_end), ("begin", _is_cut_at_start)):
+                if self._differs(texts, letters, pile, np.array([cut(text) for text in texts])):
+                    chosen = [row for row, at_limit in zip(rows, pile, strict=True) if at_limit]
+                    words = f"{where} within a sentence at {lengths.max()} {unit}: they were cut"
+                    yield self._finding(chosen, rows, words)
+                    return
+
+    def _differs(
+        self,
+        texts: Sequence[str],
+        letters: NDArray[np.int_],
+        pile: NDArray[np.bool_],
+        cut: NDArray[np.bool_],
+    ) -> bool:
+        """Whether the longest texts are cut, and the shorter ones are not."""
+        if letters[pile].min() < _MIN_LETTERS or cut[pile].mean() < self.min_cut_share:
+            return False
+        sentences = np.array([bool(_SENTENCE.search(text[:-1])) for text in texts])
+        if sentences[pile].mean() < self.min_cut_share:  # lists and sequences have no sentences
+            return False
+        return bool((~pile).sum() == 0 or cut[~pile].mean() <= self.max_other_share)
+
+    def _finding(
+        self, cut: Sequence[PromptRow], rows: Sequence[PromptRow], words: str
+    ) -> CheckFinding:
+        share = len(cut) / len(rows)
+        return CheckFinding(
+            "critical" if share >= self.critical_share else "warning",
+            f"{len(cut)} of {len(rows)} prompts {words}.",
+            ("Make the file again without a limit on prompts, or remove these rows.",),
+            tuple(f"{row.location}: …{row.prompt[-60:]!r}" for row in cut[:_SHOWN]),
+            {"share": share},
+        )
+
+
+def _pile(lengths: NDArray[np.int_]) -> NDArray[np.bool_]:
+    """The texts of the greatest length; a tool may have removed white space at the cut."""
+    return np.asarray(lengths >= lengths.max() - 1)
+
+
+def _is_cut_at_end(text: str) -> bool:
+    return bool(_CUT_END.search(text))
+
+
+def _is_cut_at_start(text: str) -> bool:
+    return bool(_CUT_START.match(text))
+
+
+def _without_instruction(texts: Sequence[str]) -> list[str]:
+    """The texts without what all of them begin and end with."""
+    first, last = min(texts), max(texts)
+    start = _common_length(first, last)
+    mirrored = [text[::-1] for text in texts]
+    end = _common_length(min(mirrored), max(mirrored))
+    # A shared full stop or blank is no instruction.
+    end = end if end > _MIN_AFFIX else 0
+    start = start if start > _MIN_AFFIX else 0
+    return [text[start : len(text) - end] for text in texts]
+
+
+_MIN_AFFIX = 8
+
+
+def _common_length(first: str, second: str) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    differing = (index for index, (left, right) in pairs if left != right)
+    return next(differing, min(len(first), len(second)))

@@ -1,0 +1,90 @@
+"""DAT112."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.columns import has_answer_column
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, RowDefect
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_SHOWN = 5
+_SOURCE_COLUMNS = ("data_source", "source", "dataset", "ability", "task", "type")
+"""Columns that say from which collection a row comes."""
+
+
+class UnusableRows(Check):
+    """Rows have no prompt or no answer.
+
+    What it sees:
+        Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty, a
+        placeholder such as None or nan, or missing although other rows of the same source have one.
+
+    Why it matters:
+        An engine refuses an empty prompt, which ends a run hours after its start. A row without an
+        answer rewards nothing, or, if the reward searches the response for the answer, everything.
+
+    What to do:
+        Remove the listed rows, or correct them.
+
+    When it is wrong:
+        A task that a judge model rewards needs no answers. Sources without any answer are therefore
+        not reported.
+
+    References:
+        Visual-RFT issue 176: an empty answer is a substring of any text, and was rewarded.
+    """
+
+    code: ClassVar[str] = "DAT112"
+    name: ClassVar[str] = "empty-prompts-or-answers"
+    summary: ClassVar[str] = "Rows have no prompt or no answer."
+    critical_share: ClassVar[float] = 0.5
+    """Share of rows from which the finding is critical: most of the data is lost."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Count the rows without a prompt, and those without an answer."""
+        if not context.rows:
+            return SkippedCheck("no prompts were given", "add --prompts")
+        return (
+            *self._without_prompt(context.table.defects, len(context.rows)),
+            *self._without_answer(context.rows, context.answer_column),
+        )
+
+    def _without_prompt(self, defects: Sequence[RowDefect], usable: int) -> Iterator[CheckFinding]:
+        if not defects:
+            return
+        total = len(defects) + usable
+        share = len(defects) / total
+        reason, _ = Counter(defect.reason.partition(":")[0] for defect in defects).most_common(1)[0]
+        yield CheckFinding(
+            "critical" if share >= self.critical_share else "warning",
+            f"{len(defects)} of {total} rows have no prompt: {reason}.",
+            ("Remove these rows, or correct them.",),
+            tuple(f"{defect.location}: {defect.reason}" for defect in defects[:_SHOWN]),
+            {"share": share},
+        )
+
+    def _without_answer(self, rows: Sequence[PromptRow], column: str) -> Iterator[CheckFinding]:
+        answered = Counter(_source(row) for row in rows if row.answer is not None)
+        expected = [
+            row for row in rows
+            if answered[_source(row)] or (not answered and has_answer_column(row.columns, column))
+        ]  # fmt: skip
+        missing = [row for row in expected if row.answer is None]
+        if missing:
+            share = len(missing) / len(expected)
+            yield CheckFinding(
+                "critical" if share >= self.critical_share else "warning",
+                f"{len(missing)} of {len(expected)} rows have an empty answer.",
+                ("Remove these rows, or add their answers.",),
+                tuple(row.location for row in missing[:_SHOWN]),
+                {"share": share},
+            )
+
+
+def _source(row: PromptRow) -> str:
+    return "/".join(str(row.columns.get(name)) for name in _SOURCE_COLUMNS if name in row.columns)

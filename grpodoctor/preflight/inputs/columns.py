@@ -1,0 +1,100 @@
+"""The columns in which data sets keep prompts and answers, and their usual contents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+PROMPT_COLUMNS = (
+    "messages", "prompt", "question", "problem", "input", "instruction", "query", "text",
+    "conversations", "conversation",
+)  # fmt: skip
+"""Columns that may hold the prompt, in order of preference."""
+ANSWER_COLUMNS = (
+    "answer", "solution", "ground_truth", "gold", "label", "target", "reference", "answer_key",
+    "answerKey", "final_answer", "expected_answer", "answer_number", "answers",
+)  # fmt: skip
+"""Columns that may hold the answer, in order of preference; then verl's `reward_model`."""
+OPTION_COLUMNS = ("choices", "options", "endings")
+"""Columns that may hold the options of a multiple-choice question."""
+BLANK_ANSWERS = frozenset({"", "none", "null", "nan", "n/a", "[]", "{}"})
+"""Texts that stand for a missing answer, folded to lower case."""
+_SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
+
+
+def value_of(row: Mapping[str, Any], name: str) -> tuple[str, Any]:
+    """A column and its value, by its name in any case; an empty name if the row has none."""
+    if not name:
+        return "", None
+    if name in row:
+        return name, row[name]
+    folded = name.casefold()
+    return next(((key, row[key]) for key in row if str(key).casefold() == folded), ("", None))
+
+
+def answer_of(row: Mapping[str, Any], named: str = "") -> str | None:
+    """The reference answer of a row; None if it has none, or a blank one.
+
+    Args:
+        row: the columns.
+        named: the column that the user named; empty to search the usual ones.
+    """
+    return next((text for _, text in _answers(row, named) if text is not None), None)
+
+
+def has_answer_column(row: Mapping[str, Any], named: str = "") -> bool:
+    """Whether a row has a place for an answer, blank or not."""
+    return any(True for _ in _answers(row, named))
+
+
+def _answers(row: Mapping[str, Any], named: str) -> list[tuple[str, str | None]]:
+    if named:
+        column, value = value_of(row, named)
+        return [(column, _answer_text(value))] if column else []
+    found = [value_of(row, name) for name in ANSWER_COLUMNS]
+    reward_model = row.get("reward_model")
+    if isinstance(reward_model, Mapping) and "ground_truth" in reward_model:
+        found.append(("reward_model.ground_truth", reward_model["ground_truth"]))
+    return [(column, _answer_text(value)) for column, value in found if column]
+
+
+def _answer_text(value: object) -> str | None:
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, float):
+        value = None if math.isnan(value) else f"{value:.15g}"
+    text = "" if value is None else str(value)
+    return None if text.strip().casefold() in BLANK_ANSWERS else text
+
+
+def conversation_of(value: object) -> tuple[Mapping[str, Any], ...] | None:
+    """The messages of a conversation; None if a value is something else."""
+    if not isinstance(value, list) or not value:
+        return None
+    messages = [_message(entry) for entry in value]
+    return None if None in messages else tuple(each for each in messages if each is not None)
+
+
+def _message(entry: object) -> Mapping[str, Any] | None:
+    """A message with its role; keys that a table added without a value are left out."""
+    if not isinstance(entry, Mapping):
+        return None
+    if isinstance(entry.get("from"), str):  # ShareGPT
+        role = _SHARE_GPT_ROLES.get(entry["from"], entry["from"])
+        return {"role": role, "content": text_of(entry.get("value"))}
+    if not isinstance(entry.get("role"), str):
+        return None
+    filled = {key: value for key, value in entry.items() if value is not None}
+    return {"content": "", **filled}
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content, which may be a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    return "\n".join(text for text in texts if isinstance(text, str))

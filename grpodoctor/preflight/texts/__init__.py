@@ -1,0 +1,1 @@
+"""Properties of texts: normal form, shared affixes, language, relation of prompts to answers."""

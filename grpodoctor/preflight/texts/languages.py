@@ -1,0 +1,71 @@
+"""The language of a text, by its script and, in Latin script, by its most frequent words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+
+_SCRIPTS = {
+    "CYRILLIC": "Russian or another Cyrillic language", "CJK": "Chinese", "HIRAGANA": "Japanese",
+    "KATAKANA": "Japanese", "HANGUL": "Korean", "ARABIC": "Arabic", "HEBREW": "Hebrew",
+    "DEVANAGARI": "Hindi", "BENGALI": "Bengali", "TAMIL": "Tamil", "TELUGU": "Telugu",
+    "THAI": "Thai", "GREEK": "Greek",
+}  # fmt: skip
+"""Languages by the first word of the names of their letters."""
+_FREQUENT_WORDS = {
+    "English": "the of and to is that for with are how many what which each you it from this by be "
+    "find if does has have at as",
+    "German": "der die das und ist nicht ein eine mit wie viele auf dem den von zu sind für im "
+    "wenn welche jede hat wird je",
+    "French": "le la les des et est une dans que pour combien avec sur quel quelle qui du ont sont "
+    "chaque si il elle tout",
+    "Spanish": "el los las y es una que para con por cuántos cuántas cuál del son cada tiene si "
+    "hay qué como en su",
+    "Portuguese": "o os as e uma que para com por quantos quantas qual do da dos das são cada tem "
+    "se em não seu no na",
+    "Italian": "il lo gli e una che per con di quanti quante quale del della sono ogni ha se nel "
+    "alla dei non un",
+    "Dutch": "de het een en van is dat met hoeveel op zijn voor er elke als welke heeft worden aan "
+    "te in niet",
+    "Polish": "i w na z jest nie że do ile się który każdy oraz po od dla ma co jak to",
+    "Turkish": "ve bir bu kaç için ile her olan da de ne kadar var daha gibi",
+    "Vietnamese": "là và của có bao nhiêu mỗi cho một các trong với được không",
+    "Indonesian": "yang dan di dari berapa adalah untuk dengan setiap ini itu pada jika ada ke "
+    "tidak",
+}
+_WORDS = {language: frozenset(words.split()) for language, words in _FREQUENT_WORDS.items()}
+_CODE = re.compile(r"```.*?```|\\[a-zA-Z]+|\$[^$]*\$|<[^<>]{1,40}>", re.DOTALL)
+_MIN_LETTERS = 8
+_MIN_HITS = 3
+"""Frequent words that a Latin text must have; shorter texts have no known language."""
+
+
+def language_of(text: str) -> str:
+    """The language of a text; empty if it is too short to tell. Code and formulas do not count."""
+    text = _CODE.sub(" ", text)
+    scripts = Counter(_script(letter) for letter in text if letter.isalpha())
+    if scripts.total() < _MIN_LETTERS and not any(name in _SCRIPTS for name in scripts):
+        return ""
+    # One sign of a dense script says as much as several Latin letters.
+    foreign = {name: count for name, count in scripts.items() if name in _SCRIPTS}
+    if sum(foreign.values()) * 2 >= scripts.total():
+        if {"HIRAGANA", "KATAKANA"} & foreign.keys():
+            return "Japanese"
+        return _SCRIPTS[max(foreign, key=lambda name: foreign[name])]
+    return _latin_language(text)
+
+
+@lru_cache(maxsize=4096)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0].partition("-")[0]
+
+
+def _latin_language(text: str) -> str:
+    words = re.findall(r"[^\W\d_]+", text.casefold())
+    hits = Counter({
+        language: sum(word in frequent for word in words) for language, frequent in _WORDS.items()
+    })  # fmt: skip
+    (first, most), (_, second) = hits.most_common(2)
+    return first if most >= _MIN_HITS and most > second else ""

@@ -1,0 +1,33 @@
+"""Texts reduced to what they say: without layout, case, punctuation and cosmetic LaTeX."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_COSMETIC_LATEX = re.compile(r"\\(?:left|right|displaystyle|,|;|!|:|quad|qquad)(?![a-zA-Z])")
+_VARIANT_LATEX = re.compile(r"\\[dt]frac(?![a-zA-Z])")
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")
+_WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[-+*/^=<>%|()\[\]]")
+"""Numbers, words, operators and brackets. Operators and brackets carry meaning: 3+4 is not 3-4."""
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words, numbers, operators and brackets of a text, folded to one spelling."""
+    text = unicodedata.normalize("NFKC", text).translate(_DASHES).casefold()
+    text = _VARIANT_LATEX.sub(r"\\frac", _COSMETIC_LATEX.sub(" ", text))
+    return tuple(_WORD.findall(_THOUSANDS.sub("", _HYPHEN.sub(" ", text))))
+
+
+def numbers_of(text: str) -> list[float]:
+    """The numbers in a text."""
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
+
+
+def number_of(text: str) -> float | None:
+    """The number that a text is; None if it is something else."""
+    text = text.strip()
+    return float(text.replace(",", "")) if NUMBER.fullmatch(text) else None
