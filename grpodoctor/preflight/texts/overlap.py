@@ -16,16 +16,24 @@ def overlapping(tested: Sequence[Words], others: Sequence[Words]) -> dict[int, i
     Instructions that most texts of a set share do not count. A text also overlaps if one of the two
     contains the other, and the shorter has at least eight words.
     """
-    tested, others = without_affixes(tested), without_affixes(others)
+    tested_cores, other_cores = without_affixes(tested), without_affixes(others)
     equal: dict[Words, int] = {}
-    for index, text in enumerate(others):
+    for index, text in enumerate(other_cores):
         equal.setdefault(text, index)
-    pairs = {index: equal[text] for index, text in enumerate(tested) if text and text in equal}
-    for inner, outer in _contained(tested, others):
+    pairs = {index: equal[text] for index, text in enumerate(tested_cores) if text in equal}
+    for inner, outer in _contained(_long_enough(tested_cores, tested), others):
         pairs.setdefault(inner, outer)
-    for inner, outer in _contained(others, tested):
+    for inner, outer in _contained(_long_enough(other_cores, others), tested):
         pairs.setdefault(outer, inner)
     return pairs
+
+
+def _long_enough(cores: Sequence[Words], texts: Sequence[Words]) -> list[Words]:
+    """The texts without instructions, or with them where too few words would be left."""
+    return [
+        core if len(core) >= MIN_CONTAINED else text
+        for core, text in zip(cores, texts, strict=True)
+    ]
 
 
 def _contained(inner: Sequence[Words], outer: Sequence[Words]) -> Iterator[tuple[int, int]]:

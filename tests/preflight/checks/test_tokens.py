@@ -161,7 +161,7 @@ def test_held_out_prompts_in_the_training_data_are_found(
     others = (PromptRow("line 1", "5+5=", answer="10"), PromptRow("line 2", "1+2= ", answer="3"))
     (finding,) = findings_of("DAT107", context_of(dense_model, rows, held_out=others))
     assert finding.severity == "warning"
-    assert finding.details == ("line 2 = line 2",)
+    assert finding.details == ("held-out line 2 = line 2",)
     assert findings_of("DAT107", context_of(dense_model, rows, held_out=others[:1])) == []
 
 

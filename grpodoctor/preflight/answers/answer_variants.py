@@ -1,0 +1,75 @@
+"""Other ways to write a correct answer, which a sound reward function accepts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.texts.normal_form import number_of
+
+REASONING = "First, I write down what is given. Then I work it out step by step.\n"
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+_MAX_LETTERS = 100
+"""A longer answer is a text or a program, in which white space and case may count."""
+
+Variant = Callable[[str, str], str | None]
+"""A response, from the format and the answer; None if the variant does not apply."""
+
+
+def response_variants(answer_format: str) -> Mapping[str, Variant]:
+    """The kinds of other spellings, for answers in a format."""
+    variants: dict[str, Variant] = {
+        "white space": _spaced,
+        "case": _other_case,
+        "a unit": _with_unit,
+        "LaTeX spelling": _other_latex,
+    }
+    if answer_format.strip().startswith("{answer}"):
+        # A format that has words before the answer was already tried with them.
+        variants["reasoning before it"] = lambda form, answer: (
+            REASONING + format_answer(form, answer)
+        )
+    return variants
+
+
+def variant_of(variant: Variant, answer_format: str, answer: str) -> str | None:
+    """A response with another spelling; None if the variant does not apply to the answer."""
+    if len(answer) > _MAX_LETTERS or "\n" in answer.strip():
+        return None
+    return variant(answer_format, answer)
+
+
+def _spaced(form: str, answer: str) -> str | None:
+    return format_answer(form, f" {answer.strip()} ") + "\n"
+
+
+def _other_case(form: str, answer: str) -> str | None:
+    if "\\" in answer or not _LETTERS.search(answer):
+        return None
+    changed = answer.upper() if answer != answer.upper() else answer.lower()
+    return format_answer(form, changed) if changed != answer else None
+
+
+def _with_unit(form: str, answer: str) -> str | None:
+    if number_of(answer) is None:
+        return None
+    unit = "\\text{ units}" if "\\boxed" in form else " units"
+    return format_answer(form, answer.strip() + unit)
+
+
+def _other_latex(form: str, answer: str) -> str | None:
+    changed = answer.replace("\\frac", "\\dfrac") if "\\frac" in answer else answer
+    if "\\" in changed and "\\ " not in changed:
+        changed = re.sub(r"(?<=[\d}])(?=\\(?:pi|sqrt|text)\b)", r"\\,", changed)
+    return format_answer(form, changed) if changed != answer else None
+
+
+def asked_formats(prompts: Sequence[str]) -> dict[str, str]:
+    """The names and marks of the answer formats that most prompts ask for."""
+    marks = {"boxed": "\\boxed", "hashes": "####", "tags": "<answer>"}
+    return {
+        name: mark
+        for name, mark in marks.items()
+        if sum(mark in prompt for prompt in prompts) > len(prompts) / 2
+    }

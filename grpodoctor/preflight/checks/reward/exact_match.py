@@ -1,0 +1,169 @@
+"""REW104."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.answer_variants import (
+    asked_formats,
+    response_variants,
+    variant_of,
+)
+from grpodoctor.preflight.answers.constructed_answers import FORMATS, format_answer
+from grpodoctor.preflight.answers.reference_answers import (
+    NO_ANSWER_REWARDED,
+    REQUIRES_ANSWERS,
+    REQUIRES_REWARD,
+    ReferenceAnswers,
+)
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.trainer.rewards.user_reward import UserReward
+
+_MIN_ROWS = 5
+_ADVICE = {
+    "white space": "Strip white space from both answers before they are compared.",
+    "case": "Compare words without regard to case.",
+    "a unit": "Compare numbers by value; remove units from both answers.",
+    "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
+    "reasoning before it": "Extract the answer from the response; do not compare all of it.",
+}
+_ASKS_FOR_UNIT = re.compile(
+    r"how (?:many|much|long|far|old|fast)|[$\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b", re.IGNORECASE
+)
+
+
+class ExactMatchReward(Check):
+    """A correct answer earns nothing if it is spelled another way.
+
+    What it sees:
+        Rewarded reference answers, spelled another way: with white space around them, in upper or
+        lower case, with a unit, in other LaTeX, or after a sentence of reasoning. Also the format
+        that most prompts ask for. Each kind is reported if half of the answers lose their reward.
+
+    Why it matters:
+        The model is punished for correct answers and learns the spelling instead of the task. At
+        the start most groups look all-incorrect, and accuracy is underestimated.
+
+    What to do:
+        Extract the final answer from the response, and compare by value: strip white space, ignore
+        case, remove units, and parse numbers and formulas.
+
+    When it is wrong:
+        Case and white space count in some tasks, such as code and passwords. Long answers are
+        therefore not tried. Units are a warning only if most prompts ask for a quantity.
+
+    References:
+        TRL's math reward and verl's math_verify compare by value.
+    """
+
+    code: ClassVar[str] = "REW104"
+    name: ClassVar[str] = "exact-match-reward"
+    summary: ClassVar[str] = "A correct answer earns nothing if it is spelled another way."
+    min_lost_share: ClassVar[float] = 0.5
+    """Share of answers that must lose their reward: single ones have another reason."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Score correct answers in other spellings."""
+        if context.reward is None:
+            return REQUIRES_REWARD
+        answers = context.reference_answers
+        if answers is None:
+            return REQUIRES_ANSWERS
+        if answers.threshold is None:
+            return NO_ANSWER_REWARDED
+        return (
+            *self._other_spellings(context, context.reward, answers),
+            *self._asked_format(context.reward, answers),
+        )
+
+    def _other_spellings(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        lost: dict[str, float] = {}
+        examples: list[str] = []
+        for kind, variant in response_variants(answers.answer_format).items():
+            pairs = [
+                (index, text)
+                for index in _recognized(answers)
+                if (text := variant_of(variant, answers.answer_format, answers.answers[index]))
+            ]
+            share = _lost_share(reward, answers, pairs)
+            if share >= self.min_lost_share:
+                lost[kind] = share
+                examples.append(f"{kind}: {pairs[0][1][-80:]!r}")
+        if lost:
+            yield _spelling_finding(lost, examples, quantities=_ask_for_quantities(context.rows))
+
+    def _asked_format(
+        self, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """The format that the prompts ask for must be rewarded."""
+        asked = asked_formats(["\n".join(row.texts()) for row in answers.rows])
+        for name, mark in asked.items():
+            form = FORMATS[name]
+            pairs = [
+                (index, format_answer(form, answers.answers[index]))
+                for index in _recognized(answers)
+            ]
+            share = _lost_share(reward, answers, pairs)
+            if share >= self.min_lost_share:
+                yield CheckFinding(
+                    "critical",
+                    f"Prompts ask for {mark}, but {share:.0%} of correct answers in this format "
+                    "earn nothing.",
+                    ("Have the reward function read the format that the prompts ask for.",),
+                    (f"rewarded format: {answers.answer_format!r}",),
+                    {"share": share},
+                )
+
+
+def _recognized(answers: ReferenceAnswers) -> list[int]:
+    """Rows whose correct answer is rewarded, and more than a wrong one."""
+    return [
+        index
+        for index, missed in enumerate(answers.missed)
+        if not missed and answers.rewards[index] > answers.wrong[index]
+    ]
+
+
+def _lost_share(
+    reward: UserReward, answers: ReferenceAnswers, pairs: Sequence[tuple[int, str]]
+) -> float:
+    """Share of responses that earn less than half-way from a wrong to the correct answer."""
+    if len(pairs) < _MIN_ROWS:
+        return 0.0
+    try:
+        rewards = reward([answers.rows[index] for index, _ in pairs], [text for _, text in pairs])
+    except DataError:  # REW103 reports it
+        return 0.0
+    lost = [
+        value < (answers.rewards[index] + max(answers.wrong[index], answers.empty[index])) / 2
+        for (index, _), value in zip(pairs, rewards.total, strict=True)
+    ]
+    return sum(lost) / len(lost)
+
+
+def _ask_for_quantities(rows: Sequence[PromptRow]) -> bool:
+    asking = sum(bool(_ASKS_FOR_UNIT.search(row.prompt)) for row in rows)
+    return asking > len(rows) / 2
+
+
+def _spelling_finding(
+    lost: Mapping[str, float], examples: Sequence[str], *, quantities: bool
+) -> CheckFinding:
+    is_severe = quantities or set(lost) != {"a unit"}
+    kinds = ", ".join(lost)
+    return CheckFinding(
+        "warning" if is_severe else "info",
+        f"Exact-match reward: {max(lost.values()):.0%} of correct answers earn nothing with "
+        f"another spelling ({kinds}).",
+        tuple(_ADVICE[kind] for kind in lost),
+        tuple(examples),
+        {f"lost: {kind}": share for kind, share in lost.items()},
+    )
