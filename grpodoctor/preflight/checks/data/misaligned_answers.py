@@ -174,8 +174,9 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     tables = [_texts_of(row) for row in rows]
     for name in dict.fromkeys(name for table in tables for name in table):
         values = [table.get(name, "") for table in tables]
-        if len(set(values)) < len(values) / 2:  # a category, not a text about the prompt
-            continue
+        is_answer = all(row.answer in (None, text) for row, text in zip(rows, values, strict=True))
+        if not is_answer and len(set(values)) < len(values) / 2:
+            continue  # a category, not a text about the prompt
         shift = shift_of_words(prompts, values) or _shift_of_numbers(prompts, values)
         if shift is not None:
             yield _shift_finding(name, shift)
