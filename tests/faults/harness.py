@@ -35,6 +35,8 @@ LIMIT_SECONDS = 90.0
 own waits add up to 30."""
 _GONE_SECONDS = 30.0
 """How long what a run has started may live on after it."""
+_ABORTED = 71
+"""Exit code that stands for the abort of a library at a lack of memory."""
 _CRASH = 70
 """Exit code of a scenario with an error that its program did not handle."""
 _MEMORY_POINTS = 40
@@ -84,6 +86,12 @@ class Ending:
     stdout: str
     stderr: str
 
+    @property
+    def is_aborted(self) -> bool:
+        """Whether a library in another language ended the process, as orjson does at a lack of
+        memory."""
+        return self.code in (-signal.SIGILL, -signal.SIGABRT)
+
 
 class BrokenPromiseError(AssertionError):
     """A run with a fault did not end as docs/reliability.md promises."""
@@ -116,6 +124,13 @@ class Scenario(ABC):
     @abstractmethod
     def run(self, home: Path) -> None:
         """The program; its exit code is that of `SystemExit`."""
+
+    def check_kept(self, home: Path) -> None:  # noqa: B027 - most promise nothing
+        """Check that everything acknowledged is kept after an abort.
+
+        Raises:
+            BrokenPromiseError: if it is not.
+        """
 
     @abstractmethod
     def judge(self, home: Path, ending: Ending) -> str:
@@ -237,6 +252,8 @@ class Harness:
         outcome = broken = ""
         try:
             ending = _run(point.scenario, home, control.set(point.fault, point.number))
+            if point.fault.kind == "memory" and ending.is_aborted:
+                ending = Ending(_ABORTED, "", "")
             outcome = self.judged(point.scenario, home, ending)
         except BrokenPromiseError as error:
             broken = f"{error} [{control.place}]"
@@ -251,7 +268,8 @@ class Harness:
         Raises:
             BrokenPromiseError: as `Scenario.judge`.
         """
-        _check(ending)
+        if ending.code != _ABORTED:
+            _check(ending)
         pid = os.fork()
         if pid == 0:
             _judge_in_child(scenario, home, ending)
@@ -352,7 +370,11 @@ def _be_child(scenario: Scenario, home: Path, control: Control) -> None:
 def _judge_in_child(scenario: Scenario, home: Path, ending: Ending) -> None:
     text = "broken:the judgement failed"
     try:
-        text = f"kept:{scenario.judge(home, ending)}"
+        if ending.code == _ABORTED:
+            scenario.check_kept(home)
+            text = "kept:a library aborts for lack of memory, nothing acknowledged is lost"
+        else:
+            text = f"kept:{scenario.judge(home, ending)}"
     except BrokenPromiseError as error:
         text = f"broken:{error}"
     except BaseException:  # noqa: BLE001 - the parent reads it

@@ -82,9 +82,11 @@ class Training(Scenario):
         sys.argv = ["grpodoctor", "train", "--run-dir", str(home / "run"), *options]
         main()
 
+    def check_kept(self, home: Path) -> None:
+        _check_acknowledged(home / "run", _acknowledged(home))
+
     def judge(self, home: Path, ending: Ending) -> str:
-        run_dir = home / "run"
-        acknowledged = (home / "acknowledged").read_text().split("\n")[:-1]
+        run_dir, acknowledged = home / "run", _acknowledged(home)
         _check_acknowledged(run_dir, acknowledged)
         if ending.code == 2:
             if acknowledged:
@@ -149,6 +151,10 @@ def _acknowledging_checkpoints(
             acknowledge(f"checkpoint {self.done}")
 
     return call
+
+
+def _acknowledged(home: Path) -> list[str]:
+    return (home / "acknowledged").read_text().split("\n")[:-1]
 
 
 def _checkpoint_files(run_dir: Path) -> dict[str, bytes]:
