@@ -11,6 +11,10 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from grpodoctor.support.files.descriptors import OwnDescriptor
 
 _LARGE = 1 << 16
 """Arrays of at least so many bytes are sent after the pickle, without a copy."""
@@ -27,13 +31,13 @@ class Wire:
     """
 
     def __init__(self, end: socket.socket) -> None:
-        self._end = end
+        self._end, self._own = end, OwnDescriptor(end.fileno())
 
     def send(self, message: object) -> None:
         """Send an object; its arrays must not change meanwhile.
 
         Raises:
-            OSError: if the other end is gone.
+            OSError: if the other end is gone, or other code closed this one.
             pickle.PicklingError, TypeError, AttributeError: if it cannot be pickled; nothing is
                 sent then.
         """
@@ -49,20 +53,33 @@ class Wire:
         pickled = pickle.dumps(message, protocol=5, buffer_callback=keep_in_pickle)
         parts = [memoryview(pickled), *large]
         lengths = struct.pack(f"!{len(parts)}Q", *(part.nbytes for part in parts))
-        self._end.sendall(_COUNT.pack(len(parts)) + lengths, _NO_SIGNAL)
-        for part in parts:
-            self._end.sendall(part, _NO_SIGNAL)
+        with self._explain_closure():
+            self._end.sendall(_COUNT.pack(len(parts)) + lengths, _NO_SIGNAL)
+            for part in parts:
+                self._end.sendall(part, _NO_SIGNAL)
 
     def receive(self) -> object:
         """Receive the next object.
 
         Raises:
             EOFError: if the other end is gone, even within an object.
+            OSError: if other code closed this one.
         """
-        (count,) = _COUNT.unpack(self._read(_COUNT.size))
-        layout = struct.Struct(f"!{count}Q")
-        pickled, *large = [self._read(size) for size in layout.unpack(self._read(layout.size))]
+        with self._explain_closure():
+            (count,) = _COUNT.unpack(self._read(_COUNT.size))
+            layout = struct.Struct(f"!{count}Q")
+            pickled, *large = [self._read(size) for size in layout.unpack(self._read(layout.size))]
         return pickle.loads(pickled, buffers=large)  # noqa: S301 - both ends are this package
+
+    @contextmanager
+    def _explain_closure(self) -> Iterator[None]:
+        """Use the connection only if it is open; name the reason if other code closes it."""
+        self._own.check()
+        try:
+            yield
+        except OSError:
+            self._own.check()
+            raise
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -79,11 +96,13 @@ class Wire:
 
     def shut(self) -> None:
         """Shut the connection down for both ends; it interrupts a thread that sends or receives."""
-        try:
-            self._end.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # already shut down
+        if self._own.is_open():
+            with suppress(OSError):  # already shut down
+                self._end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close this process's end."""
-        self._end.close()
+        if self._own.is_open():
+            self._end.close()
+        else:
+            self._end.detach()  # the number is another file's by now

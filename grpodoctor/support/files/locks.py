@@ -16,6 +16,8 @@ from typing import Protocol, Self
 
 import orjson
 
+from grpodoctor.support.files.descriptors import OwnDescriptor
+
 _HOLDER_BYTES = 4096
 _RETRY_SECONDS = 0.02
 
@@ -34,7 +36,7 @@ class Lock:
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
-        self._fd: int | None = fd
+        self._own: OwnDescriptor | None = OwnDescriptor(fd)
         close_in_forks(self)
 
     @classmethod
@@ -62,9 +64,9 @@ class Lock:
     @property
     def fd(self) -> int:
         """The locked file descriptor; a child process that inherits it shares the lock."""
-        if self._fd is None:
+        if self._own is None:
             raise ValueError("the lock was released")
-        return self._fd
+        return self._own.fd
 
     def sign(self) -> None:
         """Write this process's id and host to the lock file."""
@@ -81,15 +83,17 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. The file stays: deleting it could delete the next holder's lock."""
-        if self._fd is not None:
-            os.ftruncate(self._fd, 0)
+        try:
+            if self._own is not None and self._own.is_open():
+                os.ftruncate(self._own.fd, 0)
+        finally:
             self.forget()
 
     def forget(self) -> None:
         """Close this process's copy; processes that share the lock keep it."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        own, self._own = self._own, None
+        if own is not None and own.is_open():
+            os.close(own.fd)
 
 
 def _lock_within(fd: int, timeout: float) -> None:
