@@ -12,7 +12,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -207,14 +207,20 @@ class RunHook:
         if self._recorder is not None:
             self._recorder.event(kind, step, body)
 
-    def missing(self, what: str, why: str) -> None:
-        """Report a value that this training does not offer, once."""
-        if what in self.missing_values:
-            return
-        self.missing_values[what] = why
-        if self.rank == 0:
-            _log.warning("not recorded: %s (%s)", what, why)
-        self.event("warning", self._step, {"missing": what, "why": why})
+    def missing(self, what: str | Sequence[str], why: str) -> None:
+        """Report values that this training does not offer: once, and with one line for a reason.
+
+        Args:
+            what: the value, or several.
+            why: the reason.
+        """
+        names = [what] if isinstance(what, str) else what
+        new = [name for name in names if name not in self.missing_values]
+        self.missing_values |= dict.fromkeys(new, why)
+        if new and self.rank == 0:
+            _log.warning("not recorded: %s (%s)", "; ".join(new), why)
+        for name in new:
+            self.event("warning", self._step, {"missing": name, "why": why})
 
     @property
     def failure(self) -> str | None:

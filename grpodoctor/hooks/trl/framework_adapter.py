@@ -62,8 +62,7 @@ trainer.train()
         from grpodoctor.hooks.trl.log_listener import LogListener
         from grpodoctor.hooks.trl.reward_calls import RewardCalls
 
-        hook.missing(_TOKENS, reason)
-        hook.missing(_KNOBS, reason)
+        hook.missing((_TOKENS, _KNOBS), reason)
         calls = RewardCalls(self.trainer, hook.guard)
         if not calls.obstacle:
             return LogListener(hook, calls=calls)

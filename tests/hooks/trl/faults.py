@@ -329,6 +329,6 @@ OTHERS = {
     "warning line",
     "the ranks' store is gone": "rank 0 records its own responses, with one warning line",
     "a method of the framework has another signature": "no tap is put in place; the run is "
-    "recorded from its log, and one line per missing value says so",
+    "recorded from its log, and one warning line names what is missing",
 }
 """Faults of the training itself, and of several ranks."""

@@ -154,7 +154,8 @@ def test_a_method_with_another_signature_is_not_observed(
     trainer = make_trainer(kind=Changed)
     attachment = grpodoctor.attach(trainer)
     trainer.train()
-    assert "Changed differs from GRPOTrainer in _calculate_rewards" in caplog.text
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "grpodoctor"]
+    assert "Changed differs from GRPOTrainer in _calculate_rewards" in line
     assert len(grpodoctor.open_run(Path(attachment.run_dir)).records) == 4
 
 

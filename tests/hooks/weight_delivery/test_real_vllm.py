@@ -114,8 +114,6 @@ def test_what_vllm_did_not_receive_is_named(
     model: Path, server: str, sync: Sync, code: str | None, named: str
 ) -> None:
     results = checked(model, server, sync)
-    for r in results:
-        print({k: (scalar(v), getattr(v, "where", "")) for k, v in r.items()})
     patient = Patient([StepRecord(step, values) for step, values in enumerate(results, 1)])
     findings = patient.findings("SYN006") + patient.findings("SYN007")
     assert 0 < scalar(results[0]["delivery/gap"]) < 0.05  # bfloat16 against float32
