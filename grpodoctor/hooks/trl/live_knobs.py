@@ -159,7 +159,7 @@ def _add_advantage(knobs: LiveKnobs, trainer: Any) -> None:
 
 
 def _add_correction(knobs: LiveKnobs, trainer: Any) -> None:
-    """The correction of the sampler, which exists only with vLLM; the mask of stale responses."""
+    """The correction of the sampler, which exists only with vLLM, and the off-policy mask."""
     if not trainer.use_vllm:
         values = {"none": None, "error_mask": _OFF_POLICY_THRESHOLD}
         knobs.add(
@@ -183,7 +183,7 @@ def _add_correction(knobs: LiveKnobs, trainer: Any) -> None:
 
 def _correction(trainer: Any) -> str | None:
     if not trainer.vllm_importance_sampling_correction:
-        return "none"
+        return "none" if trainer.off_policy_mask_threshold is None else "error_mask"
     mode = trainer.vllm_importance_sampling_mode
     if mode == "token_mask" and getattr(trainer, "vllm_importance_sampling_clip_min", None):
         return "icepop"
@@ -192,12 +192,18 @@ def _correction(trainer: Any) -> str | None:
 
 
 def _set_correction(trainer: Any, name: Any) -> None:
-    if name == "none":
+    """Weights, or the mask of off-policy responses, or neither; a mask next to weights stays."""
+    if name in ("none", "error_mask"):
         trainer.vllm_importance_sampling_correction = False
+        masks = name == "error_mask"
+        trainer.off_policy_mask_threshold = _OFF_POLICY_THRESHOLD if masks else None
         return
-    mode = _word(name, {"none": None, **_CORRECTIONS}, "vllm_importance_sampling_mode")
+    known = {"none": None, "error_mask": None, **_CORRECTIONS}
+    mode = _word(name, known, "vllm_importance_sampling_mode")
     if trainer.loss_type == "vespo" and not mode.startswith("token"):
         raise ConfigError("VESPO requires a correction per token")
+    if _correction(trainer) == "error_mask":
+        trainer.off_policy_mask_threshold = None
     trainer.vllm_importance_sampling_mode = mode
     if hasattr(trainer, "vllm_importance_sampling_clip_min"):
         trainer.vllm_importance_sampling_clip_min = None

@@ -70,6 +70,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "token mask": ({"correction": "mis_token", "correction_cap": 1.0},
                    {MODE: "token_mask", CAP: 1.0}),
     "sequence": ({"correction": "tis_sequence"}, {MODE: "sequence_truncate"}),
+    "token": ({"correction": "tis_token"}, {MODE: "token_truncate"}),
+    "off-policy mask": ({"correction": "error_mask"},
+                        {"vllm_importance_sampling_correction": False,
+                         "off_policy_mask_threshold": 0.5}),
     "cap": ({"correction_cap": 1.5}, {CAP: 1.5}),
     "temperature": ({"temperature": 1.5}, {"temperature": 1.5}),
 }  # fmt: skip
