@@ -174,6 +174,8 @@ def test_undelivered_weights_are_graded_by_what_is_missing() -> None:
     assert run(missing(0.3, 1.0), 2).finding("SYN006").severity == "warning"  # one sync behind
     assert run(missing(0.15, 0.1), 2).finding("SYN006").severity == "info"  # below the noise
     assert run(missing(1.0, 1.0), 1).findings("SYN006") == []
+    # A real vLLM in TRL with every weight: certain, and nothing to act on.
+    assert run(missing(0.0016, 0.0016, width=0.001), 9).findings("SYN006") == []
     assert run(missing(0.9, 0.9, width=0.5), 2).finding("SYN006").severity == "info"  # not certain
     assert run(missing(0.9, 0.9, width=1), 9).findings("SYN006") == []
 

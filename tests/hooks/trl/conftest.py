@@ -19,6 +19,11 @@ def share_of_sevens(completions: list[str], **_: Any) -> list[float]:
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with random weights and its tokenizer."""
+    return save_model(tmp_path_factory.mktemp("tiny"))
+
+
+def save_model(folder: Path, width: int = 32) -> Path:
+    """Save a model with random weights and its tokenizer; returns the folder."""
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -27,12 +32,11 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))  # noqa: S106 - a token's name
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    folder = tmp_path_factory.mktemp("tiny")
     named = {"unk_token": "<pad>", "pad_token": "<pad>", "eos_token": "<end>"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        vocab_size=len(words), hidden_size=width, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False, eos_token_id=1,
         pad_token_id=0, bos_token_id=None,
     )  # fmt: skip
