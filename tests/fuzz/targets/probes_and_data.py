@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from grpodoctor.preflight.inputs.prompt_rows import read_prompt_table
 from grpodoctor.probe.contract import RefusalError, Response, read_shard, write_shard
 from grpodoctor.probe.engines.output_validation import read_ids
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
-from grpodoctor.probe.inputs.prompts import read_rows
 from grpodoctor.probe.results.results_json import read_result, to_json, write_result
 from grpodoctor.probe.results.token_text import texts_of
 from grpodoctor.report.probe.view import view_of
@@ -86,7 +86,7 @@ def _table(rows: list[dict[str, object]]) -> bytes:
 
 
 def _prompts(path: Path) -> None:
-    read_rows(path, 100, every_column=True)
+    read_prompt_table(path, most=100)
 
 
 def _problems(path: Path) -> None:

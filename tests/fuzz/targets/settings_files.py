@@ -8,13 +8,12 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from grpodoctor.preflight.chat_template import read_json_config
-
 from grpodoctor.cli.preflight_options import _read_template
 from grpodoctor.cli.suggest_map import _write
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import read_file, read_settings
 from grpodoctor.monitor.project_settings import find_settings, load_settings
+from grpodoctor.preflight.inputs.chat_template import read_json_config
 from grpodoctor.probe.inputs.plan import read_plan
 from grpodoctor.runs.reading.map_suggestions import KeyStatistics, Suggestion
 from grpodoctor.trainer.config.train_config import load_config
