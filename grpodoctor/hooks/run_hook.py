@@ -76,8 +76,17 @@ def hook_options(
     if depth not in DEPTHS:
         _log.warning("depth cannot be %r; the depth is summary", depth)
         depth = "summary"
-    directory = None if run_dir is None else Path(run_dir)
-    return HookOptions(run_dir=directory, apply=apply, depth=depth, worst=worst)
+    return HookOptions(run_dir=_directory(run_dir), apply=apply, depth=depth, worst=worst)
+
+
+def _directory(run_dir: object) -> Path | None:
+    if run_dir is None:
+        return None
+    try:
+        return Path(os.fsdecode(run_dir))  # type: ignore[arg-type]  # refused here if it is no path
+    except TypeError:
+        _log.warning("run_dir cannot be %r; the default directory is used", run_dir)
+        return None
 
 
 class RunHook:
@@ -136,14 +145,33 @@ class RunHook:
             seed: seed of the training.
             resume: whether the training continues from a checkpoint.
         """
-        if self._is_open:
-            return
-        self._is_open, self._view, self._recorder, self.problem = True, None, None, ""
+        if not self._is_open:
+            self._is_open = True
+            self.guard.run(
+                "start",
+                self._begin,
+                versions or {},
+                model=model,
+                config=config,
+                seed=seed,
+                resume=resume,
+            )
+
+    def _begin(
+        self,
+        versions: Mapping[str, str],
+        *,
+        model: str,
+        config: Mapping[str, Any] | None,
+        seed: int | None,
+        resume: bool,
+    ) -> None:
+        self._view, self._recorder, self.problem = None, None, ""
         info = this_rank()
         self.rank, self.world = info.rank, info.world
         manifest = Manifest(
             framework=self.framework,
-            versions={**_installed_versions(), **(versions or {})},
+            versions={**_installed_versions(), **versions},
             model=model,
             knobs=self.guard.run("knobs", self.knobs.all_settings) or {},
             config=self.guard.run("configuration", _as_dict, config) or {},

@@ -130,3 +130,18 @@ def test_a_directory_that_cannot_be_written_is_one_line(
 def test_adapters_are_found_without_importing_a_framework() -> None:
     names = class_names(SmallTrainer(Path()))
     assert {name.rpartition(".")[2] for name in names} == {"SmallTrainer", "object"}
+
+
+@pytest.mark.parametrize("run_dir", [3, object(), ["runs"]])
+def test_a_directory_that_is_no_path_does_not_stop_the_script(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    run_dir: object,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trainer = SmallTrainer(tmp_path)
+    assert grpodoctor.attach(trainer, run_dir=run_dir).run_dir == tmp_path / "grpodoctor"
+    with grpodoctor.Doctor(run_dir) as doctor, doctor.step(0):
+        assert doctor.run_dir.parent == tmp_path / "runs"
+    assert caplog.text.count("run_dir cannot be") == 2

@@ -32,6 +32,10 @@ trainer = GRPOTrainer(...)
 grpodoctor.attach(trainer)  # the only new line
 trainer.train()
 
+# with Axolotl, in its configuration instead:
+#   plugins:
+#     - grpodoctor.hooks.trl.axolotl_plugin.GrpodoctorPlugin
+
 # in another terminal, with the output_dir of the trainer's arguments:
 #   grpodoctor watch OUTPUT_DIR/grpodoctor
 """
