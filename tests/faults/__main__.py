@@ -26,7 +26,10 @@ def main() -> None:
     if not os.environ.get("LD_PRELOAD", "").endswith("inject.so"):
         _restart()
     began = time.monotonic()
-    home = Path(tempfile.mkdtemp(prefix="grpodoctor-faults-"))
+    memory = Path("/dev/shm")  # noqa: S108 - a busy disk takes seconds for each fsync
+    home = Path(
+        tempfile.mkdtemp(prefix="grpodoctor-faults-", dir=memory if memory.is_dir() else None)
+    )
     tallies = _tallies(home, options)
     if options.json:
         print(json.dumps(_as_json(tallies)))

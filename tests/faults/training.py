@@ -45,6 +45,7 @@ SETTINGS = (
 _RECORDED = "recorded completely"
 _UNRECORDED = "training unharmed, recording ends with one warning"
 _REFUSED = "refused at the start with one line, exit code 2"
+_ALL_CHECKPOINTS = "every checkpoint written"
 _NO_CHECKPOINT = "training unharmed, one warning, next checkpoint written"
 _NO_LAST_CHECKPOINT = "training unharmed, one warning, earlier checkpoint loads"
 
@@ -72,13 +73,15 @@ class Training(Scenario):
         cls.reference.update(_checkpoint_files(Training.run_dir))
         assert harness.judged(scenario, home, ending) == _RECORDED, ending
 
+    settings = SETTINGS
+
     def prepare(self, home: Path) -> None:
         (home / "run").mkdir()
 
     def run(self, home: Path) -> None:
         acknowledged = os.open(home / "acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         _follow_calls(lambda line: os.write(acknowledged, line.encode() + b"\n"))
-        options = [part for setting in SETTINGS for part in ("--set", setting)]
+        options = [part for setting in self.settings for part in ("--set", setting)]
         sys.argv = ["grpodoctor", "train", "--run-dir", str(home / "run"), *options]
         main()
 
@@ -217,20 +220,23 @@ class RecorderScenario(Training):
 
 
 class CheckpointScenario(Training):
-    """Faults in files and folders of the checkpoints."""
+    """Faults in files and folders of the checkpoints of a training that is not recorded."""
 
     area = "checkpoint"
     faults = FILE_FAULTS
+    settings = (*SETTINGS, "record.enabled=false")
 
     def root(self, home: Path) -> Path:
         return home / "run/checkpoints"
 
     def judge_complete(self, run_dir: Path, ending: Ending) -> str:
-        if "checkpoint cannot be written" not in ending.stderr:
-            return super().judge_complete(run_dir, ending)
-        _check_one(ending.stderr, "checkpoint cannot be written")
         files = _checkpoint_files(run_dir)
         last = f"{STEPS}/model.safetensors"
+        if "checkpoint cannot be written" not in ending.stderr:
+            if files.get(last) != self.reference[last]:
+                raise BrokenPromiseError(f"no warning, but no last checkpoint: {ending.stderr}")
+            return _ALL_CHECKPOINTS
+        _check_one(ending.stderr, "checkpoint cannot be written")
         if last not in files:
             if "the checkpoint of the last step could not be written" not in ending.stderr:
                 raise BrokenPromiseError(f"the last checkpoint is missing: {ending.stderr}")
