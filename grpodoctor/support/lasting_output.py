@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any, TextIO, cast
 
 
@@ -46,6 +47,7 @@ class _LastingStream:
 
     def _discard(self) -> None:
         """Let the stream write to the null device, which takes its buffer too."""
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, self._stream.fileno())
-        os.close(null)
+        with suppress(OSError):  # without a free descriptor, the next write tries again
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._stream.fileno())
+            os.close(null)

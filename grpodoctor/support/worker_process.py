@@ -51,6 +51,7 @@ class WorkerProcess:
         Raises:
             TimeoutError: if there is no reply in time.
             EOFError: if the process ends.
+            OSError: if it cannot be started.
         """
         process, connection = self._running()
         try:
@@ -72,21 +73,29 @@ class WorkerProcess:
 
     def _running(self) -> tuple[subprocess.Popen[bytes], Connection]:
         if self._process is None or self._connection is None:
-            self._connection, theirs = Pipe()
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                module_command(self._module, theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=_STDERR if self._show_output else subprocess.DEVNULL,
-                stderr=None if self._show_output else subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C in the terminal is for this process only
-                env=worker_environment(),
-            )
-            theirs.close()
+            ours, theirs = Pipe()
+            with theirs:
+                try:
+                    self._process = self._start(theirs)
+                except OSError:
+                    ours.close()
+                    raise
+            self._connection = ours
             self._finalizer = weakref.finalize(
                 self, _end, self._process, self._connection, _EXIT_SECONDS
             )
         return self._process, self._connection
+
+    def _start(self, theirs: Connection) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            module_command(self._module, theirs.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=_STDERR if self._show_output else subprocess.DEVNULL,
+            stderr=None if self._show_output else subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            process_group=0,  # Ctrl-C in the terminal is for this process only
+            env=worker_environment(),
+        )
 
 
 def _receive(process: subprocess.Popen[bytes], connection: Connection, seconds: float) -> Any:

@@ -92,3 +92,18 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path, worker: WorkerProcess) ->
     while process.exists() and "Z" not in (process / "stat").read_text().rsplit(")", 1)[1][:3]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_process_that_cannot_be_started_leaves_no_descriptor_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    worker = WorkerProcess("grpodoctor.nothing")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(BlockingIOError):
+        worker.request("anything", 1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert worker.pid is None

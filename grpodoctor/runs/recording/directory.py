@@ -49,6 +49,13 @@ class OpenedDirectory:
     knobs: dict[str, Setting]
     """Knobs of the resumed run; `run.json` keeps those of the first start."""
 
+    def release(self) -> None:
+        """Release both locks."""
+        try:
+            self.writer_process_lock.release()
+        finally:
+            self.lock.release()
+
 
 def open_directory(directory: Path, manifest: Manifest, *, resume: bool) -> OpenedDirectory:
     """Prepare a directory for a run: locks, manifest, repaired files, first event.
@@ -124,6 +131,7 @@ def _begin(directory: Path, manifest: Manifest, *, resume: bool) -> tuple[int, d
     for name in (STEPS, EVENTS):
         _repair(directory / name)
     atomic_files.sync_folder(directory)
+    atomic_files.sync_folder(directory.parent)  # it may have been created by this run
     step = last_step(steps)
     body = {"pid": os.getpid(), "host": socket.gethostname()}
     event = Event("resumed" if holds_steps else "started", max(step, 0), body, time.time())

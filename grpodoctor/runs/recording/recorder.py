@@ -143,12 +143,15 @@ class Recorder:
             RunError: if another living process records there, if the directory has other content
                 or a run that is not to be resumed, or if it cannot be written.
         """
-        directory = Path(path).absolute()
+        directory, opened = Path(path).absolute(), None
         try:
-            opened = open_directory(directory, manifest, resume=resume) if rank == 0 else None
+            if rank == 0:
+                opened = open_directory(directory, manifest, resume=resume)
             if depth != "off":
                 prepare_rollouts(directory)
         except OSError as error:
+            if opened is not None:
+                opened.release()
             raise RunError(
                 f"cannot record here: {error.strerror}",
                 where=str(directory),

@@ -80,6 +80,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         sync_folder(temporary)
         temporary.rename(path)
         sync_folder(path.parent)
+        sync_folder(path.parent.parent)  # the folder of the first one is new itself
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

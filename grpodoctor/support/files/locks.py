@@ -50,15 +50,15 @@ class Lock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _lock_within(fd, timeout)
+            lock = cls(path, fd)
+            lock.sign()
         except BlockingIOError:
             holder = os.pread(fd, _HOLDER_BYTES, 0)
             os.close(fd)
             raise LockHeldError(_name(holder)) from None
-        except OSError:
-            os.close(fd)
+        except BaseException:
+            os.close(fd)  # a lock that nobody knows would keep this process out too
             raise
-        lock = cls(path, fd)
-        lock.sign()
         return lock
 
     @property

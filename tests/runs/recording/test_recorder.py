@@ -466,3 +466,16 @@ def test_a_link_in_place_of_the_rollouts_loses_no_file_behind_it(tmp_path: Path)
     with Recorder.open(run_dir, Manifest()) as run:
         run.step(0, reward())
     assert (elsewhere / ".mine.tmp").exists()
+
+
+def test_a_directory_that_cannot_be_prepared_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("grpodoctor.runs.recording.recorder.prepare_rollouts", refuse)
+        with pytest.raises(RunError, match="cannot record here: Permission denied"):
+            Recorder.open(tmp_path / "run", Manifest())
+    Recorder.open(tmp_path / "run", Manifest(), depth="off").close()
