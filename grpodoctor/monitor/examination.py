@@ -15,6 +15,7 @@ from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
+from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.engine import Change, Engine
@@ -66,13 +67,16 @@ class Examination:
         self._unmapped: tuple[str, ...] = ()
         self._gap_notes: list[str] = []
         self._first_step: int | None = None
+        self._gaps = StepGaps()
         self._times: deque[float] = deque(maxlen=_PACE_STEPS + 1)
 
     def observe(self, record: StepRecord) -> list[Change]:
         """Process a step; returns the findings that it raised, escalated or resolved."""
         if self._first_step is None or record.step <= self._first_step:
             self._first_step, self.steps = record.step, 0  # another run follows in the log
+            self._gaps = StepGaps()
         self.steps += 1
+        self._gaps.add(record.step)
         self._times.append(record.time)
         self.finished = False
         self.series.observe(record)
@@ -135,6 +139,7 @@ class Examination:
             model=self.manifest.model,
             seed=self.manifest.seed,
             started=self.manifest.started,
+            unread_steps=self._gaps.count,
         )
 
     def report(self, framework: str | None = None) -> Report:

@@ -32,6 +32,8 @@ class RunFacts:
     seed: int | None = None
     started: float = 0.0
     """Unix time at which recording began; 0 if unknown."""
+    unread_steps: int = 0
+    """Steps between the first and the last that were not read."""
 
     @property
     def missing_steps(self) -> int:
@@ -39,9 +41,7 @@ class RunFacts:
 
         The bundled trainer records each step; other trainers may log every n-th only.
         """
-        if self.framework != "grpodoctor" or self.first_step is None or self.last_step is None:
-            return 0
-        return max(0, self.last_step - self.first_step + 1 - self.steps)
+        return self.unread_steps if self.framework == "grpodoctor" else 0
 
     def to_json(self) -> dict[str, Any]:
         """The `run` object of the report."""

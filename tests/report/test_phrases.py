@@ -15,5 +15,5 @@ from grpodoctor.report.run.phrases import run_line
 def test_steps_without_a_record_are_counted_where_each_step_has_one(
     framework: str, steps: str
 ) -> None:
-    run = RunFacts("out", framework, first_step=11, last_step=20, steps=6)
+    run = RunFacts("out", framework, first_step=11, last_step=20, steps=6, unread_steps=4)
     assert run_line(run).endswith(steps)
