@@ -210,9 +210,11 @@ def _moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def latest(run_dir: Path) -> Path:
-    """The checkpoint to resume from: the newest, or the one before it if that one was recorded.
+    """The checkpoint to resume from: the newest whose steps are all in the record.
 
-    A run that was killed while its record was behind a checkpoint would miss steps forever.
+    A run whose record is behind a checkpoint would miss steps forever: its trainer was killed
+    before the record was written, or trained on after its writer was killed. If no checkpoint is
+    as old as the record, the newest is taken.
 
     Raises:
         RunError: if it has none.
@@ -225,8 +227,9 @@ def latest(run_dir: Path) -> Path:
             remedy="start the run without --resume, in a new directory",
         )
     recorded = last_step(run_dir / STEPS)
-    ahead = 0 <= recorded < _step_of(paths[-1])
-    return paths[-2] if ahead and paths[:-1] and _step_of(paths[-2]) <= recorded else paths[-1]
+    if recorded < 0:  # nothing was recorded, or recording is off
+        return paths[-1]
+    return next((path for path in reversed(paths) if _step_of(path) <= recorded), paths[-1])
 
 
 def unrecorded_note(run_dir: Path) -> str:

@@ -133,6 +133,10 @@ def test_a_record_behind_the_newest_checkpoint_resumes_from_the_one_before(tmp_p
     resumed = Trainer(saved_config(tmp_path), tmp_path, resume=True)
     resumed.run()
     assert [step.step for step in read_run(tmp_path).steps][-2:] == [3, 4]
+    steps.write_bytes(b"".join(lines[:2]))
+    (tmp_path / "checkpoints" / "step-000003").mkdir()
+    assert latest(tmp_path).name == "step-000002", "two checkpoints are ahead of the record"
+    (tmp_path / "checkpoints" / "step-000003").rmdir()
     steps.write_bytes(lines[0])
     assert latest(tmp_path).name == "step-000004", "no checkpoint is as old as this record"
     assert unrecorded_note(tmp_path) == "steps 2 to 4 are missing from the record"
