@@ -64,6 +64,13 @@ FailOnOption = Annotated[
     FailOn,
     typer.Option("--fail-on", help="Lowest finding severity that sets exit code 1."),
 ]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Allow engines with the option trust_remote_code to run code from their model.",
+    ),
+]
 ExitZero = Annotated[
     bool, typer.Option("--exit-zero", help="Exit with 0 even if there are findings.")
 ]

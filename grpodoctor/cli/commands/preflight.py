@@ -15,6 +15,7 @@ from grpodoctor.cli.options import (
     JsonOption,
     ReportFormat,
     ReportFormatOption,
+    TrustRemoteCode,
     fails,
     split_codes,
 )
@@ -39,6 +40,7 @@ def preflight(
     sampler: options.Sampler = None,
     learner: options.Learner = None,
     reference: options.Reference = None,
+    trust_remote_code: TrustRemoteCode = False,
     control: options.Control = None,
     run_config: options.RunConfig = None,
     framework: options.Framework = None,
@@ -73,6 +75,7 @@ def preflight(
     from grpodoctor.preflight.inputs.prompt_rows import PromptColumns
     from grpodoctor.preflight.inputs.request import PreflightRequest
     from grpodoctor.preflight.inputs.run_settings import RunSettings
+    from grpodoctor.probe.inputs.engine_spec import check_remote_code
 
     chosen_format = _report_format(output_format, as_json, output)
     settings = RunSettings(
@@ -89,6 +92,9 @@ def preflight(
         control=control, run_config=run_config, framework=framework, folder=work, budget=budget,
         filtered=write_filtered, settings=settings,
     )  # fmt: skip
+    check_remote_code(
+        (request.sampler, request.learner, request.reference), is_allowed=trust_remote_code
+    )
     results = _run(request, select=split_codes(select), ignore=split_codes(ignore))
     _write_report(results, chosen_format, output)
     raise typer.Exit(2 if results.failed else int(fails(results.reaches, fail_on, exit_zero)))

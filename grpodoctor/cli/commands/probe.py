@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.options import ExitZero, FailOn, FailOnOption, JsonOption, ReportFormat, fails
+from grpodoctor.cli.options import (
+    ExitZero,
+    FailOn,
+    FailOnOption,
+    JsonOption,
+    ReportFormat,
+    TrustRemoteCode,
+    fails,
+)
 from grpodoctor.cli.output import report_format, write_report
 from grpodoctor.cli.signals import ended_by_signals
 from grpodoctor.errors import ConfigError, EngineError, RunError
@@ -125,6 +133,7 @@ def probe(
     stale: _Stale = None,
     budget: _Budget = None,
     attribution: _Attribution = True,
+    trust_remote_code: TrustRemoteCode = False,
     output: _Output = None,
     attach: _Attach = None,
     output_format: _OutputFormat = ReportFormat.text,
@@ -148,6 +157,8 @@ def probe(
     Exit codes: 0 no gap at or above --fail-on, 1 at least one, 2 unusable
     input or failed engine (the measured pairs are still reported).
     """
+    from grpodoctor.probe.inputs.engine_spec import check_remote_code
+
     framework = _checked_framework(framework)
     if attach is not None:
         from grpodoctor.monitor.attached_probes import check_run
@@ -159,6 +170,7 @@ def probe(
     }  # fmt: skip
     others = {"prompts": prompts, "limit": limit, "stale": stale}
     plan = _plan(grid, sampler, learner, _given(sampling), _given(others))
+    check_remote_code((*plan.samplers, *plan.learners), is_allowed=trust_remote_code)
     changes = {"budget": budget, "attribution": None if attribution else False}
     plan = plan.model_copy(update=_given(changes))
     folder = output or Path("probe") / time.strftime("%Y%m%d-%H%M%S")

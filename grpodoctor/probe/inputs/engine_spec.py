@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ Option = str | int | float | bool
 _LAUNCH_OPTIONS = ("python", "timeout", "launcher", "processes")
 """Options of the launch, which the engine's program does not receive."""
 _TIMEOUT_SECONDS = 1800.0
+_REMOTE_CODE = "trust_remote_code"
+"""The option with which transformers and vLLM import code that a model brings along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,23 @@ class EngineSpec:
             "processes": self.processes,
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_remote_code(specs: Iterable[EngineSpec | None], *, is_allowed: bool) -> None:
+    """Refuse engines that would run code from a model's directory, unless the user allows it.
+
+    A spec is often copied, and a grid file comes from elsewhere: an option in them is no consent.
+
+    Raises:
+        ConfigError: if a spec sets `trust_remote_code` and that is not allowed.
+    """
+    for spec in specs:
+        if spec is not None and spec.options.get(_REMOTE_CODE) and not is_allowed:
+            raise ConfigError(
+                f"the engine {spec.engine} would run Python code from the model's directory",
+                where=f"{_REMOTE_CODE} of {spec.model[:80]}",
+                remedy="read that code, then add --trust-remote-code to the command",
+            )
 
 
 def _read_options(text: str, query: str) -> dict[str, Option]:
