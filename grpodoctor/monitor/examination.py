@@ -14,6 +14,7 @@ from grpodoctor.monitor.chart_specs import CHARTED_METRICS, DIVIDED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
+from grpodoctor.monitor.outgoing.bounded_json import bounded, short
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
@@ -218,10 +219,11 @@ class Examination:
 
 
 def _treatment(event: Event) -> TreatmentEntry:
+    """An entry of bounded size: any process that may write to the journal chooses its texts."""
     body = {key: value for key, value in event.body.items() if key not in {"remedy", "step"}}
     return TreatmentEntry(
         step=event.step,
-        kind=event.kind.removeprefix(_TREATMENT),
-        remedy=str(event.body.get("remedy", "")),
-        body=body,
+        kind=short(event.kind.removeprefix(_TREATMENT)),
+        remedy=short(str(event.body.get("remedy", ""))),
+        body=bounded(body),
     )

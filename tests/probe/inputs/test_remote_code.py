@@ -16,7 +16,7 @@ PLAIN = "transformers:missing-model?trust_remote_code=false"
 
 def test_an_engine_that_trusts_its_model_needs_the_flag() -> None:
     specs = [EngineSpec.parse(text) for text in (PLAIN, TRUSTING)]
-    with pytest.raises(ConfigError, match="would run Python code .* add --trust-remote-code"):
+    with pytest.raises(ConfigError, match=r"would run Python code .* add --trust-remote-code"):
         check_remote_code(specs, is_allowed=False)
     check_remote_code(specs, is_allowed=True)
     check_remote_code([specs[0], None], is_allowed=False)
