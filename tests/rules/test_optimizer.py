@@ -347,6 +347,16 @@ def test_a_reward_that_is_missing_from_some_step_on_explains_a_zero_gradient() -
     assert "missing" not in Patient(steps(60, rare)).finding("OPT001").summary
 
 
+def test_a_loss_of_zero_with_an_entropy_that_repeats_trains_nothing() -> None:
+    """A public script whose update does nothing: entropy 1, KL .0187, loss 0 in every row."""
+    frozen: dict[str, Curve] = {LOSS: 0.0, "entropy/mean": 1.0, "reward/mean": noisy(0.7, 0.01, 3)}
+    finding = Patient(steps(16, frozen)).finding("OPT001")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert "entropy exactly 1" in finding.summary
+    sampled = {**frozen, "entropy/mean": noisy(1.0, 1e-4, 4)}
+    assert {each.severity for each in Patient(steps(16, sampled)).findings("OPT001")} <= {"info"}
+
+
 def test_a_loss_that_becomes_zero_without_success_is_a_warning() -> None:
     """A public script without gradient norms: the policy gives one answer from step 6 on."""
     loss = [-0.15, -0.15, 0.12, 0.06, 0.03, *[0.0] * 40]

@@ -17,6 +17,7 @@ from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition
 
 _LOSS = "optimizer/loss"
+_ENTROPY = "entropy/mean"
 _GRADIENT = "optimizer/grad_norm"
 _TOKENS = "optimizer/loss_tokens"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
@@ -44,7 +45,7 @@ class ZeroLossOrGradient(Rule):
           all tokens, or because the reward function returns nothing any more.
 
         Where no gradient is logged, a loss that became zero after the start is a warning, unless
-        the reward has risen.
+        the reward has risen. So is a loss of exactly 0 with an entropy that never changes.
 
         A clip fraction of zero is reported by CLP002.
 
@@ -160,6 +161,12 @@ class ZeroLossOrGradient(Rule):
             )
             remedies = ("recheck-reward", "entropy-bonus", "lower-learning-rate")
             return self._sighting(chart, "warning", text, remedies)
+        if gradient is None and self._is_frozen(chart):
+            text = (
+                f"The loss is exactly 0 and entropy exactly {chart.series(_ENTROPY).last:.4g} in "
+                f"{self.min_zero_losses} readings: nothing is trained or measured."
+            )
+            return self._sighting(chart, "warning", text, ("check-loss-mask", "recheck-reward"))
         if gradient is None:
             text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
         else:
@@ -183,6 +190,17 @@ class ZeroLossOrGradient(Rule):
         was_loss = abs(self._first_loss(chart)) >= self.first_loss_factor * self.max_zero_loss
         is_success = is_solved(chart) or outcome_has_risen(chart) is not False
         return is_zero and was_loss and not is_success
+
+    def _is_frozen(self, chart: Chart) -> bool:
+        """Whether a loss of exactly 0 comes with an entropy that repeats to the last digit.
+
+        Responses are sampled anew at each step, so even a frozen policy has another entropy.
+        """
+        loss = chart.series(_LOSS).tail(self.min_zero_losses)
+        entropy = chart.series(_ENTROPY).tail(self.min_zero_losses)
+        if len(loss) < self.min_zero_losses or len(entropy) < self.min_zero_losses:
+            return False
+        return not any(loss) and len(set(entropy)) == 1 and entropy[0] > 0
 
     def _penalty_gradient(self, chart: Chart, gradient: float) -> Sighting:
         symptom = f"The gradient ({gradient:.2g}) comes from penalties alone"
