@@ -23,6 +23,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
 """A run counts as examined only if one of these metrics was read."""
@@ -34,6 +35,11 @@ _LEVEL = 10
 
 _ERRORS = 2.0
 """Standard errors of the difference of two levels from which a reward has risen."""
+
+_CURED_BY_LEARNING: frozenset[Condition] = frozenset(
+    {"truncation", "zero-rewards", "equal-rewards"}
+)
+"""Conditions of an untrained policy that training itself ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +157,14 @@ def diagnose(
 def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
     """A finding about a run whose outcome has risen and has kept what it gained.
 
-    A warning that is over did no lasting harm to such a run: many policies begin with responses
-    that are too long or groups that are all-incorrect, and learn to do without.
+    Many policies begin with responses that are too long or with groups that are all-incorrect, and
+    learn to do without: a warning of it that is over did no lasting harm to such a run.
     """
     rule = rules.get(finding.code)
+    if rule is None:
+        return finding
     is_over = not finding.active and finding.severity == "warning"
-    if is_over or (rule is not None and rule.judged_by_outcome):
+    if rule.judged_by_outcome or (is_over and rule.condition in _CURED_BY_LEARNING):
         return replace(finding, severity="info")
     return finding
 

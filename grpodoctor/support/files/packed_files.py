@@ -26,6 +26,8 @@ MAX_UNPACKED_LOG = 8 * 1024**3
 """Largest size in bytes of a log unpacked to disk."""
 _BLOCK = 1024 * 1024
 _HEAD = 64 * 1024
+_PIECE = 64
+"""Bytes of one read before damage. The libraries lose what a failed read has unpacked."""
 
 
 class Stream(Protocol):
@@ -66,7 +68,7 @@ class Unpacked:
         self._most = min(_ALWAYS_ALLOWED + MAX_RATIO * size, most or sys.maxsize)
         self._stream, self._errors = _stream_of(packed, path)
         self._window = b""
-        self._start = self._position = 0
+        self._start = self._position = self._unpacked = 0
         self.broken = ""
         """Why the content ended early; empty if it did not."""
 
@@ -133,14 +135,29 @@ class Unpacked:
             part = self._stream.read(min(size, _BLOCK))
         except self._errors as error:
             self.broken = f"damaged: {error}"[:120]
-            return b""
-        if self._start + len(self._window) + len(part) > self._most:
+            part = self._before_damage()
+        self._unpacked += len(part)
+        if self._unpacked > self._most:
             raise RunError(
                 f"unpacks to more than {self._most} bytes",
                 where=str(self._path)[:200],
                 remedy="if you trust the file, unpack it yourself",
             )
         return part
+
+    def _before_damage(self) -> bytes:
+        """What a failed read had unpacked: read again from the start, in small pieces."""
+        self._packed.seek(0)
+        stream, errors = _stream_of(self._packed, self._path)
+        left, parts = self._unpacked, list[bytes]()
+        try:
+            while left and (skipped := stream.read(min(left, _BLOCK))):
+                left -= len(skipped)
+            while not left and (piece := stream.read(_PIECE)):
+                parts.append(piece)
+        except errors:
+            pass
+        return b"".join(parts)
 
 
 def _stream_of(packed: Any, path: Path) -> tuple[Stream, tuple[type[Exception], ...]]:

@@ -24,7 +24,7 @@ from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps import runners
 from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.files import packed_files as packed
-from grpodoctor.support.files.packed_files import Unpacked
+from grpodoctor.support.files.packed_files import Unpacked, unpack
 from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, verl
 
@@ -114,6 +114,19 @@ def test_a_truncated_file_is_read_up_to_its_end_and_reported(tmp_path: Path, suf
     assert 1000 < reader.responses < 50_000
     assert reader.damaged >= 1
     assert any("damaged" in each.why for each in reader.damage)
+
+
+@every_way
+def test_a_small_truncated_file_keeps_what_precedes_the_cut(tmp_path: Path, suffix: str) -> None:
+    """A log of one megabyte is read at once; the failed read had unpacked nearly all of it."""
+    lines = b"".join(b'{"step": %d, "x": %d}\n' % (n, n * n % 97) for n in range(40_000))
+    path, copy, notes = tmp_path / f"a.jsonl{suffix}", tmp_path / "copy", list[str]()
+    path.write_bytes(PACKERS[suffix](lines)[:-9])
+    unpack(path, copy, notes.append)
+    text = copy.read_bytes()
+    assert lines.startswith(text)
+    assert len(text) > len(lines) - 200_000  # a block of zstd has 128 kB
+    assert "only the part before" in notes[0]
 
 
 @every_way
