@@ -41,6 +41,9 @@ _CURED_BY_LEARNING: frozenset[Condition] = frozenset(
 )
 """Conditions of an untrained policy that training itself ends."""
 
+_CURED_BY = 2 / 3
+"""Part of the run after which such a condition stays away; one that ends later may come back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -117,7 +120,8 @@ def diagnose(
     )
     findings = results.findings
     if rose and not has_lost_outcome(chart) and not is_stuck(chart):
-        findings = tuple(_judged_by_outcome(finding, by_code) for finding in findings)
+        cured_by = chart.step * _CURED_BY
+        findings = tuple(_judged_by_outcome(finding, by_code, cured_by) for finding in findings)
 
     def cost_of(finding: Finding) -> Cost:
         last = None if finding.active else finding.last_step
@@ -154,7 +158,7 @@ def diagnose(
     return Diagnosis(verdict, problems, coverage)
 
 
-def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
+def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule], cured_by: float) -> Finding:
     """A finding about a run whose outcome has risen and has kept what it gained.
 
     Many policies begin with responses that are too long or with groups that are all-incorrect, and
@@ -163,7 +167,7 @@ def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule]) -> Finding:
     rule = rules.get(finding.code)
     if rule is None:
         return finding
-    is_over = not finding.active and finding.severity == "warning"
+    is_over = not finding.active and finding.severity == "warning" and finding.last_step <= cured_by
     if rule.judged_by_outcome or (is_over and rule.condition in _CURED_BY_LEARNING):
         return replace(finding, severity="info")
     return finding

@@ -86,10 +86,12 @@ class TruncatedResponses(Rule):
     climbs."""
     early_factor: float = 3.0
     """Multiple of the starting share in that case; hard prompts start high and stay there."""
-    noise_factor: float = 3.0
-    """Rise as a multiple of the noise of one reading, in both cases: five standard errors of the
-    difference of two medians of ten. With four responses per batch, the share jumps by a
-    quarter."""
+    noise_factor: float = 2.0
+    """Rise of the mean of twenty readings as a multiple of the noise of one, for the drift: four
+    standard errors. With four responses per batch, single readings jump by a quarter."""
+    early_noise_factor: float = 3.0
+    """Rise of the share as a multiple of this noise, where it is not yet high: five standard errors
+    of the difference of two medians of ten."""
     start_errors: float = 2.0
     """Standard errors by which the starting share may have been too low by chance, in that case:
     one truncated response of forty is consistent with three."""
@@ -123,11 +125,13 @@ class TruncatedResponses(Rule):
     def _early_rise(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that is not yet high, but has grown several times and still grows."""
         share, start = series.level(RECENT), series.start
-        if start is None or not share >= self.early_factor * start.level:
+        if start is None:
             return None
-        if not share - start.level >= max(
-            self.early_rise, self.noise_factor * reading_noise(series)
-        ):
+        noise = reading_noise(series)
+        highest_start = start.level + self.start_errors * noise * _MEDIAN_ERROR
+        if not share >= self.early_factor * highest_start:
+            return None
+        if not share - start.level >= max(self.early_rise, self.early_noise_factor * noise):
             return None
         text = f"Truncated responses rose from {start.level:.1%} to {share:.1%} of all responses."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
@@ -140,8 +144,9 @@ class TruncatedResponses(Rule):
             return "critical"
         if share >= self.warning_share:
             return "warning"
-        is_drift = rise >= self.warning_rise and rise >= self.noise_factor * reading_noise(series)
-        return "warning" if is_drift else "info"
+        lasting = rise + series.mean(2 * RECENT) - share
+        is_certain = lasting >= self.noise_factor * reading_noise(series)
+        return "warning" if rise >= self.warning_rise and is_certain else "info"
 
 
 def _change_text(start: float, share: float) -> str:
