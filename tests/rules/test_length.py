@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -196,12 +197,12 @@ def test_truncation_that_falls_while_the_reward_rises_is_over() -> None:
     assert [each for each in flat.findings("LEN002") if each.active]
 
 
-def few_responses(share: Curve, responses: int, seed: int) -> Curve:
+def few_responses(share: Callable[[int], float], responses: int, seed: int) -> Curve:
     """A share of so few responses that each counts."""
     chance = random.Random(seed)
 
     def value(step: int) -> float:
-        likely = share(step) if callable(share) else share
+        likely = share(step)
         return sum(chance.random() < likely for _ in range(responses)) / responses
 
     return value
@@ -210,7 +211,7 @@ def few_responses(share: Curve, responses: int, seed: int) -> Curve:
 @pytest.mark.parametrize("seed", range(12))
 def test_truncation_of_four_responses_that_scatters_is_no_drift(seed: int) -> None:
     """Public runs with batches of four: one truncated response is a quarter of the batch."""
-    found = run({CUT: few_responses(0.15, 4, seed)}, count=300).findings("LEN002")
+    found = run({CUT: few_responses(lambda _: 0.15, 4, seed)}, count=300).findings("LEN002")
     assert {each.severity for each in found} <= {"info"}
 
 

@@ -14,20 +14,19 @@ SHRINKING = [350, 342, 320, 290, 265, 240, 215, 190, 170, 150, 125, 100, 88]
 LONGER = [0.35, 0.3, 0.22, 0.15, 0.12, 0.1, 0.09, 0.1, 0.16, 0.22, 0.3, 0.42, 0.5]
 
 
-def run(count: int = 13, **curves: Curve) -> Patient:
-    names = {"reward": REWARD, "length": LENGTH, "cut": CUT}
-    return Patient(steps(count, {names[name]: curve for name, curve in curves.items()}))
+def run(curves: dict[str, Curve], count: int = 13) -> Patient:
+    return Patient(steps(count, curves))
 
 
 def test_a_reward_that_falls_as_responses_halve_is_a_warning() -> None:
-    finding = run(reward=RISE_AND_FALL, length=SHRINKING).finding("REW015")
+    finding = run({REWARD: RISE_AND_FALL, LENGTH: SHRINKING}).finding("REW015")
     assert (finding.severity, finding.active) == ("warning", True)
     assert "while mean length fell from 342 to 88 tokens" in finding.summary
     assert 5 <= finding.onset_step <= 9
 
 
 def test_a_reward_that_falls_as_truncation_returns_is_a_warning() -> None:
-    finding = run(reward=RISE_AND_FALL, length=400, cut=LONGER).finding("REW015")
+    finding = run({REWARD: RISE_AND_FALL, LENGTH: 400, CUT: LONGER}).finding("REW015")
     assert "while truncated responses rose from" in finding.summary
     assert finding.summary.endswith("to 50%.")
 
@@ -35,35 +34,35 @@ def test_a_reward_that_falls_as_truncation_returns_is_a_warning() -> None:
 @pytest.mark.parametrize(
     "curves",
     [
-        {"reward": RISE_AND_FALL, "length": 350},
-        {"reward": RISE_AND_FALL, "length": [value / 20 for value in SHRINKING]},
-        {"reward": ramp(0.38, 0.6, 12), "length": SHRINKING},
-        {"reward": [value - 0.5 for value in RISE_AND_FALL], "length": SHRINKING},
-        {"reward": [0.0, 0.6, 0.1, 0.7, 0.2, 0.6, 0.0, 0.7, 0.5, 0.3, 0.1, 0.2, 0.3],
-         "length": SHRINKING},
+        {REWARD: RISE_AND_FALL, LENGTH: 350},
+        {REWARD: RISE_AND_FALL, LENGTH: [value / 20 for value in SHRINKING]},
+        {REWARD: ramp(0.38, 0.6, 12), LENGTH: SHRINKING},
+        {REWARD: [value - 0.5 for value in RISE_AND_FALL], LENGTH: SHRINKING},
+        {REWARD: [0.0, 0.6, 0.1, 0.7, 0.2, 0.6, 0.0, 0.7, 0.5, 0.3, 0.1, 0.2, 0.3],
+         LENGTH: SHRINKING},
     ],
     ids=["length stays", "few tokens", "reward rises", "negative rewards", "noise"],
 )  # fmt: skip
 def test_neither_alone_nor_noise_is_a_finding(curves: dict[str, Curve]) -> None:
-    assert run(**curves).findings("REW015") == []
+    assert run(curves).findings("REW015") == []
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_format_that_is_learned_is_quiet(seed: int) -> None:
     """A public run: 350 to 150 tokens while the reward rose from .34 to .51 and stayed."""
-    curves = {
-        "reward": noisy(ramp(0.34, 0.52, 6), 0.04, seed),
-        "length": noisy(ramp(350, 150, 12), 8, seed + 100),
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.34, 0.52, 6), 0.04, seed),
+        LENGTH: noisy(ramp(350, 150, 12), 8, seed + 100),
     }
-    assert run(30, **curves).findings("REW015") == []
+    assert run(curves, 30).findings("REW015") == []
 
 
 def test_longer_runs_are_left_to_rules_with_levels() -> None:
     reward = [*[0.6] * 40, *RISE_AND_FALL[-6:]]
     length = [*[350] * 40, *SHRINKING[-6:]]
-    assert run(46, reward=reward, length=length).findings("REW015") == []
+    assert run({REWARD: reward, LENGTH: length}, 46).findings("REW015") == []
 
 
 def test_it_needs_a_length() -> None:
-    patient = run(reward=RISE_AND_FALL)
+    patient = run({REWARD: RISE_AND_FALL})
     assert "REW015" in {each.code for each in patient.engine.diagnosis().skipped}
