@@ -125,24 +125,17 @@ class _LazyCommands(_FewConversions, TyperGroup):
         except BrokenPipeError:
             _abandon_stdout()
             raise typer.Exit(_BROKEN_PIPE) from None
-        except (OSError, MemoryError, RuntimeError) as error:
-            fault = _machine_fault(error)
-            if fault is None:
-                raise
-            _abandon_stdout()
-            _complain(fault)
-            raise typer.Exit(fault.exit_code) from None
 
 
-def _machine_fault(error: OSError | MemoryError | RuntimeError) -> InputError | None:
+def _machine_fault(error: Exception) -> InputError | None:
     """The error for a fault of the machine; None if it may be a defect of this program."""
     if isinstance(error, MemoryError):
         return InputError("not enough memory", remedy="free memory and run the command again")
-    if isinstance(error, RuntimeError):
-        if "can't start new thread" not in str(error):
-            return None
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         remedy = "raise the limit of processes (ulimit -u)"
         return InputError("the system starts no further thread", remedy=remedy)
+    if not isinstance(error, OSError):
+        return None
     where = str(error.filename or "standard output")
     if error.errno in _NO_ROOM:
         return InputError(f"cannot write: {error.strerror}", where=where, remedy="free disk space")
@@ -232,22 +225,32 @@ for _name, _summary in COMMANDS.items():
     app.command(_name, help=_summary)(_placeholder)
 
 
-def main() -> None:
-    """Entry point of the `grpodoctor` program."""
-    # Imports create many objects and hardly any garbage. With the default of 700, the collector
-    # takes a fifth of the time of a short command.
-    gc.set_threshold(_COLLECT_EVERY)
+def _open_streams() -> None:
+    """Replace closed streams, and characters that a stream cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # the caller closed it
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open to the end
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def main() -> None:
+    """Entry point of the `grpodoctor` program."""
+    # Imports create many objects and hardly any garbage. With the default of 700, the collector
+    # takes a fifth of the time of a short command.
+    gc.set_threshold(_COLLECT_EVERY)
     try:
+        _open_streams()
         app()
     except Exception as error:  # noqa: BLE001 - the last resort: a defect gets an exit code of its own
-        _report_defect(error)
-        sys.exit(_DEFECT)
+        fault = _machine_fault(error)
+        if fault is None:
+            _report_defect(error)
+            sys.exit(_DEFECT)
+        _abandon_stdout()
+        _complain(fault)
+        sys.exit(fault.exit_code)
     finally:
         # The interpreter searches all objects for garbage three times before it exits, which takes
         # another sixth of the time of a short command.

@@ -39,8 +39,6 @@ _ABORTED = 71
 """Exit code that stands for the abort of a library at a lack of memory."""
 _CRASH = 70
 """Exit code of a scenario with an error that its program did not handle."""
-_MEMORY_POINTS = 40
-"""Allocations that fail per scenario: a run has a hundred thousand."""
 
 FILE_FAULTS = (
     Fault("open", errno.EMFILE),
@@ -88,8 +86,9 @@ class Ending:
 
     @property
     def is_aborted(self) -> bool:
-        """Whether a library in another language ended the process, as orjson does at a lack of
-        memory."""
+        """Whether code in another language ended the program, as orjson does without memory."""
+        if self.code == 3:  # the interpreter itself loses the error
+            return "SystemError" in self.stderr
         return self.code in (-signal.SIGILL, -signal.SIGABRT)
 
 
@@ -102,6 +101,8 @@ class Scenario(ABC):
 
     area: ClassVar[str]
     faults: ClassVar[tuple[Fault, ...]]
+    memory_points: ClassVar[int] = 40
+    """Allocations that fail; a run has hundreds of thousands."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -200,7 +201,7 @@ class Harness:
     def sweep(self, scenario: Scenario, fault: Fault) -> Iterator[Result]:
         """Let call 1, 2, 3 ... fail until a run does not reach the fault."""
         if fault.kind == "memory":
-            numbers = iter(spread(self.calls(scenario, fault), _MEMORY_POINTS))
+            numbers = iter(spread(self.calls(scenario, fault), scenario.memory_points))
         else:
             numbers = iter(range(1, 10_000))
         for number in numbers:
@@ -296,7 +297,7 @@ def spread(calls: int, most: int) -> list[int]:
     """Numbers from 1 to `calls`: the first few, then at a growing distance, the last included."""
     ratio = max(1.0, calls) ** (1 / max(1, most - 1))
     numbers = {min(calls, round(ratio**index)) for index in range(most)} if calls else set()
-    return sorted(numbers | set(range(1, min(calls, 10) + 1)))
+    return sorted(numbers | set(range(1, min(calls, 5) + 1)))
 
 
 def _check(ending: Ending) -> None:
@@ -363,6 +364,7 @@ def _be_child(scenario: Scenario, home: Path, control: Control) -> None:
         traceback.print_exc()
     finally:
         code = _end_interpreter(code)
+        shim.disarm_process()
         (home / "modules").write_text("\n".join(sys.modules))
         os._exit(code)
 
@@ -372,7 +374,7 @@ def _judge_in_child(scenario: Scenario, home: Path, ending: Ending) -> None:
     try:
         if ending.code == _ABORTED:
             scenario.check_kept(home)
-            text = "kept:a library aborts for lack of memory, nothing acknowledged is lost"
+            text = "kept:a library or the interpreter aborts for lack of memory"
         else:
             text = f"kept:{scenario.judge(home, ending)}"
     except BrokenPromiseError as error:

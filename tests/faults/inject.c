@@ -70,7 +70,7 @@ int fault_attach(const char *path, int as_role) {
 }
 
 void fault_arm(int by) { armed += by; }
-void fault_arm_all(int on) { all_armed = on; }
+void fault_arm_all(int on) { all_armed = on; /* -1: no thread, even if it is armed */ }
 int64_t fault_control_size(void) { return sizeof(struct control); }
 
 __attribute__((constructor)) static void start(void) {
@@ -135,7 +135,7 @@ static int at_fails(enum kind kind, int folder, const char *path) {
 }
 
 static int bare_fails(enum kind kind, const char *what) {
-    return control && (armed || all_armed) && fails(kind, what);
+    return control && all_armed >= 0 && (armed || all_armed) && fails(kind, what);
 }
 
 /* Opening. */

@@ -130,6 +130,11 @@ def arm_process() -> None:
     _library().fault_arm_all(1)
 
 
+def disarm_process() -> None:
+    """End `arm_process` and `armed`."""
+    _library().fault_arm_all(-1)
+
+
 @contextmanager
 def armed() -> Iterator[None]:
     """Count calls without a path while this thread is in the block."""
