@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.hooks.guard import reason_of
@@ -149,6 +150,25 @@ class LiveKnobs:
         control = self._controls[name]
         if control.set is not None:
             control.set(setting)
+
+
+def word_for(setting: Setting, words: Mapping[Any, Any], key: str) -> Any:
+    """A framework's word for a setting, in a `set` function.
+
+    Args:
+        setting: the canonical setting.
+        words: the words by setting.
+        key: the framework's key for all of its settings.
+
+    Raises:
+        ConfigError: if there is no word for it.
+    """
+    if setting not in words:
+        raise ConfigError(
+            f"{setting} cannot be set in flight",
+            remedy=f"use one of {', '.join(map(str, words))}, or restart with another {key}",
+        )
+    return words[setting]
 
 
 def _check_bounds(name: str, setting: Setting, control: _Control) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.hooks.knob_requests import KnobRequests
-from grpodoctor.hooks.live_knobs import LiveKnobs
+from grpodoctor.hooks.live_knobs import LiveKnobs, word_for
 from grpodoctor.hooks.ranks.exchange import RankExchange
 from grpodoctor.runs.records import Event
 from grpodoctor.treatment.mailbox import Inbox, Mailbox
@@ -140,3 +140,11 @@ def test_ranks_change_a_knob_at_the_same_step(
     assert seen[:3] == [[0.001, 0.001]] * 3
     assert seen[3:] == [[0.0005, 0.0005]] * 2
     assert [(event.kind, event.step) for event in events] == [("treatment-applied", 3)] * 2
+
+
+def test_a_setting_without_a_word_names_the_others() -> None:
+    knobs = LiveKnobs()
+    words = {"mask": True, "none": False}
+    knobs.add("overlong", get=lambda: "none", set=lambda each: word_for(each, words, "filter"))
+    with pytest.raises(ConfigError, match="use one of mask, none, or restart with another filter"):
+        knobs.apply({"overlong": "soft-punishment"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from grpodoctor.errors import GrpodoctorError
@@ -85,7 +86,8 @@ class _Worker:
                     break
             else:
                 self._deliver(alert)
-        self._channel.close()
+        with suppress(Exception):  # nobody waits for a channel that cannot be closed
+            self._channel.close()
 
     def _deliver(self, alert: Alert) -> None:
         for seconds in (*RETRY_SECONDS, None):

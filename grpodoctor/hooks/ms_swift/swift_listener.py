@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grpodoctor.frameworks.ms_swift.metrics import FRAMEWORK
+from grpodoctor.hooks.live_knobs import word_for
 from grpodoctor.hooks.logged_steps import note_version, package_version
 from grpodoctor.hooks.ms_swift.verified import VERIFIED
 from grpodoctor.hooks.run_hook import RunHook
@@ -15,6 +16,9 @@ _CLIPPED = frozenset({"grpo", "bnpo", "dr_grpo", "dapo"})
 """Losses that clip the ratio on both sides; `epsilon_high` is a distance from 1 in these."""
 _ATTRIBUTES = ("loss_type", "epsilon_low", "epsilon_high", "beta", "overlong_filter")
 """Attributes that the loss of a verified version reads at each call."""
+
+
+_IS_MASKED = {"mask": True, "none": False}
 
 
 class SwiftListener(LogListener):
@@ -48,7 +52,9 @@ class SwiftListener(LogListener):
         knobs.add(
             "overlong",
             get=lambda: "mask" if trainer.overlong_filter else "none",
-            set=lambda setting: setattr(trainer, "overlong_filter", _is_mask(setting)),
+            set=lambda setting: setattr(
+                trainer, "overlong_filter", word_for(setting, _IS_MASKED, "overlong_filter")
+            ),
         )
 
     def _add_number(self, knob: str, attribute: str) -> None:
@@ -58,10 +64,6 @@ class SwiftListener(LogListener):
             get=lambda: float(getattr(trainer, attribute)),
             set=lambda value: setattr(trainer, attribute, float(value)),
         )
-
-
-def _is_mask(setting: object) -> bool:
-    return {"mask": True, "none": False}[str(setting)]
 
 
 def swift_events(hook: RunHook, trainer: Any) -> TrainingEvents:

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpodoctor.frameworks.skyrl.metrics import FRAMEWORK
 from grpodoctor.hooks.arrays import to_host
-from grpodoctor.hooks.live_knobs import LiveKnobs
+from grpodoctor.hooks.live_knobs import LiveKnobs, word_for
 from grpodoctor.hooks.logged_steps import LoggedSteps
 from grpodoctor.hooks.plain_config import plain_config
 from grpodoctor.hooks.run_hook import RunHook
@@ -107,5 +107,7 @@ def _add_advantage(knobs: LiveKnobs, algorithm: Any) -> None:
     knobs.add(
         "advantage",
         get=lambda: "group" if algorithm.grpo_norm_by_std else "centred",
-        set=lambda setting: setattr(algorithm, "grpo_norm_by_std", scaled[setting]),
+        set=lambda setting: setattr(
+            algorithm, "grpo_norm_by_std", word_for(setting, scaled, "algorithm.grpo_norm_by_std")
+        ),
     )

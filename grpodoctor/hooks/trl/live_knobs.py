@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.hooks.live_knobs import LiveKnobs
+from grpodoctor.hooks.live_knobs import LiveKnobs, word_for
 from grpodoctor.hooks.trl import private_names
 from grpodoctor.measure.responses import component_name
 from grpodoctor.vocabulary.knobs import REWARD_WEIGHT
@@ -67,18 +67,9 @@ def _setter(trainer: Any, attribute: str, values: Mapping[Any, Any]) -> Callable
     """Sets an attribute to TRL's word for a setting."""
 
     def change(setting: Any) -> None:
-        setattr(trainer, attribute, _word(setting, values, attribute))
+        setattr(trainer, attribute, word_for(setting, values, attribute))
 
     return change
-
-
-def _word(setting: Any, values: Mapping[Any, Any], attribute: str) -> Any:
-    if setting not in values:
-        raise ConfigError(
-            f"TRL has no {setting} in flight",
-            remedy=f"use one of {', '.join(map(str, values))}, or restart with another {attribute}",
-        )
-    return values[setting]
 
 
 def _add_loss(knobs: LiveKnobs, trainer: Any) -> None:
@@ -127,7 +118,7 @@ def _loss(trainer: Any) -> str | None:
 def _set_loss(trainer: Any, name: Any) -> None:
     """Change the ratio's level or the kind of bound; the clip bounds stay the same distances."""
     if name not in {"ppo_clip", "gspo", "cispo"}:
-        _word(name, dict.fromkeys(("ppo_clip", "gspo", "cispo")), "loss_type")
+        word_for(name, dict.fromkeys(("ppo_clip", "gspo", "cispo")), "loss_type")
     high = _clip_high(trainer)
     if name == "cispo":
         trainer.loss_type, trainer.importance_sampling_level = "cispo", "token"
@@ -141,7 +132,7 @@ def _set_loss(trainer: Any, name: Any) -> None:
 
 
 def _set_denominator(trainer: Any, name: Any) -> None:
-    kind = _word(name, _DENOMINATORS, "loss_type")
+    kind = word_for(name, _DENOMINATORS, "loss_type")
     if trainer.loss_type == "cispo":
         raise ConfigError("CISPO has its own denominator", remedy="change the loss as well")
     trainer.loss_type = kind
@@ -199,7 +190,7 @@ def _set_correction(trainer: Any, name: Any) -> None:
         trainer.off_policy_mask_threshold = _OFF_POLICY_THRESHOLD if masks else None
         return
     known = {"none": None, "error_mask": None, **_CORRECTIONS}
-    mode = _word(name, known, "vllm_importance_sampling_mode")
+    mode = word_for(name, known, "vllm_importance_sampling_mode")
     if trainer.loss_type == "vespo" and not mode.startswith("token"):
         raise ConfigError("VESPO requires a correction per token")
     if _correction(trainer) == "error_mask":
