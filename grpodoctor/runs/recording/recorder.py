@@ -294,18 +294,21 @@ class Recorder:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - no error of the recording may reach the trainer
-            self._fail(error)
+            # The warning may fail too: without memory, or in the user's log handler.
+            with suppress(Exception):
+                self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        with self._changed:
+            first = self.failure is None
+            self.failure = self.failure or "recording ended"
         reason = str(error) if isinstance(error, WriterError) else reason_of(error)
         with suppress(OSError):  # a directory that cannot be examined exists
             if not self._directory.exists():
                 reason = "the run directory was removed"
         with self._changed:
-            first = self.failure is None
-            self.failure = (
-                self.failure or f"recording ended at step {max(self._current_step, 0)}: {reason}"
-            )
+            if first:
+                self.failure = f"recording ended at step {max(self._current_step, 0)}: {reason}"
             self._jobs.clear()
             self._unwritten = self._queued_bytes = 0
             self._busy = False

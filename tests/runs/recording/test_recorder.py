@@ -479,3 +479,22 @@ def test_a_directory_that_cannot_be_prepared_is_released(
         with pytest.raises(RunError, match="cannot record here: Permission denied"):
             Recorder.open(tmp_path / "run", Manifest())
     Recorder.open(tmp_path / "run", Manifest(), depth="off").close()
+
+
+class _RaisingHandler(logging.Handler):
+    def emit(self, _: logging.LogRecord) -> None:
+        raise LookupError("a broken log handler")
+
+
+def test_a_log_handler_that_raises_does_not_reach_the_training(tmp_path: Path) -> None:
+    logger, handler = logging.getLogger("grpodoctor"), _RaisingHandler()
+    logger.addHandler(handler)
+    try:
+        with Recorder.open(tmp_path / "run", Manifest(), depth="off") as run:
+            shutil.rmtree(tmp_path / "run")
+            for step in range(3):
+                run.step(step, {"reward/mean": Mean.of([1.0])})
+    finally:
+        logger.removeHandler(handler)
+    assert run.failure is not None
+    assert run.failure.endswith("the run directory was removed")
