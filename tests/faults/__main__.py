@@ -13,11 +13,15 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.faults import shim
-from tests.faults.harness import Harness, Result, Tally
+from tests.faults.harness import Harness, Result, Scenario, Tally
+
+Work = Callable[[Harness], Iterable[Result]]
 
 
 def main() -> None:
@@ -35,7 +39,7 @@ def main() -> None:
         print(json.dumps(_as_json(tallies)))
     else:
         _print(tallies, time.monotonic() - began)
-    broken = [result for tally in tallies.values() for result in tally.broken]
+    broken = [line for tally in tallies.values() for line in tally.broken]
     if not broken:
         shutil.rmtree(home)
     sys.exit(1 if broken else 0)
@@ -45,9 +49,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     parser.add_argument("--area", action="append", help="only this area; repeatable")
     parser.add_argument("--kind", action="append", help="only this kind of call; repeatable")
-    parser.add_argument("--helper", action="store_true", help="only in the writer process")
     parser.add_argument("--scenario", action="append", help="only this scenario; repeatable")
     parser.add_argument("--sample", type=int, help="so many points of each scenario")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", action="store_true", help="print the tallies as JSON")
     parser.add_argument("--verbose", action="store_true", help="print each point")
     return parser.parse_args()
@@ -62,34 +66,68 @@ def _restart() -> None:
 
 
 def _tallies(home: Path, options: argparse.Namespace) -> dict[str, Tally]:
-    tallies: dict[str, Tally] = {}
-    for result in _results(Harness(home), home, options):
-        tallies.setdefault(result.point.scenario.area, Tally()).add(result)
-        if options.verbose or result.broken:
-            print(f"{result.point}: {result.broken or result.outcome}", file=sys.stderr, flush=True)
+    """Run the sweeps in several processes, each of which forks its scenarios itself."""
+    harness = Harness(home)
+    scenarios = _scenarios(harness, home, options)
+    works = [work for scenario in scenarios for work in _works(scenario, options)]
+    files = [home / f"results-{worker}" for worker in range(options.jobs)]
+    pids = []
+    for worker, file in enumerate(files):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            _work(Harness(home / str(worker)), works[worker :: options.jobs], file, options)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    if any(codes):
+        sys.exit(f"a worker ended with {codes}")
+    tallies = {scenario.area: Tally() for scenario in scenarios}
+    for area, *ending in (row for file in files for row in json.loads(file.read_bytes())):
+        tallies[area].add(*ending)
     return tallies
 
 
-def _results(harness: Harness, home: Path, options: argparse.Namespace) -> Iterator[Result]:
+def _scenarios(harness: Harness, home: Path, options: argparse.Namespace) -> list[Scenario]:
     from tests.faults import reading, training
 
     training.warm_up(home)
     training.Training.remember(harness)
-    scenarios = [*training.training_scenarios(), *reading.reading_scenarios()]
+    scenarios = [
+        scenario
+        for scenario in (*training.training_scenarios(), *reading.reading_scenarios())
+        if (not options.area or scenario.area in options.area)
+        and (not options.scenario or scenario.name in options.scenario)
+    ]
     for scenario in scenarios:
-        if options.area and scenario.area not in options.area:
-            continue
-        if options.scenario and scenario.name not in options.scenario:
-            continue
         scenario.learn(harness)
-        if options.sample:
-            yield from harness.sample(scenario, options.sample)
-            continue
-        for fault in scenario.faults:
-            if (not options.kind or fault.kind in options.kind) and (
-                not options.helper or fault.role == shim.HELPER
-            ):
-                yield from harness.sweep(scenario, fault)
+    return scenarios
+
+
+def _works(scenario: Scenario, options: argparse.Namespace) -> Iterator[Work]:
+    """What can be done independently: a sweep, or the sample of a scenario."""
+    if options.sample:
+        yield lambda harness: harness.sample(scenario, options.sample)
+        return
+    for fault in scenario.faults:
+        if not options.kind or fault.kind in options.kind:
+            yield partial(Harness.sweep, scenario=scenario, fault=fault)
+
+
+def _work(harness: Harness, works: Sequence[Work], file: Path, options: argparse.Namespace) -> None:
+    """In a worker: do a share of the work, write the results, and exit."""
+    code = 1
+    try:
+        rows = []
+        for result in (result for work in works for result in work(harness)):
+            area, point = result.point.scenario.area, str(result.point)
+            rows.append((area, point, result.outcome, result.broken))
+            if options.verbose or result.broken:
+                text = f"{point}: {result.broken or result.outcome}\n"
+                os.write(sys.stderr.fileno(), text.encode())
+        file.write_text(json.dumps(rows))
+        code = 0
+    except BaseException:  # noqa: BLE001 - the parent sees the exit code
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _as_json(tallies: dict[str, Tally]) -> dict[str, object]:
@@ -97,7 +135,7 @@ def _as_json(tallies: dict[str, Tally]) -> dict[str, object]:
         area: {
             "points": tally.points,
             "outcomes": dict(tally.outcomes),
-            "broken": [f"{result.point}: {result.broken}" for result in tally.broken],
+            "broken": tally.broken,
         }
         for area, tally in tallies.items()
     }

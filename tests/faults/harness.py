@@ -174,13 +174,14 @@ class Tally:
     """The outcomes of an area."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    broken: list[Result] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """The points that broke a promise, and which."""
 
-    def add(self, result: Result) -> None:
-        if result.broken:
-            self.broken.append(result)
+    def add(self, point: str, outcome: str, broken: str) -> None:
+        if broken:
+            self.broken.append(f"{point}: {broken}")
         else:
-            self.outcomes[result.outcome] += 1
+            self.outcomes[outcome] += 1
 
     @property
     def points(self) -> int:
@@ -188,7 +189,7 @@ class Tally:
 
 
 class Harness:
-    """Runs points, each in a directory of its own.
+    """Runs points, each in a directory of its own. Each process needs its own harness.
 
     Args:
         home: where the directories are made.

@@ -222,6 +222,9 @@ BARE(EXEC, int, -1, execv, (const char *path, char *const *arguments), (path, ar
 /* A fork does what the caller of vfork expects, and can be called from here. */
 pid_t vfork(void) { return fork(); }
 
+/* At a lower priority, a busy machine would starve the writer process in each of hundreds of runs. */
+int nice(int by) { return 0 * by; }
+
 int close(int fd) {
     int broken = fd_fails(CLOSE, fd), error = errno;
     int result = REAL(close)(fd);
