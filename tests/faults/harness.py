@@ -88,7 +88,7 @@ class Ending:
     def is_aborted(self) -> bool:
         """Whether code in another language ended the program, as orjson does without memory."""
         if self.code == 3:  # the interpreter itself loses the error
-            return "SystemError" in self.stderr
+            return "SystemError" in self.stderr or "TypeError" in self.stderr
         return self.code in (-signal.SIGILL, -signal.SIGABRT)
 
 
