@@ -4,6 +4,13 @@ import pytest
 
 from grpodoctor.hooks.ranks import exchange as rank_exchange
 from grpodoctor.hooks.ranks.exchange import RankExchange, RankInfo
+from grpodoctor.runs.recording import recorder
+
+
+@pytest.fixture(autouse=True)
+def no_step_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step waits for the line of the previous one, however busy the machine is."""
+    monkeypatch.setattr(recorder, "LINE_WAIT_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -79,7 +79,9 @@ def test_what_an_adapter_measured_replaces_what_is_logged(tmp_path: Path) -> Non
 def test_the_last_step_is_recorded_when_the_program_ends_without_closing(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
+from grpodoctor.runs.recording import recorder
 from tests.hooks.test_logged_steps import steps_in
+recorder.START_WAIT_SECONDS = recorder.CLOSE_WAIT_SECONDS = 100.0  # on a busy machine
 steps, _ = steps_in(Path({str(tmp_path / "run")!r}))
 steps.add(1, {{"train/reward": 0.5}})
 steps.add(2, {{"train/reward": 0.25}})
