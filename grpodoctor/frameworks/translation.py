@@ -120,6 +120,9 @@ class Translator:
         for each in plan:
             if each.is_plain:
                 number = values[each.keys[0]]
+                if each.kind == "mean" and math.isfinite(number):
+                    readings[each.use.metric] = Mean(number, 1)  # the common case, without calls
+                    continue
                 if each.kind != "rate" or is_share(number):
                     readings[each.use.metric] = _reading(each.kind, number)
                     continue

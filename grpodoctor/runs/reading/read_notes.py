@@ -187,6 +187,8 @@ class ZeroColumns:
 
     def add(self, values: Mapping[str, float]) -> None:
         """Add a row, under the log's own keys."""
+        if values.keys() <= self._not_zero:
+            return
         for key, value in values.items():
             if key in self._not_zero:
                 continue

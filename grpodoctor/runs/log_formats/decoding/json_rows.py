@@ -81,13 +81,14 @@ def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
         raise ValueError(f"{len(data)} keys")
     flat = _flattened(data) if dict in map(type, data.values()) else data
     numbers, texts = _numbers_and_texts(flat)
-    if _event_name(texts) in _NOT_STEPS:
+    event = _event_name(texts)
+    if event in _NOT_STEPS:
         return LogRow(None, {}, 0.0, texts)
     numbers = {**group_numbers(flat), **numbers}
     step_key, step = _step_of(flat, keys)
     time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
     values = {key: value for key, value in numbers.items() if key not in keys.all}
-    counter = _event_of(texts, numbers) or _FAMILY_STEPS.get(step_key, "")
+    counter = _event_of(event, numbers) or _FAMILY_STEPS.get(step_key, "")
     if counter == EVALUATION:
         values = {
             _as_evaluation(key): value
@@ -148,11 +149,10 @@ def _event_name(values: Mapping[str, Any]) -> str:
     return name[:40].lower() if isinstance(name, str) else ""
 
 
-def _event_of(texts: Mapping[str, str], numbers: Mapping[str, float]) -> str:
-    """The part of a step that a row describes; empty if it does not say so."""
+def _event_of(name: str, numbers: Mapping[str, float]) -> str:
+    """The part of a step that a row of a type describes; empty if it does not say so."""
     if any(numbers.get(flag) == 1 for flag in _EVALUATION_FLAGS):
         return EVALUATION
-    name = _event_name(texts)
     if is_evaluation(name):
         return EVALUATION
     return name if name in _PARTS else ""

@@ -223,6 +223,11 @@ class StepAssembly:
         values: Mapping[str, Reading],
         time: float,
     ) -> None:
+        if not pending.values:  # most steps have one row
+            pending.values.update(values)
+            pending.origins.update(dict.fromkeys(values, source))
+            pending.time = max(pending.time, time)
+            return
         log, counter = source
         repeated = [name for name in values if pending.origins.get(name) == source]
         if repeated and source in self.several_rows_per_step:
