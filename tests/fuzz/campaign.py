@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.fuzz.targets.base import Target
 
 ROOT = Path(__file__).parents[2]
 
-PER_RANGE = 500
+PER_RANGE = 100
 """Inputs that a worker receives at once."""
 
 SILENCE = 30.0 * SECONDS
@@ -132,14 +133,23 @@ def _cause(code: int, seconds: int) -> str:
     return f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
 
 
-def ranges(targets: Sequence[Target], inputs: int) -> Iterator[tuple[Target, int, int]]:
-    """Target, first number and count of each range, so that all inputs are shared out by weight;
-    every target has its sound file and at least one other."""
+def ranges(targets: Sequence[Target], inputs: int) -> list[tuple[Target, int, int]]:
+    """Target, first number and count of each range, so that all inputs are shared out by weight.
+
+    Every target has its sound file and at least one other input. The readers take turns, so that a
+    campaign that ends early has tried all of them.
+    """
     total = sum(target.weight for target in targets)
+    found = []
     for target in targets:
         count = max(2, round(inputs * target.weight / total))
-        for first in range(0, count, PER_RANGE):
-            yield target, first, min(PER_RANGE, count - first)
+        parts = math.ceil(count / PER_RANGE)
+        borders = [count * part // parts for part in range(parts + 1)]
+        found += [
+            (place / parts, target, borders[place], borders[place + 1] - borders[place])
+            for place in range(parts)
+        ]
+    return [each[1:] for each in sorted(found, key=lambda each: each[0])]
 
 
 def run(
