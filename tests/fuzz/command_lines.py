@@ -63,6 +63,22 @@ _NUMBERS = ("0", "-1", "1", "3", "99999999999999999999", "1e400", "nan", "-inf",
             "0x10", "1_000", "٣")  # fmt: skip
 
 
+_PLAIN = 0.6
+"""Share of values that are usual, so that odd ones meet commands that get further."""
+
+_SOUND = {
+    "paths": ("run", "metrics.jsonl", "two"),
+    "run": ("run", "metrics.jsonl"),
+    "run_dir": ("new", "run"),
+    "around": ("3", "0"),
+    "code": ("ENT001", "GRP001"),
+    "framework": ("trl", "verl"),
+    "select": ("ENT", "GRP001"),
+    "output": ("report.html", "report.json"),
+}
+"""Usual values by the name of the parameter."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a command line did."""
@@ -111,7 +127,7 @@ def command_line(rng: random.Random, paths: Sequence[str]) -> list[str]:
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             words += [_value(rng, parameter, paths) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
-        elif rng.random() < min(0.5, 3 / len(command.params)) or parameter.required:
+        elif rng.random() < min(0.5, 1.5 / len(command.params)) or parameter.required:
             words += _option(rng, parameter, paths)
     if rng.random() < 0.05:
         words.insert(rng.randint(0, len(words)), rng.choice(("--wat", "--", "-x", *_TEXTS)))
@@ -134,6 +150,8 @@ def _value(rng: random.Random, parameter: Any, paths: Sequence[str]) -> str:
         return str(getattr(each, "value", each))
     if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
         return rng.choice(_NUMBERS)
+    if rng.random() < _PLAIN and parameter.name in _SOUND:
+        return rng.choice(_SOUND[parameter.name])
     takes_path = "path" in type(kind).__name__.lower() or parameter.name in ("paths", "path", "run")
     return rng.choice(paths) if takes_path or rng.random() < 0.3 else rng.choice(_TEXTS)
 
