@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench fuzz planted planted-preflight pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -92,6 +92,9 @@ fuzz: venv  ## feed 100,000 damaged files and 1,000 odd command lines to every r
 
 planted-preflight: venv  ## print which planted faults a preflight names, and alarms on healthy sets
 	$(BIN)/python -m tests.benchmarks.planted_preflight
+
+kills: venv  ## kill 100 trainings, writers and both at random moments; compare what resumes
+	$(BIN)/python -m tests.kills --kills 100
 
 pictures: venv  ## capture the terminal pictures of the README; needs tmux and chromium
 	$(BIN)/python -m tests.benchmarks.pictures

@@ -21,15 +21,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-import click
-import typer.main
-
-from grpodoctor.cli.main import app
+from grpodoctor.cli.main import COMMANDS, _load
 from tests.fuzz.limits import MEGABYTES, SECONDS, limit_memory, peak_megabytes, reset_peak
 from tests.runs.log_formats.sound_logs import SOUND
 
@@ -49,8 +49,10 @@ _SHORT = {
     "watch": ["--plain"],
     "dashboard": ["--port", "0"],
     "demo": ["--help"],
+    "trial": ["--help"],
+    "trials": ["--help"],
 }
-"""Added to the end, so that what starts remains short; the demo trains three runs."""
+"""Added to the end, so that what starts remains short; the others train many runs."""
 
 _SKIPPED = frozenset({"--install-completion", "--show-completion", "--ray"})
 """They change the shell's start-up files; a Ray cluster takes longer than all else together."""
@@ -113,11 +115,10 @@ def odd_paths(folder: Path) -> list[str]:
             "http://127.0.0.1:1/x", "s3://", "file:///etc", "new\x1b[2J"]  # fmt: skip
 
 
-def commands() -> dict[str, click.Command]:
-    """Every command by its name."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group) or hasattr(group, "commands")
-    return dict(group.commands)
+@cache
+def commands() -> dict[str, Any]:
+    """Every command by its name, with its parameters."""
+    return {name: _load(name) for name in COMMANDS}
 
 
 def command_line(rng: random.Random, paths: Sequence[str]) -> list[str]:
@@ -126,34 +127,50 @@ def command_line(rng: random.Random, paths: Sequence[str]) -> list[str]:
     words: list[str] = []
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            words += [_value(rng, parameter, paths) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
+            words += [
+                _value(rng, name, parameter, paths) for _ in range(rng.choice((0, 1, 1, 1, 2)))
+            ]
         elif rng.random() < min(0.5, 1.5 / len(command.params)) or parameter.required:
-            words += _option(rng, parameter, paths)
+            words += _option(rng, name, parameter, paths)
     if rng.random() < 0.05:
         words.insert(rng.randint(0, len(words)), rng.choice(("--wat", "--", "-x", *_TEXTS)))
     return [name, *words, *_SHORT.get(name, [])]
 
 
-def _option(rng: random.Random, parameter: Any, paths: Sequence[str]) -> list[str]:
+def _option(rng: random.Random, command: str, parameter: Any, paths: Sequence[str]) -> list[str]:
     names = [name for name in parameter.opts if name not in _SKIPPED]
     if not names:
         return []
     name = rng.choice(names)
-    return [name] if parameter.is_flag else [name, _value(rng, parameter, paths)]
+    return [name] if parameter.is_flag else [name, _value(rng, command, parameter, paths)]
 
 
-def _value(rng: random.Random, parameter: Any, paths: Sequence[str]) -> str:
-    kind = parameter.type
-    choices = getattr(kind, "choices", None)
-    if choices and rng.random() < 0.8:
-        each = rng.choice(list(choices))
-        return str(getattr(each, "value", each))
-    if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
-        return rng.choice(_NUMBERS)
+def _value(rng: random.Random, command: str, parameter: Any, paths: Sequence[str]) -> str:
     if rng.random() < _PLAIN and parameter.name in _SOUND:
         return rng.choice(_SOUND[parameter.name])
-    takes_path = "path" in type(kind).__name__.lower() or parameter.name in ("paths", "path", "run")
-    return rng.choice(paths) if takes_path or rng.random() < 0.3 else rng.choice(_TEXTS)
+    kinds = _kinds(command).get(parameter.name, [str])
+    choices = [each.value for kind in kinds if issubclass(kind, Enum) for each in kind]
+    if choices and rng.random() < 0.8:
+        return str(rng.choice(choices))
+    if {int, float}.intersection(kinds):
+        return rng.choice(_NUMBERS)
+    takes_path = Path in kinds or parameter.name in ("paths", "path", "run")
+    return rng.choice(paths if takes_path or rng.random() < 0.3 else _TEXTS)
+
+
+@cache
+def _kinds(command: str) -> dict[str, list[type]]:
+    """The classes in the annotation of each parameter."""
+    function = getattr(import_module(f"grpodoctor.cli.commands.{command}"), command)
+    return {name: list(_classes(hint)) for name, hint in get_type_hints(function).items()}
+
+
+def _classes(hint: Any) -> Iterator[type]:
+    inner = get_args(hint)
+    if isinstance(hint, type) and not inner:
+        yield hint
+    for each in inner:
+        yield from _classes(each)
 
 
 def run(words: Sequence[str], folder: Path) -> Result:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from pathlib import Path
 
 import pytest
 
 from grpodoctor.cli import main
+from grpodoctor.cli.main import COMMANDS
 from tests.forked import forked
 from tests.fuzz import command_lines
 
@@ -19,6 +21,13 @@ BREACHES = {
     "allocates": " MB of memory",
     "is killed": "exit code -9: ",
 }
+
+
+def test_command_lines_have_paths_and_options() -> None:
+    lines = [command_lines.command_line(random.Random(n), ["odd-path"]) for n in range(400)]
+    assert {line[0] for line in lines} == set(COMMANDS)
+    words = {word for line in lines for word in line}
+    assert {"odd-path", "run", "--json", "--output", "--temperature"} <= words
 
 
 def _sample(count: str, seed: str) -> None:
