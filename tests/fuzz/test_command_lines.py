@@ -35,11 +35,12 @@ def _sample(count: str, seed: str) -> None:
     assert not broken, broken
 
 
+@pytest.mark.timeout(1200)
 def test_odd_command_lines_keep_the_contract(tmp_path: Path) -> None:
     """In a process without threads, which a fork would not copy."""
     source = "import sys; from tests.fuzz.test_command_lines import _sample; _sample(*sys.argv[1:])"
     with forked(source, str(COUNT), str(SEED), cwd=tmp_path) as process:
-        _, errors = process.communicate(280)
+        _, errors = process.communicate(1100)
         assert process.returncode == 0, errors
 
 

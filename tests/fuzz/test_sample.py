@@ -41,6 +41,7 @@ def test_equal_seeds_make_equal_inputs() -> None:
     assert len({target.input(sound, 1, number) for number in range(30)}) > 20
 
 
+@pytest.mark.timeout(1200)
 def test_damaged_files_are_read_or_refused() -> None:
     tallies = campaign.run(all_targets(), INPUTS, SEED, jobs=2)
     broken = [finding for tally in tallies.values() for finding in tally.findings]
