@@ -194,7 +194,7 @@ class ZeroLossOrGradient(Rule):
     def _is_frozen(self, chart: Chart) -> bool:
         """Whether a loss of exactly 0 comes with an entropy that repeats to the last digit.
 
-        Responses are sampled anew at each step, so even a frozen policy has another entropy.
+        Responses are sampled again at each step, so even a frozen policy has another entropy.
         """
         loss = chart.series(_LOSS).tail(self.min_zero_losses)
         entropy = chart.series(_ENTROPY).tail(self.min_zero_losses)
