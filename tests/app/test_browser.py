@@ -14,16 +14,19 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe.results.results_json import write_result
-from grpodoctor.runs.records import Event
+from grpodoctor.runs.records import Event, StepRecord
+from grpodoctor.runs.rollouts import write_rollouts
 from tests.app.conftest import Server, start, stop
 from tests.report import probed
-from tests.report.simulated import HOSTILE, record_run
+from tests.report.simulated import HOSTILE, manifest, readings, record_run, rollouts
 
 LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
+MIXTURE = Path(__file__).parents[1] / "rules" / "data" / "healthy_mixture.jsonl"
 PAGES = ("Overview", "Finding", "Rollouts", "Mismatch", "Experts", "Compare", "Treatment",
          "Rules and recipes", "Runs")  # fmt: skip
 WIDTH, HEIGHT = 1280, 900
-SECONDS = 60_000
+STEPS = 10_000
+SECONDS = 120_000
 """Milliseconds to wait for the browser; the machine runs other tests as well."""
 
 _PROBES = re.compile(r"/_stcore/(health|host-config)")
@@ -38,6 +41,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record_run(folder / "hostile <b>run</b>", 60, sick_from=30, text=HOSTILE + "x" * 1_000_000,
                model=HOSTILE)  # fmt: skip
     shutil.copy(LOG, folder / "trl.jsonl.gz")
+    for step in (0, 40, 79):  # the recorder drops rollouts if the machine is too slow
+        write_rollouts(folder / "finished", rollouts(step), depth="full")
+    record_run(folder / "mixture", 2)
+    shutil.copy(MIXTURE, folder / "mixture" / "steps.jsonl")
     record_run(folder / "live", 20, sick_from=40, finished=False)
     return folder
 
@@ -168,6 +175,69 @@ def test_a_deep_link_leads_to_its_finding_and_survives_a_reload(
     browser.page.reload()
     browser.sees("engine-mismatch")
     browser.check()
+
+
+def test_a_sequence_of_the_page_mismatch_opens_its_response(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    browser.go("Mismatch")
+    for heading in ("Over the run", "By sequence", "By token"):
+        browser.page.get_by_role("heading", name=heading).wait_for(timeout=SECONDS)
+    table = browser.page.get_by_test_id("stDataFrame").first
+    table.scroll_into_view_if_needed()
+    browser.settle()
+    box = table.bounding_box()
+    assert box is not None
+    browser.page.mouse.click(box["x"] + 16, box["y"] + 35 * 1.5)  # the box of the first row
+    browser.page.wait_for_url(re.compile(r"/rollouts\?.*sequence=step-"), timeout=SECONDS)
+    browser.page.get_by_role("heading", name="Response", exact=True).wait_for(timeout=SECONDS)
+    browser.check()
+
+
+def test_layers_of_a_mixture_of_experts_are_aligned_heat_maps(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    browser.open(server.url(run=f"{folder.name}/mixture"))
+    browser.go("Experts")
+    browser.page.get_by_role("heading", name="Entropy of the router").wait_for(timeout=SECONDS)
+    maps = browser.page.locator(".js-plotly-plot .heatmaplayer")
+    maps.nth(3).wait_for(timeout=SECONDS)
+    places = browser.page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].map(chart =>"
+        " [chart._fullLayout.xaxis._offset, chart._fullLayout.xaxis._length])"
+    )
+    assert len(places) >= 4
+    assert all(place == pytest.approx(places[0], abs=1) for place in places)
+    browser.check()
+
+
+def test_a_finished_run_of_10_000_steps_on_every_page(
+    serve: Callable[..., Server], browser: Browser, tmp_path: Path
+) -> None:
+    browser.open(serve(_long_run(tmp_path / "long")).url())
+    browser.sees(f"finished · step {STEPS - 1}")
+    _click(browser, "training", 1000)
+    browser.page.wait_for_url(re.compile(r"steps=\d{4}-\d{4}"), timeout=SECONDS)
+    lowest, highest = browser.page.evaluate(
+        "(() => { const {x, y} = document.querySelector('.js-plotly-plot').data[0];"
+        " return [x.at(-1), x.length]; })()"
+    )
+    assert lowest == STEPS - 1
+    assert 1000 < highest <= 2 * 1024  # decimated: the lowest and highest of each bucket
+    for title in PAGES:
+        browser.go(title)
+        browser.check()
+
+
+def _long_run(path: Path) -> Path:
+    path.mkdir()
+    (path / "run.json").write_bytes(manifest().to_json())
+    some = [readings(step, sick_from=None) for step in range(200)]
+    with (path / "steps.jsonl").open("wb") as file:
+        file.writelines(StepRecord(step, some[step % 200]).to_line() for step in range(STEPS))
+    (path / "events.jsonl").write_bytes(Event("finished", STEPS - 1, {}).to_line())
+    return path
 
 
 def test_probe_reports_open_without_a_run(

@@ -7,6 +7,7 @@ import pytest
 from grpodoctor.monitor.replay import replay
 from grpodoctor.report.run.finding_view import first_steps
 from grpodoctor.support.safe_text import markdown
+from grpodoctor.trials.registry import all_trials
 from tests.app.page_script import drawn_until, page_test, text_of
 from tests.report.simulated import record_run
 
@@ -62,6 +63,8 @@ def test_a_finding_has_evidence_remedies_and_its_rule(sick: Path) -> None:
 def test_a_link_chooses_the_finding_whatever_its_onset_is_now(sick: Path) -> None:
     test = drawn_until(page_test("finding", sick, finding="MIS001-0"), "engine-mismatch")
     assert "correction.kind=tis_token" in {each.value for each in test.code}
+    tested = next(t for t in all_trials().values() for r in t.remedies if r.remedy == "tis")
+    assert f"`grpodoctor trial {tested.name}`" in text_of(test)
 
 
 def test_remedies_are_written_for_the_chosen_framework(sick: Path) -> None:

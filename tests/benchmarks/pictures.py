@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -114,7 +113,7 @@ def photograph_dashboard(program: Path, run: Path, name: str) -> None:
                     executable_path=_CHROMIUM, args=["--no-sandbox"]
                 )
                 page = browser.new_page(viewport={"width": 1280, "height": 1000})
-                _open(page, address)
+                page.goto(address)
                 page.wait_for_selector(".js-plotly-plot", timeout=_LONGEST_SECONDS * 1000)
                 time.sleep(_DRAWING_SECONDS)
                 page.screenshot(path=str(IMAGES / f"{name}.png"))
@@ -122,22 +121,6 @@ def photograph_dashboard(program: Path, run: Path, name: str) -> None:
         finally:
             dashboard.send_signal(signal.SIGINT)
     print(f"written: docs/images/{name}.png")
-
-
-def _open(page: Any, address: str) -> None:
-    """Open the page as soon as the server answers."""
-    from playwright.sync_api import Error
-
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while True:
-        try:
-            page.goto(address)
-        except Error:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
-        else:
-            return
 
 
 def main() -> None:

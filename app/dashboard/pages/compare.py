@@ -87,10 +87,10 @@ def _draw(context: PageContext, keys: Sequence[str], axis: Axis) -> None:
     if len(ready) < 2:
         empty("The comparison begins as soon as two of the runs have steps.")
         return
-    with section("Verdicts"):
-        _verdicts(ready)
     with section("Settings that differ"):
         _settings(ready)
+    with section("Verdicts"):
+        _verdicts(ready)
     compared = _compared(ready, axis)
     with section("Where they part"):
         _parting(ready, compared, axis)

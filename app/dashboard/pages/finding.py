@@ -25,6 +25,7 @@ from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.rules.lead_times import lead_time_of
 from grpodoctor.support.safe_text import markdown, plain
+from grpodoctor.trials.registry import all_trials
 
 from .. import url_state
 from ..blocks import (
@@ -125,10 +126,26 @@ def _remedies(context: PageContext, finding: Finding) -> None:
     if not card.advice:
         st.markdown("The rule has no remedy: it explains, or a person has to look.")
     show_blocks(card.advice)
-    for advice in usable(finding.remedies, context.report.advice):
+    named = usable(finding.remedies, context.report.advice)
+    _trials([advice.id for advice in named])
+    for advice in named:
         if advice.alternatives:
             others = ", ".join(f"`{each}`" for each in advice.alternatives)
             st.caption(f"`{advice.id}` has alternatives: {others}")
+
+
+def _trials(remedies: Sequence[str]) -> None:
+    """The trials that test the remedies, each with its command."""
+    if remedies:
+        with st.expander("Trials of these remedies"):
+            st.markdown("\n".join(f"- `{each}`: {_trials_of(each)}" for each in remedies))
+
+
+def _trials_of(remedy: str) -> str:
+    trials = [trial for trial in all_trials().values()
+              if any(treated.remedy == remedy for treated in trial.remedies)]  # fmt: skip
+    lines = (f"{own_markdown(trial.question)} `grpodoctor trial {trial.name}`" for trial in trials)
+    return " ".join(lines) or "no trial yet."
 
 
 def _charts(context: PageContext, finding: Finding) -> None:

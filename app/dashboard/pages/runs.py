@@ -86,20 +86,19 @@ def _draw(context: PageContext, rows: list[RunRow]) -> None:
         placeholder="",
         alt="The runs with verdict, reward curve, worst finding and cost, the worst first.",
         column_config={
-            "Run": st.column_config.TextColumn(width="medium", pinned=True),
-            "Verdict": st.column_config.TextColumn(width="small"),
-            "Reward": st.column_config.LineChartColumn(
-                width="small", help="Mean reward over the run"
-            ),
-            "Worst finding": st.column_config.TextColumn(width="medium"),
+            "Run": st.column_config.TextColumn(width=190, pinned=True),
+            "Verdict": st.column_config.TextColumn(width=105),
+            "Reward": st.column_config.LineChartColumn(width=90, help="Mean reward over the run"),
+            "Worst finding": st.column_config.TextColumn(width=190),
             "Since": st.column_config.NumberColumn(
-                width="small", help="Step at which the worst finding began"
+                width=60, help="Step at which the worst finding began"
             ),
             "Cost so far": st.column_config.TextColumn(
-                width="medium", help="What the run spent since the worst finding began"
+                width=130, help="What the run spent since the worst finding began"
             ),
-            "Last step": st.column_config.NumberColumn(width="small"),
-            "Written": st.column_config.DatetimeColumn(format="distance", width="small"),
+            "Last step": st.column_config.NumberColumn(width=75),
+            "Framework": st.column_config.TextColumn(width=90),
+            "Written": st.column_config.DatetimeColumn(format="distance", width=115),
             "Diagnosis": st.column_config.TextColumn(width="large"),
         },
     )

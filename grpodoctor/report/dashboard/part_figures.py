@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 120
 _ROW_PIXELS, _LEAST_PIXELS, _MOST_PIXELS = 16, 220, 640
+_MAP_SHARE = 0.93
+"""Width of a heat map, as a share of its figure: the steps of all maps on a page are aligned."""
 _MOST_POINTS = 3000
 
 _Parts = Mapping[str, Sequence[Point]]
@@ -58,6 +60,7 @@ def part_heat_map(
             y=[f"{kind} {label(name, limit=40)}" for name in readings],
             z=rows,
             colorscale="Cividis",
+            colorbar={"x": _MAP_SHARE + 0.01, "xpad": 0, "thickness": 14, "tickformat": ".3~g"},
             **_color_range(list(cells.values())),
             hovertemplate="%{y}, step %{x}: %{z:.4g}<extra></extra>",
             hoverongaps=False,
@@ -65,6 +68,7 @@ def part_heat_map(
     )
     height = 90 + _ROW_PIXELS * len(readings)
     axes = layout("step", "", height=min(_MOST_PIXELS, max(_LEAST_PIXELS, height)), theme=theme)
+    axes["xaxis"] |= {"domain": [0, _MAP_SHARE]}
     axes["yaxis"] |= {"autorange": "reversed", "automargin": True, "showgrid": False}
     figure.update_layout(**axes)
     return Chart(title, figure, _extreme_in_words(readings, kind, is_extreme_high=is_extreme_high))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grpodoctor.report.phrases import count_of
 from grpodoctor.runs.rollout_queries.figures import Rollout
 from grpodoctor.support.safe_text import plain
 
@@ -78,7 +77,7 @@ def page_phrase(total: int, number: int, size: int) -> str:
     if not total:
         return "No response matches the filters."
     first, last = number * size + 1, min(total, (number + 1) * size)
-    return f"{first:,} to {last:,} of {count_of(total, 'response')}"
+    return f"{first:,} to {last:,} of {total:,} {'response' if total == 1 else 'responses'}"
 
 
 def rollout_facts(rollout: Rollout) -> str:

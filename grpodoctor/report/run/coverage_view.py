@@ -69,7 +69,9 @@ def full_coverage(report: Report) -> Iterator[Block]:
     inapplicable = [*report.not_applicable, *coverage.omitted]
     if inapplicable:
         rows = tuple((code(rule.code), rule.why) for rule in inapplicable)
-        yield Section("Not applicable", (Table((Column("rule"), Column("reason")), rows),))
+        yield Section(
+            "Not applicable", (Table((Column("rule", unbroken=True), Column("reason")), rows),)
+        )
     if report.quiet:
         yield Section("Rules that found nothing", (Codes(report.quiet),))
 
@@ -87,4 +89,6 @@ def _blocked(coverage: Coverage) -> Table:
         (code(rule.code), tuple(code(metric) for metric in rule.missing), rule.how)
         for rule in coverage.blocked
     ]
-    return Table((Column("rule"), Column("needs"), Column("how to log it")), tuple(rows))
+    return Table(
+        (Column("rule", unbroken=True), Column("needs"), Column("how to log it")), tuple(rows)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +12,6 @@ from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.vitals import format_number
 from grpodoctor.remedies.base import ONSET
-from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.report.view import (
     Block,
@@ -207,11 +207,17 @@ def _consequences(problem: Problem, detail: CardDetail, brevity: Brevity) -> tup
         most = None if detail == "full" else brevity.symptoms
         lines = [_symptom_line(symptom, problem) for symptom in problem.symptoms[:most]]
         if len(problem.symptoms) > len(lines):
-            lines.append(count_of(len(problem.symptoms) - len(lines), "more finding"))
+            lines.append(_codes_of(problem.symptoms[len(lines) :]))
         blocks.append(Bullets(tuple(lines), "explains"))
     if problem.confirm and detail != "short":
         blocks.append(Bullets((problem.confirm,), "check"))
     return tuple(blocks)
+
+
+def _codes_of(symptoms: Sequence[Symptom]) -> Inline:
+    """Findings by their codes alone, each of which links to its card."""
+    links = {each.finding.code: anchor_of(each.finding) for each in symptoms}
+    return ("also", *(Span(name, link=link) for name, link in links.items()))
 
 
 def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
