@@ -18,7 +18,7 @@ from grpodoctor.runs.records import Event, StepRecord
 from grpodoctor.runs.rollouts import write_rollouts
 from tests.app.conftest import Server, start, stop
 from tests.report import probed
-from tests.report.simulated import HOSTILE, manifest, readings, record_run, rollouts
+from tests.report.simulated import HOSTILE, readings, record_run, rollouts
 
 LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
 MIXTURE = Path(__file__).parents[1] / "rules" / "data" / "healthy_mixture.jsonl"
@@ -120,6 +120,10 @@ class Browser:
     def sees(self, text: str) -> None:
         self.page.get_by_text(text).first.wait_for(timeout=SECONDS)
 
+    def draws(self) -> None:
+        """Wait until a chart is drawn."""
+        self.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
+
     def check(self) -> None:
         """Assert that the page has no exception, no defect, and no complaint of the browser."""
         assert self.page.get_by_test_id("stException").count() == 0
@@ -140,7 +144,7 @@ def test_every_page_shows_every_kind_of_run(
     server: Server, browser: Browser, folder: Path, run: str
 ) -> None:
     browser.open(server.url(run=f"{folder.name}/{run}"))
-    browser.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
+    browser.draws()
     browser.check()
     for title in PAGES:
         browser.go(title)
@@ -181,6 +185,7 @@ def test_a_sequence_of_the_page_mismatch_opens_its_response(
     server: Server, browser: Browser, folder: Path
 ) -> None:
     browser.open(server.url(run=f"{folder.name}/finished"))
+    browser.draws()  # the address has led to the overview
     browser.go("Mismatch")
     for heading in ("Over the run", "By sequence", "By token"):
         browser.page.get_by_role("heading", name=heading).wait_for(timeout=SECONDS)
@@ -199,6 +204,7 @@ def test_layers_of_a_mixture_of_experts_are_aligned_heat_maps(
     server: Server, browser: Browser, folder: Path
 ) -> None:
     browser.open(server.url(run=f"{folder.name}/mixture"))
+    browser.draws()
     browser.go("Experts")
     browser.page.get_by_role("heading", name="Entropy of the router").wait_for(timeout=SECONDS)
     maps = browser.page.locator(".js-plotly-plot .heatmaplayer")
@@ -231,12 +237,12 @@ def test_a_finished_run_of_10_000_steps_on_every_page(
 
 
 def _long_run(path: Path) -> Path:
-    path.mkdir()
-    (path / "run.json").write_bytes(manifest().to_json())
+    record_run(path, 2)
     some = [readings(step, sick_from=None) for step in range(200)]
     with (path / "steps.jsonl").open("wb") as file:
         file.writelines(StepRecord(step, some[step % 200]).to_line() for step in range(STEPS))
-    (path / "events.jsonl").write_bytes(Event("finished", STEPS - 1, {}).to_line())
+    events = (path / "events.jsonl").read_text()
+    (path / "events.jsonl").write_text(events.replace('"step":1,', f'"step":{STEPS - 1},'))
     return path
 
 
@@ -372,7 +378,7 @@ def _range(browser: Browser) -> list[float]:
 def test_a_dark_page_is_dark(server: Server, chromium: Any, folder: Path) -> None:
     dark = Browser(chromium, "dark")
     dark.open(server.url(run=f"{folder.name}/finished"))
-    dark.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
+    dark.draws()
     color = dark.page.evaluate("getComputedStyle(document.querySelector('.xtitle')).fill")
     assert min(map(int, re.findall(r"\d+", color)[:3])) > 150
     dark.check()

@@ -208,7 +208,8 @@ def measure_rollouts(write: Callable[[Path], None], folder: Path) -> None:
     total = ROLLOUTS // PER_STEP * PER_STEP
 
     def change(widget: Any, value: object) -> tuple[float, float]:
-        return timed(lambda: drawn(widget.set_value(value)))
+        widget.set_value(value)
+        return timed(lambda: drawn(page))
 
     print(f"rollouts, {total:,} of {write.__name__.removeprefix('write_')}")
     say("first page", timed(lambda: until(page, f"of {total:,} responses")))

@@ -205,6 +205,7 @@ def _curve(line: Line, cell: _Cell, *, is_named: bool) -> dict[str, Any]:
         "showlegend": is_named,
         "marker": {"color": color, **({"size": sizes} if any(sizes) else {})},
         "line": {"color": color, "dash": curve.dash, "width": 1.7},
+        "meta": {"metric": curve.metric},
         **_hover(line, name),
     }
 
