@@ -15,13 +15,21 @@ from pathlib import Path
 from tests.preflight.planted.cases import Case, Examined, examine
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
+
+_SETS = {
+    "planted": all_faults(),
+    "healthy": all_healthy(),
+    "planted afterwards": unseen_faults(),
+    "healthy, made afterwards": unseen_healthy(),
+}
 
 
 def main(parts: Iterable[str]) -> None:
     """Examine the cases and print a table."""
     parts = tuple(parts)
     with tempfile.TemporaryDirectory() as folder:
-        for title, cases in (("planted", all_faults()), ("healthy", all_healthy())):
+        for title, cases in _SETS.items():
             chosen = [
                 case for case in cases if not parts or any(part in case.name for part in parts)
             ]
@@ -35,7 +43,7 @@ def _print_all(title: str, cases: list[Case], folder: Path) -> None:
         hit = examined.is_named if case.named else not (examined.alarms or examined.error)
         hits += hit
         print(f"{'yes' if hit else 'NO '} {case.name}{_rest(case, examined, hit=hit)}", flush=True)
-    verdict = "named" if title == "planted" else "without an alarm"
+    verdict = "named" if title.startswith("planted") else "without an alarm"
     print(f"{title}: {hits} of {len(cases)} {verdict}\n")
 
 

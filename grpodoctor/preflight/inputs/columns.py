@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PROMPT_COLUMNS = (
@@ -40,23 +40,35 @@ def answer_of(row: Mapping[str, Any], named: str = "") -> str | None:
         row: the columns.
         named: the column that the user named; empty to search the usual ones.
     """
-    return next((text for _, text in _answers(row, named) if text is not None), None)
+    return next((text for text in _answers(row, named) if text is not None), None)
 
 
-def has_answer_column(row: Mapping[str, Any], named: str = "") -> bool:
-    """Whether a row has a place for an answer, blank or not."""
-    return any(True for _ in _answers(row, named))
+def has_blank_answer(row: Mapping[str, Any], named: str = "") -> bool:
+    """Whether a row has a place for an answer, and nothing in it.
+
+    An object, such as the numbers and the target of a puzzle, is an answer that is not a text.
+    """
+    values = list(_answer_values(row, named))
+    return bool(values) and not any(_is_filled(value) for value in values)
 
 
-def _answers(row: Mapping[str, Any], named: str) -> list[tuple[str, str | None]]:
-    if named:
-        column, value = value_of(row, named)
-        return [(column, _answer_text(value))] if column else []
-    found = [value_of(row, name) for name in ANSWER_COLUMNS]
+def _answers(row: Mapping[str, Any], named: str) -> list[str | None]:
+    return [_answer_text(value) for value in _answer_values(row, named)]
+
+
+def _answer_values(row: Mapping[str, Any], named: str) -> Iterator[Any]:
+    for name in (named,) if named else ANSWER_COLUMNS:
+        column, value = value_of(row, name)
+        if column:
+            yield value
     reward_model = row.get("reward_model")
-    if isinstance(reward_model, Mapping) and "ground_truth" in reward_model:
-        found.append(("reward_model.ground_truth", reward_model["ground_truth"]))
-    return [(column, _answer_text(value)) for column, value in found if column]
+    if not named and isinstance(reward_model, Mapping) and "ground_truth" in reward_model:
+        yield reward_model["ground_truth"]
+
+
+def _is_filled(value: object) -> bool:
+    is_object = isinstance(value, bool) or (isinstance(value, list | Mapping) and bool(value))
+    return is_object or _answer_text(value) is not None
 
 
 def _answer_text(value: object) -> str | None:

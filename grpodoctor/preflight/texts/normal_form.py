@@ -1,4 +1,4 @@
-"""Texts reduced to what they say: without layout, case, punctuation and cosmetic LaTeX."""
+"""Texts reduced to what they say: without layout, markup, case and punctuation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import unicodedata
 
 _COSMETIC_LATEX = re.compile(r"\\(?:left|right|displaystyle|,|;|!|:|quad|qquad)(?![a-zA-Z])")
 _VARIANT_LATEX = re.compile(r"\\[dt]frac(?![a-zA-Z])")
+_MARKUP = re.compile(r"\*\*|__|`+|^#+\s|</?[a-z][^<>]{0,40}>", re.MULTILINE)
+"""Markdown and HTML tags."""
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")
@@ -18,6 +20,7 @@ NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 def words_of(text: str) -> tuple[str, ...]:
     """The words, numbers, operators and brackets of a text, folded to one spelling."""
     text = unicodedata.normalize("NFKC", text).translate(_DASHES).casefold()
+    text = _MARKUP.sub(" ", text)
     text = _VARIANT_LATEX.sub(r"\\frac", _COSMETIC_LATEX.sub(" ", text))
     return tuple(_WORD.findall(_THOUSANDS.sub("", _HYPHEN.sub(" ", text))))
 

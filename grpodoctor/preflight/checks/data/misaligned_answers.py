@@ -61,7 +61,7 @@ class MisalignedAnswers(Check):
         rows = context.rows[:_MAX_ROWS]
         if not any(row.answer for row in rows):
             return SkippedCheck("the prompts have no answers", "add a column of answers")
-        by_id = [*self._row_ids(rows)]
+        by_id = [*self._row_ids(rows)] or [*self._text_ids(rows)]
         return by_id or (*_shifts(rows), *self._other_than_solution(context.rows))
 
     def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
@@ -81,13 +81,18 @@ class MisalignedAnswers(Check):
             offset, share = _constant_offset([answer for _, answer in answered], numbers)
             if share >= self.min_id_share and not self._follows_from_prompt(answered):
                 plus = f" {offset:+g}" if offset else ""
-                yield CheckFinding(
-                    "critical",
-                    f"{share:.0%} of {len(answered)} answers are the {name}{plus}.",
-                    ("Put the reference answers into the answer column.",),
-                    tuple(f"{row.location}: answer {row.answer!r}" for row, _ in answered[:_SHOWN]),
-                    {"share": share},
-                )
+                yield _id_finding([row for row, _ in answered], name + plus, share, len(answered))
+                return
+
+    def _text_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Answers that repeat the text of an id column."""
+        names = [name for name in _flat(rows[0].columns) if _is_id_name(name)]
+        for name in names:
+            equal = [
+                row for row in rows if row.answer and row.answer == _flat(row.columns).get(name)
+            ]
+            if len(rows) >= _MIN_ROWS and len(equal) >= self.min_id_share * len(rows):
+                yield _id_finding(equal, f"row id ({name})", len(equal) / len(rows), len(rows))
                 return
 
     def _follows_from_prompt(self, answered: Sequence[tuple[PromptRow, float]]) -> bool:
@@ -114,6 +119,16 @@ class MisalignedAnswers(Check):
             tuple(f"{row.location}: answer {row.answer!r:.60}" for row in wrong[:_SHOWN]),
             {"share": share},
         )
+
+
+def _id_finding(rows: Sequence[PromptRow], name: str, share: float, total: int) -> CheckFinding:
+    return CheckFinding(
+        "critical",
+        f"{share:.0%} of {total} answers are the {name}.",
+        ("Put the reference answers into the answer column.",),
+        tuple(f"{row.location}: answer {row.answer!r}" for row in rows[:_SHOWN]),
+        {"share": share},
+    )
 
 
 def _id_columns(rows: Sequence[PromptRow]) -> list[str]:

@@ -29,7 +29,7 @@ class TruncatedPrompts(Check):
     """Prompts were cut off before they reached the file.
 
     What it sees:
-        Many prompts have the greatest length of the file, in characters or in tokens, and end
+        Many prompts have the greatest length of the file, in characters, words or tokens, and end
         within a sentence, or begin within one, while the shorter prompts do not. Marks such as
         [truncated] are also reported.
 
@@ -74,15 +74,16 @@ class TruncatedPrompts(Check):
         texts = _without_instruction([row.prompt for row in rows])
         letters = np.array([len(text) for text in texts])
         tokens = np.array([len(context.tokenizer(text)["input_ids"]) for text in texts])
-        for unit, lengths in (("characters", letters), ("tokens", tokens)):
+        words = np.array([len(text.split()) for text in texts])
+        for unit, lengths in (("characters", letters), ("tokens", tokens), ("words", words)):
             pile = _pile(lengths)
             if pile.sum() < max(self.min_pile, self.min_pile_share * len(rows)):
                 continue
             for where, cut in (("end", _is_cut_at_end), ("begin", _is_cut_at_start)):
                 if self._differs(texts, letters, pile, np.array([cut(text) for text in texts])):
                     chosen = [row for row, at_limit in zip(rows, pile, strict=True) if at_limit]
-                    words = f"{where} within a sentence at {lengths.max()} {unit}: they were cut"
-                    yield self._finding(chosen, rows, words)
+                    problem = f"{where} within a sentence at {lengths.max()} {unit}: they were cut"
+                    yield self._finding(chosen, rows, problem)
                     return
 
     def _differs(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.columns import has_answer_column
+from grpodoctor.preflight.inputs.columns import has_blank_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, RowDefect
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
@@ -21,8 +21,8 @@ class UnusableRows(Check):
     """Rows have no prompt or no answer.
 
     What it sees:
-        Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty, a
-        placeholder such as None or nan, or missing although other rows of the same source have one.
+        Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty or a
+        placeholder such as None or nan, although other rows of the same source have one.
 
     Why it matters:
         An engine refuses an empty prompt, which ends a run hours after its start. A row without an
@@ -70,11 +70,8 @@ class UnusableRows(Check):
 
     def _without_answer(self, rows: Sequence[PromptRow], column: str) -> Iterator[CheckFinding]:
         answered = Counter(_source(row) for row in rows if row.answer is not None)
-        expected = [
-            row for row in rows
-            if answered[_source(row)] or (not answered and has_answer_column(row.columns, column))
-        ]  # fmt: skip
-        missing = [row for row in expected if row.answer is None]
+        expected = [row for row in rows if answered[_source(row)] or not answered]
+        missing = [row for row in expected if has_blank_answer(row.columns, column)]
         if missing:
             share = len(missing) / len(expected)
             yield CheckFinding(

@@ -86,7 +86,8 @@ def _ordinary_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
     """Declared end tokens that are characters or words of ordinary text."""
     for token in sorted(context.end_tokens):
         text = context.decoded(token)
-        if _ORDINARY.fullmatch(text):
+        is_plain = token not in context.special_tokens and not _MARKER.search(text)
+        if text and (is_plain or _ORDINARY.fullmatch(text)):
             yield CheckFinding(
                 "critical",
                 f"The EOS token {context.describe_token(token)} is ordinary text, so responses end "
@@ -98,6 +99,10 @@ def _ordinary_tokens(context: PreflightContext) -> Iterator[CheckFinding]:
 
 _ORDINARY = re.compile(r"\s*(?:[^\W_]+|[.,;:!?'\"()+*/=$%&#@-])\s*")
 """A word, a number or a single sign. Real end tokens have brackets around them."""
+
+_MARKER = re.compile(
+    r"[<\[\uff5c|].*[>\]\uff5c|]|^\W*(?:eos|eot|end)\W*$", re.IGNORECASE | re.DOTALL
+)
 
 
 def _share_containing(context: PreflightContext, token: int) -> tuple[str, ...]:
