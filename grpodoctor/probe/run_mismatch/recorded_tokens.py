@@ -1,0 +1,157 @@
+"""Reads the log-probabilities of both sides from the rollouts of a run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.errors import RunError
+from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
+from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
+from grpodoctor.runs.rollout_dumps.shards import plan_shards
+from grpodoctor.support.files.regular_files import files_below
+
+_MAX_TOKENS = 200_000
+"""Tokens that are kept of a step: enough for every figure, in constant memory."""
+_REMEDY = (
+    "record whole responses: attach(trainer, depth='full'), --set record.depth=full, prime-rl "
+    "trainer.enable_token_export=true, slime --dump-details, or NeMo RL's train_data_step files"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTokens:
+    """The tokens of a step that have finite log-probabilities on both sides."""
+
+    step: int
+    sampler_N: NDArray[np.float64]
+    learner_N: NDArray[np.float64]
+    row_N: NDArray[np.int64]
+    """Number of the token's response."""
+    position_N: NDArray[np.int64]
+    """Number of the token in its response."""
+    length_N: NDArray[np.int64]
+    """Tokens of its response."""
+    nonfinite: int
+
+    @property
+    def difference_N(self) -> NDArray[np.float64]:
+        """Log-probability under the learner minus that under the sampler."""
+        return self.learner_N - self.sampler_N
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTokens:
+    """The last steps of a run."""
+
+    steps: tuple[StepTokens, ...]
+    """Ascending."""
+    frameworks: tuple[str, ...]
+    damaged: int
+    """Entries of the dumps that could not be read."""
+
+
+def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
+    """The tokens of the last steps that have both sides.
+
+    Args:
+        run: the run's directory, or a dump.
+        steps: maximum number of steps.
+
+    Raises:
+        RunError: if there is no dump, or none has both sides.
+    """
+    if not run.exists():
+        raise RunError("there is no run", where=str(run), remedy="check the path")
+    dumps = dumps_among(files_below(run) if run.is_dir() else [run])
+    if not dumps:
+        raise RunError(
+            "the run has no rollout dump of a known format", where=str(run), remedy=_REMEDY
+        )
+    notes = DamageLog()
+    kept = _last_steps(dumps, steps, notes)
+    if not kept:
+        names = ", ".join(sorted({form.name for form, _ in dumps}))
+        raise RunError(
+            f"the rollouts ({names}) do not hold log-probabilities of both sampler and learner",
+            where=str(run),
+            remedy=_REMEDY,
+        )
+    frameworks = tuple(sorted({form.framework for form, _ in dumps}))
+    return RecordedTokens(tuple(kept[step] for step in sorted(kept)), frameworks, notes.damaged)
+
+
+def _last_steps(
+    dumps: Sequence[tuple[DumpFormat, Path]], most: int, notes: DamageLog
+) -> dict[int, StepTokens]:
+    """The newest files come first, so that older ones are not read if their steps are named."""
+    pieces = [
+        (shard.format, piece) for shard in plan_shards(dumps).shards for piece in shard.pieces
+    ]
+    collected: dict[int, list[StepTokens]] = defaultdict(list)
+    for form, piece in sorted(pieces, key=lambda entry: -_step_of(entry[1])):
+        if piece.step is not None and len(collected) >= most and piece.step < min(collected):
+            continue
+        for tokens in _tokens_of(form, piece, notes):
+            if sum(part.sampler_N.size for part in collected[tokens.step]) < _MAX_TOKENS:
+                collected[tokens.step].append(tokens)
+        for step in sorted(collected)[:-most]:
+            del collected[step]
+    return {step: _joined(parts) for step, parts in collected.items() if parts}
+
+
+def _step_of(piece: FilePart) -> int:
+    return -1 if piece.step is None else piece.step
+
+
+def _tokens_of(form: str, piece: FilePart, notes: DamageLog) -> Iterator[StepTokens]:
+    """The tokens of a part of a dump, by step; unreadable parts are counted."""
+    try:
+        for responses in dump_format_named(form).read(piece, notes):
+            yield from _by_step(responses)
+    except (RunError, OSError, ValueError) as error:
+        notes.damaged_at(Path(piece.path).name, 0, str(error))
+
+
+def _by_step(responses: Responses) -> Iterator[StepTokens]:
+    learner, sampler = responses.learner, responses.sampler
+    if learner is None or sampler is None or not learner.fits(sampler):
+        return
+    rows_N = np.repeat(np.arange(len(learner)), learner.lengths_B)
+    first, last = int(learner.offsets_B[0]), int(learner.offsets_B[-1])
+    start = int(sampler.offsets_B[0])
+    learner_N = np.asarray(learner.values_N[first:last], float)
+    sampler_N = np.asarray(sampler.values_N[start : start + learner_N.size], float)
+    position_N = np.arange(learner_N.size) - (learner.offsets_B[:-1] - first)[rows_N]
+    finite_N = np.isfinite(learner_N) & np.isfinite(sampler_N)
+    for step in np.unique(responses.steps_B).tolist():
+        own_N = responses.steps_B[rows_N] == step
+        chosen_N = own_N & finite_N
+        if chosen_N.any():
+            yield StepTokens(
+                int(step), sampler_N[chosen_N], learner_N[chosen_N], rows_N[chosen_N],
+                position_N[chosen_N], learner.lengths_B[rows_N][chosen_N],
+                int((own_N & ~finite_N).sum()),
+            )  # fmt: skip
+
+
+def _joined(parts: Sequence[StepTokens]) -> StepTokens:
+    """Parts of one step; the numbers of responses stay distinct."""
+    rows, start = [], 0
+    for part in parts:
+        rows.append(part.row_N + start)
+        start += int(part.row_N.max()) + 1
+    return StepTokens(
+        parts[0].step,
+        np.concatenate([part.sampler_N for part in parts]),
+        np.concatenate([part.learner_N for part in parts]),
+        np.concatenate(rows),
+        np.concatenate([part.position_N for part in parts]),
+        np.concatenate([part.length_N for part in parts]),
+        sum(part.nonfinite for part in parts),
+    )

@@ -1,0 +1,236 @@
+"""What the differences of recorded log-probabilities look like, and which cause looks like that.
+
+A signature is a statement about the tokens alone, so the cause is possible, never proven. Each
+names the experiment that would prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.measure.divergence import k3
+from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens
+
+_MIN_TOKENS = 200
+_MAX_SHIFT = 3
+_UNITS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
+_LIVE = "Score the recorded responses with a fresh engine and this step's checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyCause:
+    """A cause whose signature the tokens have."""
+
+    cause: str
+    evidence: str
+    """The numbers, one sentence."""
+    experiment: str
+    """What would prove it, one sentence."""
+
+
+def likely_causes(tokens: StepTokens) -> tuple[LikelyCause, ...]:
+    """The causes that fit, the most specific first."""
+    if tokens.sampler_N.size < _MIN_TOKENS:
+        return ()
+    if not np.any(tokens.difference_N):
+        return (_COPIED,)
+    found = (cause for signature in _SIGNATURES for cause in signature(tokens))
+    return tuple(found) or tuple(_by_size(tokens))
+
+
+_COPIED = LikelyCause(
+    "the same values on both sides",
+    "Both sides are equal to the last bit, so the record says nothing about the engines.",
+    "Check whether the trainer copies the sampler's values, or run a batch-invariant engine.",
+)
+
+
+def _units(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """One side is a constant multiple of the other: another base of the logarithm."""
+    below_N = (tokens.sampler_N < -1e-6) & (tokens.learner_N < -1e-6)
+    if below_N.sum() < _MIN_TOKENS / 2:
+        return
+    factor_N = tokens.sampler_N[below_N] / tokens.learner_N[below_N]
+    factor = float(np.median(factor_N))
+    spread = float(np.median(np.abs(factor_N - factor))) / factor
+    for name, unit in _UNITS.items():
+        for side, value in (("sampler", unit), ("learner", 1 / unit)):
+            if abs(factor / value - 1) < 0.02 and spread < 0.05:
+                yield LikelyCause(
+                    f"the {side} reports {name}, not natural logarithms",
+                    f"The sampler's values are {factor:.3f} times the learner's; {name} gives "
+                    f"{value:.3f}.",
+                    f"Divide the {side}'s values by {_UNITS[name]:.4f} and compare again.",
+                )
+
+
+def _shifted(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """The values of one side belong to tokens nearby."""
+    own = _correlation(tokens.sampler_N, tokens.learner_N)
+    for shift in range(1, _MAX_SHIFT + 1):
+        same_N = tokens.row_N[shift:] == tokens.row_N[:-shift]
+        for sign in (1, -1):
+            first, second = tokens.sampler_N, tokens.learner_N
+            if sign < 0:
+                first, second = second, first
+            other = _correlation(first[:-shift][same_N], second[shift:][same_N])
+            if other > 0.9 and other > own + 0.1:
+                late = "learner" if sign > 0 else "sampler"
+                yield LikelyCause(
+                    f"the {late}'s values are shifted by {shift}",
+                    f"The correlation is {own:.2f} in place and {other:.2f} when shifted by {shift}.",
+                    "Compare the token ids that both sides scored, position by position.",
+                )
+                return
+
+
+def _truncated_support(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """The sampler's values are never below the learner's: its support is smaller."""
+    difference_N = tokens.difference_N
+    if (difference_N <= _noise(tokens)).mean() > 0.995 and difference_N.mean() < -0.003:
+        yield LikelyCause(
+            "the sampler's values are over a truncated support (top-p, top-k or min-p)",
+            f"The learner's value is below the sampler's on {(difference_N < 0).mean():.1%} of "
+            f"tokens; the mean difference is {difference_N.mean():.4f}.",
+            "Sample a few steps with top_p=1, top_k off and min_p=0; the gap must vanish.",
+        )
+
+
+def _temperature(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """Likely tokens differ in one direction, and unlikely tokens in the other."""
+    likely_N = (tokens.sampler_N > np.log(0.5)) & (tokens.sampler_N < np.log(0.97))
+    rare_N = tokens.sampler_N < np.log(0.1)
+    if min(likely_N.sum(), rare_N.sum()) < 30:
+        return
+    likely, rare = (_mean_and_error(tokens.difference_N[chosen]) for chosen in (likely_N, rare_N))
+    opposite = likely[0] * rare[0] < 0
+    if opposite and all(abs(mean) > 5 * error for mean, error in (likely, rare)):
+        hot = "sampler" if likely[0] > 0 else "learner"
+        yield LikelyCause(
+            f"another temperature: the {hot} is hotter",
+            f"The learner differs by {likely[0]:+.3f} nats on likely tokens and {rare[0]:+.3f} on "
+            "unlikely ones.",
+            "Set the same temperature on both sides, and divide the learner's logits by it.",
+        )
+
+
+def _first_tokens(tokens: StepTokens) -> Iterator[LikelyCause]:
+    yield from _localized(
+        tokens, tokens.position_N < 4, "the prompts of the two sides differ at their end or start "
+        "(BOS, template, generation prompt)", "first four tokens of a response",
+        "Compare the prompt ids that both sides received.",
+    )  # fmt: skip
+
+
+def _last_token(tokens: StepTokens) -> Iterator[LikelyCause]:
+    yield from _localized(
+        tokens, tokens.position_N == tokens.length_N - 1, "the end token is handled differently",
+        "last token of a response", "Compare the two sides without the last token of each response.",
+    )  # fmt: skip
+
+
+def _late_tokens(tokens: StepTokens) -> Iterator[LikelyCause]:
+    limit = np.percentile(tokens.position_N, 75)
+    yield from _localized(
+        tokens, tokens.position_N > limit, "long contexts are computed differently (window, rope, "
+        "KV cache)", f"tokens after position {limit:.0f}",
+        "Probe both engines on prompts of half and of double this length.",
+    )  # fmt: skip
+
+
+def _few_responses(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """A few responses hold nearly all of the KL."""
+    terms_N = k3(tokens.difference_N)
+    by_row = np.bincount(tokens.row_N, weights=terms_N)
+    by_row = np.sort(by_row[np.bincount(tokens.row_N) > 0])[::-1]
+    most = max(int(0.1 * by_row.size), 1)
+    share = float(by_row[:most].sum() / by_row.sum()) if by_row.sum() else 0.0
+    if by_row.size >= 30 and share > 0.9:
+        yield LikelyCause(
+            "single responses are scored as other tokens (retokenization, other prompt, adapter)",
+            f"{most} of {by_row.size} responses hold {share:.0%} of the KL.",
+            "Compare the token ids of these responses between sampler and learner.",
+        )
+
+
+def _rounded(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """One side's values are all numbers of bfloat16, and the gap is not above its rounding."""
+    for side, values_N in (("sampler", tokens.sampler_N), ("learner", tokens.learner_N)):
+        error_N = np.abs(tokens.difference_N) / np.maximum(np.abs(values_N), 1e-12)
+        if _are_bfloat16(values_N) and np.percentile(error_N[values_N != 0.0], 95) <= 2**-8:
+            yield LikelyCause(
+                f"the {side}'s log-probabilities were stored in bfloat16",
+                "All its values are numbers of bfloat16, and the differences are within its "
+                "rounding.",
+                f"Store the {side}'s log-probabilities in float32.",
+            )
+            return
+
+
+_SIGNATURES: tuple[Callable[[StepTokens], Iterator[LikelyCause]], ...] = (
+    _units, _shifted, _rounded, _truncated_support, _few_responses, _last_token, _first_tokens,
+    _temperature, _late_tokens,
+)  # fmt: skip
+
+
+def _by_size(tokens: StepTokens) -> Iterator[LikelyCause]:
+    """The cause of differences that are spread over all tokens: rounding, or other weights."""
+    mean, largest = float(k3(tokens.difference_N).mean()), float(np.abs(tokens.difference_N).max())
+    if mean <= SOUND_KL:
+        yield LikelyCause(
+            "rounding in different kernels or precisions",
+            f"The KL is {mean:.2g} nats per token and the largest difference {largest:.2g}; sound "
+            f"pairs of engines reach {SOUND_KL:g}.",
+            "Run both sides in float32 for one step; the KL must fall below 1e-6.",
+        )
+    else:
+        yield LikelyCause(
+            "unknown: other weights, or the same weights computed differently",
+            f"The differences are spread over all tokens; the KL is {mean:.2g} nats per token.",
+            f"{_LIVE}; the side that disagrees with it is wrong.",
+        )
+
+
+SOUND_KL = 0.0011
+"""Largest mismatch KL per token of sound runs in prime-rl's own acceptance test."""
+
+
+def _localized(
+    tokens: StepTokens, chosen_N: NDArray[np.bool_], cause: str, where: str, experiment: str
+) -> Iterator[LikelyCause]:
+    """The cause, if the chosen tokens have five times the gap of the others."""
+    if min(chosen_N.sum(), (~chosen_N).sum()) < 30:
+        return
+    gaps_N = np.abs(tokens.difference_N)
+    inside, error = _mean_and_error(gaps_N[chosen_N])
+    outside, _ = _mean_and_error(gaps_N[~chosen_N])
+    if inside > 5 * outside and inside - outside > 5 * error and inside > 1e-3:
+        yield LikelyCause(
+            cause,
+            f"The mean gap is {inside:.3g} nats on the {where}, and {outside:.3g} elsewhere.",
+            experiment,
+        )
+
+
+def _mean_and_error(values_N: NDArray[np.float64]) -> tuple[float, float]:
+    return float(values_N.mean()), float(values_N.std() / np.sqrt(values_N.size))
+
+
+def _correlation(first_N: NDArray[np.float64], second_N: NDArray[np.float64]) -> float:
+    if first_N.size < _MIN_TOKENS / 2 or np.ptp(first_N) == 0 or np.ptp(second_N) == 0:
+        return 0.0
+    return float(np.corrcoef(first_N, second_N)[0, 1])
+
+
+def _noise(tokens: StepTokens) -> float:
+    """Rounding of a stored value in bfloat16."""
+    return float(2**-8 * np.median(np.abs(tokens.sampler_N)))
+
+
+def _are_bfloat16(values_N: NDArray[np.float64]) -> bool:
+    bits_N = values_N.astype(np.float32).view(np.uint32)
+    return bool((bits_N & 0xFFFF == 0).all() and np.unique(bits_N).size > 10)
