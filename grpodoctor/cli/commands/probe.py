@@ -19,6 +19,7 @@ from grpodoctor.cli.options import (
     fails,
 )
 from grpodoctor.cli.output import report_format, write_report
+from grpodoctor.cli.probe_run import judge_run, refuse_engines
 from grpodoctor.cli.signals import ended_by_signals
 from grpodoctor.errors import ConfigError, EngineError, RunError
 
@@ -100,6 +101,13 @@ _Output = Annotated[
         "--output", help="Output folder; an existing folder is resumed. \\[default: probe/<time>]"
     ),
 ]
+_Run = Annotated[
+    Path | None,
+    typer.Option(
+        "--run", help="Judge the mismatch that a run recorded itself, instead of two engines."
+    ),
+]
+_Steps = Annotated[int, typer.Option("--steps", min=1, help="Last steps of --run to read.")]
 _Attach = Annotated[
     Path | None,
     typer.Option(
@@ -136,6 +144,8 @@ def probe(
     trust_remote_code: TrustRemoteCode = False,
     output: _Output = None,
     attach: _Attach = None,
+    run: _Run = None,
+    steps: _Steps = 20,
     output_format: _OutputFormat = ReportFormat.text,
     framework: _Framework = None,
     as_json: JsonOption = False,
@@ -149,6 +159,10 @@ def probe(
     grpodoctor probe --sampler 'vllm:MODEL?python=.venv-vllm/bin/python'
     --learner 'transformers:MODEL?dtype=float32'
 
+    `--run RUN` reads both sides' log-probabilities from the rollouts of a run instead, and
+    reports the mismatch of its last steps, the trend, the likely cause and the experiment that
+    would prove it.
+
     Engines: vllm, openai_server, transformers, fsdp, llama_cpp, recorded,
     program. They run one after another, each in its own Python interpreter
     (python=PATH). After Ctrl-C, the same command with --output resumes the
@@ -159,6 +173,10 @@ def probe(
     """
     from grpodoctor.probe.inputs.engine_spec import check_remote_code
 
+    if run is not None:
+        refuse_engines({"a grid": grid, "--sampler": sampler, "--learner": learner})
+        chosen_format = report_format(output_format, as_json, None)
+        judge_run(run, steps, chosen_format, fail_on, exit_zero=exit_zero)
     framework = _checked_framework(framework)
     if attach is not None:
         from grpodoctor.monitor.attached_probes import check_run

@@ -82,7 +82,7 @@ def _shifted(tokens: StepTokens) -> Iterator[LikelyCause]:
                 late = "learner" if sign > 0 else "sampler"
                 yield LikelyCause(
                     f"the {late}'s values are shifted by {shift}",
-                    f"The correlation is {own:.2f} in place and {other:.2f} when shifted by {shift}.",
+                    f"The correlation is {own:.2f} in place, {other:.2f} when shifted by {shift}.",
                     "Compare the token ids that both sides scored, position by position.",
                 )
                 return
@@ -120,26 +120,33 @@ def _temperature(tokens: StepTokens) -> Iterator[LikelyCause]:
 
 def _first_tokens(tokens: StepTokens) -> Iterator[LikelyCause]:
     yield from _localized(
-        tokens, tokens.position_N < 4, "the prompts of the two sides differ at their end or start "
-        "(BOS, template, generation prompt)", "first four tokens of a response",
+        tokens,
+        tokens.position_N < 4,
+        "the two sides read different prompts (BOS, template, generation prompt)",
+        "first four tokens of a response",
         "Compare the prompt ids that both sides received.",
-    )  # fmt: skip
+    )
 
 
 def _last_token(tokens: StepTokens) -> Iterator[LikelyCause]:
     yield from _localized(
-        tokens, tokens.position_N == tokens.length_N - 1, "the end token is handled differently",
-        "last token of a response", "Compare the two sides without the last token of each response.",
-    )  # fmt: skip
+        tokens,
+        tokens.position_N == tokens.length_N - 1,
+        "the end token is handled differently",
+        "last token of a response",
+        "Compare the two sides without the last token of each response.",
+    )
 
 
 def _late_tokens(tokens: StepTokens) -> Iterator[LikelyCause]:
     limit = np.percentile(tokens.position_N, 75)
     yield from _localized(
-        tokens, tokens.position_N > limit, "long contexts are computed differently (window, rope, "
-        "KV cache)", f"tokens after position {limit:.0f}",
+        tokens,
+        tokens.position_N > limit,
+        "long contexts are computed differently (window, rope, KV cache)",
+        f"tokens after position {limit:.0f}",
         "Probe both engines on prompts of half and of double this length.",
-    )  # fmt: skip
+    )
 
 
 def _few_responses(tokens: StepTokens) -> Iterator[LikelyCause]:

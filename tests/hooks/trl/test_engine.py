@@ -13,6 +13,7 @@ import pytest
 
 import grpodoctor
 from grpodoctor.hooks.trl import private_names
+from grpodoctor.probe.run_mismatch.run_mismatch import measure_run
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import scalar
@@ -77,6 +78,20 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cap": ({"correction_cap": 1.5}, {CAP: 1.5}),
     "temperature": ({"temperature": 1.5}, {"temperature": 1.5}),
 }  # fmt: skip
+
+
+def test_a_recorded_training_is_judged(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("judged")
+    EngineStub(trainer, -0.5)
+    attachment = grpodoctor.attach(trainer, depth="full")
+    trainer.train()
+    result = measure_run(attachment.run_dir, 20)
+    records = grpodoctor.open_run(attachment.run_dir).records
+    assert [each.step for each in result.steps] == [each.step for each in records]
+    for figures, record in zip(result.steps, records, strict=True):
+        told = scalar(record.values["mismatch/kl_k3"])
+        assert figures.kl_k3 == pytest.approx(told, rel=1e-3)
+    assert result.severity == "critical"
 
 
 @pytest.mark.parametrize("case", CASES)
