@@ -64,6 +64,7 @@ def run_preflight(
     return PreflightResults(
         model=str(request.model),
         rows=len(context.rows),
+        whole_file=context.table.is_complete,
         findings=tuple(sorted((*collector.findings, *config.findings), key=_most_severe_first)),
         passed=(*collector.passed, *config.passed),
         skipped=(*collector.skipped, *config.skipped),

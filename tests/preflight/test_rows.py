@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.errors import ConfigError
+from grpodoctor.errors import ConfigError, DataError
 from grpodoctor.preflight.answers.multiple_choice import count_options
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.filtered_rows import check_output_path, write_rows
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow, read_prompt_table
+from grpodoctor.preflight.inputs.prompt_rows import (
+    PromptColumns,
+    PromptRow,
+    read_prompt_table,
+)
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.run import _rows_to_sample
@@ -109,3 +113,58 @@ def test_a_skewed_answer_key_is_found(
 ) -> None:
     (finding,) = findings_of("DAT108", context_of(dense_model, _choices("CCCCCABCDC", 60)))
     assert "always C 70%" in finding.summary
+
+
+def test_a_bad_row_is_its_own_defect(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(
+        '{"prompt": "a?", "answer": 1}\n{"prompt": " "}\n{broken\n[1]\n"b?"\n{"x": 1}\n'
+    )
+    table = read_prompt_table(path)
+    assert [row.prompt for row in table.rows] == ["a?", "b?"]
+    assert [row.number for row in table.rows] == [0, 4]
+    reasons = [f"{defect.location}: {defect.reason}" for defect in table.defects]
+    assert reasons[0] == "line 2: the prompt is empty"
+    assert reasons[1].startswith("line 3: not JSON")
+    assert len(reasons) == 4
+    assert table.is_complete
+    assert not read_prompt_table(path, most=1).is_complete
+
+
+@pytest.mark.parametrize(
+    ("content", "named", "message"),
+    [
+        (
+            '{"Frage": "a?"}',
+            PromptColumns(),
+            "no row has a prompt.*columns: Frage.*--prompt-column",
+        ),
+        ('{"prompt": "a?"}', PromptColumns("text"), "no row has a prompt.*not 'text'"),
+        ("", PromptColumns(), "the file has no rows"),
+    ],
+)
+def test_a_file_without_prompts_is_one_error(
+    content: str, named: PromptColumns, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "p.jsonl").write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_prompt_table(tmp_path / "p.jsonl", named)
+
+
+def test_layouts_of_public_data_are_read(tmp_path: Path) -> None:
+    lines = [
+        '{"conversations": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]}',
+        '{"Question": "1+1?", "answerKey": "B", "choices": ["1", "2"]}',
+        '{"prompt": [{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}]}',
+        '{"prompt": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": null, '
+        '"tool_calls": [{"function": {"name": "add"}}]}], "answer": null, "solution": 2.0}',
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines))
+    rows = read_prompt_table(tmp_path / "p.jsonl").rows
+    assert [row.prompt for row in rows] == ["1+1?"] * 4
+    assert [row.answer for row in rows] == [None, "B", None, "2"]
+    assert rows[0].messages[1] == {"role": "assistant", "content": "2"}
+    assert rows[3].messages[1]["tool_calls"]
+    (tmp_path / "p.csv").write_text("Frage,Antwort\n1+1?,2\n")
+    (row,) = read_prompt_table(tmp_path / "p.csv", PromptColumns("Frage", "Antwort")).rows
+    assert (row.prompt, row.answer) == ("1+1?", "2")

@@ -58,6 +58,8 @@ class PreflightResults:
     """Prompts for which an engine sampled responses."""
     filtered_rows: int | None = None
     """Prompts written by --write-filtered; None without that option."""
+    whole_file: bool = True
+    """Whether all prompts of the file were read."""
     reward: str = ""
     """How the reward function is called; empty without one."""
 

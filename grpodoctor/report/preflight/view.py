@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpodoctor.preflight.inputs.prompt_rows import MAX_ROWS
 from grpodoctor.preflight.results.preflight_results import (
     PreflightFinding,
     PreflightResults,
@@ -44,7 +43,7 @@ def view_of(result: PreflightResults) -> View:
 
 def facts_line(result: PreflightResults) -> str:
     """What was checked, on one line."""
-    first = "the first " if result.rows == MAX_ROWS else ""
+    first = "" if result.whole_file else "the first "
     sampled = f", {result.sampled_rows} of them sampled" if result.sampled_rows else ""
     return f"{first}{count_of(result.rows, 'prompt')}{sampled} · {result.seconds:.0f} s"
 
