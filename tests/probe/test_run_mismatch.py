@@ -146,7 +146,7 @@ def test_verl_dumps_with_both_sides_are_read(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for step in (1, 2):
         rows = []
-        for number in range(20):
+        for number in range(40):
             sampler = (-rng.exponential(1.0, 20)).tolist()
             rows.append({
                 "input": f"q{number // 4}", "output": "a", "score": 1.0, "step": step,
@@ -156,7 +156,7 @@ def test_verl_dumps_with_both_sides_are_read(tmp_path: Path) -> None:
         (tmp_path / f"{step}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     result = measure_run(tmp_path, 5)
     assert result.frameworks == ("verl",)
-    assert [each.tokens for each in result.steps] == [400, 400]
+    assert [each.tokens for each in result.steps] == [800, 800]
     assert "end token" in result.causes[0].cause
 
 

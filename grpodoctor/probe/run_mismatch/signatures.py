@@ -91,7 +91,9 @@ def _shifted(tokens: StepTokens) -> Iterator[LikelyCause]:
 def _truncated_support(tokens: StepTokens) -> Iterator[LikelyCause]:
     """The sampler's values are never below the learner's: its support is smaller."""
     difference_N = tokens.difference_N
-    if (difference_N <= _noise(tokens)).mean() > 0.995 and difference_N.mean() < -0.003:
+    one_sided = (difference_N <= _noise(tokens)).mean() > 0.995 and difference_N.mean() < -0.003
+    # Every token is renormalized, unless its distribution has a single likely token.
+    if one_sided and (difference_N < -1e-5).mean() > 0.25:
         yield LikelyCause(
             "the sampler's values are over a truncated support (top-p, top-k or min-p)",
             f"The learner's value is below the sampler's on {(difference_N < 0).mean():.1%} of "
@@ -179,7 +181,7 @@ def _rounded(tokens: StepTokens) -> Iterator[LikelyCause]:
 
 
 _SIGNATURES: tuple[Callable[[StepTokens], Iterator[LikelyCause]], ...] = (
-    _units, _shifted, _rounded, _truncated_support, _few_responses, _last_token, _first_tokens,
+    _units, _shifted, _rounded, _last_token, _first_tokens, _truncated_support, _few_responses,
     _temperature, _late_tokens,
 )  # fmt: skip
 
