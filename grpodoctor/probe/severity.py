@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from grpodoctor.probe.controls.controls import ORDINARY
-from grpodoctor.probe.results.results import Cell, Comparison
+from grpodoctor.probe.results.results import Cell, Comparison, NamedCause
 from grpodoctor.rules.mismatch.engine_mismatch import EngineMismatch
 from grpodoctor.vocabulary.values import Mean, Rate
 
@@ -18,6 +18,8 @@ HARM = EngineMismatch.warning_difference
 
 NEGLIGIBLE = 1e-4
 """Mean |Δp|: a quarter of the gap of two healthy engines in bfloat16 (docs/probe.md)."""
+UNEXPLAINED = frozenset({"unknown", "computed-differently"})
+"""Names of a gap above rounding that no experiment explains."""
 NUMERICAL_CAUSES = frozenset(
     {
         *("attention-kernel", "batch-variance", "kv-cache", "long-context-drift"),
@@ -42,14 +44,23 @@ def severity_of(cell: Cell) -> Severity:
         return "critical"
     failed = any(control.passed is False for control in cell.controls)
     mean = figure(cell.comparison, "mismatch/prob_diff_mean")
-    found = any(
-        cause.confidence != "possible"
-        and (mean >= NEGLIGIBLE or cause.cause not in NUMERICAL_CAUSES)
-        for cause in cell.causes
-    )
+    found = any(_is_fault(cause, mean) for cause in cell.causes)
     if failed or found or mean > ORDINARY:
         return "warning"
     return "info" if cell.causes else "none"
+
+
+def _is_fault(cause: NamedCause, mean: float) -> bool:
+    """Whether a cause is more than a declared numerical difference of negligible size.
+
+    What an engine does without declaring it is a fault at any size, and so is a gap above the
+    measured rounding that nothing explains.
+    """
+    if cause.cause in UNEXPLAINED or cause.figures.get("undeclared"):
+        return True
+    if cause.confidence == "possible":
+        return False
+    return mean >= NEGLIGIBLE or cause.cause not in NUMERICAL_CAUSES
 
 
 def _is_harmful(comparison: Comparison) -> bool:

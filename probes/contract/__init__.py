@@ -19,13 +19,16 @@ The program loads the engine once and runs the tasks in order:
     {"kind": "score",    "name": …, "inputs": "/…/folder of shards", "output": "/…/folder",
      "processing": PROCESSING, "want": ["entropy", "ranks", …], "order": "given" | "reversed",
      "prompts": "/…/prompts.json",  # optional: score after the engine's own prompt ids
-     "replay": true}                # optional: force the experts recorded in the inputs
+     "replay": true,                # optional: force the experts recorded in the inputs
+     "what_if": [["window", 16]]}   # optional: compute with these edits; see `AlterableEngine`
+    {"kind": "what_ifs", "name": …, "output": "/…/folder"}
 
 A prompts file is a list of `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`. The answer
 describes the engine and the result of each task. It is replaced after each task, and its `error`
 gives the reason if the program refused. A shard is an `.npz` file with the arrays of `Shard`. It is
 written under a temporary name and renamed, so an existing shard is always complete. A restarted
-program skips the shards that exist.
+program skips the shards that exist. The result of a task whose edits do not fit the model is
+`{"inapplicable": reason}`; the program continues with the next task.
 
 A program defines `load(model, options)`, which returns an `Engine`, and ends with `serve(load)`.
 """
@@ -36,6 +39,7 @@ from .datatypes import (
     SHARD_RESPONSES,
     TEMPERATURES,
     WANTS,
+    InapplicableError,
     Processing,
     RefusalError,
     Response,
@@ -43,7 +47,7 @@ from .datatypes import (
     response_seed,
     with_defaults,
 )
-from .engine import Engine, RecordedEngine, ReplayEngine
+from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
 from .shards import Shard, read_responses, read_shard, shard_paths, write_shard
 from .tasks import serve
 
@@ -53,7 +57,9 @@ __all__ = [
     "SHARD_RESPONSES",
     "TEMPERATURES",
     "WANTS",
+    "AlterableEngine",
     "Engine",
+    "InapplicableError",
     "Processing",
     "RecordedEngine",
     "RefusalError",

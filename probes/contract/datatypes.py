@@ -43,6 +43,10 @@ class RefusalError(Exception):
         self.what, self.remedy = what, remedy
 
 
+class InapplicableError(RefusalError):
+    """A what-if edit does not fit the model: only its task fails, the program goes on."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Sampling settings. `top_k=0`, `top_p=1` and `min_p=0` disable truncation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 from .datatypes import Processing, Response, Sampling
@@ -61,4 +62,22 @@ class ReplayEngine(Protocol):
         to the last prompt token. Earlier prompt tokens are routed freely, and so is a layer in
         which any expert of a row is -1. The weights of the forced experts are the router's own,
         over those experts only. `experts`, if wanted, are the experts that were actually used.
+        """
+
+
+@runtime_checkable
+class AlterableEngine(Protocol):
+    """An engine whose model can compute differently for a while, to test a suspected cause."""
+
+    def what_ifs(self) -> list[dict[str, Any]]:
+        """The edits that the model allows: `{"name", "values", "kind"}`.
+
+        The kind is `number` or `integer` if values between those listed make sense, else `choice`.
+        """
+
+    def altered(self, edits: Sequence[tuple[str, Any]]) -> AbstractContextManager[None]:
+        """Score with these edits inside the block.
+
+        Raises:
+            InapplicableError: if an edit does not fit the model.
         """

@@ -8,6 +8,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from .datatypes import (
     CONTRACT_VERSION,
     REFUSED,
     SHARD_RESPONSES,
+    InapplicableError,
     Processing,
     RefusalError,
     Response,
     Sampling,
 )
-from .engine import Engine, RecordedEngine, ReplayEngine
+from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
 from .shards import read_responses, shard_paths, write_shard
 
 _Score = Callable[[Sequence[Response], Processing, Sequence[str]], list[Response]]
@@ -118,8 +120,12 @@ def _run_task(engine: Engine, task: Mapping[str, Any], *, is_writer: bool) -> di
     started = time.monotonic()
     output = Path(task["output"])
     output.mkdir(parents=True, exist_ok=True)
-    run = {"tokenise": _tokenize, "sample": _sample, "score": _score}[task["kind"]]
-    counts = run(engine, task, output, is_writer)
+    run = _TASKS[task["kind"]]
+    try:
+        with _altered(engine, task):
+            counts = run(engine, task, output, is_writer)
+    except InapplicableError as error:
+        return {"inapplicable": error.what}
     return counts | {"seconds": round(time.monotonic() - started, 3)}
 
 
@@ -221,6 +227,24 @@ def _score(
     return counts
 
 
+def _list_what_ifs(
+    engine: Engine, _task: Mapping[str, Any], output: Path, is_writer: bool
+) -> dict[str, Any]:
+    listed = engine.what_ifs() if isinstance(engine, AlterableEngine) else []
+    if is_writer:
+        (output / "what_ifs.json").write_text(json.dumps(listed), encoding="utf-8")
+    return {"what_ifs": len(listed)}
+
+
+def _altered(engine: Engine, task: Mapping[str, Any]) -> AbstractContextManager[None]:
+    edits = [(str(name), value) for name, value in task.get("what_if") or ()]
+    if not edits:
+        return nullcontext()
+    if not isinstance(engine, AlterableEngine):
+        raise InapplicableError(f"{engine.describe()['name']} cannot compute differently")
+    return engine.altered(edits)
+
+
 def _replay_of(engine: Engine) -> _Score:
     if not isinstance(engine, ReplayEngine):
         raise RefusalError(
@@ -236,6 +260,14 @@ def _score_in_order(
     """Score in the requested order, which decides the batches; return the given order."""
     step = -1 if task.get("order") == "reversed" else 1
     return score(responses[::step], processing, task.get("want", ()))[::step]
+
+
+_TASKS = {
+    "tokenise": _tokenize,
+    "sample": _sample,
+    "score": _score,
+    "what_ifs": _list_what_ifs,
+}
 
 
 def _is_complete(path: Path) -> bool:

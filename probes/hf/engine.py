@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,6 +21,10 @@ from hf.replay import check_experts
 from hf.routers import Routers
 from hf.split_model import SplitModel
 from hf.tokenizer import encoded
+from hf.what_if.altered import WhatIf
+from hf.what_if.catalogue import what_ifs
+from hf.what_if.numerics import OtherCheckpoints
+from hf.what_if.processors import histories
 
 Readings = dict[int, dict[str, np.ndarray]]
 """Columns by the index of the response."""
@@ -91,6 +95,7 @@ class TransformersEngine:
         self._model, self._device, self._ranks = model, device, ranks or SingleRank()
         self._split = SplitModel(model, device, settings.compute_dtype)
         self._routers = Routers(model)
+        self._what_if = WhatIf(model, OtherCheckpoints(settings))
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
         self._tokenizer = load_tokenizer(path, settings, self._vocabulary)
@@ -160,6 +165,14 @@ class TransformersEngine:
         with _memory_errors_refused():
             return decoder.draw(prompts, sampling, want)
 
+    def what_ifs(self) -> list[dict[str, Any]]:
+        """See `contract.AlterableEngine`."""
+        return what_ifs(self._model)
+
+    def altered(self, edits: Sequence[tuple[str, Any]]) -> AbstractContextManager[None]:
+        """See `contract.AlterableEngine`."""
+        return self._what_if.altered(edits)
+
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
     ) -> list[Response]:
@@ -192,6 +205,7 @@ class TransformersEngine:
         *,
         replayed: bool,
     ) -> list[Response]:
+        originals, responses = responses, self._what_if.processors.read(responses)
         for response in responses:
             length = len(response.prompt_ids) + len(response.response_ids)
             self._check(_name(response), response.prompt_ids, response.response_ids, length)
@@ -204,7 +218,7 @@ class TransformersEngine:
                 rows = [responses[index] for index in batch]
                 values = self._score_batch(rows, processing, want, replayed=replayed)
                 readings |= dict(zip(batch, values, strict=True)) if counts else {}
-        return _with_readings(responses, self._ranks.collect(readings))
+        return _with_readings(originals, self._ranks.collect(readings))
 
     def _check(
         self, name: str, prompt: Sequence[int], response: Sequence[int], length: int
@@ -244,15 +258,28 @@ class TransformersEngine:
         del hidden_BLH
         width = chunk_rows(self._vocabulary, self._device)
         parts = [
-            token_readings(self._split.logits(hidden), ids, processing, want)
-            for hidden, ids in zip(
-                torch.split(hidden_NH, width), torch.split(ids_N, width), strict=True
+            token_readings(logits, ids, processing, want)
+            for logits, ids in zip(
+                self._logits(hidden_NH, responses, width), torch.split(ids_N, width), strict=True
             )
         ]
         columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         if tape is not None and wants_experts:
             columns |= tape.readings(rows_N)
         return _by_response(columns, [len(response.response_ids) for response in responses])
+
+    def _logits(
+        self, hidden_NH: Tensor, responses: Sequence[Response], width: int
+    ) -> Iterator[Tensor]:
+        """The logits of chunks of `width` tokens, after the processors of a what-if edit."""
+        chunks = map(self._split.logits, torch.split(hidden_NH, width))
+        edits = self._what_if.processors
+        if not edits.changes_logits:
+            yield from chunks
+            return
+        past = histories(responses, width, self._vocabulary, self._device)
+        for logits_NV, history in zip(chunks, past, strict=True):
+            yield edits.processed(logits_NV, history, sorted(self._ends))
 
     def close(self) -> None:
         """Free the model."""

@@ -24,6 +24,15 @@ class Hypothesis:
     """Measurements of the signature, passed on to the experiment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The name of a cause that one of several experiments of a kind found."""
+
+    id: str
+    title: str
+    remedies: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentResult:
     """The result of an experiment."""
@@ -40,6 +49,8 @@ class ExperimentResult:
     """The highest confidence that this result supports."""
     details: tuple[str, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
+    identity: Identity | None = None
+    """The name under which the cause is reported, if it is not the class's own."""
 
 
 class Cause(ABC):
@@ -58,6 +69,13 @@ class Cause(ABC):
     signature. It must then remove the share `least` of the gap in excess of rounding."""
     peels: ClassVar[bool] = True
     """Whether the cause can be removed. Other causes are examined last, on the remaining gap."""
+    is_surrogate: ClassVar[bool] = False
+    """Whether the experiment imitates the cause instead of removing it. Such a cause is proven only
+    if nothing but rounding remains in the end."""
+    is_symmetric: ClassVar[bool] = False
+    """Whether the experiment also makes sense if a reference engine stands in for the sampler."""
+    repeats: ClassVar[bool] = False
+    """Whether further causes of the kind can be found after the first."""
     when: ClassVar[Literal["always", "gap", "above-noise"]] = "above-noise"
     """Smallest gap for which the cause is examined: `always` includes no gap; `gap` includes a gap
     that may be rounding, because two settings are known to differ and an experiment decides."""

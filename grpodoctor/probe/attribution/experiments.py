@@ -14,12 +14,20 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
-from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.attribution.edits import EditFamily, Edits, as_json, parse_families
+from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
-from grpodoctor.probe.contract import Processing, shard_paths
+from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
 from grpodoctor.probe.controls.expert_replay import replay_job
 from grpodoctor.probe.engines.commands import model_of
-from grpodoctor.probe.engines.jobs import JobRunner, ScoreJob, TokenizeJob, Want, computes_in
+from grpodoctor.probe.engines.jobs import (
+    JobRunner,
+    ScoreJob,
+    TokenizeJob,
+    Want,
+    WhatIfsJob,
+    computes_in,
+)
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
 from grpodoctor.probe.inputs.checksums import local_model
@@ -30,6 +38,8 @@ EXACT = 2e-9
 """k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen
 layers."""
 _PART_TOKENS = 64_000
+_SCREEN_TOKENS = 1024
+"""Tokens on which the many what-if edits are tried first; the best ones are tried on the part."""
 _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
@@ -54,6 +64,8 @@ class Experiments:
         self.rollouts = runner.part_of(case.rollouts, self._responses())
         self.named: set[str] = set()
         """Ids of the causes named so far."""
+        self.excluded: dict[str, float] = {}
+        """What-if edits that were tried, with the smallest share of the gap that each left."""
         self._scores: dict[tuple[str, ScoreJob], Floats] = {}
 
     def _responses(self) -> int:
@@ -83,6 +95,17 @@ class Experiments:
         self._scores[case.learner.key, job] = tokens.learner_N
         return Variant(setup, tokens)
 
+    def columns(self, engine: EngineSpec, processing: Processing) -> Tokens:
+        """The part's tokens as another engine scores them, with the columns of signatures.
+
+        Raises:
+            EngineError: if the engine cannot score.
+            BudgetSpentError: if the time budget is used up.
+        """
+        job = ScoreJob(rollouts=self.rollouts, processing=processing, want=_COLUMNS)
+        (scored,) = self.runner.run(engine, [job])
+        return Tokens.read(self.rollouts, scored)
+
     def vary(self, variant: Variant, **changes: Any) -> Variant:
         """The same tokens under another setup.
 
@@ -98,7 +121,7 @@ class Experiments:
             setup = replace(setup, processing=Processing())
             sampler_N = self.score(other, setup.processing)
             tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
-        keys = ("learner", "processing", "own_prompts", "behind", "replay")
+        keys = ("learner", "processing", "own_prompts", "behind", "replay", "edits")
         if any(getattr(setup, key) != getattr(variant.setup, key) for key in keys):
             learner_N = self.score(
                 setup.learner,
@@ -106,6 +129,7 @@ class Experiments:
                 own_prompts=setup.own_prompts,
                 behind=setup.behind,
                 replay=setup.replay,
+                edits=setup.edits,
             )
             tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
         return Variant(setup, tokens)
@@ -119,6 +143,8 @@ class Experiments:
         behind: Path | None = None,
         backwards: bool = False,
         replay: bool = False,
+        edits: Edits = (),
+        repeat: int = 0,
     ) -> Floats:
         """An engine's log-probabilities of the part's tokens, shape (N,).
 
@@ -131,6 +157,8 @@ class Experiments:
             processing=processing,
             own_prompts=own_prompts or behind is not None,
             backwards=backwards,
+            what_if=as_json(edits),
+            repeat=repeat,
         )
         if replay:
             job = replay_job(job.rollouts, processing, own_prompts=job.own_prompts)
@@ -158,6 +186,69 @@ class Experiments:
                 parts = [shard.logprobs_N for shard in read_shards(folder)]
                 self._scores[engine.key, job] = np.concatenate(parts).astype(np.float64)
         return [self._scores[engine.key, job] for job in jobs]
+
+    def what_ifs(self, engine: EngineSpec) -> tuple[EditFamily, ...]:
+        """The edits that an engine's model allows; empty if it cannot compute differently.
+
+        Raises:
+            EngineError: if the engine fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        if not engine.kind.can_alter:
+            return ()
+        (folder,) = self.runner.run(engine, [WhatIfsJob()])
+        return parse_families(folder / "what_ifs.json")
+
+    def score_edits(
+        self, setup: Setup, edits: Sequence[Edits], rollouts: Path | None = None
+    ) -> list[Floats | None]:
+        """The learner's log-probabilities with each list of edits, None where one does not fit.
+
+        Loads the learner once.
+
+        Args:
+            setup: the learner's other settings.
+            edits: the lists of edits.
+            rollouts: responses to score instead of the part's.
+        """
+        jobs = [
+            ScoreJob(
+                rollouts=rollouts or setup.behind or self.rollouts,
+                processing=setup.processing,
+                own_prompts=rollouts is None and (setup.own_prompts or setup.behind is not None),
+                what_if=as_json(each),
+            )
+            for each in edits
+        ]
+        missing = [job for job in jobs if (setup.learner.key, job) not in self._scores]
+        if missing:
+            folders = self.runner.attempt(setup.learner, list(dict.fromkeys(missing)))
+            for job, folder in zip(dict.fromkeys(missing), folders, strict=True):
+                if isinstance(folder, Path):
+                    parts = [shard.logprobs_N for shard in read_shards(folder)]
+                    self._scores[setup.learner.key, job] = np.concatenate(parts).astype(np.float64)
+        return [self._scores.get((setup.learner.key, job)) for job in jobs]
+
+    def sub_sample(self, variant: Variant) -> tuple[Path, Integers]:
+        """A folder with a few of the part's responses, and the indices of their tokens.
+
+        The responses follow the prompts that the learner reads in this variant.
+        """
+        prompts = _prompts_behind(variant.setup.behind)
+        wanted_B = _spread(variant.tokens.lengths_B, _SCREEN_TOKENS)
+        key = content_key("screen", rollouts_key(variant.setup.behind or self.rollouts))
+        folder = self.scratch(f"screen-{key}")
+        first = 0
+        for path in shard_paths(self.rollouts):
+            responses = read_responses(path)
+            kept = [r for number, r in enumerate(responses, first) if number in wanted_B]
+            first += len(responses)
+            for response in kept:
+                response.prompt_ids = prompts.get(response.prompt, response.prompt_ids)
+            if not (folder / path.name).exists():
+                write_shard(folder / path.name, kept)
+        write_json(folder / JOB, {"key": folder.name})
+        return folder, np.flatnonzero(np.isin(variant.tokens.rows_N, sorted(wanted_B)))
 
     @cached_property
     def noise(self) -> float:
@@ -251,6 +342,20 @@ class Experiments:
         folder = self.case.scored.parent / "attribution" / safe
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def _prompts_behind(folder: Path | None) -> dict[int, list[int]]:
+    """The prompt ids of a folder made by `behind`, by prompt number."""
+    if folder is None:
+        return {}
+    listed = json.loads(read_regular(folder / "prompts.json"))
+    return {number: prompt["ids"] for number, prompt in enumerate(listed)}
+
+
+def _spread(lengths_B: Integers, most: int) -> set[int]:
+    """Responses at equal distances whose tokens are about `most` together."""
+    step = max(1, -(-int(lengths_B.sum()) // most))
+    return set(range(0, lengths_B.size, step))
 
 
 def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.experiments import EXACT, QUIET, Experiments
+from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
@@ -19,11 +20,16 @@ from grpodoctor.probe.results.results import Confidence, NamedCause
 
 _WHOLE = 0.9
 """A cause that explains this share of the remaining gap is accepted without trying others."""
+_NEARLY_WHOLE = 0.98
+"""The same for a cause that is only imitated: another one may imitate the gap even better."""
 _PROVEN = 0.5
 """Below this share, a removed cause may only have changed the rounding."""
 _MOST_CAUSES = 6
 _WORTH_NAMING = 0.03
 """Smallest share of the whole gap for a further cause."""
+_CLOSED = 0.005
+"""Share of the gap that may remain if imitated causes explain it: their rounding is not quite that
+of the engine they imitate."""
 _FINITE = 0.98
 """Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
 gap."""
@@ -71,6 +77,8 @@ class _Investigation:
         self.first: Variant | None = None
         self.variant: Variant | None = None
         self.noise: float | None = None
+        self.imitated: set[str] = set()
+        """Ids of named causes whose experiment imitates the cause."""
 
     def result(self) -> Attribution:
         try:
@@ -96,9 +104,19 @@ class _Investigation:
         self.first = self.variant = self.experiments.first()
         if self.first.gap > EXACT:
             self.noise = self.experiments.noise
+        if not self._is_quiet(self.first.gap):
+            self.variant = self._with_reference(self.first)
         while len(self.named) < _MOST_CAUSES and self._round(self.variant):
             pass
         self._examine_remainder()
+
+    def _with_reference(self, variant: Variant) -> Variant:
+        """The variant with an engine that can compute differently, if the learner cannot."""
+        try:
+            return with_reference(self.experiments, variant)
+        except EngineError as error:
+            self.notes.append(f"a reference engine could not score: {error.what}")
+            return variant
 
     def _is_quiet(self, gap: float) -> bool:
         """Whether a gap is no larger than rounding."""
@@ -111,9 +129,11 @@ class _Investigation:
             tried = self._try(cause, variant, hypothesis)
             if tried and (best is None or tried.share > best.share):
                 best = tried
-            if best and (best.share >= _WHOLE or self._settled(best)):
+            if best and (best.share >= _enough(best.cause) or self._settled(best)):
                 break
-        if best is None or (self.named and best.share * self.left < _WORTH_NAMING):
+        if best is None:
+            return False
+        if self.named and best.share * self.left < _WORTH_NAMING and not self._settled(best):
             return False
         self._accept(best)
         return True
@@ -131,9 +151,11 @@ class _Investigation:
         quiet = self._is_quiet(variant.gap)
         candidates = []
         for cause in all_causes():
-            if cause.peels != peels or cause.id in taken:
+            if cause.peels != peels or (cause.id in taken and not cause.repeats):
                 continue
             if not _is_relevant(cause, variant, quiet=quiet):
+                continue
+            if variant.setup.swapped and not cause.is_symmetric:
                 continue
             hypothesis = cause.hypothesize(self.experiments, variant)
             if hypothesis is not None:
@@ -192,17 +214,20 @@ class _Investigation:
         confidence: Confidence = outcome.confidence
         if confidence == "proven" and not proven:
             confidence = "likely"
-        self.experiments.named.add(cause.id)
+        name = outcome.identity or Identity(cause.id, cause.title, cause.remedies)
+        self.experiments.named.add(name.id)
+        if cause.is_surrogate:
+            self.imitated.add(name.id)
         self.named.append(
             NamedCause(
-                cause=cause.id,
-                title=cause.title,
+                cause=name.id,
+                title=name.title,
                 confidence=confidence,
                 explained=explained,
                 summary=outcome.summary,
                 details=outcome.details,
                 figures={**figures, **outcome.figures},
-                remedies=cause.remedies,
+                remedies=name.remedies,
             )
         )
 
@@ -210,7 +235,12 @@ class _Investigation:
         """Examine the causes that can be detected but not removed on the remaining gap."""
         if self.variant is None:
             return
+        self._confirm(self.variant)
         for cause, hypothesis in self._hypotheses(self.variant, peels=False):
+            if cause.id == "batch-variance" and "nondeterminism" in self.experiments.named:
+                continue
+            if self.left < _WORTH_NAMING and cause.when != "always":
+                continue
             try:
                 outcome = cause.experiment(self.experiments, self.variant, hypothesis)
             except EngineError as error:
@@ -223,6 +253,17 @@ class _Investigation:
         if not named and not self._is_quiet(self.variant.gap):
             self._guess(self.variant)
 
+    def _confirm(self, variant: Variant) -> None:
+        """Keep imitated causes proven only if together they leave nothing but rounding."""
+        if self._is_quiet(variant.gap) or self.left < _CLOSED:
+            return
+        self.named = [
+            replace(each, confidence="likely")
+            if each.confidence == "proven" and each.cause in self.imitated
+            else each
+            for each in self.named
+        ]
+
     def _guess(self, variant: Variant) -> None:
         """Name possible causes of a mostly unexplained gap that no experiment could test."""
         for cause in all_causes():
@@ -233,6 +274,11 @@ class _Investigation:
             )
             if outcome is not None:
                 self._name(cause, outcome, None, {}, proven=False)
+
+
+def _enough(cause: Cause) -> float:
+    """Share of the remaining gap from which a cause is accepted without trying others."""
+    return _NEARLY_WHOLE if cause.is_surrogate else _WHOLE
 
 
 def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:

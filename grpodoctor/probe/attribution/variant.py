@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpodoctor.probe.attribution.edits import Edits
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -29,6 +30,18 @@ class Setup:
     """Whether end tokens are excluded."""
     replay: bool = False
     """Whether the learner replays the sampler's experts."""
+    edits: Edits = ()
+    """What-if edits of the learner's computation."""
+    transform: str = ""
+    """Change of the reported values, such as `log2`; see `causes/reporting/units.py`."""
+    swapped: bool = False
+    """Whether the learner's values are in the sampler's column: a reference engine, which agrees
+    with the sampler, then scores in place of the learner, to find out why the learner differs."""
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The names of the two columns in sentences."""
+        return ("learner", "sampler") if self.swapped else ("sampler", "learner")
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,10 @@ class EngineRunner:
         results = results if isinstance(results, Mapping) else {}
         answered = [task for task in run.tasks if task.name in results]
         for task in answered:
+            inapplicable = _inapplicable(results[task.name])
+            if inapplicable:
+                self._failed[task.output.name] = EngineError(inapplicable)
+                continue
             try:
                 self._validate(run.engine, task)
             except EngineError as error:
@@ -279,3 +283,9 @@ class EngineRunner:
             where="--budget",
             remedy="run the probe again with the same --output",
         )
+
+
+def _inapplicable(result: Any) -> str:
+    """Why the engine's model does not allow a task's edits; empty if it does."""
+    reason = result.get("inapplicable") if isinstance(result, Mapping) else None
+    return str(reason)[:300] if reason else ""

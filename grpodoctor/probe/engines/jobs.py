@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from grpodoctor.errors import GrpodoctorError
+from grpodoctor.errors import EngineError, GrpodoctorError
 from grpodoctor.probe.contract import SHARD_RESPONSES, Processing, Sampling, shard_paths
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.store import DONE, JOB, content_key, read_json, rollouts_key
@@ -73,6 +74,10 @@ class ScoreJob:
     from."""
     replay: bool = False
     """Force the routers to the experts recorded in the rollouts."""
+    what_if: str = ""
+    """Edits to compute with, as the JSON list of `[name, value]`; see `AlterableEngine`."""
+    repeat: int = 0
+    """Number of the repetition: the same job again, to see whether an engine repeats its values."""
 
     def request(self, prompts: Path) -> dict[str, Any]:
         """The job's own keys in a request."""
@@ -80,6 +85,7 @@ class ScoreJob:
         return {
             **optional,
             **({"replay": True} if self.replay else {}),
+            **({"what_if": json.loads(self.what_if)} if self.what_if else {}),
             "inputs": str(self.rollouts),
             "processing": asdict(self.processing),
             "want": list(self.want),
@@ -108,7 +114,23 @@ class TokenizeJob:
         return f"tokenised/{content_key('tokenise', engine, prompts.name)}"
 
 
-Job = SampleJob | ScoreJob | TokenizeJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfsJob:
+    """List the edits that this engine's model allows."""
+
+    kind: ClassVar[str] = "what_ifs"
+    activity: ClassVar[str] = "lists its settings"
+
+    def request(self, _prompts: Path) -> dict[str, Any]:
+        """The job's own keys in a request."""
+        return {}
+
+    def folder(self, engine: str, _prompts: Path) -> str:
+        """The folder of the answer below the store; `engine` is the engine's key."""
+        return f"what-ifs/{content_key('what_ifs', engine)}"
+
+
+Job = SampleJob | ScoreJob | TokenizeJob | WhatIfsJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +204,13 @@ class JobRunner(Protocol):
 
         Raises:
             EngineError: if the engine fails, with the last lines of its log.
+            BudgetSpentError: if no time is left.
+        """
+
+    def attempt(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path | EngineError]:
+        """Like `run`, but returns the error of each failed job in its place.
+
+        Raises:
             BudgetSpentError: if no time is left.
         """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.contract import Sampling, Shard
-from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task
+from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task, TokenizeJob
 from grpodoctor.probe.engines.shards import read_pairs, read_shards
 from grpodoctor.probe.engines.store import JOB, Store, write_json
 from grpodoctor.support.files.regular_files import read_regular
@@ -35,7 +35,7 @@ def validate_output(task: Task, *, prompts: int | None, vocabulary: int) -> None
         _check_sampled(task.output, task.job.sampling, prompts, vocabulary)
     elif isinstance(task.job, ScoreJob):
         _check_scored(task.job.rollouts, task.output)
-    else:
+    elif isinstance(task.job, TokenizeJob):
         path = task.output / "ids.json"
         if len(read_ids(path)) != prompts:
             raise EngineError(
@@ -107,7 +107,19 @@ def _check_logprobs(shard: Shard) -> None:
     if (shard.logprobs_N > _ROUNDING).any():
         raise EngineError(
             f"it returned log-probabilities above zero, up to {np.nanmax(shard.logprobs_N):.3g}"
+            f"{_positive_form(shard.logprobs_N)}",
+            remedy="return natural logarithms of probabilities, which are never above zero",
         )
+
+
+def _positive_form(values_N: np.ndarray) -> str:
+    """What values without a negative one are instead of log-probabilities."""
+    known = values_N[np.isfinite(values_N)]
+    if (known < 0).any():
+        return ""
+    if (known <= 1 + _ROUNDING).all():
+        return "; all are between 0 and 1, so they are probabilities"
+    return "; none is negative, so they are negated log-probabilities"
 
 
 def _responses_per_prompt(shard: Shard, prompts: int) -> np.ndarray:

@@ -27,6 +27,8 @@ class EngineKind:
     """Options that controls and experiments set: `attention`, `quantise`, `perturb`."""
     can_replay: bool = False
     """Whether it can be asked to force another engine's experts; a user's program may refuse."""
+    can_alter: bool = False
+    """Whether its model can compute differently for what-if experiments."""
     is_record: bool = False
     """Whether it returns recorded values and computes nothing."""
 
@@ -46,6 +48,7 @@ ENGINES = {
         packages=("torch", "transformers"),
         experiment_options=frozenset({"attention", "quantise", "perturb"}),
         can_replay=True,
+        can_alter=True,
     ),
     "fsdp": EngineKind(
         summary="transformers under torchrun: FSDP2, DTensor tensor parallel",

@@ -20,7 +20,7 @@ from grpodoctor.probe.engines import engine_run, engine_runner
 from grpodoctor.probe.engines.processes import Launch, ProgramExit, run_program
 
 PROBES = Path(__file__).parents[3] / "probes"
-HERE = ("engine_transformers.py", "faulty.py")
+HERE = ("engine_transformers.py", "faulty.py", "planted_engine.py")
 
 
 class InProcess(engine_runner.EngineRunner):

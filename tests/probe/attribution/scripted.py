@@ -21,7 +21,7 @@ from grpodoctor.probe.attribution.case import Case
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
-from grpodoctor.probe.engines.jobs import BudgetSpentError, Job, ScoreJob, TokenizeJob
+from grpodoctor.probe.engines.jobs import BudgetSpentError, Job, ScoreJob, TokenizeJob, WhatIfsJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
@@ -58,6 +58,15 @@ class Scripted:
             raise EngineError("it cannot do that")
         return [self._done(engine, job) for job in jobs]
 
+    def attempt(self, engine: EngineSpec, jobs: Sequence[Job]) -> list[Path | EngineError]:
+        results: list[Path | EngineError] = []
+        for job in jobs:
+            try:
+                results += self.run(engine, [job])
+            except EngineError as error:
+                results.append(error)
+        return results
+
     def facts(self, engine: EngineSpec) -> EngineFacts:
         degree = self.layouts.get(engine.engine, 1)
         return EngineFacts(
@@ -89,6 +98,8 @@ class Scripted:
         folder.mkdir(parents=True)
         if isinstance(job, TokenizeJob):
             (folder / "ids.json").write_text(json.dumps([[7, 8]] * PROMPTS))
+        elif isinstance(job, WhatIfsJob):
+            (folder / "what_ifs.json").write_text("[]")
         elif isinstance(job, ScoreJob):
             for path in sorted(job.rollouts.glob("shard-*.npz")):
                 responses = read_responses(path)

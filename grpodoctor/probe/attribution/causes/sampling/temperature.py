@@ -51,6 +51,8 @@ class Temperature(Cause):
     least = 0.5
     subtle = True
     when = "gap"
+    is_surrogate = True
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The fitted temperature differs from the learner's."""
@@ -58,7 +60,7 @@ class Temperature(Cause):
         now = variant.setup.processing.temperature
         if fitted is None or abs(fitted.reported / now - 1) < _OFF or fitted.share < _HINT:
             return None
-        if is_raw(experiments, fitted):
+        if not variant.setup.swapped and is_raw(experiments, fitted):
             return None
         return Hypothesis(fitted.share, fit_facts(fitted))
 
@@ -70,6 +72,12 @@ class Temperature(Cause):
         after = rescored_at(experiments, variant, _candidates(experiments, variant, reported))
         asked, now = experiments.case.sampling.temperature, variant.setup.processing.temperature
         best = after.setup.processing.temperature
+        if variant.setup.swapped:
+            summary = (
+                f"the learner's log-probabilities have temperature {best:.3g}; a reference engine "
+                f"agrees with the sampler at {now:.3g}"
+            )
+            return ExperimentResult(summary=summary, after=after, figures={"fitted": reported})
         return ExperimentResult(
             summary=(
                 f"the sampler's log-probabilities have temperature {best:.3g}, the learner's "

@@ -41,6 +41,7 @@ class Truncation(Cause):
         "If the truncation must stay, apply it in the learner too (the same kept tokens, "
         "renormalized), or recompute the old log-probabilities with the learner.",
     )
+    is_surrogate = True
     cost = 0
     least = 0.5
     subtle = True

@@ -73,6 +73,8 @@ class WrongSampler(Cause):
 def _as_drawn(experiments: Experiments, variant: Variant) -> bool:
     """Whether tokens should follow the learner's first scoring."""
     case = experiments.case
+    if variant.setup.edits or variant.setup.transform or variant.setup.swapped:
+        return False
     if experiments.named & _EXPLAIN or variant.setup.own_prompts != case.own_prompts:
         return False
     return case.processing.temperature == case.sampling.temperature

@@ -28,6 +28,7 @@ class OffByOne(Cause):
         "1:]`), and the borders of context-parallel shards.",
         "Until this is fixed, do not use the saved log-probabilities in ratios or corrections.",
     )
+    is_surrogate = True
     cost = 0
     least = 0.5
 

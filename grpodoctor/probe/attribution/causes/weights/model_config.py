@@ -37,6 +37,7 @@ class ModelConfig(Cause):
         "Give both engines the same config.json. One side changed or overrides a key such as "
         "rope_theta, a norm's epsilon or a sliding window, or lost it in a conversion.",
     )
+    is_surrogate = True
     when = "gap"
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:

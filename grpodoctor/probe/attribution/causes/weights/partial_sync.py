@@ -56,6 +56,7 @@ class PartialSync(Cause):
         "After each sync, compare checksums tensor by tensor, or reload the engine from a saved "
         "checkpoint.",
     )
+    is_surrogate = True
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:

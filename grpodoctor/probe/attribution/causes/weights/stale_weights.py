@@ -21,6 +21,7 @@ class StaleWeights(Cause):
         "If rollouts are asynchronous by design, limit their age and correct with importance "
         "sampling against the sampler's log-probabilities.",
     )
+    is_surrogate = True
     least = 0.6
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
@@ -55,22 +56,15 @@ class StaleWeights(Cause):
         )
 
     def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
-        """Possible if the gap exceeds rounding and there is no other checkpoint to test."""
+        """Likely if checksums differ and the gap exceeds rounding."""
         differing = experiments.case.differing
-        if differing is not None and not differing:
+        if not differing or not experiments.is_loud(variant.gap):
             return None
-        if not experiments.is_loud(variant.gap):
-            return None
-        known = (
-            f"{len(differing)} tensors differ by checksum"
-            if differing
-            else "no checkpoint to test was given"
-        )
         return ExperimentResult(
             summary=(
-                f"k3 is {variant.gap:.2g} nats per token, which exceeds rounding and affects all "
-                f"tokens, as between two checkpoints; {known}"
+                f"k3 is {variant.gap:.2g} nats per token, which exceeds rounding, and "
+                f"{len(differing)} tensors differ by checksum"
             ),
-            confidence="likely" if differing else "possible",
-            details=(differing or ())[:_SHOWN],
+            confidence="likely",
+            details=differing[:_SHOWN],
         )

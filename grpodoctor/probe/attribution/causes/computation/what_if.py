@@ -1,0 +1,90 @@
+"""One side computes the same weights differently."""
+
+from __future__ import annotations
+
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.edits import EditFamily
+from grpodoctor.probe.attribution.experiments import Experiments, read_config
+from grpodoctor.probe.attribution.experiments import model_path as path_of
+from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.variant import Variant
+
+_PAD_MULTIPLES = (1, 8, 16, 32, 64)
+_SHOWN = 3
+
+
+class WhatIf(Cause):
+    """Proven by letting the learner compute differently until it agrees with the sampler."""
+
+    id = "what-if"
+    title = "One side computes the same weights differently"
+    remedies = ("Compare the settings of both engines.",)
+    least = 0.3
+    is_surrogate = True
+    is_symmetric = True
+    repeats = True
+
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
+        """There is a gap above rounding, and an engine that can compute differently."""
+        if not variant.setup.learner.kind.can_alter or not experiments.is_loud(variant.gap):
+            return None
+        return Hypothesis(0.4)
+
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
+        """Try all edits that the learner's model allows."""
+        search = EditSearch(experiments, variant)
+        families = [*experiments.what_ifs(variant.setup.learner), *_padding(variant)]
+        candidates = search.best(families)
+        experiments.excluded.update(search.excluded)
+        if not candidates:
+            return None
+        best, others = candidates[0], _rivals(candidates)
+        cause, side = cause_of(best.edit), variant.setup.sides[0]
+        fits = tuple(f"also fits: {described(other.edit)}" for other in others[:_SHOWN])
+        other_side = variant.setup.sides[1]
+        who = "a reference engine" if variant.setup.swapped else f"the {other_side}"
+        return ExperimentResult(
+            summary=(
+                f"with {described(best.edit)}, {who} agrees with the {side}: k3 falls from "
+                f"{variant.gap:.2g} to {best.after.gap:.2g} nats per token"
+            ),
+            after=best.after,
+            confidence="likely" if others else "proven",
+            details=(described(best.edit), *fits),
+            figures={"undeclared": 1.0},
+            identity=Identity(cause.id, cause.title.format(side=side), (cause.remedy,)),
+        )
+
+
+def _rivals(candidates: list[Candidate]) -> list[Candidate]:
+    """Other causes that explain the gap as well as the best one, within chance."""
+    best = candidates[0]
+    return [
+        other
+        for other in candidates[1:]
+        if cause_of(other.edit).id != cause_of(best.edit).id
+        and other.after.gap < _SIMILAR * max(best.after.gap, 1e-12)
+        and not significant(other.after.tokens, best.after.tokens)
+    ]
+
+
+_SIMILAR = 3.0
+"""A rival that leaves more than this multiple of the best one's gap is no rival."""
+
+
+def _padding(variant: Variant) -> list[EditFamily]:
+    """Attended padding up to the longest prompt, with the tokens that engines pad with."""
+    lengths_B = variant.tokens.prompt_lengths_B
+    if lengths_B.size == 0 or lengths_B.min() == lengths_B.max():
+        return []
+    longest = int(lengths_B.max())
+    widths = dict.fromkeys(-(-longest // multiple) * multiple for multiple in _PAD_MULTIPLES)
+    config = read_config(path_of(variant.setup.learner))
+    tokens = [config.get(f"{name}_token_id") for name in ("pad", "eos", "bos")] + [0]
+    known = dict.fromkeys(token for token in tokens if isinstance(token, int))
+    values = tuple([token, width] for token in known for width in widths)
+    return [EditFamily("padding", values, "choice")]

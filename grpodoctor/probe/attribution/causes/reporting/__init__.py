@@ -1,0 +1,1 @@
+"""Causes in how log-probabilities are reported: units, rounding, order."""

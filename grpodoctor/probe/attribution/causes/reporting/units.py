@@ -1,0 +1,121 @@
+"""One side reports its log-probabilities in another form: unit, rounding, averages, order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.experiments import EXACT, Experiments
+from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.transforms import Recognized, applied, recognized
+from grpodoctor.probe.attribution.variant import Variant
+
+_HINT = 0.5
+"""Smallest share of the gap that a change must remove."""
+_TITLES = {
+    "log-base": "The {side}'s log-probabilities are not natural logarithms",
+    "scaled-logprobs": "The {side}'s log-probabilities are scaled",
+    "rounding": "The {side}'s log-probabilities are rounded",
+    "storage-precision": "The {side}'s log-probabilities are stored in 16 bits",
+    "averaging": "The {side} reports averages instead of each token's log-probability",
+    "cumulative": "The {side} reports sums instead of each token's log-probability",
+    "clipping": "The {side}'s log-probabilities are clipped",
+    "shuffled": "The {side}'s log-probabilities belong to other tokens",
+    "off-by-one": "Log-probabilities are shifted against the tokens",
+}
+_REMEDIES = {
+    "log-base": "Multiply the values by the natural logarithm of the base where they are read.",
+    "scaled-logprobs": "Remove the factor where the values are read or written.",
+    "rounding": "Report full float32 values; JSON and log formats often shorten numbers.",
+    "storage-precision": "Store log-probabilities in float32.",
+    "averaging": "Report one log-probability per token; average only in the loss.",
+    "cumulative": "Report differences of the sums, one log-probability per token.",
+    "clipping": "Report values without clipping; clip only the importance ratio.",
+    "shuffled": "Keep log-probabilities with their tokens through batching, sorting and gathering.",
+    "off-by-one": "Align the columns: the log-probability of the token at position t comes from "
+    "the logits at t - 1.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The change that explains most."""
+
+    change: Recognized
+    side: str
+    tokens: Tokens
+
+
+class Units(Cause):
+    """Proven by making both columns comparable: with the same change, they agree."""
+
+    id = "units"
+    title = "One side's log-probabilities are reported in another form"
+    remedies = ("Report one natural log-probability per token in float32.",)
+    cost = 0
+    least = _HINT
+    when = "gap"
+    is_surrogate = True
+    is_symmetric = True
+
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
+        """The numbers of a column suggest a change that explains most of the gap."""
+        found = None if variant.setup.transform else _best(variant)
+        if found is None:
+            return None
+        share = 1 - found.tokens.gap / variant.gap
+        return Hypothesis(share) if share >= _HINT else None
+
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
+        """Apply the change."""
+        found = _best(variant)
+        if found is None:
+            return None
+        change, side = found.change, found.side
+        after = Variant(replace(variant.setup, transform=change.what), found.tokens)
+        return ExperimentResult(
+            summary=(
+                f"the {side}'s log-probabilities are {change.what}: with that taken into account, "
+                f"k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
+            ),
+            after=after,
+            details=(side, change.what),
+            identity=Identity(
+                change.cause,
+                _TITLES[change.cause].format(side=side),
+                (_REMEDIES[change.cause],),
+            ),
+        )
+
+
+def _best(variant: Variant) -> _Found | None:
+    """The change that leaves the smallest gap; the first of several that leave only rounding."""
+    tokens, best = variant.tokens, None
+    sides = variant.setup.sides
+    for change in recognized(tokens, tokens.sampler_N, tokens.learner_N):
+        made = applied(tokens, change.changed_N, change.other_N)
+        best = _better(best, _Found(change, sides[0], made), tokens)
+    for change in recognized(tokens, tokens.learner_N, tokens.sampler_N):
+        made = applied(tokens, change.other_N, change.changed_N)
+        best = _better(best, _Found(change, sides[1], made), tokens)
+    return best
+
+
+def _better(best: _Found | None, found: _Found, before: Tokens) -> _Found | None:
+    lost = before.finite_N.sum() - found.tokens.finite_N.sum()
+    share = 1 - found.tokens.gap / before.gap
+    least = _FITTED.get(found.change.cause, 0.0)
+    if not share > least or lost > _LOST * before.finite_N.sum():
+        return best
+    if best is None or max(found.tokens.gap, EXACT) < _CLEARLY * max(best.tokens.gap, EXACT):
+        return found
+    return best
+
+
+_CLEARLY = 0.8
+_FITTED = {"shuffled": 0.97, "scaled-logprobs": 0.99}
+"""Sorting, matching and a factor make many columns more alike, so they must explain nearly all."""
+_LOST = 0.5
+"""Share of the tokens that a shift may take out of the comparison."""

@@ -1,0 +1,218 @@
+"""The causes that what-if edits stand for: ids, titles and remedies."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from grpodoctor.probe.attribution.edits import Edit, shown
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedCause:
+    """A cause that is named through an edit."""
+
+    id: str
+    title: str
+    """With `{side}` for the deviating side."""
+    change: str
+    """What the other engine does with the edit, with `{value}`."""
+    remedy: str
+
+
+def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # noqa: A002 - its name
+    return ComputedCause(id, title, change, remedy)
+
+
+_CHECK = "Compare this setting in the config.json that each engine loads and in its start options."
+_BY_NAME: dict[str, ComputedCause] = {
+    "window": _cause(
+        "sliding-window", "The {side} uses another sliding window",
+        "a sliding window of {value} tokens",
+        "Give both engines the same sliding_window, or disable it on both sides.",
+    ),
+    "full_attention": _cause(
+        "sliding-window", "The {side} ignores the sliding window", "full attention",
+        "Use an attention kernel that supports the model's sliding window, or disable the window "
+        "on both sides.",
+    ),
+    "attention_scale": _cause(
+        "attention-scale", "The {side} scales attention differently",
+        "attention scores times {value}",
+        "Check the softmax scale of attention: 1/sqrt(head_dim), query_pre_attn_scalar, or the "
+        "factor of a rope scaling.",
+    ),
+    "attention_soft_cap": _cause(
+        "attention-soft-cap", "The {side} soft-caps attention differently",
+        "an attention soft-cap of {value} (0: none)",
+        "Use an attention kernel that supports attn_logit_softcapping, on both sides.",
+    ),
+    "logit_soft_cap": _cause(
+        "logit-soft-cap", "The {side} soft-caps logits differently",
+        "a logit soft-cap of {value}",
+        "Apply final_logit_softcapping on both sides, before the temperature.",
+    ),
+    "kv_cache": _cause(
+        "kv-cache", "The {side}'s key-value cache is quantized", "keys and values in {value}",
+        'Keep the cache in the precision of the model (vLLM: kv_cache_dtype="auto").',
+    ),
+    "head_order": _cause(
+        "head-order", "The {side} assigns query heads to other key-value heads",
+        "query heads in another order",
+        "Check the conversion of grouped-query attention: query heads share key-value heads in "
+        "consecutive blocks.",
+    ),
+    "rope_base": _cause(
+        "rope-base", "The {side} uses another rope base", "rope_theta {value}",
+        "Give both engines the same rope_theta; newer config files keep it in rope_parameters, "
+        "which older engines do not read.",
+    ),
+    "rope_scaling": _cause(
+        "rope-scaling", "The {side} scales rotary positions differently",
+        "positions divided by {value}",
+        "Give both engines the same rope scaling (type and factor).",
+    ),
+    "rope_type": _cause(
+        "rope-scaling", "The {side} scales rotary positions differently", "rope scaling {value}",
+        "Give both engines the same rope scaling (type and factor).",
+    ),
+    "rope_off": _cause(
+        "rope-base", "The {side} ignores positions", "no rotary positions",
+        "Check the position ids that the engine receives.",
+    ),
+    "rope_layout": _cause(
+        "rope-layout", "The {side} pairs rotary dimensions differently",
+        "rotary dimensions paired as {value}",
+        "Check the conversion of query and key weights between interleaved and half-split rotary "
+        "layouts.",
+    ),
+    "embedding_scale": _cause(
+        "embedding-scale", "The {side} scales embeddings differently", "embeddings times {value}",
+        "Check the embedding multiplier, such as the factor sqrt(hidden_size) of Gemma.",
+    ),
+    "norm_epsilon": _cause(
+        "norm-epsilon", "The {side} uses another norm epsilon", "a norm epsilon of {value}",
+        "Give both engines the same rms_norm_eps or layer_norm_eps.",
+    ),
+    "norm_offset": _cause(
+        "norm-offset", "The {side} shifts the weights of norms", "{value} added to norm weights",
+        "Check the convention for norm weights: some families store w, others w - 1.",
+    ),
+    "without_norm": _cause(
+        "missing-norm", "The {side} skips a norm", "{value} skipped",
+        "Check that the engine's implementation of this model family applies every norm.",
+    ),
+    "without_bias": _cause(
+        "missing-bias", "The {side} lacks biases", "the biases of {value} set to zero",
+        "Check that the engine loads the biases of this model family, and that syncs include them.",
+    ),
+    "activation": _cause(
+        "activation", "The {side} uses another activation function", "the activation {value}",
+        "Give both engines the same hidden_act.",
+    ),
+    "missing_layer": _cause(
+        "missing-layer", "The {side} skips a layer", "layer {value} skipped",
+        "Check the number of layers that the engine loads, and its early-exit options.",
+    ),
+    "router_precision": _cause(
+        "router-precision", "The {side} routes in another precision", "routers in {value}",
+        "Run the routers of both engines in float32.",
+    ),
+    "router_weights": _cause(
+        "router-weights", "The {side} weights experts differently", "expert weights: {value}",
+        "Give both engines the same norm_topk_prob.",
+    ),
+    "compute_dtype": _cause(
+        "precision", "The {side} computes in another precision", "computation in {value}",
+        "Run both sides in the same precision; the engine's reported precision is not what it "
+        "computes in.",
+    ),
+    "weight_rounding": _cause(
+        "quantisation", "The {side}'s weights are quantized", "weights rounded to {value}",
+        "Load the same unquantized weights in both engines, or correct with truncated importance "
+        "sampling.",
+    ),
+    "activation_rounding": _cause(
+        "quantisation", "The {side}'s activations are quantized",
+        "activations rounded to {value}",
+        "Do not quantize activations, or correct with truncated importance sampling.",
+    ),
+    "padding": _cause(
+        "attended-padding", "The {side} attends to padding",
+        "padding before the prompts, seen by attention",
+        "Pass an attention mask that hides padding, or pad on the right.",
+    ),
+    "repetition_penalty": _cause(
+        "repetition-penalty", "The {side} applies a repetition penalty",
+        "a repetition penalty of {value}",
+        "Set repetition_penalty to 1; it may come from generation_config.json or from the server.",
+    ),
+    "presence_penalty": _cause(
+        "presence-penalty", "The {side} applies a presence penalty",
+        "a presence penalty of {value}",
+        "Set presence_penalty to 0; it may come from the server's defaults.",
+    ),
+    "frequency_penalty": _cause(
+        "frequency-penalty", "The {side} applies a frequency penalty",
+        "a frequency penalty of {value}",
+        "Set frequency_penalty to 0; it may come from the server's defaults.",
+    ),
+    "min_tokens": _cause(
+        "min-tokens", "The {side} forbids early end tokens",
+        "no end token before position {value}",
+        "Set min_tokens to 0, or exclude these positions from the loss.",
+    ),
+    "logit_bias": _cause(
+        "logit-bias", "The {side} biases or bans tokens", "a logit bias on {value}",
+        "Remove logit_bias, bad_words and banned tokens from the sampling settings.",
+    ),
+}  # fmt: skip
+_BY_SETTING = (
+    (r"top_?k|experts_per_tok", "router-top-k", "The {side} uses another number of experts",
+     "Give both engines the same number of experts per token."),
+    (r"norm_topk_prob|routed_scaling", "router-weights", "The {side} weights experts differently",
+     "Give both engines the same norm_topk_prob and routed_scaling_factor."),
+    (r"group", "router-groups", "The {side} routes among other groups of experts",
+     "Give both engines the same n_group and topk_group."),
+    (r"final.*cap|logit.*cap", "logit-soft-cap", "The {side} soft-caps logits differently",
+     "Apply final_logit_softcapping on both sides, before the temperature."),
+    (r"attn.*cap", "attention-soft-cap", "The {side} soft-caps attention differently",
+     "Use an attention kernel that supports attn_logit_softcapping, on both sides."),
+    (r"window", "sliding-window", "The {side} uses another sliding window",
+     "Give both engines the same sliding_window, or disable it on both sides."),
+    (r"embed", "embedding-scale", "The {side} scales embeddings differently",
+     "Check the embedding multiplier of both engines."),
+)  # fmt: skip
+
+
+def cause_of(edit: Edit) -> ComputedCause:
+    """The cause that an edit stands for."""
+    name, value = edit[0], json.loads(edit[1])
+    if name == "setting":
+        return _of_setting(str(value[0]))
+    if name == "without_norm" and re.search(r"(^|,)[qk]_(layer)?norm", str(value)):
+        plain = _BY_NAME[name]
+        return ComputedCause("qk-norm", "The {side} skips the norms of queries and keys",
+                             plain.change, plain.remedy)  # fmt: skip
+    known = _BY_NAME.get(name)
+    return known or ComputedCause(
+        name, f"The {{side}} differs in {name}", f"{name} {{value}}", _CHECK
+    )
+
+
+def _of_setting(attribute: str) -> ComputedCause:
+    for pattern, identity, title, remedy in _BY_SETTING:
+        if re.search(pattern, attribute):
+            return ComputedCause(identity, title, "{value}", remedy)
+    title = f"The {{side}} uses another {attribute}"
+    return ComputedCause("model-config", title, "{value}", _CHECK)
+
+
+def described(edit: Edit) -> str:
+    """What the engine did with the edit, for a sentence."""
+    value: Any = json.loads(edit[1])
+    if edit[0] == "setting":
+        return f"{value[0]} {shown(value[1])}"
+    return cause_of(edit).change.format(value=shown(value))

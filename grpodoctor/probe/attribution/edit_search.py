@@ -1,0 +1,232 @@
+"""Searches the what-if edit under which the learner agrees best with the sampler.
+
+All edits are tried on a few responses first. Numbers are refined there; then the best edits are
+tried on all responses of the part. Each stage loads the learner once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
+from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
+from grpodoctor.probe.attribution.tokens import Floats, Integers
+from grpodoctor.probe.attribution.variant import Variant
+
+_CLIP = 3.0
+"""Upper bound on |Δlogp| per token in correlations."""
+_REFINED = 5
+"""Families of numbers that are refined."""
+_FINALISTS = 8
+"""Edits that are tried on all responses."""
+_ROUNDS = 5
+_HINT = 0.03
+"""Smallest share of the gap, or of its variance, that makes an edit worth refining."""
+_WORTH = 0.4
+"""Merit, relative to the best family's, from which a number is refined."""
+_UNFIT = 1e9
+"""The gap of an edit that does not fit the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An edit with the gap that it leaves."""
+
+    edit: Edit
+    after: Variant
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A family with the values that were tried, and their gaps."""
+
+    family: EditFamily
+    gaps: dict[str, float] = field(default_factory=dict)
+    """By the value as JSON."""
+    merit: float = 0.0
+    """Share of the gap that the best value removes; for numbers at least the share of the variance
+    that it explains, because a small deviation leaves a larger gap at a far value."""
+    guesses: list[float] = field(default_factory=list)
+    """Numbers that the regression suggests."""
+
+    @property
+    def best(self) -> Any:
+        """The value with the smallest gap."""
+        return json.loads(min(self.gaps, key=lambda value: self.gaps[value]))
+
+    @property
+    def best_gap(self) -> float:
+        """The smallest gap."""
+        return min(self.gaps.values())
+
+
+class EditSearch:
+    """One search for the next edit of a variant."""
+
+    def __init__(self, experiments: Experiments, variant: Variant) -> None:
+        self.experiments, self.variant = experiments, variant
+        self._folder: Path | None = None
+        self._at: Integers = np.arange(variant.tokens.sampler_N.size)
+        if not variant.setup.own_prompts:
+            self._folder, self._at = experiments.sub_sample(variant)
+        self._counted = variant.tokens.counted_N[self._at]
+        self._target = variant.tokens.sampler_N[self._at]
+        self._base = variant.tokens.learner_N[self._at]
+        self.excluded: dict[str, float] = {}
+        """Edits that were tried, by name, with the smallest gap that each left on the part tried,
+        relative to the gap before."""
+
+    def best(self, families: Iterable[EditFamily]) -> list[Candidate]:
+        """The best edits on all responses, smallest gap first; one per family.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        trials = [_Trial(family) for family in families if not self._is_used(family)]
+        self._try([(trial, value) for trial in trials for value in trial.family.values])
+        before = self._gap(self._base)
+        for trial in trials:
+            self.excluded[trial.family.name] = min(
+                trial.best_gap / before, self.excluded.get(trial.family.name, 1.0)
+            )
+        trials = [trial for trial in trials if trial.merit >= _HINT]
+        trials.sort(key=lambda trial: -trial.merit)
+        numbers = self._worth_refining(trials)
+        for trial in numbers:
+            if trial.family.now is not None:
+                trial.gaps[json.dumps(trial.family.now)] = before
+        for _ in range(_ROUNDS):
+            self._try([(trial, value) for trial in numbers for value in _refined(trial)])
+        return self._finals([trial for trial in trials if trial.best_gap < before])
+
+    def _worth_refining(self, trials: Sequence[_Trial]) -> list[_Trial]:
+        """The numbers that may explain more than the best edit so far."""
+        if not trials or not self.experiments.is_loud(min(t.best_gap for t in trials)):
+            return []
+        numbers = [trial for trial in trials if trial.family.kind != "choice"]
+        return [t for t in numbers if t.merit >= _WORTH * trials[0].merit][:_REFINED]
+
+    def _is_used(self, family: EditFamily) -> bool:
+        """Whether the variant has an edit of this family, which a second one would replace."""
+        return any(
+            name == family.name and (not family.attribute or f'"{family.attribute}"' in value)
+            for name, value in self.variant.setup.edits
+        )
+
+    def _try(self, wanted: Sequence[tuple[_Trial, Any]]) -> None:
+        edits = [(*self.variant.setup.edits, trial.family.edit(value)) for trial, value in wanted]
+        scores = self.experiments.score_edits(self.variant.setup, edits, self._folder)
+        for (trial, value), learner_N in zip(wanted, scores, strict=True):
+            gap = _UNFIT if learner_N is None else self._gap(learner_N)
+            trial.gaps[json.dumps(value)] = gap
+            if learner_N is not None:
+                self._judge(trial, value, gap, learner_N)
+
+    def _judge(self, trial: _Trial, value: Any, gap: float, learner_N: Floats) -> None:
+        trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))
+        if trial.family.kind == "choice":
+            return
+        share, explained = _regression(self._target - self._base, learner_N - self._base)
+        if share > 0:
+            trial.merit = max(trial.merit, explained)
+        now = trial.family.now
+        if trial.family.kind == "number" and now is not None and 0 < share < 1:
+            trial.guesses.append(_between(now, float(value), share))
+
+    def _gap(self, learner_N: Floats) -> float:
+        at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
+        lost = 1 - at.sum() / max((self._counted & np.isfinite(self._target)).sum(), 1)
+        if not at.any() or lost > _MOST_LOST:
+            return _UNFIT
+        return difference_gap(learner_N[at], self._target[at])
+
+    def _finals(self, trials: Sequence[_Trial]) -> list[Candidate]:
+        chosen = sorted(trials, key=lambda trial: trial.best_gap)[:_FINALISTS]
+        edits = [(*self.variant.setup.edits, t.family.edit(t.best)) for t in chosen]
+        scores = self.experiments.score_edits(self.variant.setup, edits)
+        found = [
+            self._candidate(whole, learner_N)
+            for whole, learner_N in zip(edits, scores, strict=True)
+            if learner_N is not None
+        ]
+        return sorted(found, key=lambda candidate: candidate.after.gap)
+
+    def _candidate(self, edits: Edits, learner_N: Floats) -> Candidate:
+        setup = replace(self.variant.setup, edits=edits)
+        tokens = self.variant.tokens.with_learner(learner_N[: self.variant.tokens.sampler_N.size])
+        return Candidate(edits[-1], Variant(setup, tokens))
+
+
+_MOST_LOST = 0.02
+"""Share of tokens that an edit may leave without a finite log-probability."""
+
+
+def _regression(missing_N: Floats, moved_N: Floats) -> tuple[float, float]:
+    """Share of a change that leads to the target, and the share of the variance it explains."""
+    at = np.isfinite(missing_N) & np.isfinite(moved_N)
+    missing, moved = (np.clip(each[at], -_CLIP, _CLIP) for each in (missing_N, moved_N))
+    cross, size, whole = float(missing @ moved), float(moved @ moved), float(missing @ missing)
+    if size == 0 or whole == 0:
+        return 0.0, 0.0
+    return cross / size, cross**2 / (size * whole)
+
+
+def _between(now: float, value: float, share: float) -> float:
+    """The number at a share of the way, in logarithms where both are positive."""
+    if now > 0 and value > 0:
+        return math.exp(math.log(now) + share * (math.log(value) - math.log(now)))
+    return now + share * (value - now)
+
+
+def _refined(trial: _Trial) -> list[float]:
+    """Values around the best one that were not tried yet."""
+    points = sorted((float(json.loads(v)), gap) for v, gap in trial.gaps.items() if gap < _UNFIT)
+    if len(points) < 2:
+        return []
+    values = [value for value, _ in points]
+    best = min(range(len(points)), key=lambda at: points[at][1])
+    is_log = values[0] > 0
+    axis = [math.log(value) if is_log else value for value in values]
+    low = axis[best - 1] if best else 2 * axis[0] - axis[1]
+    high = axis[best + 1] if best + 1 < len(axis) else 2 * axis[-1] - axis[-2]
+    inner = [
+        axis[best] + (end - axis[best]) * part for end in (low, high) for part in (1 / 3, 2 / 3)
+    ]
+    inner += _vertex(axis, [gap for _, gap in points], best)
+    new = [math.exp(point) if is_log else point for point in inner]
+    new += trial.guesses
+    trial.guesses.clear()
+    if trial.family.kind == "integer":
+        whole = sorted({max(1, round(value)) for value in new})
+        return [value for value in whole if json.dumps(value) not in trial.gaps]
+    nice = [
+        _rounded(value, digits) for value in (new[4:] or [values[best]]) for digits in (1, 2, 3)
+    ]
+    fresh = dict.fromkeys(value for value in (*new, *nice) if math.isfinite(value))
+    return [value for value in fresh if json.dumps(value) not in trial.gaps]
+
+
+def _vertex(axis: Sequence[float], gaps: Sequence[float], best: int) -> list[float]:
+    """The minimum of the parabola through the best point and its neighbors."""
+    if not 0 < best < len(axis) - 1:
+        return []
+    (a, b, c), (fa, fb, fc) = axis[best - 1 : best + 2], gaps[best - 1 : best + 2]
+    upper = (b - a) ** 2 * (fb - fc) - (b - c) ** 2 * (fb - fa)
+    lower = (b - a) * (fb - fc) - (b - c) * (fb - fa)
+    if lower == 0:
+        return []
+    point = b - upper / (2 * lower)
+    return [point] if a < point < c else []
+
+
+def _rounded(value: float, digits: int) -> float:
+    """A number with few significant digits: settings are seldom others."""
+    return float(f"{value:.{digits - 1}e}") if value else 0.0

@@ -1,0 +1,86 @@
+"""What-if edits of a computation, and the causes that they stand for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from grpodoctor.errors import EngineError
+from grpodoctor.support.regular_files import read_regular
+
+Edit = tuple[str, str]
+"""Name, and value as JSON."""
+Edits = tuple[Edit, ...]
+Kind = Literal["number", "integer", "choice"]
+_MOST_VALUES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class EditFamily:
+    """An edit with the values to try first."""
+
+    name: str
+    values: tuple[Any, ...]
+    kind: Kind
+    now: float | None = None
+    """The value of a number that changes nothing; None if unknown."""
+    attribute: str = ""
+    """The attribute that the edit `setting` sets, or the token of `logit_bias`; the values are
+    then those of the attribute or the token."""
+
+    def edit(self, value: Any) -> Edit:
+        """The edit with a value."""
+        if self.name == "logit_bias":
+            return self.name, json.dumps([[int(self.attribute), value]])
+        whole = [self.attribute, value] if self.attribute else value
+        return self.name, json.dumps(whole)
+
+
+def as_json(edits: Iterable[Edit]) -> str:
+    """Edits as a `ScoreJob` carries them; empty without edits."""
+    parts = [[name, json.loads(value)] for name, value in edits]
+    return json.dumps(parts, sort_keys=True) if parts else ""
+
+
+def parse_families(path: Path) -> tuple[EditFamily, ...]:
+    """The edits that an engine listed.
+
+    Raises:
+        EngineError: if the file is not what the contract says.
+    """
+    try:
+        listed = json.loads(read_regular(path))
+        families = [family for entry in listed for family in _families(entry)]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise EngineError(
+            "the list of the engine's what-if edits is damaged",
+            where=str(path),
+            remedy="delete the file and probe again",
+        ) from error
+    return tuple(families)
+
+
+def _families(entry: Mapping[str, Any]) -> list[EditFamily]:
+    name, values, kind = str(entry["name"]), list(entry["values"])[:_MOST_VALUES], entry["kind"]
+    if kind not in ("number", "integer", "choice"):
+        raise ValueError(f"unknown kind {kind!r}")
+    now = entry.get("now")
+    now = float(now) if isinstance(now, int | float) else None
+    if name != "setting":
+        return [EditFamily(name, tuple(values), kind, now)]
+    attributes = dict.fromkeys(str(value[0]) for value in values)
+    return [
+        EditFamily(name, tuple(v for a, v in values if a == attribute), kind, now, attribute)
+        for attribute in attributes
+    ]
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence."""
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.4g}"
+    return str(value).replace("/", " per ")

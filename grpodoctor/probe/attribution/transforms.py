@@ -1,0 +1,238 @@
+"""Changes of a column of log-probabilities, and how to recognize them.
+
+Each recognizer receives the column that may be changed, and the other column. It returns both
+columns made comparable, or None without evidence in the numbers themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.ndimage import uniform_filter1d
+from scipy.optimize import linear_sum_assignment
+
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
+
+_NEARLY_ALL = 0.995
+_FACTORS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
+_NEAR = 0.08
+"""Relative difference within which a fitted factor may be that of a known unit."""
+_UNITY = 0.02
+_AT_EDGE = 0.01
+"""Smallest share of tokens at a limit that makes it a clip."""
+_MOST_SHIFT = 8
+_MOST_RESPONSES = 512
+"""Responses that are matched with each other."""
+_WIDTHS = (2, 3, 4, 5, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Recognized:
+    """A change that the numbers of a column suggest."""
+
+    cause: str
+    what: str
+    """What the column is, in words that follow "the sampler's log-probabilities are"."""
+    changed_N: Floats
+    """The changed column, made comparable."""
+    other_N: Floats
+    """The other column, made comparable."""
+    share: float = 1.0
+    """Share of the responses that are changed."""
+
+
+Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
+
+
+def recognized(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """All changes that may explain one column by the other."""
+    for recognize in (_units, _rounded, _stored, _averaged, _summed, _clipped, _shifted, _ordered):
+        yield from recognize(tokens, changed_N, other_N)
+
+
+def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    at = tokens.finite_N & (np.abs(other_N) > 0.05)
+    if not at.any():
+        return
+    factor = float(np.median(changed_N[at] / other_N[at]))
+    for name, unit in _FACTORS.items():
+        if abs(factor / unit - 1) < _NEAR:
+            yield Recognized(
+                "log-base", f"logarithms to base {name[3:]}", changed_N / unit, other_N
+            )
+    is_other_unit = any(abs(factor * unit - 1) < _NEAR for unit in _FACTORS.values())
+    if factor <= 0 or abs(factor - 1) < _UNITY or is_other_unit:
+        return
+    if _spread(changed_N[at] / other_N[at]) < _UNITY:
+        yield Recognized("scaled-logprobs", f"scaled by {factor:.3g}", changed_N / factor, other_N)
+
+
+def _spread(values: Floats) -> float:
+    """Half the width of the middle half, relative to the median."""
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+    return float((high - low) / (2 * abs(middle))) if middle else np.inf
+
+
+def _rounded(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    at = tokens.finite_N & (changed_N < 0)
+    for digits in range(5):
+        if _is_whole(changed_N[at] * 10**digits) and not _is_whole(other_N[at] * 10**digits):
+            what = f"rounded to {digits} decimals"
+            yield Recognized("rounding", what, changed_N, np.round(other_N, digits))
+            return
+    for digits in range(1, 5):
+        grid, other = np.exp(changed_N[at]) * 10**digits, np.exp(other_N[at]) * 10**digits
+        if _is_whole(grid) and not _is_whole(other):
+            least = np.exp(changed_N[at]).min()
+            rounded_N = np.log(np.maximum(np.round(np.exp(other_N), digits), least))
+            what = f"logarithms of probabilities rounded to {digits} decimals"
+            yield Recognized("rounding", what, changed_N, rounded_N)
+            return
+
+
+def _is_whole(values: Floats) -> bool:
+    """Whether nearly all numbers are whole up to float32 rounding."""
+    if values.size == 0:
+        return False
+    tolerance = 4e-7 * np.maximum(np.abs(values), 1.0) + 1e-4
+    return bool((np.abs(values - np.round(values)) < tolerance).mean() > _NEARLY_ALL)
+
+
+def _stored(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    at = tokens.finite_N & (changed_N != 0)
+    for name, store in (("bfloat16", _as_bfloat16), ("float16", _as_float16)):
+        kept, others = changed_N[at], other_N[at]
+        same = (store(kept) == kept.astype(np.float32)).mean() if kept.size else 0.0
+        if same > _NEARLY_ALL and (store(others) == others.astype(np.float32)).mean() < 0.5:
+            stored_N = store(other_N).astype(np.float64)
+            yield Recognized("storage-precision", f"stored in {name}", changed_N, stored_N)
+            return
+
+
+def _as_bfloat16(values: Floats) -> np.ndarray:
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = bits + 0x7FFF + ((bits >> 16) & 1)
+    return np.asarray((rounded & np.uint32(0xFFFF0000)).view(np.float32))
+
+
+def _as_float16(values: Floats) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
+
+
+def _averaged(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    long_B = tokens.lengths_B > 2
+    if not long_B.any():
+        return
+    parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
+    flat = [np.ptp(part) < 1e-6 * max(1.0, abs(part[0])) for part in parts if part.size > 2]
+    if np.mean(flat) > _NEARLY_ALL:
+        means_N = np.concatenate([np.full(o.size, o.mean()) if o.size else o for o in others])
+        yield Recognized("averaging", "averages over each response", changed_N, means_N)
+        return
+    for width in _WIDTHS:
+        for origin, words in (((width - 1) // 2, "tokens up to each"), (0, "tokens around each")):
+            smooth_N = np.concatenate([_smooth(other, width, origin) for other in others])
+            yield Recognized(
+                "averaging", f"averages over {width} {words} token", changed_N, smooth_N
+            )
+
+
+def _smooth(values: Floats, width: int, origin: int) -> Floats:
+    if values.size == 0:
+        return values
+    return np.asarray(uniform_filter1d(values, width, mode="nearest", origin=origin))
+
+
+def _summed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    parts = _by_response(tokens, changed_N)
+    if all((np.diff(part) <= 1e-5).all() for part in parts):
+        steps_N = np.concatenate([np.diff(part, prepend=0.0) for part in parts])
+        yield Recognized("cumulative", "sums over the tokens so far", steps_N, other_N)
+
+
+def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    at = tokens.finite_N
+    for edge, limit, words in (
+        (changed_N[at].min(), np.maximum, "below"),
+        (changed_N[at].max(), np.minimum, "above"),
+    ):
+        share = (np.abs(changed_N[at] - edge) < 1e-6 * max(1.0, abs(edge))).mean()
+        if share > _AT_EDGE and edge < 0:
+            what = f"clipped {words} at {edge:.3g}"
+            yield Recognized("clipping", what, changed_N, limit(other_N, edge))
+
+
+def _ordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
+    one, other = (np.concatenate([np.sort(p) for p in each]) for each in (parts, others))
+    yield Recognized("shuffled", "in another order within each response", one, other)
+    matched = _matched(parts, others)
+    if matched is not None:
+        what = "those of other responses"
+        yield Recognized("shuffled", what, changed_N, np.concatenate(matched))
+
+
+def _matched(parts: list[Floats], others: list[Floats]) -> list[Floats] | None:
+    """The other column's responses in the order in which they fit; None if it is the given one."""
+    order = np.arange(len(parts))
+    if order.size > _MOST_RESPONSES:
+        return None
+    for length in {part.size for part in parts}:
+        rows = np.flatnonzero([part.size == length for part in parts])
+        if rows.size > 1 and length > 1:
+            one, other = (np.stack([each[row] for row in rows]) for each in (parts, others))
+            costs = np.abs(one[:, None] - other[None]).mean(axis=-1)
+            own, fitting = linear_sum_assignment(np.nan_to_num(costs, nan=1e3))
+            order[rows[own]] = rows[fitting]
+    return None if (order == np.arange(order.size)).all() else [others[row] for row in order]
+
+
+def _shifted(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """Each response with the shift that fits best."""
+    parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
+    moved = [_best_shift(part, other) for part, other in zip(parts, others, strict=True)]
+    shifts = np.array([far for far, _ in moved])
+    if not (shifts != 0).any():
+        return
+    which = sorted(set(shifts[shifts != 0].tolist()))
+    share = float((shifts != 0).mean())
+    some = "" if share > 0.9 else f" in {share:.0%} of the responses"
+    tokens_moved = " or ".join(f"{far:+d}" for far in which[:4])
+    yield Recognized(
+        "off-by-one", f"shifted by {tokens_moved} tokens{some}",
+        np.concatenate([part for _, part in moved]), other_N, share,
+    )  # fmt: skip
+
+
+def _best_shift(part: Floats, other: Floats) -> tuple[int, Floats]:
+    """The shift of a response's column that fits best, and the shifted column."""
+    best, kept, least = 0, part, _distance(part, other)
+    for far in range(-_MOST_SHIFT, _MOST_SHIFT + 1):
+        if far == 0 or 2 * abs(far) >= part.size:
+            continue
+        moved = np.full(part.size, np.nan)
+        if far > 0:
+            moved[:-far] = part[far:]
+        else:
+            moved[-far:] = part[:far]
+        distance = _distance(moved, other)
+        if distance < 0.5 * least:
+            best, kept, least = far, moved, distance
+    return best, kept
+
+
+def _distance(one: Floats, other: Floats) -> float:
+    at = np.isfinite(one) & np.isfinite(other)
+    return float(np.abs(one[at] - other[at]).mean()) if at.any() else np.inf
+
+
+def _by_response(tokens: Tokens, column_N: Floats) -> list[Floats]:
+    return np.split(column_N, np.cumsum(tokens.lengths_B)[:-1])
+
+
+def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
+    """The tokens with comparable columns."""
+    return replace(tokens, sampler_N=sampler_N, learner_N=learner_N)

@@ -1,0 +1,93 @@
+"""Applies edits to a loaded model until a block ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import fields
+from typing import Any
+
+from contract import InapplicableError, RefusalError
+
+from hf.what_if import modules, numerics, positions, routing
+from hf.what_if.attention import AttentionEdits, edited_attention
+from hf.what_if.processors import ProcessorEdits
+
+Edit = tuple[str, Any]
+"""Name and value."""
+_EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
+    "activation": modules.activation,
+    "activation_rounding": numerics.activation_rounding,
+    "compute_dtype": numerics.compute_dtype,
+    "embedding_scale": modules.embedding_scale,
+    "logit_soft_cap": modules.logit_soft_cap,
+    "missing_layer": modules.missing_layer,
+    "norm_epsilon": modules.norm_epsilon,
+    "norm_offset": modules.norm_offset,
+    "rope_base": positions.rope_base,
+    "rope_layout": positions.rope_layout,
+    "rope_off": positions.rope_off,
+    "rope_scaling": positions.rope_scaling,
+    "rope_type": positions.rope_type,
+    "router_precision": routing.router_precision,
+    "router_weights": routing.router_weights,
+    "setting": modules.setting,
+    "weight_rounding": numerics.weight_rounding,
+    "without_bias": modules.without_bias,
+    "without_norm": modules.without_norm,
+}
+_ATTENTION = {field.name for field in fields(AttentionEdits)}
+_PROCESSORS = {field.name for field in fields(ProcessorEdits)}
+_INVALID = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
+"""What a model raises if an edit does not fit it."""
+
+
+class WhatIf:
+    """The edits of one model.
+
+    Args:
+        model: a causal language model of transformers.
+        others: loads the tensors of other checkpoints.
+    """
+
+    def __init__(self, model: Any, others: numerics.OtherCheckpoints) -> None:
+        self._model = model
+        self._edits = {**_EDITS, "other_weights": others.edit()}
+        self.processors = ProcessorEdits()
+        """The edits of inputs and logits, which the engine applies."""
+
+    @contextmanager
+    def altered(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """Compute with edits inside the block.
+
+        Raises:
+            InapplicableError: if an edit does not fit the model, also when it runs.
+        """
+        unknown = [name for name, _ in edits if name not in self._known()]
+        if unknown:
+            raise InapplicableError(f"there is no edit {unknown[0]!r}")
+        try:
+            with ExitStack() as stack:
+                for name, value in edits:
+                    if name in self._edits:
+                        stack.enter_context(self._edits[name](self._model, value))
+                attention = _chosen(edits, _ATTENTION)
+                if attention:
+                    changed = AttentionEdits(**attention)
+                    stack.enter_context(edited_attention(self._model, changed))
+                self.processors = ProcessorEdits(**_chosen(edits, _PROCESSORS))
+                yield
+        except InapplicableError:
+            raise
+        except (*_INVALID, RefusalError) as error:
+            what = " ".join(str(error).split())[:200]
+            raise InapplicableError(f"the model does not allow {edits[-1][0]}: {what}") from error
+        finally:
+            self.processors = ProcessorEdits()
+
+    def _known(self) -> set[str]:
+        return {*self._edits, *_ATTENTION, *_PROCESSORS}
+
+
+def _chosen(edits: Sequence[Edit], names: set[str]) -> Mapping[str, Any]:
+    return {name: value for name, value in edits if name in names}

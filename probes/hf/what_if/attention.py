@@ -1,0 +1,106 @@
+"""Edits of attention: window, scale, soft-cap, precision of the key-value cache, order of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hf.what_if.rounding import rounded
+
+_NAME = "grpodoctor_what_if"
+
+
+@dataclass(frozen=True)
+class AttentionEdits:
+    """Changes of attention that apply together; the defaults change nothing."""
+
+    window: int = 0
+    """Positions that a token sees, itself included; 0 keeps the family's."""
+    full_attention: bool = False
+    """Whether the family's sliding windows are ignored."""
+    attention_scale: float = 1.0
+    """Factor on the scores."""
+    attention_soft_cap: float | None = None
+    """Soft-cap of the scores; 0 removes the family's, None keeps it."""
+    kv_cache: str = ""
+    """Rounding of keys and values; see `rounding.rounded`."""
+    head_order: str = ""
+    """`tiled` assigns query heads to key-value heads in turn instead of in blocks."""
+
+
+@contextmanager
+def edited_attention(model: nn.Module, edits: AttentionEdits) -> Iterator[None]:
+    """Compute attention with edits, in plain tensor operations."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(_NAME, _attention(edits))
+    ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, eager_mask)
+    found = (getattr(module, "config", None) for module in model.modules())
+    configs = {id(config): config for config in found if config is not None}.values()
+    before = [(each, each._attn_implementation) for each in configs]  # noqa: SLF001 - no public name
+    try:
+        for config, _ in before:
+            config._attn_implementation = _NAME  # noqa: SLF001
+        yield
+    finally:
+        for config, kernel in before:
+            config._attn_implementation = kernel  # noqa: SLF001
+
+
+def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
+    def attend(
+        _module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+        attention_mask: Tensor | None, scaling: float | None = None, softcap: float | None = None,
+        s_aux: Tensor | None = None, **_: Any,
+    ) -> tuple[Tensor, None]:  # fmt: skip
+        if edits.kv_cache:
+            key, value = rounded(key, edits.kv_cache), rounded(value, edits.kv_cache)
+        groups = query.shape[1] // key.shape[1]
+        key, value = (_per_head(each, groups, edits.head_order) for each in (key, value))
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        scores = torch.matmul(query, key.transpose(2, 3)) * (scale * edits.attention_scale)
+        cap = softcap if edits.attention_soft_cap is None else edits.attention_soft_cap
+        if cap:
+            scores = torch.tanh(scores / cap) * cap
+        scores = scores.float() + _mask(query, key, attention_mask, edits)
+        weights = _softmax(scores, s_aux).to(query.dtype)
+        return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+
+    return attend
+
+
+def _per_head(keys: Tensor, groups: int, order: str) -> Tensor:
+    """Keys or values repeated for each query head."""
+    if order == "tiled":
+        return keys.repeat(1, groups, 1, 1)
+    return keys.repeat_interleave(groups, dim=1)
+
+
+def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdits) -> Tensor:
+    """Added to the scores: 0 where a position is seen, otherwise the lowest number."""
+    lengths = query.shape[2], key.shape[2]
+    last = torch.arange(lengths[0], device=query.device)[:, None] + lengths[1] - lengths[0]
+    ages = last - torch.arange(lengths[1], device=query.device)[None]
+    unseen = ages < 0
+    if edits.window:
+        unseen |= ages >= edits.window
+    lowest = torch.finfo(torch.float32).min
+    mask = torch.zeros(lengths, device=query.device).masked_fill(unseen, lowest)
+    if given is None or edits.full_attention:
+        return mask
+    seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
+    return mask.masked_fill(~seen[..., : lengths[1]], lowest)
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Softmax over positions; a learned sink per head takes a share of the weight."""
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    column = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]

@@ -1,0 +1,172 @@
+"""The what-if edits that a model allows, with the values to try first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from contract import InapplicableError
+
+from hf.routers import Routers
+from hf.what_if import modules
+from hf.what_if.modules import activations, biases, layers, norms, owners_of
+from hf.what_if.positions import rotary_modules
+
+_FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
+_WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
+_BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
+_EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
+_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2")
+_CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
+           "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
+_ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group32",
+              "int4/group128", "fp8", "fp8/row", "fp8/tensor")  # fmt: skip
+_NOT_SETTINGS = (
+    "vocab", "token", "layer", "hidden_size", "hidden_dim", "head_dim", "heads", "intermediate",
+    "max_position", "dropout", "training", "dim", "features", "_id", "initializer", "use_cache",
+    "padding", "in_", "out_", "is_", "has_", "chunk", "aux", "num_experts", "num_local", "groups",
+    "output_", "return_", "gradient", "tie_", "attention_scaling", "seq_len", "lora_rank", "rank",
+    "scaling_type", "inner", "size", "cross", "pretraining", "inplace", "jitter", "n_routed",
+    "n_shared", "bos", "eos", "pad", "version", "rope_theta", "_is_", "base_model", "max_",
+)  # fmt: skip
+"""Parts of the names of attributes that are shapes, bookkeeping, or covered by another edit."""
+
+
+def what_ifs(model: Any) -> list[dict[str, Any]]:
+    """Each edit as `{"name", "values", "kind", "now"}`.
+
+    The kind is `choice`; or `number`, `integer` if values between those listed make sense. `now`
+    is the value that changes nothing, None if unknown.
+    """
+    listed = [*_attention(model), *_positions(model), *_modules(model), *_routing(model)]
+    listed += [*_settings(model), *_numerics(), *_processors()]
+    return [
+        {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
+        for name, values, kind in listed
+        if values
+    ]
+
+
+_Listed = Iterator[tuple[str, Any, str]]
+_NEUTRAL = {
+    "attention_scale": 1.0,
+    "embedding_scale": 1.0,
+    "rope_scaling": 1.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+
+
+def _now(model: Any, name: str, values: Any) -> float | None:
+    """The value of a number that changes nothing."""
+    if name == "setting":
+        now = settings_of(model).get(values[0][0])
+        return None if isinstance(now, bool) else now
+    if name == "norm_epsilon":
+        first = next(module for _, module in norms(model))
+        return float(next(getattr(first, e) for e in modules.EPSILONS if hasattr(first, e)))
+    if name == "rope_base":
+        parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+        theta = parameters.get("rope_theta")
+        return float(theta) if isinstance(theta, int | float) else None
+    return _NEUTRAL.get(name)
+
+
+def _attention(model: Any) -> _Listed:
+    context = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
+    yield "window", [width for width in _WINDOWS if width < context], "integer"
+    yield "full_attention", [True], "choice"
+    yield "attention_scale", _FACTORS, "number"
+    yield "attention_soft_cap", _CAPS, "number"
+    yield "attention_soft_cap", [0.0], "choice"
+    yield "kv_cache", _CACHES, "choice"
+    yield "head_order", ["tiled"], "choice"
+
+
+def _positions(model: Any) -> _Listed:
+    if not rotary_modules(model):
+        return
+    yield "rope_base", _BASES, "number"
+    yield "rope_scaling", (0.25, 0.5, 2.0, 4.0, 8.0), "number"
+    yield "rope_off", [True], "choice"
+    yield "rope_layout", ["interleaved", "halves"], "choice"
+    kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
+    yield "rope_type", kinds, "choice"
+
+
+def _modules(model: Any) -> _Listed:
+    root = model.config.get_text_config().hidden_size ** 0.5
+    yield "embedding_scale", (*_FACTORS, root, 1 / root), "number"
+    if norms(model):
+        yield "norm_epsilon", _EPSILONS, "number"
+        yield "norm_offset", [1.0, -1.0], "choice"
+    leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in norms(model)))
+    pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in _PAIRS]
+    yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
+    named = [name for name in biases(model) if "norm" not in name]
+    yield "without_bias", [",".join(named), *named] if named else [], "choice"
+    if activations(model):
+        yield "activation", _ACTIVATIONS, "choice"
+    yield "logit_soft_cap", (*_CAPS, 100.0), "number"
+    try:
+        yield "missing_layer", list(range(len(layers(model)))), "choice"
+    except InapplicableError:
+        return
+
+
+_PAIRS = (("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"))
+
+
+def _routing(model: Any) -> _Listed:
+    if Routers(model):
+        forms = [f"{form}{part}" for form in ("bfloat16", "float16") for part in ("", "/inputs")]
+        yield "router_precision", forms, "choice"
+        yield "router_weights", ["raw", "sum", "equal"], "choice"
+
+
+def _settings(model: Any) -> _Listed:
+    """Numbers and flags of configuration and modules, whatever their names."""
+    for name, now in sorted(settings_of(model).items()):
+        if isinstance(now, bool):
+            yield "setting", [[name, not now]], "choice"
+        elif isinstance(now, int):
+            near = {now - 1, now + 1, 1, 2 * now, now // 2} - {now, 0}
+            yield "setting", [[name, value] for value in sorted(near) if value > 0], "choice"
+        else:
+            factors = [[name, now * factor] for factor in _FACTORS]
+            yield "setting", [[name, 1.0] for _ in range(now != 1)] + factors, "number"
+            if "cap" in name:
+                yield "setting", [[name, None]], "choice"
+
+
+def settings_of(model: Any) -> dict[str, Any]:
+    """Numbers and flags by attribute, without shapes and without those that other edits change."""
+    found: dict[str, Any] = {}
+    for owner in owners_of(model):
+        for name, value in vars(owner).items():
+            if _is_setting(name, value):
+                found.setdefault(name, value)
+    return found
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    if name.startswith("_") or not isinstance(value, bool | int | float):
+        return False
+    if name in modules.EPSILONS or name.endswith("_eps") or name == "scaling":
+        return False
+    return not any(part in name for part in _NOT_SETTINGS)
+
+
+def _processors() -> _Listed:
+    yield "repetition_penalty", (0.8, 1.05, 1.1, 1.2, 1.5, 2.0), "number"
+    yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
+    yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
+    yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
+
+
+def _numerics() -> _Listed:
+    yield "compute_dtype", ["bfloat16", "float16"], "choice"
+    yield "weight_rounding", _ROUNDINGS, "choice"
+    yield "activation_rounding", ["int8", "fp8", "fp8/row"], "choice"

@@ -1,0 +1,208 @@
+"""Edits of single modules: norms, biases, activations, layers, embeddings, the output head."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from contract import InapplicableError
+from torch import Tensor, nn
+
+EPSILONS = ("variance_epsilon", "eps", "epsilon", "norm_eps")
+_PLAIN = bool | int | float
+
+
+def norms(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Normalization layers, by name."""
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if "norm" in type(module).__name__.lower() and any(hasattr(module, e) for e in EPSILONS)
+    ]
+
+
+def layers(model: nn.Module) -> nn.ModuleList:
+    """The list of decoder layers: the longest list that is not inside another.
+
+    Raises:
+        InapplicableError: if there is none.
+    """
+    lists = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and not re.search(r"\.\d+\.", f".{name}.")
+    ]
+    if not lists:
+        raise InapplicableError("this model has no list of layers")
+    return max(lists, key=lambda pair: len(pair[1]))[1]
+
+
+def activations(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Each activation function: its parent and its name there."""
+    from transformers.activations import ACT2FN
+
+    kinds = {type(ACT2FN[name]) for name in ("silu", "gelu", "relu", "gelu_new", "relu2")}
+    kinds |= {type(ACT2FN[name]) for name in ("gelu_pytorch_tanh", "quick_gelu", "gelu_fast")}
+    return [
+        (module, name)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if type(child) in kinds
+    ]
+
+
+def biases(model: nn.Module) -> dict[str, list[Tensor]]:
+    """Biases by the last part of their module's name."""
+    found: dict[str, list[Tensor]] = {}
+    for name, weight in model.named_parameters():
+        parent, _, last = name.rpartition(".")
+        if last == "bias":
+            found.setdefault(parent.rpartition(".")[2], []).append(weight)
+    return found
+
+
+@contextmanager
+def norm_epsilon(model: nn.Module, value: Any) -> Iterator[None]:
+    """Another epsilon in all norms."""
+    with ExitStack() as stack:
+        for _, module in norms(model):
+            for name in EPSILONS:
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, float(value)))
+        yield
+
+
+@contextmanager
+def norm_offset(model: nn.Module, value: Any) -> Iterator[None]:
+    """Add a number to the weights of all norms."""
+    weights = [w for _, module in norms(model) for w in module.parameters(recurse=False)]
+    scales = [
+        w for w in weights if not any(w is b for each in biases(model).values() for b in each)
+    ]
+    with replaced(scales, lambda weight: weight + float(value)):
+        yield
+
+
+@contextmanager
+def without_norm(model: nn.Module, value: Any) -> Iterator[None]:
+    """Skip the norms of these names, separated by commas."""
+    names = str(value).split(",")
+    chosen = [module for name, module in norms(model) if name.rpartition(".")[2] in names]
+    if not chosen:
+        raise InapplicableError(f"this model has no norm {value}")
+    with _hooked(chosen, lambda _module, inputs, _output: inputs[0]):
+        yield
+
+
+@contextmanager
+def without_bias(model: nn.Module, value: Any) -> Iterator[None]:
+    """Set the biases of these modules to zero."""
+    known = biases(model)
+    chosen = [weight for name in str(value).split(",") for weight in known.get(name, ())]
+    if not chosen:
+        raise InapplicableError(f"this model has no bias in {value}")
+    with replaced(chosen, torch.zeros_like):
+        yield
+
+
+@contextmanager
+def activation(model: nn.Module, value: Any) -> Iterator[None]:
+    """Another activation function everywhere."""
+    from transformers.activations import ACT2FN
+
+    with ExitStack() as stack:
+        for module, name in activations(model):
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, ACT2FN[str(value)])
+        yield
+
+
+@contextmanager
+def missing_layer(model: nn.Module, value: Any) -> Iterator[None]:
+    """Skip one layer."""
+
+    def passed(_module: nn.Module, inputs: Any, named: Any, output: Any) -> Any:
+        hidden = inputs[0] if inputs else named["hidden_states"]
+        return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+    hook = layers(model)[int(value)].register_forward_hook(passed, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def embedding_scale(model: Any, value: Any) -> Iterator[None]:
+    """A factor on the embeddings."""
+    embeddings = model.get_input_embeddings()
+    with _hooked([embeddings], lambda _module, _inputs, output: output * float(value)):
+        yield
+
+
+@contextmanager
+def logit_soft_cap(model: Any, value: Any) -> Iterator[None]:
+    """A soft-cap of the logits."""
+    cap = float(value)
+    head = model.get_output_embeddings()
+    with _hooked([head], lambda _module, _inputs, output: torch.tanh(output / cap) * cap):
+        yield
+
+
+@contextmanager
+def setting(model: Any, value: Any) -> Iterator[None]:
+    """Set an attribute, `[name, value]`, in the configuration and in every module that has it."""
+    name, wanted = value
+    owners = [owner for owner in owners_of(model) if isinstance(_plain(owner, name), _PLAIN)]
+    if not owners:
+        raise InapplicableError(f"this model has no setting {name}")
+    before = [(owner, getattr(owner, name)) for owner in owners]
+    try:
+        for owner in owners:
+            setattr(owner, name, wanted)
+        yield
+    finally:
+        for owner, now in before:
+            setattr(owner, name, now)
+
+
+def owners_of(model: Any) -> list[Any]:
+    """The objects whose attributes are settings: the text model's configuration, and modules.
+
+    Without torch's own modules, whose attributes are shapes and options of layers.
+    """
+    own = [m for m in model.modules() if not type(m).__module__.startswith("torch.")]
+    return [model.config.get_text_config(), *own]
+
+
+def _plain(owner: Any, name: str) -> Any:
+    """An attribute set on an object itself, or None."""
+    return vars(owner).get(name)
+
+
+@contextmanager
+def replaced(weights: list[nn.Parameter] | list[Tensor], change: Any) -> Iterator[None]:
+    """Weights with other values; two parameters that share memory stay equal."""
+    unique = list({id(weight): weight for weight in weights}.values())
+    before = [weight.data for weight in unique]
+    try:
+        for weight in unique:
+            weight.data = change(weight.data)
+        yield
+    finally:
+        for weight, now in zip(unique, before, strict=True):
+            weight.data = now
+
+
+@contextmanager
+def _hooked(modules: list[nn.Module], hook: Any) -> Iterator[None]:
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

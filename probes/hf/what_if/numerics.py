@@ -1,0 +1,130 @@
+"""Edits of number formats and of weights: precision, quantization, another checkpoint's tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from contract import InapplicableError
+from torch import Tensor, nn
+
+from hf.loading import ROUTERS, Settings, load_model
+from hf.what_if.modules import replaced
+from hf.what_if.rounding import rounded
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@contextmanager
+def compute_dtype(model: nn.Module, value: Any) -> Iterator[None]:
+    """Compute in another precision."""
+    dtype = _DTYPES[str(value)]
+    floats = [weight for weight in model.parameters() if weight.is_floating_point()]
+    with replaced(floats, lambda weight: weight.to(dtype)):
+        yield
+
+
+@contextmanager
+def weight_rounding(model: Any, value: Any) -> Iterator[None]:
+    """Round the matrices of the layers, `scheme` or `[scheme, regular expression]`."""
+    scheme, only = value if isinstance(value, list | tuple) else (value, "")
+    head = model.get_output_embeddings()
+    skipped = {id(head.weight), id(model.get_input_embeddings().weight)} if not only else set()
+    routers = re.compile(ROUTERS)
+    chosen = [
+        weight
+        for name, weight in model.named_parameters()
+        if weight.ndim > 1
+        and id(weight) not in skipped
+        and (re.search(only, name) if only else not routers.search(name.rpartition(".")[0]))
+    ]
+    if not chosen:
+        raise InapplicableError(f"no matrix has a name with {only!r}")
+    with replaced(chosen, lambda weight: rounded(weight, scheme)):
+        yield
+
+
+@contextmanager
+def activation_rounding(model: Any, value: Any) -> Iterator[None]:
+    """Round the inputs of all linear layers except the output head."""
+    head = model.get_output_embeddings()
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m is not head]
+
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return (rounded(inputs[0], str(value)), *inputs[1:])
+
+    handles = [module.register_forward_pre_hook(hook) for module in linear]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class OtherCheckpoints:
+    """Models of other checkpoints, each loaded once.
+
+    Args:
+        settings: how this program's model was loaded.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tensors: dict[str, Mapping[str, Tensor]] = {}
+
+    def edit(self) -> Callable[[nn.Module, Any], Any]:
+        """The edit that takes tensors `{"from": directory, "only": regular expression}`."""
+
+        @contextmanager
+        def other_weights(model: nn.Module, value: Any) -> Iterator[None]:
+            tensors = self._of(str(value["from"]))
+            wanted = re.compile(str(value["only"]))
+            owned = [entry for entry in owned_weights(model) if wanted.search(entry[0])]
+            with _taken(owned, tensors):
+                yield
+
+        return other_weights
+
+    def _of(self, folder: str) -> Mapping[str, Tensor]:
+        if folder not in self._tensors:
+            plain = Settings(
+                dtype=self._settings.dtype,
+                attention=self._settings.attention,
+                trust_remote_code=self._settings.trust_remote_code,
+            )
+            loaded = load_model(folder, plain)
+            self._tensors[folder] = {name: weight for name, _, _, weight in owned_weights(loaded)}
+        return self._tensors[folder]
+
+
+def owned_weights(model: nn.Module) -> list[tuple[str, nn.Module, str, nn.Parameter]]:
+    """Each parameter with its module and its name there; a tied head is listed on its own."""
+    return [
+        (f"{path}.{name}" if path else name, module, name, weight)
+        for path, module in model.named_modules()
+        for name, weight in module.named_parameters(recurse=False)
+    ]
+
+
+@contextmanager
+def _taken(
+    owned: list[tuple[str, nn.Module, str, nn.Parameter]], tensors: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Weights replaced in their modules, so that a tied head and embeddings can differ."""
+    fitting = [
+        (module, name, weight, tensors[path])
+        for path, module, name, weight in owned
+        if path in tensors and tensors[path].shape == weight.shape
+    ]
+    if not fitting:
+        raise InapplicableError("the other checkpoint has no such tensors")
+    try:
+        for module, name, weight, tensor in fitting:
+            setattr(module, name, nn.Parameter(tensor.to(weight), requires_grad=False))
+        yield
+    finally:
+        for module, name, weight, _ in fitting:
+            setattr(module, name, weight)

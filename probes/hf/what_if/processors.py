@@ -1,0 +1,105 @@
+"""Edits of inputs and logits: attended padding, penalties, logit bias, minimum length.
+
+Shape suffixes: N tokens, V vocabulary entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from contract import Response
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ProcessorEdits:
+    """Changes of what the model reads and of its logits; the defaults change nothing."""
+
+    padding: Any = None
+    """`[token, width]`: attended padding before each prompt that is shorter than the width."""
+    repetition_penalty: float = 1.0
+    """On tokens of prompt and response, as in transformers and vLLM."""
+    presence_penalty: float = 0.0
+    """Subtracted for tokens of the response so far."""
+    frequency_penalty: float = 0.0
+    """Subtracted for each occurrence in the response so far."""
+    logit_bias: Any = None
+    """Pairs of a token and the number added to its logit."""
+    min_tokens: int = 0
+    """End tokens are excluded before this position."""
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether logits change."""
+        return replace(self, padding=None) != ProcessorEdits()
+
+    def read(self, responses: Sequence[Response]) -> list[Response]:
+        """The responses with the prompts that the model reads."""
+        if self.padding is None:
+            return list(responses)
+        token, width = self.padding
+        counts = [max(0, int(width) - len(each.prompt_ids)) for each in responses]
+        return [
+            replace(each, prompt_ids=[token] * count + list(each.prompt_ids))
+            for each, count in zip(responses, counts, strict=True)
+        ]
+
+    def processed(self, logits_NV: Tensor, history: History, ends: Sequence[int]) -> Tensor:
+        """The logits after all processors, in vLLM's order."""
+        logits_NV = logits_NV.float().clone()
+        if self.repetition_penalty != 1:
+            seen_NV = history.prompt_NV + history.response_NV > 0
+            factor_NV = torch.where(
+                logits_NV > 0, 1 / self.repetition_penalty, self.repetition_penalty
+            )
+            logits_NV = torch.where(seen_NV, logits_NV * factor_NV, logits_NV)
+        logits_NV -= self.frequency_penalty * history.response_NV
+        logits_NV -= self.presence_penalty * (history.response_NV > 0)
+        for token, bias in self.logit_bias or ():
+            logits_NV[:, int(token)] += float(bias)
+        if self.min_tokens:
+            early_N = history.position_N < self.min_tokens
+            for token in ends:
+                logits_NV[:, token] = logits_NV[:, token].masked_fill(early_N, -torch.inf)
+        return logits_NV
+
+
+@dataclass(frozen=True)
+class History:
+    """What precedes each token of a chunk."""
+
+    prompt_NV: Tensor
+    """How often each vocabulary entry occurs in the prompt."""
+    response_NV: Tensor
+    """The same for the response so far."""
+    position_N: Tensor
+    """Position in the response."""
+
+
+def histories(
+    responses: Sequence[Response], rows: int, vocabulary: int, device: torch.device
+) -> Iterator[History]:
+    """The history of consecutive chunks of `rows` tokens of all responses."""
+    places = [
+        (number, place)
+        for number, response in enumerate(responses)
+        for place in range(len(response.response_ids))
+    ]
+    for start in range(0, len(places), rows):
+        chunk = places[start : start + rows]
+        prompt_NV = torch.zeros(len(chunk), vocabulary, device=device)
+        response_NV = torch.zeros(len(chunk), vocabulary, device=device)
+        for row, (number, place) in enumerate(chunk):
+            response = responses[number]
+            _count(prompt_NV[row], response.prompt_ids)
+            _count(response_NV[row], response.response_ids[:place])
+        position_N = torch.tensor([place for _, place in chunk], device=device)
+        yield History(prompt_NV, response_NV, position_N)
+
+
+def _count(counts_V: Tensor, ids: Sequence[int]) -> None:
+    tokens = torch.as_tensor(ids, dtype=torch.long, device=counts_V.device)
+    counts_V.index_add_(0, tokens, torch.ones(len(tokens), device=counts_V.device))

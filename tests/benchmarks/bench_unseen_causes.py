@@ -1,0 +1,192 @@
+"""Planted and named causes on families that attribution was not built with.
+
+`python tests/benchmarks/bench_unseen_causes.py [WORD …]` runs the plants whose names or groups
+contain a word, all by default; `make bench-causes` runs all. `-o FILE` also writes one JSON line
+per plant. Tiny random checkpoints, transformers on both sides, in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+from grpodoctor.errors import GrpodoctorError  # noqa: E402  # after the path to it
+from grpodoctor.probe.attribution.case import Attribution, Case  # noqa: E402
+from grpodoctor.probe.attribution.investigate import investigate  # noqa: E402
+from grpodoctor.probe.contract import Sampling  # noqa: E402
+from grpodoctor.probe.inputs.engine_spec import EngineSpec  # noqa: E402
+from grpodoctor.probe.results.results import Cell  # noqa: E402
+from grpodoctor.probe.severity import severity_of  # noqa: E402
+from tests.probe.attribution.cases import measured, plain  # noqa: E402
+from tests.probe.attribution.in_process import InProcess  # noqa: E402
+from tests.probe.plants.catalogue import Plant, plants  # noqa: E402
+from tests.probe.plants.families import checkpoint, prompts  # noqa: E402
+
+PROMPTS, SAMPLES, TOKENS = 24, 3, 40
+ENGINE = ROOT / "tests" / "probe" / "plants" / "planted_engine.py"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What attribution said about a plant."""
+
+    plant: Plant
+    causes: tuple[tuple[str, str], ...]
+    """Ids and confidences, largest share first."""
+    verdict: str
+    severity: str
+    seconds: float
+    gap: float
+    summaries: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether every fault is named among the first causes; nothing at all if healthy."""
+        if self.error:
+            return any(word in self.error for words in self.plant.causes for word in words)
+        count = len(self.plant.causes)
+        first = [name for name, _ in self.causes[: max(count, 1)]]
+        if not count:
+            return not self.causes
+        if self.plant.causes == (frozenset({"unknown"}),):
+            return not any(sure == "proven" for _, sure in self.causes) and self.severity != "none"
+        return all(any(name in accepted for name in first) for accepted in self.plant.causes)
+
+    @property
+    def wrongly_proven(self) -> bool:
+        """Whether a cause that was not planted is called proven."""
+        accepted = frozenset().union(*self.plant.causes)
+        return any(sure == "proven" and name not in accepted for name, sure in self.causes)
+
+    @property
+    def missed_silently(self) -> bool:
+        """Whether a fault ends in "agree" or exit 0."""
+        if self.error:
+            return False
+        silent = "agree" in self.verdict.split(".")[0] or self.severity in ("none", "info")
+        return bool(self.plant.causes) and silent
+
+    def as_json(self) -> dict[str, Any]:
+        """For `-o`."""
+        return {
+            "plant": self.plant.name, "group": self.plant.group, "family": self.plant.family,
+            "named": self.named, "wrongly_proven": self.wrongly_proven,
+            "silent": self.missed_silently, "causes": self.causes, "verdict": self.verdict,
+            "severity": self.severity, "gap": self.gap, "seconds": round(self.seconds, 2),
+            "summaries": self.summaries, "error": self.error,
+        }  # fmt: skip
+
+
+def outcome(plant: Plant, root: Path) -> Outcome:
+    """Measure a plant's pair and ask why it differs."""
+    began = time.monotonic()
+    try:
+        case, found = _investigated(plant, root)
+    except GrpodoctorError as error:
+        seconds = time.monotonic() - began
+        return Outcome(plant, (), "", "none", seconds, 0.0, error=str(error))
+    cell = Cell(
+        sampler="s", learner="l", max_tokens=TOKENS, status="done", comparison=case.comparison,
+        causes=found.causes, verdict=found.verdict,
+    )  # fmt: skip
+    return Outcome(
+        plant,
+        tuple((each.cause, each.confidence) for each in found.causes),
+        found.verdict,
+        severity_of(cell),
+        time.monotonic() - began,
+        found.gap,
+        tuple(each.summary for each in found.causes),
+    )
+
+
+def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
+    model = checkpoint(root / plant.family, plant.family)
+    stale = checkpoint(root / f"{plant.family}-stale", plant.family, changed=0.15)
+    options = {
+        key: str(stale) if value == "STALE" else value for key, value in plant.options.items()
+    }
+    broken = EngineSpec.of(
+        "program",
+        str(ENGINE),
+        {"model": str(model), "faults": plant.faults, "threads": 1, **options},
+    )
+    pair = (broken, plain(model)) if plant.side == "sampler" else (plain(model), broken)
+    sampling = Sampling(**{"samples": SAMPLES, "max_tokens": TOKENS} | plant.sampling)
+    with InProcess(root / "runner", prompts(PROMPTS)) as runner:
+        case = measured(runner, *pair, sampling, stale=stale if plant.stale else None)
+        return case, investigate(runner, case)
+
+
+def main() -> int:
+    """Print the tables."""
+    words = [word for word in sys.argv[1:] if word != "-o"]
+    output = Path(words.pop()) if "-o" in sys.argv else None
+    chosen = [
+        plant
+        for plant in plants()
+        if not words or any(word in plant.name or word == plant.group for word in words)
+    ]
+    outcomes = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, plant in enumerate(chosen):
+            outcomes.append(outcome(plant, Path(scratch)))
+            _note(outcomes[-1], number, len(chosen))
+            if output:
+                with output.open("a", encoding="utf-8") as lines:
+                    print(json.dumps(outcomes[-1].as_json()), file=lines)
+    print_tables(outcomes)
+    return 0
+
+
+def _note(one: Outcome, number: int, count: int) -> None:
+    mark = "named" if one.named else "MISSED"
+    causes = ", ".join(f"{name} ({sure})" for name, sure in one.causes) or one.error or "none"
+    print(
+        f"{number + 1}/{count} {one.seconds:.1f} s {one.plant.name}: {causes} {mark}"
+        + (" WRONGLY PROVEN" if one.wrongly_proven else "")
+        + (" SILENT" if one.missed_silently else ""),
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def print_tables(outcomes: list[Outcome]) -> None:
+    """Planted and named by group and by family."""
+    for title, key in (("group", "group"), ("family", "family")):
+        total: Counter[str] = Counter()
+        hits: Counter[str] = Counter()
+        for one in outcomes:
+            total[getattr(one.plant, key)] += 1
+            hits[getattr(one.plant, key)] += one.named
+        print(f"\n| {title} | planted | named |\n|---|---|---|")
+        for name, count in total.items():
+            print(f"| {name} | {count} | {hits[name]} |")
+    faulty = [one for one in outcomes if one.plant.causes]
+    single = [one for one in faulty if len(one.plant.causes) == 1]
+    double = [one for one in faulty if len(one.plant.causes) > 1]
+    print(
+        f"\n{sum(one.named for one in single)} of {len(single)} single causes and "
+        f"{sum(one.named for one in double)} of {len(double)} doubles named; "
+        f"{sum(one.wrongly_proven for one in outcomes)} wrongly proven, "
+        f"{sum(one.missed_silently for one in faulty)} faults end in agreement or exit 0; "
+        f"median {sorted(one.seconds for one in outcomes)[len(outcomes) // 2]:.1f} s a pair."
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

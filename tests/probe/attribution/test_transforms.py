@@ -1,0 +1,98 @@
+"""Changes of a reported column, recognized from its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grpodoctor.probe.attribution.causes.reporting.units import Units
+from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.contract import Processing
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from tests.probe.plants.reporting import CHANGES
+
+RESPONSES, LENGTH = 40, 30
+LEARNER = EngineSpec.of("transformers", "model", {})
+
+
+def variant(
+    change: str = "", value: str = "", *, noise: float = 1e-6, side: str = "sampler"
+) -> Variant:
+    """A pair of columns of which one was changed, response by response."""
+    random = np.random.default_rng(5)
+    true_N = np.log(random.uniform(0.01, 0.999, RESPONSES * LENGTH))
+    near_N = np.minimum(true_N + noise * random.standard_normal(true_N.size), -1e-7)
+    if change:
+        parts = np.split(near_N, RESPONSES)
+        near_N = np.concatenate([CHANGES[change](p, value, n) for n, p in enumerate(parts)])
+    near_N = near_N.astype(np.float32).astype(np.float64)
+    nothing_B = np.zeros(RESPONSES, np.int64)
+    tokens = Tokens(
+        sampler_N=near_N if side == "sampler" else true_N,
+        learner_N=true_N if side == "sampler" else near_N,
+        lengths_B=np.full(RESPONSES, LENGTH),
+        prompt_B=nothing_B,
+        sample_B=nothing_B,
+        prompt_lengths_B=nothing_B,
+        ended_B=nothing_B.astype(bool),
+        cached_B=nothing_B,
+        counted_N=np.ones(near_N.size, bool),
+    )
+    return Variant(Setup(LEARNER, Processing()), tokens)
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "cause", "words"),
+    [
+        ("log2", "", "log-base", "base 2"),
+        ("log10", "", "log-base", "base 10"),
+        ("halved", "", "scaled-logprobs", "scaled by 0.5"),
+        ("rounded", "2", "rounding", "2 decimals"),
+        ("rounded_probabilities", "2", "rounding", "probabilities rounded to 2"),
+        ("bf16_storage", "", "storage-precision", "bfloat16"),
+        ("fp16_storage", "", "storage-precision", "float16"),
+        ("averaged", "", "averaging", "each response"),
+        ("smoothed", "3", "averaging", "over 3"),
+        ("cumulative", "", "cumulative", "sums"),
+        ("clipped", "-2", "clipping", "below at -2"),
+        ("clipped_above", "-0.5", "clipping", "above at -0.5"),
+        ("shift", "1", "off-by-one", "+1 tokens"),
+        ("shift", "-5", "off-by-one", "-5 tokens"),
+        ("shift_third", "2", "off-by-one", "of the responses"),
+        ("shuffled", "", "shuffled", "another order"),
+    ],
+)
+@pytest.mark.parametrize("side", ["sampler", "learner"])
+def test_a_change_is_named_with_its_side(
+    change: str, value: str, cause: str, words: str, side: str
+) -> None:
+    changed = variant(change, value, side=side)
+    hypothesis = Units().hypothesize(None, changed)
+    assert hypothesis is not None
+    result = Units().experiment(None, changed, hypothesis)
+    assert result is not None
+    assert result.identity is not None
+    assert result.after is not None
+    assert result.identity.id == cause
+    relative = cause in ("off-by-one", "shuffled", "scaled-logprobs")  # true of both sides
+    assert relative or (words in result.summary and result.summary.startswith(f"the {side}'s"))
+    assert side == "learner" or words in result.summary
+    assert result.after.gap < 0.03 * changed.gap
+
+
+@pytest.mark.parametrize("noise", [1e-6, 0.02, 0.3])
+def test_noise_is_no_change_of_units(noise: float) -> None:
+    assert Units().hypothesize(None, variant(noise=noise)) is None
+
+
+def test_values_of_other_responses() -> None:
+    plain = variant()
+    order = np.roll(np.arange(RESPONSES), 1)
+    rows = plain.tokens.sampler_N.reshape(RESPONSES, LENGTH)[order]
+    mixed = Variant(plain.setup, plain.tokens.with_sampler(rows.ravel()))
+    hypothesis = Units().hypothesize(None, mixed)
+    assert hypothesis is not None
+    result = Units().experiment(None, mixed, hypothesis)
+    assert result is not None
+    assert "other responses" in result.summary

@@ -1,0 +1,200 @@
+"""The plants: families, faults, and the causes that name them correctly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.probe.plants.families import FAMILIES
+
+MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
+BIASED = ("gpt_neox", "phi")
+ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One pair of engines of a family with known faults; healthy without faults."""
+
+    family: str
+    faults: str
+    causes: tuple[frozenset[str], ...]
+    """For each fault, the ids that name it correctly."""
+    group: str = ""
+    side: str = "sampler"
+    stale: bool = False
+    """Whether an older checkpoint is given as `--stale`."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the faulty engine's program."""
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The family, the side and the faults."""
+        shown = self.faults or "healthy"
+        where = "" if self.side == "sampler" else " (learner)"
+        more = "".join(f" {key}={value}" for key, value in self.options.items() if key != "weights")
+        return f"{self.family}: {shown}{more}{where}"
+
+
+_COMPUTED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "window:12": ("sliding-window", ()),
+    "without_window": ("sliding-window", ("mistral", "gemma2")),
+    "rope_theta:500": ("rope-base", ROTARY),
+    "rope_linear:2": ("rope-scaling", ROTARY),
+    "rope_interleaved": ("rope-layout", ("llama", "qwen3", "mixtral")),
+    "attention_scale:1.3": ("attention-scale", ()),
+    "softcap:2": ("attention-soft-cap", ()),
+    "without_softcap:final": ("logit-soft-cap", ("gemma2",)),
+    "final_softcap:6": ("logit-soft-cap", ()),
+    "embedding_scale:1.5": ("embedding-scale", ()),
+    "embedding_scale:0.125": ("embedding-scale", ("gemma2",)),
+    "norm_eps:0.1": ("norm-epsilon", ()),
+    "qk_norm": ("qk-norm", ("qwen3", "qwen3_moe")),
+    "without_bias:query_key_value": ("missing-bias", ("gpt_neox",)),
+    "without_bias:q_proj": ("missing-bias", ("phi",)),
+    "norm_offset:1": ("norm-offset", ("llama", "qwen3")),
+    "norm_offset:-1": ("norm-offset", ("gemma2",)),
+    "activation:gelu": ("activation", ("llama", "qwen3_moe")),
+    "activation:relu": ("activation", ("gpt_neox",)),
+    "router_k:1": ("router-top-k", MOE),
+    "router_k:3": ("router-top-k", MOE),
+    "router_bf16": ("router-precision", ("mixtral", "qwen3_moe")),
+    "not_renormalised": ("router-weights", ("qwen3_moe", "deepseek_v3")),
+    "kv:int8": ("kv-cache", ()),
+    "kv:int4": ("kv-cache", ()),
+    "kv:fp8": ("kv-cache", ()),
+    "dtype:bfloat16": ("precision", ()),
+    "quantised:int8": ("quantisation", ()),
+    "quantised:int4": ("quantisation", ()),
+    "quantised:fp8": ("quantisation", ()),
+    "skip_layer:1": ("missing-layer", ()),
+    "padded": ("attended-padding", ()),
+    "begun": ("prompt-ids", ()),
+    "dropout:0.1": ("nondeterminism", ()),
+}
+"""Cause and families (empty for all) by fault."""
+_ALSO: dict[str, tuple[str, ...]] = {
+    "embedding-scale": ("model-config",),
+    "rope-scaling": ("rope-base",),
+    "attended-padding": ("prompt-ids",),
+}
+_REPORTED: dict[str, str] = {
+    "log2": "log-base",
+    "log10": "log-base",
+    "nll": "negated log-probabilities",
+    "probabilities": "are probabilities",
+    "rounded:2": "rounding",
+    "rounded:1": "rounding",
+    "rounded_probabilities:2": "rounding",
+    "bf16_storage": "storage-precision",
+    "averaged": "averaging",
+    "smoothed:3": "averaging",
+    "cumulative": "cumulative",
+    "clipped:-3": "clipping",
+    "clipped_above:-0.5": "clipping",
+    "shift:1": "off-by-one",
+    "shift:-2": "off-by-one",
+    "shift:5": "off-by-one",
+    "shift_half:1": "off-by-one",
+    "shift_third:2": "off-by-one",
+    "shuffled": "shuffled",
+    "reversed": "shuffled",
+    "responses_shuffled": "shuffled",
+    "halved": "scaled-logprobs",
+}
+_SAMPLED: dict[str, str] = {
+    "hidden_temperature:1.25": "temperature",
+    "hidden_temperature:0.8": "temperature",
+    "hidden_top_p:0.9": "truncation",
+    "hidden_top_k:5": "truncation",
+    "repetition:1.3": "repetition-penalty",
+    "presence:0.8": "presence-penalty",
+    "frequency:0.5": "frequency-penalty",
+    "bias:7,2.0": "logit-bias",
+    "banned:7,9": "logit-bias",
+    "min_tokens:30": "min-tokens",
+    "raw+repetition:1.3": "repetition-penalty",
+    "raw+bias:7,2.0": "logit-bias",
+}
+_SEEN_ONLY = frozenset({"wrong-sampler"})
+_PARTIAL = {
+    "self_attn|attention|\\.attn": "partial-sync",
+    r"layers\.1\.": "partial-sync",
+    "norm": "partial-sync",
+    "lm_head|embed_out": "partial-sync",
+    "mlp|feed_forward": "partial-sync",
+    "embed_tokens|embed_in": "partial-sync",
+}
+_DOUBLES: tuple[tuple[str, tuple[str, str]], ...] = (
+    ("hidden_temperature:0.9+window:12", ("temperature", "sliding-window")),
+    ("attention_scale:1.3+kv:int8", ("attention-scale", "kv-cache")),
+    ("rope_theta:500+log10", ("rope-base", "log-base")),
+    ("begun+dtype:bfloat16", ("prompt-ids", "precision")),
+    ("norm_eps:0.1+window:12", ("norm-epsilon", "sliding-window")),
+    ("embedding_scale:1.5+hidden_temperature:1.25", ("embedding-scale", "temperature")),
+    ("shift:1+final_softcap:6", ("off-by-one", "logit-soft-cap")),
+    ("hidden_top_p:0.9+rope_theta:500", ("truncation", "rope-base")),
+)
+
+
+def _ids(cause: str) -> frozenset[str]:
+    return frozenset({cause, *_ALSO.get(cause, ())})
+
+
+def plants(families: tuple[str, ...] = tuple(FAMILIES)) -> Iterator[Plant]:
+    """All plants of some families; faults of reporting and sampling alternate among families."""
+    for family in families:
+        yield Plant(family, "", (), "healthy")
+        for fault, (cause, limited) in _COMPUTED.items():
+            if not limited or family in limited:
+                yield Plant(family, fault, (_ids(cause),), "computed")
+    for number, (fault, cause) in enumerate(_REPORTED.items()):
+        for family in _some(families, number, 2):
+            yield Plant(family, fault, (_ids(cause),), "reported")
+    for number, (fault, cause) in enumerate(_SAMPLED.items()):
+        for family in _some(families, number + 1, 2):
+            seen = _SEEN_ONLY if fault.startswith("raw") else frozenset()
+            yield Plant(family, fault, (_ids(cause) | seen,), "sampled")
+    yield from _weights(families)
+    yield from _learners(families)
+    for number, (fault, causes) in enumerate(_DOUBLES):
+        for family in _some(families, number, 3):
+            yield Plant(family, fault, tuple(map(_ids, causes)), "double")
+
+
+def _weights(families: tuple[str, ...]) -> Iterator[Plant]:
+    for number, pattern in enumerate(_PARTIAL):
+        for family in _some(families, number, 2):
+            yield Plant(
+                family, "", (frozenset({"partial-sync"}),), "weights", stale=True,
+                options={"weights": "STALE", "weights_only": pattern},
+            )  # fmt: skip
+    for family in _some(families, 3, 2):
+        stale = frozenset({"stale-weights"})
+        yield Plant(family, "", (stale,), "weights", stale=True, options={"weights": "STALE"})
+        yield Plant(family, "noise:0.1", (frozenset({"unknown"}),), "weights")
+        yield Plant(
+            family, "hidden_temperature:0.9", (_ids("temperature"), frozenset({"partial-sync"})),
+            "double", stale=True, options={"weights": "STALE", "weights_only": r"layers\.1\."},
+        )  # fmt: skip
+
+
+def _learners(families: tuple[str, ...]) -> Iterator[Plant]:
+    faults = {
+        "ignores_temperature": "temperature",
+        "dropout:0.1": "nondeterminism",
+        "window:12": "sliding-window",
+        "log2": "log-base",
+        "rope_theta:500": "rope-base",
+    }
+    for number, (fault, cause) in enumerate(faults.items()):
+        sampling = {"temperature": 0.7} if fault == "ignores_temperature" else {}
+        for family in _some(families, number + 2, 2):
+            yield Plant(family, fault, (_ids(cause),), "learner", side="learner", sampling=sampling)
+
+
+def _some(families: tuple[str, ...], start: int, count: int) -> list[str]:
+    chosen = [families[(start + n * 4) % len(families)] for n in range(count)]
+    return list(dict.fromkeys(chosen))

@@ -1,0 +1,120 @@
+"""Tiny random checkpoints of several transformers families, in which every part matters.
+
+The weights are scaled so that a fault anywhere changes log-probabilities clearly: attention looks
+far back, norms and biases differ from their starting values, routers are decided, and the mean
+probability of a sampled token is about .4.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+VOCABULARY = 64
+HIDDEN = 64
+CONTEXT = 256
+
+_SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": HIDDEN,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": CONTEXT,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "tie_word_embeddings": False,
+}
+_GROUPED = {"num_key_value_heads": 2}
+_MLA = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 48,
+    "n_group": 2,
+    "topk_group": 1,
+    "scoring_func": "sigmoid",
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", _GROUPED),
+    "mistral": ("Mistral", {**_GROUPED, "sliding_window": 20}),
+    "gemma2": (
+        "Gemma2",
+        {**_GROUPED, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 20},
+    ),
+    "qwen3": ("Qwen3", {**_GROUPED, "head_dim": 16, "tie_word_embeddings": True}),
+    "gpt_neox": ("GPTNeoX", {"rotary_pct": 0.5}),
+    "phi": ("Phi", {"partial_rotary_factor": 0.5}),
+    "mixtral": ("Mixtral", {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {**_GROUPED, "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 48, "norm_topk_prob": True},
+    ),
+    "deepseek_v3": ("DeepseekV3", _MLA),
+}  # fmt: skip
+"""Class prefix and settings by family; deepseek_v3 has multi-head latent attention."""
+
+
+def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0) -> Path:
+    """Write a family's checkpoint in float32.
+
+    Args:
+        folder: to write; an existing one is returned unchanged.
+        family: a key of `FAMILIES`.
+        seed: of the weights.
+        changed: noise on every tensor, relative to its deviation: an older checkpoint.
+    """
+    if (folder / "config.json").exists():
+        return folder
+    prefix, settings = FAMILIES[family]
+    config = getattr(transformers, f"{prefix}Config")(**_SHAPE | settings)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = getattr(transformers, f"{prefix}ForCausalLM")(config)
+        for name, weight in model.named_parameters():
+            weight.copy_(_drawn(name, weight, family))
+        if changed:
+            torch.manual_seed(seed + 1)
+            for weight in model.parameters():
+                weight.add_(changed * weight.std() * torch.randn_like(weight))
+    model.save_pretrained(folder)
+    return folder
+
+
+def _drawn(name: str, weight: torch.Tensor, family: str) -> torch.Tensor:
+    """Random values of a tensor, by its part in the model."""
+    noise = torch.randn_like(weight)
+    if weight.ndim == 1:
+        is_scale = "norm" in name and name.endswith("weight")
+        return (0.0 if family == "gemma2" or not is_scale else 1.0) + 0.2 * noise
+    if re.search(r"lm_head|embed_out", name):
+        return noise * 2.6 / math.sqrt(weight.shape[-1])
+    if "embed" in name:
+        # Gemma scales embeddings by 8; a tied head needs small ones.
+        return noise * {"gemma2": 0.125, "qwen3": 0.3}.get(family, 1.0)
+    gain = 1.7 if re.search(r"q_proj|k_proj|query_key_value|q_b_proj|gate\.weight", name) else 1.0
+    return noise * gain / math.sqrt(weight.shape[-1])
+
+
+def prompts(count: int, seed: int = 0) -> list[dict[str, list[int]]]:
+    """Prompts as token ids, of six to twenty tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(6, 21, (count,), generator=generator).tolist()
+    return [
+        {"ids": torch.randint(3, VOCABULARY, (length,), generator=generator).tolist()}
+        for length in lengths
+    ]

@@ -1,0 +1,85 @@
+"""The transformers engine with planted faults: `program:.../planted_engine.py?model=DIR&faults=…`.
+
+`faults` is a list such as `window:12+log2`. The faults are written independently of attribution,
+which never sees this program's options: the engine describes itself as healthy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "probes"))
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+import engine_transformers
+from contract import Processing, Response, Sampling, serve
+
+from tests.probe.plants import computing, reporting, sampling_faults
+
+
+class Planted:
+    """A transformers engine with faults."""
+
+    def __init__(self, engine: Any, faults: Mapping[str, str]) -> None:
+        self._engine, self._faults = engine, faults
+        self._settings = sampling_faults.Settings(faults)
+        for name, value in faults.items():
+            if name in computing.FAULTS:
+                computing.FAULTS[name](engine, value)
+
+    def describe(self) -> dict[str, Any]:
+        """The healthy engine's description."""
+        known = self._engine.describe() | {"name": "planted"}
+        return known | ({"dtype": "float32"} if "dtype" in self._faults else {})
+
+    def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+        """As the healthy engine."""
+        ids: list[list[int]] = self._engine.tokenise(prompts)
+        return ids
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
+    ) -> list[Response]:
+        """Sample and report with the faults."""
+        read = self._settings.prompts([list(prompt) for prompt in prompts])
+        with self._settings.processors(self._engine):
+            drawn = self._engine.sample(read, self._settings.sampling(sampling), want)
+        if self._settings.is_raw:
+            drawn = self._engine.score(drawn, Processing(sampling.temperature), want)
+        for response in drawn:
+            response.prompt_ids = list(prompts[response.prompt])
+        return reporting.spoilt(drawn, self._faults)
+
+    def score(
+        self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
+    ) -> list[Response]:
+        """Score with the faults."""
+        if "ignores_temperature" in self._faults:
+            processing = replace(processing, temperature=1.0)
+        scored = self._engine.score(responses, processing, want)
+        return reporting.spoilt(scored, self._faults)
+
+    def close(self) -> None:
+        """Free the model."""
+        self._engine.close()
+        computing.restore()
+
+
+def load(model: str, options: Mapping[str, Any]) -> Planted:
+    """The engine with the faults of the option `faults`."""
+    rest = dict(options)
+    listed = [fault.partition(":") for fault in str(rest.pop("faults")).split("+") if fault]
+    faults = {name: value for name, _, value in listed}
+    if faults.keys() & computing.ATTENTION:
+        rest["attention"] = "eager"
+    if "dtype" in faults:
+        rest["dtype"] = faults["dtype"]
+    return Planted(engine_transformers.load(model, rest), faults)
+
+
+if __name__ == "__main__":
+    serve(load)
