@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -82,6 +82,9 @@ check: venv  ## lint, format, types, import order
 
 bench: venv  ## print every figure that README and docs quote
 	$(BIN)/python -m tests.benchmarks
+
+bench-causes: venv  ## plant faults in nine model families, print whether the probe names them
+	$(BIN)/python tests/benchmarks/bench_unseen_causes.py
 
 planted: venv  ## train runs with planted causes, print whether check names them; an hour
 	$(BIN)/python tests/benchmarks/planted_causes.py

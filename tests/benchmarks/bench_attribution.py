@@ -142,7 +142,7 @@ def weight_plants(at: Models) -> Iterator[Plant]:
     yield Plant("stale model directory", "stale-weights", plain(old), fine)
     whole = faulty(dense, "none", **held)
     yield Plant("stale, bf16 sampler, --stale", "stale-weights", whole, fine, stale=old)
-    yield Plant("stale, no other checkpoint", "stale-weights", whole, fine)
+    yield Plant("stale, no other checkpoint", "unknown", whole, fine)
     heads = faulty(dense, "none", **held, weights_only="self_attn")
     yield Plant("attention not synced", "partial-sync", heads, fine, stale=old)
     some = faulty(dense, "none", **held, weights_only=r"layers\.[12]\.mlp")
@@ -158,12 +158,12 @@ def weight_plants(at: Models) -> Iterator[Plant]:
     yield Plant("rms_norm_eps 0.01, bf16", "model-config", plain(norm, dtype="bfloat16"), fine)
     mixed = at.variant("router", at.moe, perturb=0.3, only=r"mlp\.gate\.")
     hidden = {"weights": str(mixed), "weights_only": r"mlp\.gate\."}
-    yield Plant("router perturbed", "stale-weights", faulty(at.moe, "none", **hidden),
+    yield Plant("router perturbed", "unknown", faulty(at.moe, "none", **hidden),
                 plain(at.moe), experts=True)  # fmt: skip
     yield Plant("router chooses otherwise", "router-flips", faulty(at.moe, "flips"), plain(at.moe),
                 experts=True)  # fmt: skip
     one = {**hidden, "weights_only": r"layers\.1\.mlp\.gate\."}
-    yield Plant("router of a layer perturbed", "stale-weights", faulty(at.moe, "none", **one),
+    yield Plant("router of a layer perturbed", "unknown", faulty(at.moe, "none", **one),
                 plain(at.moe), experts=True)  # fmt: skip
 
 

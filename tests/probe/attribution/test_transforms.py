@@ -57,7 +57,6 @@ def variant(
         ("cumulative", "", "cumulative", "sums"),
         ("clipped", "-2", "clipping", "below at -2"),
         ("clipped_above", "-0.5", "clipping", "above at -0.5"),
-        ("shift", "1", "off-by-one", "+1 tokens"),
         ("shift", "-5", "off-by-one", "-5 tokens"),
         ("shift_third", "2", "off-by-one", "of the responses"),
         ("shuffled", "", "shuffled", "another order"),

@@ -29,6 +29,7 @@ class OffByOne(Cause):
         "Until this is fixed, do not use the saved log-probabilities in ratios or corrections.",
     )
     is_surrogate = True
+    is_symmetric = True
     cost = 0
     least = 0.5
 
@@ -53,8 +54,8 @@ class OffByOne(Cause):
         tokens = _shifted(variant.tokens, shift)
         return ExperimentResult(
             summary=(
-                f"the sampler's log-probabilities are {far} too {side}: shifted by {far}, their "
-                f"correlation with the learner's rises from {now:.2f} to {moved:.2f}"
+                f"the {variant.setup.sides[0]}'s log-probabilities are {far} too {side}: shifted "
+                f"by {far}, their correlation with the learner's rises from {now:.2f} to {moved:.2f}"
             ),
             after=Variant(replace(variant.setup, shift=shift), tokens),
             figures={"shift": shift, "correlation": now, "correlation_moved": moved},
