@@ -55,7 +55,8 @@ class OffByOne(Cause):
         return ExperimentResult(
             summary=(
                 f"the {variant.setup.sides[0]}'s log-probabilities are {far} too {side}: "
-                f"shifted by {far}, their correlation with the other side's rises from {now:.2f} to {moved:.2f}"
+                f"shifted by {far}, their correlation with the other side's rises from "
+                f"{now:.2f} to {moved:.2f}"
             ),
             after=Variant(replace(variant.setup, shift=shift), tokens),
             figures={"shift": shift, "correlation": now, "correlation_moved": moved},
