@@ -51,7 +51,7 @@ def _plain(values: Tensor, form: str) -> Tensor:
 def _in_groups(values: Tensor, form: str, size: int) -> Tensor:
     columns = values.shape[-1]
     padded = torch.nn.functional.pad(values.float(), (0, -columns % size))
-    groups = padded.unflatten(-1, (-1, size))
+    groups = padded.reshape(*padded.shape[:-1], -1, size)
     result = _scaled(groups, groups.abs().amax(dim=-1, keepdim=True), form)
     return result.flatten(-2)[..., :columns].to(values.dtype)
 
