@@ -13,7 +13,7 @@ import numpy as np
 from scipy.ndimage import uniform_filter1d
 from scipy.optimize import linear_sum_assignment
 
-from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 
 _NEARLY_ALL = 0.995
 _FACTORS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
@@ -23,6 +23,11 @@ _UNITY = 0.02
 _AT_EDGE = 0.01
 """Smallest share of tokens at a limit that makes it a clip."""
 _MOST_SHIFT, _COMMON_SHIFT = 8, 3
+_ALL = 0.9
+"""Share of the responses from which a shift counts as one of all responses."""
+_FITS = 0.4
+"""Share of the mean |Δlogp| up to which the best shifts fit; shifts in a third of the responses
+leave nearly nothing, the best of sixteen shifts of unrelated values leaves more than half."""
 _MOST_RESPONSES = 512
 """Responses that are matched with each other."""
 _WIDTHS = (2, 3, 4, 5, 8, 16)
@@ -39,8 +44,6 @@ class Recognized:
     """The changed column, made comparable."""
     other_N: Floats
     """The other column, made comparable."""
-    share: float = 1.0
-    """Share of the responses that are changed."""
 
 
 Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
@@ -48,7 +51,7 @@ Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
 
 def recognized(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """All changes that may explain one column by the other."""
-    for recognize in (_units, _rounded, _stored, _averaged, _summed, _clipped, _shifted, _ordered):
+    for recognize in (_units, _rounded, _stored, _averaged, _summed, _clipped, _reordered):
         yield from recognize(tokens, changed_N, other_N)
 
 
@@ -165,14 +168,30 @@ def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
             yield Recognized("clipping", what, changed_N, limit(other_N, edge))
 
 
-def _ordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+def _reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """Shifts, and only where no shift fits, other orders: a shift is an order, too."""
     parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
+    moved = [_best_shift(part, other) for part, other in zip(parts, others, strict=True)]
+    shifts = np.array([far for far, _ in moved])
+    moved_N = np.concatenate([part for _, part in moved])
+    if _distance(moved_N, other_N) < _FITS * _distance(changed_N, other_N):
+        share, most = float((shifts != 0).mean()), int(np.abs(shifts).max())
+        if share <= _ALL or most > _COMMON_SHIFT:  # the cause off-by-one finds the others
+            yield _shifted(shifts, share, moved_N, other_N)
+        return
     one, other = (np.concatenate([np.sort(p) for p in each]) for each in (parts, others))
     yield Recognized("shuffled", "in another order within each response", one, other)
     matched = _matched(parts, others)
     if matched is not None:
         what = "those of other responses"
         yield Recognized("shuffled", what, changed_N, np.concatenate(matched))
+
+
+def _shifted(shifts: Integers, share: float, moved_N: Floats, other_N: Floats) -> Recognized:
+    which = sorted(set(shifts[shifts != 0].tolist()))
+    some = "" if share > _ALL else f" in {share:.0%} of the responses"
+    what = f"shifted by {' or '.join(f'{far:+d}' for far in which[:4])} tokens{some}"
+    return Recognized("off-by-one", what, moved_N, other_N)
 
 
 def _matched(parts: list[Floats], others: list[Floats]) -> list[Floats] | None:
@@ -188,25 +207,6 @@ def _matched(parts: list[Floats], others: list[Floats]) -> list[Floats] | None:
             own, fitting = linear_sum_assignment(np.nan_to_num(costs, nan=1e3))
             order[rows[own]] = rows[fitting]
     return None if (order == np.arange(order.size)).all() else [others[row] for row in order]
-
-
-def _shifted(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
-    """Each response with the shift that fits best."""
-    parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
-    moved = [_best_shift(part, other) for part, other in zip(parts, others, strict=True)]
-    shifts = np.array([far for far, _ in moved])
-    if not (shifts != 0).any():
-        return
-    which = sorted(set(shifts[shifts != 0].tolist()))
-    share = float((shifts != 0).mean())
-    if share > 0.9 and max(map(abs, which)) <= _COMMON_SHIFT:
-        return  # the cause off-by-one finds these from their correlation
-    some = "" if share > 0.9 else f" in {share:.0%} of the responses"
-    tokens_moved = " or ".join(f"{far:+d}" for far in which[:4])
-    yield Recognized(
-        "off-by-one", f"shifted by {tokens_moved} tokens{some}",
-        np.concatenate([part for _, part in moved]), other_N, share,
-    )  # fmt: skip
 
 
 def _best_shift(part: Floats, other: Floats) -> tuple[int, Floats]:
