@@ -72,6 +72,8 @@ class Cause(ABC):
     is_surrogate: ClassVar[bool] = False
     """Whether the experiment imitates the cause instead of removing it. Such a cause is proven only
     if nothing but rounding remains in the end."""
+    uses_other_files: ClassVar[bool] = False
+    """Whether the experiment runs another checkpoint, which imitations need not compete with."""
     is_symmetric: ClassVar[bool] = False
     """Whether the experiment also makes sense if a reference engine stands in for the sampler."""
     repeats: ClassVar[bool] = False

@@ -126,6 +126,8 @@ class _Investigation:
         """Remove the cause that explains most; False if no experiment explains the gap."""
         best: _Tried | None = None
         for cause, hypothesis in self._hypotheses(variant, peels=True):
+            if cause.repeats and best and best.cause.uses_other_files:
+                continue
             tried = self._try(cause, variant, hypothesis)
             if tried and (best is None or tried.share > best.share):
                 best = tried

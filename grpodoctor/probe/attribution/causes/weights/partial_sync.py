@@ -57,6 +57,7 @@ class PartialSync(Cause):
         "checkpoint.",
     )
     is_surrogate = True
+    uses_other_files = True
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:

@@ -22,6 +22,7 @@ class StaleWeights(Cause):
         "sampling against the sampler's log-probabilities.",
     )
     is_surrogate = True
+    uses_other_files = True
     least = 0.6
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
