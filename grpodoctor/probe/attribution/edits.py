@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpodoctor.errors import EngineError
-from grpodoctor.support.regular_files import read_regular
+from grpodoctor.support.files.regular_files import read_regular
 
 Edit = tuple[str, str]
 """Name, and value as JSON."""
