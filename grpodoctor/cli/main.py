@@ -55,6 +55,7 @@ _COLLECT_EVERY = 100_000
 _DEFECT = 3
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+_NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SYSTEM = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOLCK)
 """Faults of the machine, which any call can meet."""
@@ -139,6 +140,12 @@ def _machine_fault(error: Exception) -> InputError | None:
     where = str(error.filename or "standard output")
     if error.errno in _NO_ROOM:
         return InputError(f"cannot write: {error.strerror}", where=where, remedy="free disk space")
+    if error.errno in _NO_NAME:
+        return InputError(
+            f"the path cannot be used: {error.strerror}",
+            where=where[:200],
+            remedy="check the path",
+        )
     if error.errno in _NO_SYSTEM:
         return InputError(
             f"the system refuses a file or a process: {error.strerror}",

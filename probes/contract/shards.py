@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -134,6 +135,13 @@ def _offsets(parts: Sequence[Sequence[Any]]) -> np.ndarray:
     return np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
 
 
+_DAMAGE = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError),
+    *(RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error),
+)
+"""Errors of a damaged archive; a flipped bit may call it encrypted or packed in another way."""
+
+
 def read_shard(path: Path) -> Shard:
     """Read and check one shard; it may hold anything.
 
@@ -146,7 +154,7 @@ def read_shard(path: Path) -> Shard:
             shard = Shard(**{name: arrays[name] for name in arrays.files})
         _check_columns(shard)
         _check_rows(shard)
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except _DAMAGE as error:
         raise RefusalError(
             f"the shard {path.name} cannot be used: {' '.join(str(error).split())[:200]}",
             "delete it and run the probe again",
