@@ -106,6 +106,7 @@ def _duplicates(batch: RolloutBatch, groups: Groups) -> int:
     return len(batch.sequence_ids) - len(distinct)
 
 
+@with_errstate(over="ignore", invalid="ignore")
 def length_gap(lengths_B: Floats | Integers, groups: Groups, correct_B: Flags) -> Reading:
     """Mean length of incorrect minus correct responses, over groups that have both."""
     correct_G = _correct_in(groups, correct_B)
@@ -113,7 +114,7 @@ def length_gap(lengths_B: Floats | Integers, groups: Groups, correct_B: Flags) -
     if not mixed_G.any():
         return NotApplicable("no group has both correct and incorrect responses")
     total_G = np.bincount(groups.index_B, weights=lengths_B)
-    correct_total_G = np.bincount(groups.index_B, weights=lengths_B * correct_B)
+    correct_total_G = np.bincount(groups.index_B, weights=np.where(correct_B, lengths_B, 0))
     incorrect_G = groups.sizes_G - correct_G
     wrong = (total_G - correct_total_G)[mixed_G] / incorrect_G[mixed_G]
     return Mean.of(wrong - correct_total_G[mixed_G] / correct_G[mixed_G])

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from grpodoctor.measure.groups import group_readings, groups_of
+from grpodoctor.measure.groups import group_readings, groups_of, length_gap
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, merge_all, scalar
 
 
@@ -102,3 +102,10 @@ def test_the_length_gap_is_computed_within_prompts(real_batch, rows_of):
 def test_ranks_that_hold_whole_groups_merge_to_the_whole(real_batch, rows_of):
     parts = [_readings(rows_of(real_batch, rows)) for rows in (slice(0, 40), slice(40, 128))]
     assert merge_all(*parts) == _readings(real_batch)
+
+
+def test_an_infinite_length_of_a_damaged_dump_raises_no_warning():
+    groups = groups_of(np.zeros(4, dtype=np.int64))
+    lengths = np.array([4.0, np.inf, 6.0, 8.0])
+    gap = length_gap(lengths, groups, np.array([True, False, True, True]))
+    assert (gap.count, gap.nonfinite) == (0, 1)
