@@ -16,6 +16,7 @@ import stat
 import time
 import uuid
 from collections.abc import Set
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -143,7 +144,8 @@ class Inbox:
         except OSError:
             return []
         finally:
-            os.close(directory)
+            with suppress(OSError):  # a network file system may report an old fault here
+                os.close(directory)
         requests: list[Request | Refused] = [each for each in taken if isinstance(each, Request)]
         return requests + shortened([each for each in taken if isinstance(each, Refused)])
 

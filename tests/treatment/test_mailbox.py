@@ -259,6 +259,22 @@ def test_a_failed_write_leaves_nothing_behind(
     assert list(box(tmp_path).iterdir()) == []
 
 
+def test_a_mailbox_that_cannot_be_closed_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = os.close
+
+    def broken(fd: int) -> None:
+        close(fd)
+        raise OSError(5, "Input/output error")
+
+    inbox = Inbox(tmp_path)
+    Mailbox(tmp_path).send(request())
+    monkeypatch.setattr(mailbox.os, "close", broken)
+    assert len(inbox.take(STEP)) == 1
+    assert inbox.take(STEP) == []
+
+
 def test_senders_and_taker_at_once_lose_nothing(tmp_path: Path) -> None:
     box(tmp_path)
 
