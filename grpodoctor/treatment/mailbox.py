@@ -141,7 +141,7 @@ class Inbox:
                 return self._refuse_all(problem)
             names = self._next_names(directory)
             taken = [self._take_one(directory, name, owners, step) for name in names]
-        except OSError:
+        except (OSError, MemoryError):
             return []
         finally:
             with suppress(OSError):  # a network file system may report an old fault here

@@ -89,7 +89,7 @@ class Ending:
         """Whether code in another language ended the program, as orjson does without memory."""
         if self.code == 3:  # the interpreter itself loses the error
             return "SystemError" in self.stderr or "TypeError" in self.stderr
-        return self.code in (-signal.SIGILL, -signal.SIGABRT)
+        return self.code in (-signal.SIGILL, -signal.SIGABRT, -signal.SIGSEGV)
 
 
 class BrokenPromiseError(AssertionError):
@@ -406,6 +406,8 @@ def _end_interpreter(code: int) -> int:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
+    except MemoryError:
+        return code  # of the interpreter's exit itself
     except BaseException:  # noqa: BLE001 - the parent reads it
         traceback.print_exc()
         return code or 120

@@ -268,7 +268,9 @@ class MailboxScenario(Training):
         mailbox.send(Request("change", "apply", "treatment", "clip-higher", change))
 
     def judge_complete(self, run_dir: Path, ending: Ending) -> str:
-        super().judge_complete(run_dir, ending)
+        outcome = super().judge_complete(run_dir, ending)
+        if outcome == _UNRECORDED:  # there is no journal any more
+            return outcome
         kinds = [event.kind for event in read_run(run_dir).events]
         taken = [kind for kind in kinds if kind.startswith("treatment")]
         pending = len(list((run_dir / MAILBOX).glob("*.json")))
@@ -295,14 +297,15 @@ class SenderScenario(Scenario):
 
     def run(self, home: Path) -> None:
         mailbox, sent, refused = Mailbox(home / "run"), [], 0
-        with armed():
-            for number in range(3):
-                note = {"kind": "treatment-proposed", "step": 0, "body": {"number": number}}
-                try:
-                    mailbox.send(Request(f"note-{number}", "note", event=note))
-                    sent.append(f"note-{number}")
-                except (GrpodoctorError, MemoryError):
-                    refused += 1
+        for number in range(3):
+            note = {"kind": "treatment-proposed", "step": 0, "body": {"number": number}}
+            request = Request(f"note-{number}", "note", event=note)
+            try:
+                with armed():
+                    mailbox.send(request)
+                sent.append(request.id)
+            except (GrpodoctorError, MemoryError, TypeError):
+                refused += 1  # without memory, the interpreter may raise TypeError
         (home / "sent").write_bytes(orjson.dumps(sent))
         if refused > 1:
             raise SystemExit(f"{refused} requests were refused")
