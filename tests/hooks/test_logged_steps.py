@@ -82,6 +82,7 @@ from pathlib import Path
 from grpodoctor.runs.recording import recorder
 from tests.hooks.test_logged_steps import steps_in
 recorder.START_WAIT_SECONDS = recorder.CLOSE_WAIT_SECONDS = 100.0  # on a busy machine
+recorder.STALL_SECONDS = 100.0
 steps, _ = steps_in(Path({str(tmp_path / "run")!r}))
 steps.add(1, {{"train/reward": 0.5}})
 steps.add(2, {{"train/reward": 0.25}})
