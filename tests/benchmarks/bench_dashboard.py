@@ -73,10 +73,10 @@ def line_of(step: int) -> bytes:
 
 
 def texts_of(step: int) -> list[str]:
-    """The responses of a step: letters that compress badly, and a word to search for."""
+    """The responses of a step: letters that compress badly, and a word that they cannot form."""
     random = np.random.default_rng([1, step])
     letters = random.choice(np.frombuffer(b"etaoin shrdlu", np.uint8), (PER_STEP, LETTERS))
-    endings = [" needle" if row == step % PER_STEP else "" for row in range(PER_STEP)]
+    endings = [" zebra" if row == step % PER_STEP else "" for row in range(PER_STEP)]
     return [bytes(row).decode() + end for row, end in zip(letters, endings, strict=True)]
 
 
@@ -213,7 +213,7 @@ def measure_rollouts(write: Callable[[Path], None], folder: Path) -> None:
 
     print(f"rollouts, {total:,} of {write.__name__.removeprefix('write_')}")
     say("first page", timed(lambda: until(page, f"of {total:,} responses")))
-    say("search in all texts", change(page.text_input(key="rollouts-text"), "needle"))
+    say("search in all texts", change(page.text_input(key="rollouts-text"), "zebra"))
     found = [each.value for each in page.markdown if "responses" in str(each.value)]
     assert any(f"of {total // PER_STEP:,} responses" in each for each in found), found
     change(page.text_input(key="rollouts-text"), "")
