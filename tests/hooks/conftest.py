@@ -9,8 +9,9 @@ from grpodoctor.runs.recording import recorder
 
 @pytest.fixture(autouse=True)
 def no_step_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step waits for the line of the previous one, however busy the machine is."""
-    monkeypatch.setattr(recorder, "LINE_WAIT_SECONDS", 60.0)
+    """A step waits for the line of the previous one, and closing for all, on a busy machine too."""
+    for name in ("START_WAIT_SECONDS", "LINE_WAIT_SECONDS", "CLOSE_WAIT_SECONDS", "STALL_SECONDS"):
+        monkeypatch.setattr(recorder, name, 60.0)
 
 
 @pytest.fixture
