@@ -31,3 +31,18 @@ def test_a_watch_that_begins_while_the_recorder_opens_its_directory_sees_the_run
     session.read_all()
     assert session.examination.steps == 5
     assert session.examination.manifest.model == "builtin-tiny"
+
+
+def test_a_finished_run_that_is_read_in_parts_is_finished(tmp_path, monkeypatch):
+    """A finished run must not be treated because its end is read before its last steps."""
+    run = record_run(tmp_path / "run", 60, sick_from=20)
+    monkeypatch.setattr("grpodoctor.runs.reading.native_run.POLL_RECORDS", 10)
+    monkeypatch.setattr("grpodoctor.support.files.growing_files.BLOCK", 16 * 1024)
+    session = Session(run, apply="unsafe")
+    parts, tick = 1, session.tick(final=True)
+    while tick.more:
+        parts, tick = parts + 1, session.tick(final=True)
+    assert session.examination.steps == 60
+    assert parts > 1
+    assert session.examination.finished
+    assert list((run / "mailbox").glob("*")) == []

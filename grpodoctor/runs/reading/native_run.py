@@ -109,7 +109,8 @@ class NativeFollower:
     def poll(self, *, final: bool = False) -> Poll:
         """Return what is new, in an amount that keeps a screen responsive.
 
-        The newest step waits briefly for its rollouts; events wait with it.
+        The newest step waits briefly for its rollouts. Events wait with it, and while there are
+        more steps to read: the end of a run is no news before its last step.
 
         Args:
             final: whether the run has ended, so that waiting is pointless.
@@ -134,7 +135,7 @@ class NativeFollower:
         poll.more |= more
         poll.damage += self._check.take_damage()
         poll.pending = self._check.is_waiting
-        if not poll.pending:
+        if not (poll.pending or poll.more):
             poll.events, self._pending_events = self._pending_events, []
         return poll
 
