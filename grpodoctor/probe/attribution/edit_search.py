@@ -22,13 +22,14 @@ from grpodoctor.probe.attribution.variant import Variant
 
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in correlations."""
-_REFINED = 5
+_REFINED = 4
 """Families of numbers that are refined."""
 _FINALISTS = 8
 """Edits that are tried on all responses."""
 _ROUNDS = 5
-_HINT = 0.03
-"""Smallest share of the gap, or of its variance, that makes an edit worth refining."""
+_HINT = 0.1
+"""Smallest share of the gap, or of its variance, that makes an edit worth refining: an edit that
+explains less is not named, and an unexplained gap then costs one pass per edit."""
 _WORTH = 0.4
 """Merit, relative to the best family's, from which a number is refined."""
 _UNFIT = 1e9

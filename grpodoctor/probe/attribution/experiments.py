@@ -38,7 +38,7 @@ EXACT = 2e-9
 """k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen
 layers."""
 _PART_TOKENS = 64_000
-_SCREEN_TOKENS = 1024
+_SCREEN_TOKENS = 512
 """Tokens on which the many what-if edits are tried first; the best ones are tried on the part."""
 _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
