@@ -102,7 +102,10 @@ class Experiments:
             EngineError: if the engine cannot score.
             BudgetSpentError: if the time budget is used up.
         """
-        job = ScoreJob(rollouts=self.rollouts, processing=processing, want=_COLUMNS)
+        want = _COLUMNS
+        if Tokens.read(self.rollouts, self.case.scored).sampler_experts_NLK is not None:
+            want = (*want, "experts")
+        job = ScoreJob(rollouts=self.rollouts, processing=processing, want=want)
         (scored,) = self.runner.run(engine, [job])
         return Tokens.read(self.rollouts, scored)
 

@@ -272,13 +272,12 @@ def test_flips_are_proven_by_replay(at: Directories, asked: Investigate) -> None
     assert "replaying the sampler's experts in the learner removes 100% of it" in named.summary
 
 
-def test_flips_are_likely_where_the_learner_cannot_replay(
+def test_flips_are_proven_by_a_reference_where_the_learner_cannot_replay(
     at: Directories, asked: Investigate
 ) -> None:
     _, found = asked(faulty(at.moe, "flips"), faulty(at.moe, "none"), experts=True)
     named = found.causes[0]
-    assert (named.cause, named.confidence) == ("router-flips", "likely")
-    assert "replay_closes" not in named.figures
+    assert (named.cause, named.confidence) == ("router-flips", "proven")
 
 
 def test_scores_that_depend_on_neighbours(at: Directories, asked: Investigate) -> None:
