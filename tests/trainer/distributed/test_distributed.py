@@ -123,7 +123,7 @@ def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         ranks = children(process)  # afterwards their parent is unknown
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         for rank in ranks:
             with suppress(ProcessLookupError):
                 os.kill(rank, signal.SIGKILL)
@@ -322,7 +322,7 @@ def test_a_rank_without_memory_ends_the_others_and_leaves_the_last_checkpoint(
 def wait_until(process: subprocess.Popen[str] | Forked, holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not holds():
-        assert process.poll() is None, process.communicate(timeout=60)[1]
+        assert process.poll() is None, process.communicate(timeout=240)[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -341,7 +341,7 @@ def test_requests_reach_all_ranks_and_a_signal_ends_them_with_a_checkpoint(tmp_p
         Mailbox(run_dir).send(request)
         wait_until(process, lambda: has(run_dir / EVENTS, b"treatment-applied"))
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
     assert "to continue: grpodoctor train --run-dir" in said
     run = read_run(run_dir)
     last = max(step.step for step in run.steps)
@@ -364,7 +364,7 @@ def test_a_rank_that_is_killed_ends_the_others(tmp_path: Path) -> None:
     with forked_ranks(GRPODOCTOR, *train, cwd=tmp_path) as (first, second):
         wait_until(first, lambda: has(run_dir / STEPS))
         second.kill()
-        _, said = first.communicate(timeout=60)
+        _, said = first.communicate(timeout=240)
     assert first.returncode not in {0, None}
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert "another rank of this run has ended or no longer answers (rank 0)" in line
