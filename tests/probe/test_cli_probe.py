@@ -282,18 +282,20 @@ def test_a_result_is_attached_to_a_run(tmp_path: Path) -> None:
     assert any("attached probe of 20" in note for note in report["notes"])
 
 
-def test_attribution_needs_no_further_load_of_the_same_learner(tmp_path: Path) -> None:
+def test_the_load_that_measures_the_learner_answers_attribution_too(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [*SMALL[:-1], "--sampler", spec(), "--learner", spec(shift=0.05)]
     assert probe(*arguments, output=out).returncode == 1
     paths = [path for path in (out / "requests").glob("*.json") if "answer" not in path.name]
     requests = [json.loads(path.read_text()) for path in paths]
-    measured = [
-        request["options"]
+    wanted = [
+        [task["want"] for task in request["tasks"] if task["kind"] == "score"]
         for request in requests
-        if any("/sampled/" in task.get("inputs", "") for task in request["tasks"])
+        if request["options"] == {"shift": 0.05}
     ]
-    assert measured.count({"shift": 0.05}) == 1, "the responses are scored in one load"
+    measured = [wants for wants in wanted if ["entropy"] in wants]
+    assert len(measured) == 1, "the responses are measured in one load"
+    assert any("ranks" in want for want in measured[0]), "with what the attribution reads"
     (cell,) = read_result(out / "probe.json").cells
     assert cell.causes
 
