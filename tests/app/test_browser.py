@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe.results.results_json import write_result
-from grpodoctor.runs.records import Event
+from grpodoctor.runs.records import Event, StepRecord
 from grpodoctor.runs.rollouts import write_rollouts
 from tests.app.conftest import Server, start, stop
 from tests.report import probed
-from tests.report.simulated import HOSTILE, record_run, rollouts
+from tests.report.simulated import HOSTILE, readings, record_run, rollouts
 
 LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
 MIXTURE = Path(__file__).parents[1] / "rules" / "data" / "healthy_mixture.jsonl"
 PAGES = ("Overview", "Finding", "Rollouts", "Mismatch", "Experts", "Compare", "Treatment",
          "Rules and recipes", "Runs")  # fmt: skip
 WIDTH, HEIGHT = 1280, 900
+STEPS = 10_000
 SECONDS = 120_000
 """Milliseconds to wait for the browser; the machine runs other tests as well."""
 
@@ -215,6 +216,34 @@ def test_layers_of_a_mixture_of_experts_are_aligned_heat_maps(
     assert len(places) >= 4
     assert all(place == pytest.approx(places[0], abs=1) for place in places)
     browser.check()
+
+
+def test_a_finished_run_of_10_000_steps_on_every_page(
+    serve: Callable[..., Server], browser: Browser, tmp_path: Path
+) -> None:
+    browser.open(serve(_long_run(tmp_path / "long")).url())
+    browser.sees(f"finished · step {STEPS - 1}")
+    _click(browser, "training", 1000)
+    browser.page.wait_for_url(re.compile(r"steps=\d{4}-\d{4}"), timeout=SECONDS)
+    last, points = browser.page.evaluate(
+        "(() => { const {x, y} = document.querySelector('.js-plotly-plot').data[0];"
+        " return [x.at(-1), x.length]; })()"
+    )
+    assert STEPS - last <= STEPS / 1000  # the lowest and highest of the last bucket
+    assert 1000 < points <= 2 * 1024  # decimated: the lowest and highest of each bucket
+    for title in PAGES:
+        browser.go(title)
+        browser.check()
+
+
+def _long_run(path: Path) -> Path:
+    record_run(path, 2)
+    some = [readings(step, sick_from=None) for step in range(200)]
+    with (path / "steps.jsonl").open("wb") as file:
+        file.writelines(StepRecord(step, some[step % 200]).to_line() for step in range(STEPS))
+    events = (path / "events.jsonl").read_text()
+    (path / "events.jsonl").write_text(events.replace('"step":1,', f'"step":{STEPS - 1},'))
+    return path
 
 
 def test_probe_reports_open_without_a_run(
