@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-BATCH, GROUP, LENGTH, HIDDEN, LAYERS = 64, 8, 48, 256, 3
+BATCH, GROUP, LENGTH, HIDDEN, LAYERS = 64, 8, 32, 128, 2
 WARM_UP = 10
 """Steps; in the first eight, the canary checks each delivery."""
 TURN_STEPS = 3

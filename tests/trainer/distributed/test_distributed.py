@@ -320,7 +320,7 @@ def test_a_rank_without_memory_ends_the_others_and_leaves_the_last_checkpoint(
 
 
 def wait_until(process: subprocess.Popen[str] | Forked, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not holds():
         assert process.poll() is None, process.communicate(timeout=240)[1]
         assert time.monotonic() < deadline
