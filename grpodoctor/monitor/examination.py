@@ -10,11 +10,11 @@ from grpodoctor.frameworks.registry import configurable_frameworks, find_framewo
 from grpodoctor.frameworks.translation import UnusedKeys
 from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
+from grpodoctor.monitor.bounded_json import bounded, short
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS, DIVIDED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
-from grpodoctor.monitor.outgoing.bounded_json import bounded, short
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings

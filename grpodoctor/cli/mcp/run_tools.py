@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.monitor.outgoing.bounded_json import UNTRUSTED, bounded, bounded_findings, short
+from grpodoctor.monitor.bounded_json import UNTRUSTED, bounded, bounded_findings, short
 from grpodoctor.monitor.outgoing.step_snapshot import SnapshotRequest, step_snapshot
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.replay import replay

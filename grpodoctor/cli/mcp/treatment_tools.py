@@ -7,7 +7,7 @@ from typing import Any
 
 from grpodoctor.cli.mcp.run_tools import RunTools
 from grpodoctor.errors import ConfigError
-from grpodoctor.monitor.outgoing.bounded_json import UNTRUSTED, bounded
+from grpodoctor.monitor.bounded_json import UNTRUSTED, bounded
 from grpodoctor.monitor.session import Session
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import remedy_of

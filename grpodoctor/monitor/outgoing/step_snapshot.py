@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import ConfigError, RunError
-from grpodoctor.monitor.examination import Examination
-from grpodoctor.monitor.outgoing.bounded_json import (
+from grpodoctor.monitor.bounded_json import (
     LONGEST_NAME,
     MOST_ENTRIES,
     UNTRUSTED,
@@ -19,6 +18,7 @@ from grpodoctor.monitor.outgoing.bounded_json import (
     bounded_findings,
     short,
 )
+from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.outgoing.public_config import public_config
 from grpodoctor.monitor.outgoing.worst_responses import worst_responses
 from grpodoctor.monitor.project_settings import ProjectSettings

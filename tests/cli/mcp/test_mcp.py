@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.monitor.outgoing.bounded_json import UNTRUSTED
+from grpodoctor.monitor.bounded_json import UNTRUSTED
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.treatment.mailbox import Inbox
 from grpodoctor.treatment.requests import Request, validate
