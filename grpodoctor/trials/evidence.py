@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from grpodoctor.remedies.catalogue import remedy_of
@@ -96,10 +96,10 @@ def evidence_of(trials: Iterable[Trial], results: Sequence[RunResult]) -> list[T
     ]
 
 
-def _adjusted(evidence: RemedyEvidence, adjusted: Iterable[float]) -> RemedyEvidence:
+def _adjusted(evidence: RemedyEvidence, adjusted: Iterator[float]) -> RemedyEvidence:
     if evidence.gain is None or evidence.gain.p is None:
         return evidence
-    return replace(evidence, adjusted_p=next(iter(adjusted)))
+    return replace(evidence, adjusted_p=next(adjusted))
 
 
 def _evidence_of(trial: Trial, results: Sequence[RunResult]) -> TrialEvidence:
