@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from tests.preflight.planted import tables as t
 from tests.preflight.planted.cases import Case
@@ -43,21 +44,11 @@ def countdown(count: int, seed: int) -> list[t.Row]:
     return rows
 
 
-def unseen_faults() -> tuple[Case, ...]:
-    """Ten faults."""
-    rows = t.word_problems(240, 201)
-    shifted = t.verl(rows)
-    for row, other in zip(shifted, [*shifted[2:], *shifted[:2]], strict=True):
-        row["shown"] = other["reward_model"]["ground_truth"]
-    for row in shifted:
-        row["reward_model"] = {"style": "rule", "ground_truth": row.pop("shown")}
-    null = t.verl(rows)
-    for row in null[::12]:
-        row["reward_model"] = {"style": "rule", "ground_truth": None}
+def _japanese_among_english() -> list[dict[str, Any]]:
     japanese = [
         "\u6574\u6570\u306e\u30ea\u30b9\u30c8\u3092\u9006\u9806\u306b\u3059\u308b\u95a2\u6570\u3092\u66f8\u3044\u3066\u304f\u3060\u3055\u3044\u3002"
     ]
-    code = [
+    return [
         {
             "prompt": [
                 {
@@ -69,7 +60,10 @@ def unseen_faults() -> tuple[Case, ...]:
         }
         for at, row in enumerate(t.functions(180, 202))
     ]
-    tokens = [
+
+
+def _cut_before_the_instruction(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
         {
             "prompt": [
                 {
@@ -82,6 +76,20 @@ def unseen_faults() -> tuple[Case, ...]:
         }
         for row in rows
     ]
+
+
+def unseen_faults() -> tuple[Case, ...]:
+    """Ten faults."""
+    rows = t.word_problems(240, 201)
+    shifted = t.verl(rows)
+    for row, other in zip(shifted, [*shifted[2:], *shifted[:2]], strict=True):
+        row["shown"] = other["reward_model"]["ground_truth"]
+    for row in shifted:
+        row["reward_model"] = {"style": "rule", "ground_truth": row.pop("shown")}
+    null = t.verl(rows)
+    for row in null[::12]:
+        row["reward_model"] = {"style": "rule", "ground_truth": None}
+    code, tokens = _japanese_among_english(), _cut_before_the_instruction(rows)
     return (
         Case(name="held-out overlap with Markdown", rows=t.trl(rows), named="held-out", held_out=[
             {"prompt": [{"role": "user", "content": "### Question\n**" + row["question"].replace(". ", ".**<br>\n") + "\n\n### Answer"}],
