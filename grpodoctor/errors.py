@@ -3,7 +3,7 @@
     GrpodoctorError            every error raised on purpose
     ├── InputError             the user's input cannot be used; the CLI exits with 2
     │   ├── RunError           a run on disk: missing, empty, of another kind, being written
-    │   │   └── MixedRunsError a directory with the logs of several runs
+    │   │   └── MixedRunsError a directory or a log that has several runs
     │   ├── ConfigError        an unknown key, a value out of bounds, contradictory settings
     │   ├── ModelError         a model that is missing, does not load or does not fit its tokenizer
     │   ├── DataError          prompts, answers or a reward function of the wrong shape
@@ -50,8 +50,12 @@ class RunError(InputError):
     """A run on disk is missing, empty, of another kind, or being written by another process."""
 
 
+class NoLogError(RunError):
+    """A path with files of which none is a log."""
+
+
 class MixedRunsError(RunError):
-    """A directory holds the logs of several runs."""
+    """A directory holds the logs of several runs, or a log holds the rows of several."""
 
 
 class ConfigError(InputError):

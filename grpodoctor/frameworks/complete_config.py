@@ -34,14 +34,18 @@ class CompleteConfig:
 
 
 def complete_config(
-    framework_name: str, config: Mapping[str, Any], knobs: Mapping[str, Setting]
+    framework_name: str,
+    config: Mapping[str, Any],
+    knobs: Mapping[str, Setting],
+    changes: Mapping[str, Setting] | None = None,
 ) -> CompleteConfig:
     """The configuration of a run.
 
     Args:
         framework_name: framework that wrote the run; may be unknown.
         config: the framework's config, nested or with dotted keys.
-        knobs: the run's knobs.
+        knobs: the run's knobs at its start.
+        changes: knobs that were changed since, with their values.
     """
     framework = find_framework(framework_name, configurable_frameworks())
     if framework is None:
@@ -53,7 +57,7 @@ def complete_config(
     return CompleteConfig(
         True,
         framework.name,
-        table.read_facts(settings),
+        table.read_facts(settings, changes),
         table.defaults,
         table.out_of_range(settings),
     )

@@ -10,7 +10,7 @@ from typing import cast
 
 from grpodoctor.frameworks.key_meaning import (
     KeyMeaning,
-    KeyPattern,
+    PatternTable,
     fill_placeholders,
     fixed_length,
     is_distinctive,
@@ -90,22 +90,17 @@ class Framework:
                 return next(iter(exact)) if len(exact) == 1 else None
         matches = [
             (fixed_length(template), template, fill_placeholders(template, match))
-            for pattern, template in self._plain_patterns
-            if (match := pattern.fullmatch(plain))
+            for template, match in self._plain_patterns.matches(plain)
         ]
         return max(matches)[2] if matches else None
 
     def knows(self, key: str) -> bool:
         """Whether the table has a bare key."""
-        return key in self._exact_keys or any(
-            pattern.fullmatch(key) for pattern in self._key_patterns
-        )
+        return key in self._exact_keys or bool(self._key_patterns.matches(key))
 
     def signatures_in(self, keys: Collection[str]) -> list[str]:
         """The parts of the signature among bare keys; combinations of keys count once in all."""
-        single = [
-            key for key in keys if any(pattern.fullmatch(key) for pattern in self._signatures)
-        ]
+        single = [key for key in keys if self._signatures.matches(key)]
         combined = [
             " + ".join(part)
             for part in self.signature
@@ -121,22 +116,18 @@ class Framework:
         exact = self._by_exact_key.get(key)
         if exact:
             return [(meaning, _NO_PLACEHOLDERS) for meaning in exact]
-        pairs = [
-            (meaning, match)
-            for pattern, meaning in self._by_first_key
-            if (match := pattern.fullmatch(key))
-        ]
+        pairs = self._by_first_key.matches(key)
         longest = max((fixed_length(meaning.keys[0]) for meaning, _ in pairs), default=0)
         return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
 
     @cached_property
-    def _by_first_key(self) -> list[tuple[KeyPattern, KeyMeaning]]:
+    def _by_first_key(self) -> PatternTable[KeyMeaning]:
         """The rows whose first key has placeholders."""
-        return [
+        return PatternTable(
             (pattern_of(meaning.keys[0]), meaning)
             for meaning in self.meanings
             if "<" in meaning.keys[0]
-        ]
+        )
 
     @cached_property
     def _by_exact_key(self) -> dict[str, list[KeyMeaning]]:
@@ -152,12 +143,14 @@ class Framework:
         return frozenset(key for key in self._table_keys() if "<" not in key)
 
     @cached_property
-    def _key_patterns(self) -> list[KeyPattern]:
-        return [pattern_of(key) for key in self._table_keys() if "<" in key]
+    def _key_patterns(self) -> PatternTable[str]:
+        return PatternTable((pattern_of(key), key) for key in self._table_keys() if "<" in key)
 
     @cached_property
-    def _signatures(self) -> list[KeyPattern]:
-        return [pattern_of(key) for key in self.signature if isinstance(key, str)]
+    def _signatures(self) -> PatternTable[str]:
+        return PatternTable(
+            (pattern_of(key), key) for key in self.signature if isinstance(key, str)
+        )
 
     @cached_property
     def _by_plain_key(self) -> dict[str, set[str]]:
@@ -168,11 +161,11 @@ class Framework:
         return by_plain
 
     @cached_property
-    def _plain_patterns(self) -> list[tuple[KeyPattern, str]]:
+    def _plain_patterns(self) -> PatternTable[str]:
         templates = {key for key in self._table_keys() if "<" in key}
-        return [
+        return PatternTable(
             (pattern_of(key, plain=True), key) for key in sorted(templates) if is_distinctive(key)
-        ]
+        )
 
     def _table_keys(self) -> Iterator[str]:
         return (key for meaning in self.meanings for key in meaning.keys)

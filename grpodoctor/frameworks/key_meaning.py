@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal
+from operator import itemgetter
+from typing import Generic, Literal, TypeVar
 
 from grpodoctor.vocabulary.knobs import Setting
+
+_Item = TypeVar("_Item")
 
 Formula = Literal[
     "as-is", "one-minus", "plus-one", "negated", "sum", "difference", "product", "ratio", "share",
@@ -109,8 +112,13 @@ class KeyMeaning:
     @property
     def is_plain(self) -> bool:
         """Whether the logged number is the value of the metric, whatever it is."""
+        return self.is_plain_unless_zero and not (self.structural_zero or self.zero_is_absent)
+
+    @property
+    def is_plain_unless_zero(self) -> bool:
+        """Whether the logged number is the value of the metric if it is not zero."""
         converts = self.formula != "as-is" or self.factor != 1 or self.knob or self.adds
-        return not (converts or self.structural_zero or self.otherwise or self.zero_is_absent)
+        return not (converts or self.otherwise)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -189,19 +197,48 @@ class KeyPattern:
         is_literal: whether the expression matches nothing but `start`.
     """
 
-    __slots__ = ("_is_literal", "_pattern", "_start", "_text")
+    __slots__ = ("_is_literal", "_pattern", "_text", "start")
 
     def __init__(self, text: str, start: str, *, is_literal: bool) -> None:
-        self._text, self._start, self._is_literal = text, start, is_literal
+        self._text, self.start, self._is_literal = text, start, is_literal
         self._pattern: re.Pattern[str] | None = None
 
     def fullmatch(self, key: str) -> re.Match[str] | None:
         """The match of a whole key, as by `re.Pattern.fullmatch`."""
-        if not (key == self._start if self._is_literal else key.startswith(self._start)):
+        if not (key == self.start if self._is_literal else key.startswith(self.start)):
             return None
         if self._pattern is None:
             self._pattern = re.compile(self._text)
         return self._pattern.fullmatch(key)
+
+
+class PatternTable(Generic[_Item]):
+    """Finds the patterns that match a key without trying all of them: by their fixed starts.
+
+    A log of a stranger may have thousands of keys, and the tables of all frameworks have a thousand
+    patterns.
+
+    Args:
+        items: each pattern with what it stands for.
+    """
+
+    def __init__(self, items: Iterable[tuple[KeyPattern, _Item]]) -> None:
+        self._by_start: dict[str, list[tuple[int, KeyPattern, _Item]]] = {}
+        for place, (pattern, item) in enumerate(items):
+            self._by_start.setdefault(pattern.start, []).append((place, pattern, item))
+        self._lengths = sorted({len(start) for start in self._by_start})
+
+    def matches(self, key: str) -> list[tuple[_Item, re.Match[str]]]:
+        """The items whose pattern matches a whole key, in the order of the table."""
+        found = [
+            (place, item, match)
+            for length in self._lengths
+            if length <= len(key)
+            for place, pattern, item in self._by_start.get(key[:length], ())
+            if (match := pattern.fullmatch(key))
+        ]
+        found.sort(key=itemgetter(0))
+        return [(item, match) for _, item, match in found]
 
 
 def pattern_of(key: str, *, plain: bool = False) -> KeyPattern:

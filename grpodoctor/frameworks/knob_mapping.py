@@ -212,6 +212,20 @@ class KnobMapping:
                 return value
         return None
 
+    def settings_for(self, value: Setting) -> dict[str, Setting]:
+        """The framework's settings for a value of the knob; empty if they are not plain values."""
+        written = self.values.get(value, self.write)
+        if isinstance(written, NothingToSet | Unsupported | Quotient | Product) or callable(
+            written
+        ):
+            return {}
+        if not isinstance(written, Mapping):
+            written = {self.key: value if written is None else written} if self.key else {}
+        lines = {**self.enabled_by, **written}
+        return {
+            key: each.value if isinstance(each, WithNote) else each for key, each in lines.items()
+        }
+
     def out_of_range(self, settings: Settings) -> OutOfRange | None:
         """The setting that lies outside the knob's range; None if there is none.
 
@@ -299,10 +313,24 @@ class KnobTable:
         values = {row.knob: row.read_from(settings) for row in rows}
         return {knob: value for knob, value in values.items() if value is not None}
 
-    def read_facts(self, settings: Settings) -> dict[str, Setting]:
-        """The facts that a run's config contains; invalid values are left out."""
-        values = {row.knob: row.read_from(settings) for row in self.facts}
-        return {fact: value for fact, value in values.items() if value is not None}
+    def read_facts(self, settings: Settings, changes: Settings | None = None) -> dict[str, Setting]:
+        """The facts that a run's config contains; invalid values are left out.
+
+        Args:
+            settings: the config.
+            changes: knobs that were changed since, with their values.
+        """
+        current, unwritten = dict(settings), set()
+        for knob, value in (changes or {}).items():
+            lines = self._rows[knob].settings_for(value) if knob in self._rows else {}
+            current.update(lines)
+            unwritten |= {knob} if not lines else set()
+        values = {row.knob: row.read_from(current) for row in self.facts}
+        return {
+            fact: value
+            for fact, value in values.items()
+            if value is not None and fact not in unwritten
+        }
 
     def out_of_range(self, settings: Settings) -> tuple[OutOfRange, ...]:
         """The settings of a config that lie outside the range of a knob or fact, one per key."""

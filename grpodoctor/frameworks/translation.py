@@ -13,7 +13,16 @@ from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeho
 from grpodoctor.frameworks.row_keys import MOST_KEYS, is_evaluation
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import HELDOUT, Kind, metric_of
-from grpodoctor.vocabulary.values import Max, Mean, Min, NotApplicable, Quantiles, Reading, scalar
+from grpodoctor.vocabulary.values import (
+    Max,
+    Mean,
+    Min,
+    NotApplicable,
+    Quantiles,
+    Reading,
+    scalar,
+    single,
+)
 
 _LINE = "line/"
 """Prefix of keys that the user's own code printed between the framework's rows."""
@@ -54,6 +63,34 @@ class _Planned(NamedTuple):
     kind: Kind
     is_plain: bool
     """Whether the logged number is the reading."""
+
+
+class _QuickUse(NamedTuple):
+    """A use of keys, with the numbers that are read without further questions."""
+
+    key: str
+    """The first key, as logged."""
+    metric: str
+    low: float
+    high: float
+    """A number between these two is the mean of one measurement. No number is if they are NaN."""
+    zero_too: bool
+    """Whether that holds for zero."""
+    planned: _Planned
+    """The use of all other numbers."""
+
+
+_QUICK_BOUNDS: Mapping[Kind, tuple[float, float]] = {
+    "mean": (-math.inf, math.inf),
+    "rate": (-_ROUNDING, 1 + _ROUNDING),
+}
+
+
+def _quick(planned: _Planned) -> _QuickUse:
+    meaning, bounds = planned.use.meaning, (math.nan, math.nan)
+    if meaning.is_plain_unless_zero:
+        bounds = _QUICK_BOUNDS.get(planned.kind, bounds)
+    return _QuickUse(planned.keys[0], planned.use.metric, *bounds, planned.is_plain, planned)
 
 
 @dataclass(slots=True)
@@ -107,7 +144,8 @@ class Translator:
         self._known: set[str] = set()
         self._uses: dict[str, tuple[_Use, ...]] = {}
         self._out_of_range: set[str] = set()
-        self._plans: dict[tuple[str, ...], tuple[_Planned, ...]] = {}
+        self._found_in_generic: dict[str, tuple[_Use | None, list[tuple[str, KeyMeaning]]]] = {}
+        self._plans: dict[tuple[str, ...], tuple[_QuickUse, ...]] = {}
         """What is read from rows with the same keys; most logs have a few sets of keys."""
 
     def readings(self, values: Mapping[str, float]) -> dict[str, Reading]:
@@ -117,21 +155,53 @@ class Translator:
         if plan is None:
             plan = self._plan(layout)
         readings: dict[str, Reading] = {}
-        for each in plan:
-            if each.is_plain:
-                number = values[each.keys[0]]
-                if each.kind == "mean" and math.isfinite(number):
-                    readings[each.use.metric] = Mean(number, 1)  # the common case, without calls
-                    continue
-                if each.kind != "rate" or is_share(number):
-                    readings[each.use.metric] = _reading(each.kind, number)
-                    continue
-            reading = self._read(each, values)
-            if reading is not None:
-                self._add(readings, each.use, reading)
+        for key, metric, low, high, zero_too, planned in plan:
+            number = values[key]
+            if low < number < high and (number or zero_too):
+                readings[metric] = single(number)
+            else:
+                self._take(planned, values, readings)
         return readings
 
-    def _plan(self, layout: tuple[str, ...]) -> tuple[_Planned, ...]:
+    def unread(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The numbers of a row that `readings` has read, as far as their keys give no metric."""
+        return {
+            key: number
+            for key, number in values.items()
+            if not self._uses.get(self._bare.get(key, "")) and key not in _LOGGER_KEYS
+        }
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics of all keys seen so far."""
+        return {use.metric for uses in self._uses.values() for use in uses}
+
+    def is_unmapped(self, key: str) -> bool:
+        """Whether no table has a logged key that was seen before."""
+        return self._bare.get(key, "") in self.unused.unmapped
+
+    def read_as(self, key: str, metric: str) -> None:
+        """Read a logged key as a metric from now on."""
+        self.unused.unmapped.pop(self._bare.get(key, ""), None)
+        self._own[key], self._bare[key] = metric, key
+        self._uses[key] = self._look_up(key)
+        self._known.add(key)
+        self._plans.clear()
+
+    def _take(
+        self, planned: _Planned, values: Mapping[str, float], readings: dict[str, Reading]
+    ) -> None:
+        """Add the reading of a use of keys, unless their values give none."""
+        if planned.is_plain:
+            number = values[planned.keys[0]]
+            if planned.kind != "rate" or is_share(number):
+                readings[planned.use.metric] = _reading(planned.kind, number)
+                return
+        reading = self._read(planned, values)
+        if reading is not None:
+            self._add(readings, planned.use, reading)
+
+    def _plan(self, layout: tuple[str, ...]) -> tuple[_QuickUse, ...]:
         """What is read from rows with these keys, in this order."""
         self._learn(layout)
         logged = {self._bare[key]: key for key in layout if key in self._bare}
@@ -152,8 +222,8 @@ class Translator:
             plan = self._without_synonyms(plan)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        self._plans[layout] = plan
-        return plan
+        quick = self._plans[layout] = tuple(map(_quick, plan))
+        return quick
 
     def _without_synonyms(self, plan: tuple[_Planned, ...]) -> tuple[_Planned, ...]:
         """Of several keys for one metric, let the first in the table's order count."""
@@ -206,24 +276,33 @@ class Translator:
         """Translate unmapped keys by the generic table, unless the metric has a key already."""
         if self._generic is None:
             return
-        taken = {use.metric for uses in self._uses.values() for use in uses}
+        taken = self.metrics
         candidates: dict[str, list[tuple[str, KeyMeaning]]] = {}
         for key in sorted(key for key in self.unused.unmapped if not key.startswith(_LINE)):
-            use = self._generic_use(self._generic, key)
+            use, by_last_parts = self._generic_uses(self._generic, key)
             if use is not None and use.metric not in taken:
                 self._use_generic(key, use, self.unused.generic)
                 taken.add(use.metric)
-            for metric, row in _by_last_parts(self._generic, key) if use is None else ():
+            for metric, row in by_last_parts:
                 candidates.setdefault(metric, []).append((key, row))
         for metric, found in candidates.items():
             key, row = found[0]
             if metric not in taken and len(found) == 1:
                 self._use_generic(key, _Use(row, metric, (key,)), self.unused.by_last_part)
 
-    def _generic_use(self, table: Framework, key: str) -> _Use | None:
+    def _generic_uses(
+        self, table: Framework, key: str
+    ) -> tuple[_Use | None, list[tuple[str, KeyMeaning]]]:
+        """How the generic table reads a key, and if it does not, how it reads its last parts."""
+        uses = self._found_in_generic.get(key)
+        if uses is None:
+            use = None if table is self.framework else self._generic_use(table, key)
+            uses = self._found_in_generic[key] = (use, [] if use else _by_last_parts(table, key))
+        return uses
+
+    @staticmethod
+    def _generic_use(table: Framework, key: str) -> _Use | None:
         """How the generic table reads a key; None if it does not know the key."""
-        if table is self.framework:
-            return None
         rows = table.meanings_of(table.bare_key(key))
         metric = _metric_of_part(*rows[0]) if rows and rows[0][0].metric else ""
         return _Use(rows[0][0], metric, (key,)) if metric else None
@@ -359,9 +438,15 @@ _OTHER_SUBJECTS = frozenset(
 """Parts of a key after which a common name no longer means the policy's own training metric."""
 
 
+_MOST_PARTS = 32
+"""Parts of a key; a damaged line of a console can have thousands, and each costs a search."""
+
+
 def _by_last_parts(table: Framework, key: str) -> list[tuple[str, KeyMeaning]]:
     """The metric of `grpo/stats/reward_mean`, whose last part is a common name; at most one."""
     parts = key.split("/")
+    if len(parts) > _MOST_PARTS:
+        return []
     for start in range(1, len(parts)):
         prefix, rest = ".".join(parts[:start]), "/".join(parts[start:])
         heldout = is_evaluation(prefix)

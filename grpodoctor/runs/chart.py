@@ -144,14 +144,17 @@ class Series:
         self._unblocked = 0
         self._drop_old()
         self._trend = None
-        self.blocks.add(self.tail(BASELINE), self._steps[-1])
-        block = Extreme(self.level(BASELINE), self._steps[-1], self.mean(BASELINE))
-        if math.isnan(block.level):
+        values, step = self._values[-BASELINE:], self._steps[-1]
+        self.blocks.add(values, step)
+        level = self.level(BASELINE)
+        if math.isnan(level):
             return
-        if self.highest is None or block.level > self.highest.level:
-            self.highest = block
-        if self.lowest is None or block.level < self.lowest.level:
-            self.lowest = block
+        is_highest = self.highest is None or level > self.highest.level
+        is_lowest = self.lowest is None or level < self.lowest.level
+        if is_highest or is_lowest:
+            block = Extreme(level, step, self.mean(BASELINE))
+            self.highest = block if is_highest else self.highest
+            self.lowest = block if is_lowest else self.lowest
 
     @property
     def first_steps(self) -> tuple[int, int]:
@@ -240,7 +243,9 @@ class Series:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
         level = self._memo.get(count)
         if level is None:
-            level = self._memo[count] = median(self.tail(count))
+            # `tail` would be a further call, and rules ask for twenty levels at every step.
+            values = self._values[-min(count, WINDOW) :] if count > 0 else []
+            level = self._memo[count] = median(values)
         return level
 
     def mean(self, count: int) -> float:
@@ -297,13 +302,23 @@ class Chart:
     )
     """Step of each change, and the previous values of the changed knobs; None if not set."""
 
-    config: CompleteConfig = field(default_factory=CompleteConfig)
-    """What is known about the run's configuration besides its knobs."""
+    _config: CompleteConfig | None = None
 
     def __post_init__(self) -> None:
-        manifest = self.manifest
-        self.config = complete_config(manifest.framework, manifest.config, manifest.knobs)
-        self.knobs = {**manifest.knobs, **self.knobs}
+        self.knobs = {**self.manifest.knobs, **self.knobs}
+
+    @property
+    def config(self) -> CompleteConfig:
+        """What is known about the run's configuration besides its knobs, at the current step."""
+        if self._config is None:
+            given = self.manifest
+            changes = {
+                name: setting
+                for name, setting in self.knobs.items()
+                if given.knobs.get(name) != setting
+            }
+            self._config = complete_config(given.framework, given.config, given.knobs, changes)
+        return self._config
 
     def observe(self, record: StepRecord) -> None:
         """Add a step. A step at or before the current one means that the run went back."""
@@ -319,7 +334,8 @@ class Chart:
         numbers = {
             name: number
             for name, reading in record.values.items()
-            if (number := scalar(reading)) is not None
+            # As `scalar` does, whose call would take as long again: NaN differs from itself.
+            if (number := getattr(reading, "value", None)) is not None and number == number
         }
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
@@ -348,7 +364,7 @@ class Chart:
         if changed:
             self._knob_changes.append((step, changed))
             self.knobs.update(knobs)
-            self.knobs_changed_at = step
+            self.knobs_changed_at, self._config = step, None
 
     def _rewind(self, step: int) -> None:
         for series in self._series.values():
@@ -359,15 +375,18 @@ class Chart:
         if not self._steps:
             self.steps_seen = 0
         while self._knob_changes and self._knob_changes[-1][0] >= step:
-            self._revert_knobs(self._knob_changes.pop()[1])
+            _restore(self.knobs, self._knob_changes.pop()[1])
+            self._config = None
         self.knobs_changed_at = self._knob_changes[-1][0] if self._knob_changes else -1
 
-    def _revert_knobs(self, before: Mapping[str, Setting | None]) -> None:
-        for name, setting in before.items():
-            if setting is None:
-                self.knobs.pop(name, None)
-            else:
-                self.knobs[name] = setting
+    def knobs_at(self, step: int) -> dict[str, Setting]:
+        """The knobs that were in force at an earlier step."""
+        knobs = dict(self.knobs)
+        for changed_at, before in reversed(self._knob_changes):
+            if changed_at <= step:
+                break
+            _restore(knobs, before)
+        return knobs
 
     def reading(self, name: str) -> Reading:
         """The reading of a metric at the current step."""
@@ -392,3 +411,12 @@ class Chart:
     def names(self) -> list[str]:
         """Metrics with at least one reading."""
         return list(self._series)
+
+
+def _restore(knobs: dict[str, Setting], before: Mapping[str, Setting | None]) -> None:
+    """Give knobs their earlier values; None removes one."""
+    for name, setting in before.items():
+        if setting is None:
+            knobs.pop(name, None)
+        else:
+            knobs[name] = setting

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
+from math import isfinite
 from operator import sub
 
 MAD_TO_SIGMA = 1.4826
@@ -28,8 +29,13 @@ def _finite(values: Sequence[float]) -> list[float]:
 
 def median(values: Sequence[float]) -> float:
     """Median of the finite values; NaN if there are none."""
-    ascending = _finite(values)
-    return _median(ascending) if ascending else math.nan
+    # Written without the helpers: this function takes a tenth of the time of all rules.
+    ascending = sorted(values if isfinite(sum(values)) else filter(isfinite, values))
+    count = len(ascending)
+    if not count:
+        return math.nan
+    middle = count >> 1
+    return ascending[middle] if count & 1 else (ascending[middle - 1] + ascending[middle]) / 2
 
 
 def robust_level(values: Sequence[float]) -> tuple[float, float]:

@@ -95,6 +95,8 @@ class StepRecord:
     """Knobs that changed before this step."""
     time: float = 0.0
     """Unix time at the end of the step."""
+    logged: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of a framework's log whose keys give no metric; read on request, never written."""
 
     def to_line(self) -> bytes:
         """Make one JSON line, including the newline."""
@@ -140,11 +142,14 @@ EventKind = Literal[
     "finding-escalated",
     "finding-resolved",
     "treatment-proposed",
+    "treatment-scheduled",
     "treatment-applied",
+    "treatment-switched",
     "treatment-refused",
     "treatment-kept",
     "treatment-undone",
     "treatment-forgotten",
+    "treatment-stopped",
 ]
 
 

@@ -68,6 +68,8 @@ def rollouts_schema() -> pa.Schema:
             ),
             pa.field("staleness", pa.int32()),
             *(pa.field(name, pa.list_(kind)) for name, kind in per_token),
+            pa.field("sequence_token_ids", pa.list_(pa.int32())),
+            pa.field("sequence_sampled", pa.list_(pa.int8())),
         ]
     )
 
@@ -91,7 +93,8 @@ def rollout_table(
         **_identity_columns(batch, rank),
         **_figure_columns(batch),
         **_gap_columns(gaps, len(batch.sequence_ids)),
-        **_token_columns(batch, _kept_in_full(batch, gaps, depth, worst)),
+        **_token_columns(batch, kept_B := _kept_in_full(batch, gaps, depth, worst)),
+        **_sequence_columns(batch, kept_B),
     }
     arrays = [
         each if isinstance(each, pa.Array) else pa.array(each, type=field.type)
@@ -210,6 +213,18 @@ def _token_lists(values_BT: Floats | Integers, mask_BT: Flags, kept_B: Flags) ->
     return pa.ListArray.from_arrays(
         pa.array(offsets), pa.array(values_BT[taken_BT].astype(kind)), mask=pa.array(~kept_B)
     )
+
+
+def _sequence_columns(batch: RolloutBatch, kept_B: Flags) -> dict[str, object]:
+    """Prompt, response and the tokens of tools between, for scoring the kept responses again."""
+    ids: list[list[int] | None] = [None] * kept_B.size
+    sampled: list[list[int] | None] = [None] * kept_B.size
+    prompts = batch.prompt_tokens or ()
+    for row in np.flatnonzero(kept_B).tolist() if prompts else ():
+        width = int(np.flatnonzero(batch.mask_BT[row]).max(initial=-1)) + 1
+        ids[row] = [*prompts[row].tolist(), *batch.tokens_BT[row, :width].tolist()]
+        sampled[row] = [*[0] * len(prompts[row]), *batch.mask_BT[row, :width].astype(int).tolist()]
+    return {"sequence_token_ids": ids, "sequence_sampled": sampled}
 
 
 def prepare_rollouts(directory: Path) -> None:

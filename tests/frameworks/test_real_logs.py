@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.errors import GrpodoctorError
+from grpodoctor.errors import GrpodoctorError, MixedRunsError
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
@@ -293,13 +293,13 @@ def test_a_framework_can_be_named(logs: Path) -> None:
     assert run.manifest.framework == "generic"
 
 
-def test_two_runs_in_one_directory_are_detected_by_their_conflicts(
+def test_two_runs_in_one_directory_are_told_apart_by_their_values(
     logs: Path, tmp_path: Path
 ) -> None:
     for name in ("beibeizzz_own.jsonl", "beibeizzz_trl.jsonl"):
         (tmp_path / name).write_bytes((logs / name).read_bytes())
-    report = replay(tmp_path).report
-    assert "if the logs belong to different runs, check only one of them" in notes(report)
+    with pytest.raises(MixedRunsError, match="contains 2 runs"):
+        replay(tmp_path)
 
 
 def test_of_many_checkpoints_the_newest_state_is_read(logs: Path, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_unmeasured_columns_are_null(make_batch: Batches) -> None:
     assert empty == {
         *("correct", "advantage", "staleness", "entropy_mean", "entropies", "learner_logprobs"),
         *("prob_diff_mean", "prob_diff_max", "logprob_diff_mean", "logprob_diff_max"),
+        *("sequence_token_ids", "sequence_sampled"),
     }
     assert table["components"].to_pylist() == [[]] * 8
 

@@ -117,6 +117,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("unquantized_cache", "sglang.kv_cache_dtype", write="auto",
         note="vLLM's cache is never quantized"),
     KnobMapping("whole_distribution", write={"gconfig.top_p": "1.0", "gconfig.top_k": 100_000_000}),
+    KnobMapping("one_temperature",
+        write={"gconfig.temperature": "1.0", "actor.temperature": "1.0"}),
     nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
     KnobMapping("no_prefix_cache", "vllm.no_enable_prefix_caching", write=True,
         note="or sglang.disable_radix_cache=true"),

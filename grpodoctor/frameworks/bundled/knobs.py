@@ -65,6 +65,8 @@ KNOBS = KnobTable(
             "the bundled trainer never quantizes the key-value cache"),
         KnobMapping("whole_distribution", write={"rollout.top_p": "1.0", "rollout.top_k": "0"},
             note=_RESTART),
+        KnobMapping("one_temperature", "rollout.temperature", write="1.0",
+            note="remove engine.temperature, which changes the sampler only"),
         nothing_to_set("processed_logprobs",
             "the bundled trainer always requests processed log-probabilities"),
         nothing_to_set("no_prefix_cache",

@@ -14,6 +14,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     DumpFormat,
     FilePart,
     Responses,
+    Sequences,
 )
 from grpodoctor.frameworks.rollout_formats.columns import LARGEST_STEP, flags, if_known
 from grpodoctor.measure.mismatch import PER_RESPONSE
@@ -28,9 +29,9 @@ _FILE = re.compile(r"step-(\d{1,12})\.rank-\d+\.parquet")
 _COLUMNS = (
     "step", "rank", "sequence_id", "group_id", "prompt", "text", "length", "reward", "components",
     "correct", "truncated", "advantage", "staleness", "token_ids", "learner_logprobs",
-    "sampler_logprobs",
+    "sampler_logprobs", "sequence_token_ids", "sequence_sampled",
 )  # fmt: skip
-_LARGE = ("prompt", "text", "token_ids", "components")
+_LARGE = ("prompt", "text", "token_ids", "components", "sequence_token_ids", "sequence_sampled")
 _FIGURES = ("entropy_mean", *PER_RESPONSE)
 _NUMBERS = (*(name for name in _COLUMNS if name not in _LARGE), *_FIGURES)
 
@@ -66,6 +67,7 @@ def _responses(batch: pa.RecordBatch) -> Responses:
     if tokens is not None and tokens.values_N.dtype.kind not in "iu":
         tokens = None
     both = learner is not None and sampler is not None
+    sequences = _sequences(batch, tokens)
     return Responses(
         steps_B=steps.astype(np.int64),
         names=parquet.strings(batch, "sequence_id") or [""] * batch.num_rows,
@@ -83,7 +85,21 @@ def _responses(batch: pa.RecordBatch) -> Responses:
         staleness_B=parquet.doubles(batch, "staleness"),
         learner=learner if both else None,
         sampler=sampler if both else None,
+        sequences=None if sequences is None else lambda: sequences,
     )
+
+
+def _sequences(batch: pa.RecordBatch, tokens: Ragged | None) -> Sequences | None:
+    """The responses with their prompts; None unless these are recorded for all of them."""
+    ids, sampled = (parquet.lists(batch, f"sequence_{name}") for name in ("token_ids", "sampled"))
+    if ids is None or sampled is None or tokens is None or not ids.fits(sampled):
+        return None
+    return Sequences(ids, sampled) if ids.where(_in_rows(sampled) > 0).fits(tokens) else None
+
+
+def _in_rows(column: Ragged) -> NDArray[np.int8]:
+    values_N: NDArray[np.int8] = column.values_N[column.offsets_B[0] : column.offsets_B[-1]]
+    return values_N
 
 
 def _are_counts(values: Column) -> bool:

@@ -23,7 +23,8 @@ _HELD_OUT = tuple(
 _HELD_OUT_SETS = (*_HELD_OUT, "eval/<set>/")
 """`eval/math/accuracy` is the accuracy on one of several held-out sets."""
 _REWARDS = ("reward", "rewards", "score", "scores", "raw_reward", "task_reward", "outcome_reward",
-            "total_reward", "episode_reward", "episode_return")
+            "total_reward", "episode_reward", "episode_return", "ep_rew", "ep_reward", "ep_return",
+            "terminal_reward")
 _PROXIES = ("proxy", "proxy_reward", "proxy_score")
 _GOLDS = ("gold", "gold_reward", "gold_score", "true_reward")
 """What is optimized, and what it stands for, in the terms of Gao et al. 2022: the gold reward takes
@@ -31,7 +32,8 @@ no part in training, as a held-out measure."""
 _ACCURACIES = ("accuracy", "accuracies", "acc", "answer_accuracy", "correct_rate", "solve_rate",
                "success_rate", "win_rate", "pass_rate", "exact_match", "frac_correct",
                "fraction_correct", "correct_fraction", "correct_ratio", "solved_rate",
-               "task_success", "pass_at_1", "pass1", "success")
+               "task_success", "pass_at_1", "pass1", "success", "correct", "correct_answer_rate",
+               "answer_correct_rate", "final_answer_accuracy")
 _RESPONSES = ("response", "responses", "resp", "completion", "completions", "generation", "gen",
               "output", "answer", "rollout")
 _LENGTHS = ("length", "len", "tokens", "token_length", "length_tokens", "token_count")
@@ -93,7 +95,8 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "groups/zero_variance_rate": _share_names(
         "reward_zero_std", "zero_std", "zero_variance", "zero_var", "no_variance", "zero_advantage",
         "zero_adv", "degenerate", "degenerate_groups", "degenerate_group", "uniform_groups",
-        "uniform_group", "dead_groups", "dead_group", "skipped_groups", "skipped_group",
+        "uniform_group", "constant_groups", "constant_group", "constant_reward_groups",
+        "zero_gradient_groups", "zero_gradient_group", "dead_groups", "dead_group", "skipped_groups", "skipped_group",
         "no_signal", "flat_groups", "flat_group", "zero_std_groups"),
     "groups/effective_rate": _share_names(
         "effective_groups", "effective_group", "informative_groups", "informative_group", "mixed",
@@ -112,13 +115,16 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "advantage/min": ("advantages/min", "advantage_min", "advantages_min", "adv_min",
                       "min_advantage", "min_adv"),
     "clip/any_rate": (*_share_names("clip", "clipped", "pg_clip", "policy_clip"),
-                      "clipfrac", "pg_clipfrac", "clip_rate"),
+                      "clipfrac", "pg_clipfrac", "clip_rate", "ppo_ratio_clipfrac",
+                      *_mean_names(("clip_fraction", "clip_frac"))[1:]),
     "clip/low_rate": ("clip_low", "low_clip_frac", "clip_frac_low", "clip_fraction_low",
                       "clipfrac_low", "clip_ratio_low", "clip_low_frac", "lower_clip_frac",
-                      "clip_frac_lower", "clip_ratio_lower"),
+                      "clip_frac_lower", "clip_ratio_lower", "pg_clipfrac_lower",
+                      "ppo_ratio_low_clipfrac"),
     "clip/high_rate": ("clip_high", "high_clip_frac", "clip_frac_high", "clip_fraction_high",
                        "clipfrac_high", "clip_ratio_high", "clip_high_frac", "upper_clip_frac",
-                       "clip_frac_upper", "clip_ratio_upper"),
+                       "clip_frac_upper", "clip_ratio_upper", "pg_clipfrac_higher",
+                       "ppo_ratio_high_clipfrac"),
     "ratio/mean": (*_mean_names(("ratio",))[1:],
                    *_mean_names(("importance_ratio", "policy_ratio", "prob_ratio"))),
     "ratio/max": ("ratio_max", "max_ratio", "importance_ratio_max", "policy_ratio_max"),
@@ -141,7 +147,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
         "parse_error", "parse_failure", "parse_fail"),
     "environment/turns_mean": _mean_names(
         ("turns", "num_turns", "n_turns", "episode_length", "episode_len", "episode_steps",
-         "turns_per_episode", "steps_per_episode")),
+         "turns_per_episode", "steps_per_episode", "ep_len")),
     "rollouts/aborted_rate": _share_names("aborted", "abort", "timeout", "timed_out"),
     "rollouts/error_rate": _share_names("rollout_error", "env_error", "environment_error",
                                         "reward_error", "exception"),
@@ -205,6 +211,13 @@ _STRUCTURED = (
                                            "*_reward_mean", "avg_*_reward")),
     *(KeyMeaning(f"reward/{name}", f"reward/component/{name}/mean", over=_UNSTATED)
       for name in _COMPONENTS),
+    *(KeyMeaning(key, "reward/component/format/mean", over=_UNSTATED)
+      for key in ("fmt", "fmt_rate", "fmt_reward", "format_rate", "format_mean", "format_ok_rate",
+                  "valid_format_rate", "format_valid_rate", "format_accuracy", "format_acc")),
+    KeyMeaning(("batch/solve_none", "batch/solve_none", "batch/solve_all", "batch/solve_partial"),
+               "groups/all_incorrect_rate", formula="share", over="counts of prompts"),
+    KeyMeaning(("batch/solve_all", "batch/solve_all", "batch/solve_none", "batch/solve_partial"),
+               "groups/all_correct_rate", formula="share", over="counts of prompts"),
     KeyMeaning("reward/correctness_mean", "reward/component/correctness/mean", over=_UNSTATED),
     *without_metric(*(f"reward/correctness_{part}" for part in ("std", "min", "max", "median"))),
     KeyMeaning("reward/correctness_<kind>", "reward/component/correctness_<kind>/mean",

@@ -91,6 +91,7 @@ _ENGINE_SETTINGS = (
     KnobMapping("unquantized_cache", "vllm_engine_kwargs",
         write="'{\"kv_cache_dtype\": \"auto\"}'"),
     KnobMapping("whole_distribution", write={"top_p": "1.0", "top_k": "-1"}),
+    nothing_to_set("one_temperature", "ms-swift scores at --temperature, as it samples"),
     nothing_to_set("processed_logprobs",
         "ms-swift always requests processed log-probabilities from vLLM"),
     KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),

@@ -116,6 +116,7 @@ METHODS = (
         "mask_tool_tokens",
         write=NothingToSet("return loss_mask from your scheduler; ms-swift masks tool results"),
     ),
+    KnobMapping("no_repetition_penalty", "repetition_penalty", write=1.0),
     KnobMapping("pass_rate_filter", write=Unsupported("filter --dataset before the run")),
     KnobMapping(
         "repetition_penalty",

@@ -128,6 +128,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("unquantized_cache", f"{_GENERATION}.vllm_cfg.kv_cache_dtype", write="auto"),
     KnobMapping("whole_distribution",
         write={f"{_GENERATION}.top_p": "1.0", f"{_GENERATION}.top_k": "null"}),
+    nothing_to_set("one_temperature",
+        "NeMo RL scores at policy.generation.temperature, as it samples"),
     KnobMapping("processed_logprobs", f"{_GENERATION}.vllm_cfg.logprobs_mode",
         write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"++{_GENERATION}.vllm_cfg.enable_prefix_caching", write=False),

@@ -98,6 +98,7 @@ _ENGINE_SETTINGS = (
         "open-instruct does not quantize the sampler: give a checkpoint that is not quantized"),
     nothing_to_set("unquantized_cache", "open-instruct never quantizes the key-value cache"),
     KnobMapping("whole_distribution", "vllm_top_p", write="1.0"),
+    nothing_to_set("one_temperature", "open-instruct scores at --temperature, as it samples"),
     nothing_to_set("processed_logprobs",
         "open-instruct always requests processed log-probabilities"),
     KnobMapping("no_prefix_cache", "vllm_enable_prefix_caching", write=False),

@@ -123,6 +123,7 @@ _ENGINE_SETTINGS = (
         "OpenRLHF does not quantize the sampler: give a checkpoint that is not quantized"),
     nothing_to_set("unquantized_cache", "OpenRLHF never quantizes the key-value cache"),
     KnobMapping("whole_distribution", "rollout.top_p", write="1.0"),
+    nothing_to_set("one_temperature", "OpenRLHF scores at --rollout.temperature, as it samples"),
     KnobMapping("processed_logprobs", f"{_IS}_enable", write=True,
         note="requests processed log-probabilities from vLLM and weights tokens with them"),
     KnobMapping("no_prefix_cache", "vllm.enable_prefix_caching", write=False),

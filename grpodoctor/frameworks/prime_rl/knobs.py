@@ -89,6 +89,9 @@ _ENGINE_SETTINGS = (
     nothing_to_set("whole_distribution",
         "prime-rl sends top_p 1; check whether orchestrator.train.sampling.extra_body sets top_k "
         "or min_p"),
+    nothing_to_set("one_temperature",
+        "prime-rl scores at the temperature of the samples; check whether an environment overrides"
+        " it"),
     KnobMapping("processed_logprobs", "inference.vllm.logprobs_mode", write="processed_logprobs",
         note="the default"),
     KnobMapping("no_prefix_cache", "inference.vllm.enable_prefix_caching", write=False),

@@ -55,7 +55,7 @@ class Responses:
     truncated_B: Column | None = None
     advantages_B: Column | None = None
     lengths_B: Column | None = None
-    """Response lengths in tokens, if `tokens` is None."""
+    """Response lengths in tokens, if `tokens` is None. A number that is no length is unknown."""
     staleness_B: Column | None = None
     learner: Ragged | None = None
     """Log-probabilities of the generated tokens under the learner, in nats."""
@@ -64,6 +64,11 @@ class Responses:
     sequences: Callable[[], Sequences] | None = None
     """The full sequences of the tokens in `learner` and `sampler`, for scoring them again. They may
     exist if `tokens` is None because another dump of the same responses holds the tokens."""
+
+    def __post_init__(self) -> None:
+        if self.lengths_B is not None:
+            is_length = np.isfinite(self.lengths_B) & (self.lengths_B >= 0)
+            self.lengths_B = np.where(is_length, self.lengths_B, np.nan)
 
     def __len__(self) -> int:
         return int(self.steps_B.size)

@@ -12,6 +12,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import Column, DamageLog, FilePart
 from grpodoctor.frameworks.rollout_formats.columns import floats, if_known, text_of
 from grpodoctor.frameworks.rollout_formats.dump_file import DumpFile
+from grpodoctor.frameworks.rollout_formats.parquet_footer import ColumnSize, column_sizes
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.support.arrays import np
 
@@ -51,10 +52,7 @@ def cut_row_groups(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:
                 where=str(source.path)[:200],
                 remedy="if the file is genuine, rewrite it with fewer repeated values",
             )
-        sizes = [
-            sum(_compressed(file.metadata.row_group(index)))
-            for index in range(file.metadata.num_row_groups)
-        ]
+    sizes = [sum(column.stored_bytes for column in group) for group in _column_sizes(source)]
     parts, first, total = [], 0, 0
     for index, group_size in enumerate(sizes):
         total += group_size
@@ -64,8 +62,14 @@ def cut_row_groups(path: Path | DumpFile, size: int) -> list[tuple[int, int]]:
     return [*parts, (first, len(sizes))] if first < len(sizes) else parts
 
 
-def _compressed(group: Any) -> list[int]:
-    return [group.column(index).total_compressed_size for index in range(group.num_columns)]
+def _column_sizes(source: DumpFile) -> list[list[ColumnSize]]:
+    try:
+        with source.open() as file:
+            return column_sizes(file)
+    except ValueError as error:
+        raise RunError(
+            str(error), where=str(source.path)[:200], remedy="delete the file, or write it again"
+        ) from error
 
 
 def column_names(path: Path) -> list[str]:
@@ -121,28 +125,40 @@ def record_batches(
     source = part.source
     with _open(source) as file:
         names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
+        skipped = set(file.schema_arrow.names).difference(names)
+        sizes = _column_sizes(source)
         row = sum(file.metadata.row_group(index).num_rows for index in range(part.start))
         for index in range(part.start, part.stop):
             group = file.metadata.row_group(index)
             try:
-                yield from _of_group(file, source, index, names, row)
+                columns = [each for each in sizes[index] if each.path[0] not in skipped]
+                yield from _of_group(file, source, index, columns, names, row)
             except (pa.ArrowException, RunError, ValueError) as error:
+                damage_log.damaged_at(source.path.name, 0, f"row group {index}: {error}")
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                # pyarrow's error for a footer that contradicts itself; it has no number
                 damage_log.damaged_at(source.path.name, 0, f"row group {index}: {error}")
             row += group.num_rows
 
 
 def _of_group(
-    file: pq.ParquetFile, source: DumpFile, index: int, names: Sequence[str], row: int
+    file: pq.ParquetFile,
+    source: DumpFile,
+    index: int,
+    columns: Sequence[ColumnSize],
+    names: Sequence[str],
+    row: int,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    group = file.metadata.row_group(index)
-    rows = max(group.num_rows, 1)
-    sizes = _sizes(group, names)
-    values = max((count for count, _ in sizes), default=0)
+    rows = max(file.metadata.row_group(index).num_rows, 1)
+    values = max((column.values for column in columns), default=0)
     if values > MOST_VALUES:
         raise ValueError(f"a column has {values} entries, more than {MOST_VALUES}")
-    per_row = max(values / rows / BATCH_VALUES, sum(size for _, size in sizes) / rows / BATCH_BYTES)
+    decoded = sum(column.decoded_bytes for column in columns)
+    per_row = max(values / rows / BATCH_VALUES, decoded / rows / BATCH_BYTES)
     count = max(1, min(_MOST_ROWS, int(1 / per_row) if per_row else _MOST_ROWS))
-    repeating = _repeating(group, names, count)
+    repeating = _repeating(columns, count)
     with _open(source, repeating) if repeating else nullcontext(file) as chosen:
         for batch in chosen.iter_batches(
             batch_size=count, row_groups=[index], columns=list(names), use_threads=False
@@ -151,28 +167,15 @@ def _of_group(
             row += batch.num_rows
 
 
-def _sizes(group: Any, names: Sequence[str]) -> list[tuple[int, int]]:
-    """Entries and decoded bytes of each wanted column of a row group, from its footer."""
-    columns = [group.column(index) for index in range(group.num_columns)]
-    return [
-        (column.num_values, column.total_uncompressed_size)
-        for column in columns
-        if column.path_in_schema.split(".")[0] in names
-    ]
-
-
-def _repeating(group: Any, names: Sequence[str], rows: int) -> list[str]:
+def _repeating(columns: Sequence[ColumnSize], rows: int) -> list[str]:
     """Columns whose batch could be far larger than the file, because it stores repeated texts once.
 
     They are read as dictionaries, so that their size is known before they are expanded.
     """
-    columns = [group.column(index) for index in range(group.num_columns)]
     return [
-        column.path_in_schema
+        column.path[0]
         for column in columns
-        if column.path_in_schema in names
-        and column.physical_type == "BYTE_ARRAY"
-        and column.total_uncompressed_size * rows > MOST_TEXT
+        if len(column.path) == 1 and column.is_bytes and column.decoded_bytes * rows > MOST_TEXT
     ]
 
 

@@ -125,6 +125,8 @@ _ENGINE_SETTINGS = (
     KnobMapping("whole_distribution",
         write={f"{_SAMPLING}.top_p": "1.0", f"{_SAMPLING}.top_k": "-1",
                f"{_SAMPLING}.min_p": "0.0"}),
+    KnobMapping("one_temperature",
+        write={f"{_SAMPLING}.temperature": "1.0", "trainer.algorithm.temperature": "1.0"}),
     KnobMapping("processed_logprobs", f"{_ENGINE}.engine_init_kwargs.logprobs_mode",
         write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"{_ENGINE}.enable_prefix_caching", write=False),

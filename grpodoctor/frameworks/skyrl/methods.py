@@ -162,6 +162,7 @@ METHODS = (
         "mask_tool_tokens",
         write=NothingToSet("the gym generator masks observations; check your own generator"),
     ),
+    KnobMapping("no_repetition_penalty", f"{_SAMPLING}.repetition_penalty", write=1.0),
     KnobMapping("pass_rate_filter", write=Unsupported("filter data.train_data before the run")),
     KnobMapping("repetition_penalty", write=Unsupported("add it in your own environment")),
     KnobMapping(

@@ -98,6 +98,7 @@ _ENGINE_SETTINGS = (
         "set --hf-checkpoint to a checkpoint that is not quantized"),
     KnobMapping("unquantized_cache", "sglang_kv_cache_dtype", write="auto"),
     KnobMapping("whole_distribution", write={"rollout_top_p": "1.0", "rollout_top_k": "-1"}),
+    nothing_to_set("one_temperature", "slime scores at --rollout-temperature, as it samples"),
     nothing_to_set("processed_logprobs", "SGLang returns processed log-probabilities by default"),
     KnobMapping("no_prefix_cache", "sglang_disable_radix_cache", write=True),
     KnobMapping("balanced_routers", "moe_aux_loss_coeff",

@@ -161,6 +161,8 @@ _ENGINE_SETTINGS = (
                    'vllm_mode="colocate" never quantizes the cache')}),
     KnobMapping("whole_distribution",
         write={"top_p": Raw("1.0"), "top_k": 0, "min_p": Raw("None")}),
+    nothing_to_set("one_temperature",
+        "TRL scores at `temperature`; remove a temperature from generation_kwargs"),
     nothing_to_set("processed_logprobs",
         "TRL always requests processed log-probabilities from vLLM"),
     KnobMapping("no_prefix_cache", write={f"{_SERVER} --enable_prefix_caching": False}),

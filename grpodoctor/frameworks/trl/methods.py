@@ -151,6 +151,7 @@ METHODS = (
         "mask_tool_tokens",
         write=NothingToSet("TRL masks tool results; a rollout_func must return env_mask"),
     ),
+    KnobMapping("no_repetition_penalty", "repetition_penalty", write=1.0),
     KnobMapping("pass_rate_filter", write=Unsupported("filter train_dataset before the run")),
     KnobMapping(
         "repetition_penalty",

@@ -192,6 +192,7 @@ _ENGINE_SETTINGS = (
     KnobMapping("unquantized_cache", f"+{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype", write="auto",
         note="or .sglang"),
     KnobMapping("whole_distribution", write={f"{ROLLOUT}.top_p": "1.0", f"{ROLLOUT}.top_k": "-1"}),
+    nothing_to_set("one_temperature", f"verl scores at {ROLLOUT}.temperature, as it samples"),
     KnobMapping("processed_logprobs", f"{ROLLOUT}.logprobs_mode", write="processed_logprobs"),
     KnobMapping("no_prefix_cache", f"{ROLLOUT}.enable_prefix_caching", write=False),
     KnobMapping("balanced_routers", f"{_MEGATRON}.moe_aux_loss_coeff",

@@ -190,6 +190,7 @@ METHODS = (
             "verl's agent loops mask tool tokens; check the response_mask of your own loop"
         ),
     ),
+    KnobMapping("no_repetition_penalty", f"{_ROLLOUT}.repetition_penalty", write=1.0),
     KnobMapping(
         "pass_rate_filter",
         write=Unsupported("write the kept prompts to data.train_files before the run"),

@@ -12,7 +12,7 @@ from typing import Any
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
-from grpodoctor.runs.log_formats.decoding.json_rows import row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 
@@ -44,6 +44,7 @@ class Console:
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
+        self._decoder = RowDecoder(keys)
         self._step_keys = frozenset(keys.step)
         self._tail: Tail[str] = Tail(path, _text, confirm_last_line=True)
         self._forget()
@@ -181,7 +182,7 @@ class Console:
         """The row of a line that ends with a JSON object with a step and measurements."""
         data = lines.parse_json_object(text)
         try:
-            row = row_of(data, self._keys) if data is not None else None
+            row = self._decoder.row(data) if data is not None else None
         except ValueError:
             return None
         return row if row is not None and row.step is not None and len(row.values) > 1 else None
@@ -221,6 +222,8 @@ class Console:
             if step != self._block_step:
                 yield from self._end_block()
             self._block_step, self._since_heading = step, 0
+            if pairs := lines.parse_values_of_rollout(text):
+                yield LogRow(step, pairs)
 
     def _end_block(self) -> Iterator[LogRow]:
         if len(self._block) > 1:

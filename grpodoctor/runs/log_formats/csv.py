@@ -6,16 +6,18 @@ import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 
 _DELIMITERS = (",", "\t", ";")
 _LONGEST_HEADER = 1_000_000
+_MOST_RUNS = 64
+"""Runs of a table that are read."""
 _EXTREMES = ("__MIN", "__MAX")
 
 
@@ -32,12 +34,12 @@ class CommaSeparated:
     name = "csv"
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, keys
+        self.path, self._decoder = path, RowDecoder(keys)
         self.config: Mapping[str, Any] = {}
         self._header: list[str] = []
-        self._columns: list[str] = []
+        self._runs: list[RunOfTable] = []
         self._delimiter = ","
-        self._tail: Tail[LogRow | None] = Tail(path, self._parse)
+        self._tail: Tail[list[LogRow]] = Tail(path, self._parse, each_line_is_a_row=True)
 
     def rewind(self) -> None:
         """Start over at the header."""
@@ -51,26 +53,34 @@ class CommaSeparated:
     def read(self) -> Chunk[LogRow]:
         """Read the rows of the next block."""
         chunk = self._tail.read()
-        rows = [row for row in chunk.records if row is not None]
+        rows = [row for rows in chunk.records for row in rows]
         return Chunk(rows, chunk.damage, chunk.size, chunk.more)
 
-    def _parse(self, line: bytes) -> LogRow | None:
+    def _parse(self, line: bytes) -> list[LogRow]:
         text = line.decode("utf-8-sig", "replace")
         if not self._header:
             if text.startswith("#"):
-                return None
+                return []
             self._delimiter = delimiter_of(text)
             self._header = self._fields(text)
-            self._columns = columns_of(self._header)
-            return None
+            self._runs = runs_of(self._header)
+            return []
         fields = self._fields(text)
         if fields == self._header:  # a resumed job repeats the header
-            return None
+            return []
         if len(fields) != len(self._header):
             raise ValueError(f"{len(fields)} fields, but the header has {len(self._header)}")
-        pairs = zip(self._columns, fields, strict=True)
+        rows = (self._row_of(run, fields) for run in self._runs)
+        return [row for row in rows if row is not None]
+
+    def _row_of(self, run: RunOfTable, fields: list[str]) -> LogRow | None:
+        """The row of a run; None if its cells are empty."""
+        pairs = zip(run.columns, fields, strict=True)
         cells = {key: cell for key, cell in pairs if key and cell.strip()}
-        return row_of(cells, self._keys)
+        if not run.name:
+            return self._decoder.row(cells)
+        own = any(fields[place].strip() for place in run.own)
+        return self._decoder.row({**cells, "run": run.name}) if own else None
 
     def _fields(self, text: str) -> list[str]:
         try:
@@ -79,19 +89,36 @@ class CommaSeparated:
             raise ValueError(f"not a table row: {error}") from None
 
 
-def columns_of(header: list[str]) -> list[str]:
-    """Return the keys of the columns; empty for columns that are not read.
+class RunOfTable(NamedTuple):
+    """The columns of one run in a table."""
 
-    W&B exports a chart as `RUN - key` together with its extremes; of several runs the first is
-    read.
+    name: str
+    """The run; empty if the table has one run only."""
+    columns: list[str]
+    """The key of each column; empty for columns that are not read."""
+    own: list[int]
+    """Places of the columns that only this run has."""
+
+
+def runs_of(header: list[str]) -> list[RunOfTable]:
+    """Return the runs of a table.
+
+    W&B exports a chart as `RUN - key` together with its extremes, one such column for each run.
     """
     names = [name.strip() for name in header]
-    runs = [run for name in names for run, dash, _ in [name.partition(" - ")] if dash]
-    if not runs:
-        return names
-    first = f"{runs[0]} - "
-    bare = [name.removeprefix(first) for name in names]
-    return ["" if name.endswith(_EXTREMES) or " - " in name else name for name in bare]
+    found = dict.fromkeys(run for name in names for run, dash, _ in [name.partition(" - ")] if dash)
+    if not found:
+        return [RunOfTable("", names, [])]
+    several = len(found) > 1
+    return [_run_of_table(run, names, named=several) for run in list(found)[:_MOST_RUNS]]
+
+
+def _run_of_table(run: str, names: list[str], *, named: bool) -> RunOfTable:
+    prefix = f"{run} - "
+    bare = [name.removeprefix(prefix) for name in names]
+    columns = ["" if name.endswith(_EXTREMES) or " - " in name else name for name in bare]
+    own = [place for place, name in enumerate(names) if name.startswith(prefix) and columns[place]]
+    return RunOfTable(run if named else "", columns, own)
 
 
 def delimiter_of(header: str) -> str:

@@ -44,9 +44,14 @@ class JsonHistory(TrainerState):
     def history_of(data: object) -> list[object] | None:
         """Return the entries, one per step; None if there is no history."""
         if isinstance(data, dict):
-            inner = next((data[name] for name in _NAMES if name in data), data)
+            inner = next((data[name] for name in _NAMES if _is_nested(data.get(name))), data)
             return _from_columns(inner) if isinstance(inner, dict) else _from_list(inner)
         return _from_list(data)
+
+
+def _is_nested(value: object) -> bool:
+    """Whether a value can contain a history; `steps` may also be a column of step numbers."""
+    return isinstance(value, dict) or _from_list(value) is not None
 
 
 def _from_list(data: object) -> list[object] | None:

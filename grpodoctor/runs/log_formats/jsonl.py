@@ -8,7 +8,7 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import lists_settings, loads, row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, lists_settings, loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 
@@ -24,9 +24,9 @@ class JsonLines:
     name = "jsonl"
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, keys
+        self.path, self._decoder = path, RowDecoder(keys)
         self.config: Mapping[str, Any] = {}
-        self._tail: Tail[LogRow] = Tail(path, self._parse)
+        self._tail: Tail[LogRow] = Tail(path, self._parse, each_line_is_a_row=True)
 
     def read(self) -> Chunk[LogRow]:
         """Read the rows of the next block."""
@@ -49,7 +49,7 @@ class JsonLines:
             self.config = {**settings, **self.config}
         elif lists_settings(data):
             self.config = {**data, **self.config}
-        return row_of(data, self._keys)
+        return self._decoder.row(data)
 
 
 def _claims(path: Path, head: bytes) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
-from grpodoctor.runs.log_formats.decoding.json_rows import loads, row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.files.growing_files import Chunk, Damage
@@ -132,7 +132,8 @@ def _rows_of_table(table: list[list[str]], keys: RowKeys) -> list[LogRow]:
         for cells in table[1:]
         if len(cells) == len(names)
     ]
-    return [row_of(row, keys) for row in rows]
+    decoder = RowDecoder(keys)
+    return [decoder.row(row) for row in rows]
 
 
 def _has_reward(rows: Sequence[LogRow]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Damage
 
@@ -37,7 +37,7 @@ class ParquetHistory:
     config: Mapping[str, Any] = {}
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, keys
+        self.path, self._decoder = path, RowDecoder(keys)
         self.rewind()
 
     def rewind(self) -> None:
@@ -73,7 +73,7 @@ class ParquetHistory:
         for number, row in enumerate(rows, start=1):
             present = {key: value for key, value in row.items() if value is not None}
             try:
-                chunk.records.append(row_of(present, self._keys))
+                chunk.records.append(self._decoder.row(present))
             except ValueError as error:
                 chunk.damage.append(Damage(self.path.name, number, str(error)))
         chunk.more = batch is not None
@@ -107,7 +107,7 @@ def _columns(schema: pa.Schema) -> list[str]:
 
 def _claims(path: Path, head: bytes) -> bool:
     """Whether a Parquet file has a column of steps and numbers; dumps are recognized before."""
-    if not head.startswith(_MAGIC) or path.suffix != ".parquet":
+    if not head.startswith(_MAGIC) or path.suffix not in (".parquet", ""):
         return False
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -13,6 +13,7 @@ import grpodoctor.runs.log_formats as folder
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogReader
+from grpodoctor.runs.log_formats.decoding.nameless_files import likely_names
 from grpodoctor.support.files.regular_files import open_regular
 
 _HEAD = 64 * 1024
@@ -56,12 +57,20 @@ def log_format_of(path: Path) -> LogFormat | None:
     """
     with open_regular(path) as file:
         head = file.read(_HEAD)
-    return next((each for each in all_log_formats() if each.claims(path, head)), None)
+    return _format_by(path, head)
+
+
+def _format_by(path: Path, head: bytes) -> LogFormat | None:
+    names = likely_names(path, head)
+    for each in all_log_formats():
+        if any(each.claims(name, head) for name in names):
+            return each
+    return None
 
 
 def is_log(path: Path, head: bytes, name: str | None = None) -> bool:
     """Whether a file with these first bytes is a log, or its format was named."""
-    return name is not None or any(each.claims(path, head) for each in all_log_formats())
+    return name is not None or _format_by(path, head) is not None
 
 
 def open_log(path: Path, keys: RowKeys, name: str | None = None) -> LogReader | None:

@@ -13,7 +13,7 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.wandb import with_trainer_steps
 from grpodoctor.support.files.growing_files import Chunk, Damage
@@ -51,7 +51,7 @@ class Trackio:
     name = "trackio"
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, with_trainer_steps(keys)
+        self.path, self._decoder = path, RowDecoder(with_trainer_steps(keys))
         self.rewind()
 
     def rewind(self) -> None:
@@ -166,7 +166,7 @@ class Trackio:
         data = orjson.loads(text)
         if not isinstance(data, dict):
             raise ValueError("not an object")  # noqa: TRY004 - as above
-        return row_of({"step": step, "time": _unix(stamp), **data}, self._keys)
+        return self._decoder.row({"step": step, "time": _unix(stamp), **data})
 
 
 def _unix(stamp: object) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import loads, row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder, loads
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Damage
 from grpodoctor.support.files.regular_files import open_regular
@@ -45,7 +45,7 @@ class TrainerState:
         return history if isinstance(history, list) else None
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, keys
+        self.path, self._keys, self._decoder = path, keys, RowDecoder(keys)
         self.config: Mapping[str, Any] = {}
         self.rewind()
 
@@ -89,7 +89,7 @@ class TrainerState:
         self._read_entries = max(self._read_entries, len(history))
         for number, entry in enumerate(fresh, start=1):
             if isinstance(entry, dict):
-                chunk.records.append(row_of(entry, self._keys))
+                chunk.records.append(self._decoder.row(entry))
             else:
                 chunk.damage.append(Damage(self.path.name, number, "not an object"))
         return chunk

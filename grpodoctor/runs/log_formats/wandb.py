@@ -18,7 +18,7 @@ import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import row_of
+from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.protobuf import fields, text_of
 from grpodoctor.runs.log_formats.decoding.record_tail import LONGEST_RECORD, RecordTail, SplitBlock
 from grpodoctor.runs.log_formats.registry import LogFormat
@@ -61,7 +61,7 @@ class Wandb:
     name = "wandb"
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
-        self.path, self._keys = path, with_trainer_steps(keys)
+        self.path, self._decoder = path, RowDecoder(with_trainer_steps(keys))
         self._tail = RecordTail(path, split_records)
         self.config: Mapping[str, Any] = {}
 
@@ -108,7 +108,7 @@ class Wandb:
                 data["_step"] = steps[-1] if steps else 0
             if len(data) > MOST_KEYS:
                 raise ValueError(f"more than {MOST_KEYS} keys")
-        return row_of(data, self._keys)
+        return self._decoder.row(data)
 
     def _add_settings(self, config: bytes) -> None:
         for number, value in fields(config):

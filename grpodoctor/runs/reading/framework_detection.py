@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
+from grpodoctor.runs.reading.key_words import reward_key_among
 from grpodoctor.runs.reading.read_notes import (
     guess_notes,
     named_framework_note,
@@ -30,6 +33,8 @@ from grpodoctor.runs.reading.read_notes import (
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
+
+_OUTCOMES = ("reward/mean", "accuracy/train")
 
 DETECTION_ROWS = 50
 """Rows that are read before the framework is decided, unless the log ends earlier."""
@@ -120,6 +125,7 @@ class FrameworkDetector:
             own=self._options.mapping,
             generic=generic_framework(),
         )
+        notes += _find_reward(translator, rows)
         manifest = _manifest(framework, settings)
         notes += settings_notes(translator, manifest.knobs)
         return Detection(translator, manifest, notes)
@@ -189,6 +195,24 @@ class FrameworkDetector:
         configs = [reader.config for reader in readers if reader.config]
         paths = [reader.path for reader in readers]
         return read_settings(self._path, framework, configs, self._options.run_config, paths)
+
+
+def _find_reward(translator: Translator, rows: Sequence[LogRow]) -> list[str]:
+    """Read the only key that is named like a reward as the reward, if no known key holds it."""
+    counts = Counter(key for row in rows for key in row.values)
+    for layout in dict.fromkeys(tuple(row.values) for row in rows):
+        translator.readings(dict.fromkeys(layout, math.nan))
+    if not translator.metrics.isdisjoint(_OUTCOMES):
+        return []
+    unknown = {key: counts[key] for key in counts if translator.is_unmapped(key)}
+    key = reward_key_among(unknown)
+    if not key:
+        return []
+    translator.read_as(key, "reward/mean")
+    return [
+        f"no known key holds the reward; {key} is read as reward/mean because of its name, which "
+        f"`--map {key}=METRIC` overrides"
+    ]
 
 
 def _manifest(framework: Framework, settings: Mapping[str, Any]) -> Manifest:

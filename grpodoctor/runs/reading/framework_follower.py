@@ -18,6 +18,7 @@ from grpodoctor.runs.reading.mixed_runs import (
     refuse_mixed_runs,
     rows_per_step,
     rows_per_step_notes,
+    several_runs_error,
 )
 from grpodoctor.runs.reading.poll import Poll
 from grpodoctor.runs.reading.read_notes import (
@@ -31,6 +32,7 @@ from grpodoctor.runs.reading.read_notes import (
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter
+from grpodoctor.runs.reading.rows.run_columns import RunColumns, belongs_to, chosen_number
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
@@ -51,6 +53,8 @@ class _PlacedRow(NamedTuple):
     readings: Mapping[str, Reading]
     restarted: bool
     """Whether the job was restarted at this row's step."""
+    unread: Mapping[str, float]
+    """Numbers whose keys give no metric, if they are wanted."""
 
     @property
     def is_evaluation(self) -> bool:
@@ -74,19 +78,23 @@ class FrameworkFollower:
     def __init__(self, path: str | Path, options: ReadOptions | None = None) -> None:
         self.path = Path(path)
         self.options = options or ReadOptions()
+        self._wanted_number = chosen_number(self.options.where)
         self._detector = FrameworkDetector(self.path, self.options)
         self._begin()
 
     def _begin(self) -> None:
         options, detector = self.options, self._detector
         self._dumps = DumpFollower(options.ray, options.remote_dumps, options.progress)
-        self._logs = LogFiles(self.path, detector.format_name, detector.row_keys, self._dumps)
+        self._logs = LogFiles(
+            self.path, detector.format_name, detector.row_keys, self._dumps, options.progress
+        )
         self._undetected: list[tuple[LogFile, LogRow]] = []
         """Rows that were read before the framework was detected."""
         self._assembly = StepAssembly()
         self._translator: Translator | None = None
         self._row_counts: dict[Path, int] = {}
         self._orders: dict[str, RowOrder] = {}
+        self._run_columns: dict[str, RunColumns] = {}
         self._repeated: dict[tuple[Path, str], RepeatedValues] = {}
         self._zeros = ZeroColumns()
         self._supervised = 0
@@ -94,6 +102,8 @@ class FrameworkFollower:
         self._latest_notes: dict[str, str] = {}
         self._bytes_read = 0
         self._grew_at = 0.0
+        self._more_rows = False
+        """Whether the logs have rows that were not read yet."""
         self._restarted = False
         self._dump_writer: str | None = None
         """Framework of the dumps, once its manifest was returned because there is no log."""
@@ -113,6 +123,11 @@ class FrameworkFollower:
     def failed_dumps(self) -> list[str]:
         """Rollout dumps that could not be read, with the reason; complete after the last poll."""
         return self._dumps.failed
+
+    @property
+    def search_is_cut_off(self) -> bool:
+        """Whether the path has more files and folders than are searched for logs."""
+        return self._logs.is_cut_off
 
     @property
     def _was_told_how_to_read(self) -> bool:
@@ -135,15 +150,17 @@ class FrameworkFollower:
         if self._logs.are_replaced():
             return self._start_over()
         self._find_logs(poll)
-        poll.more |= self._dumps.read(final=final)
+        more_dumps = self._dumps.read(final=final)
         self._read_logs(poll)
+        self._more_rows = poll.more
+        poll.more |= more_dumps
         if self._restarted:
             return self._start_over()
         ended = final and not poll.more
         if self._translator is None and self._undetected:
             self._detect(poll, ended=ended)
         if self._translator is not None and (ended or self._is_quiet()):
-            poll.steps += self._assembly.flush(ended=ended)
+            poll.steps += self._chosen(self._assembly.flush(ended=ended), self._run_number)
             self._add_notes(ended=ended)
         self._join_dumps(poll, ended=ended)
         poll.pending = bool(self._undetected) or self._assembly.is_waiting or self._dumps.is_waiting
@@ -173,7 +190,7 @@ class FrameworkFollower:
         """
         repeated = [values for values in self._repeated.values() if values.periods]
         notes = {
-            "rewinds": rewind_note(self._assembly),
+            "rewinds": rewind_note(self._assembly, self._wanted_number),
             "conflicts": conflict_note(self._assembly),
             "repeated": repeated_values_note(repeated),
             "zeros": self._zeros.note(),
@@ -233,11 +250,28 @@ class FrameworkFollower:
         if chunk.records:
             self._grew_at = time.monotonic()
         for row in chunk.records:
+            if not self._is_wanted(file, row):
+                continue
             if self._translator is None:
                 self._undetected.append((file, row))
             else:
                 poll.steps += self._take(file, row, self._translator)
         return chunk
+
+    def _is_wanted(self, file: LogFile, row: LogRow) -> bool:
+        """Whether a row belongs to the run to read.
+
+        Raises:
+            MixedRunsError: if the log has the rows of several runs, and the user chose none.
+        """
+        if self.options.where:
+            return belongs_to(row, self.options.where)
+        columns = self._run_columns.get(file.log)
+        if columns is None:
+            columns = self._run_columns[file.log] = RunColumns()
+        if column := columns.add(row):
+            raise several_runs_error(file.reader.path, column, columns.runs_of(column))
+        return True
 
     def _report_progress(self, file: LogFile, size: int) -> None:
         self._bytes_read += size
@@ -254,7 +288,10 @@ class FrameworkFollower:
 
     def _repeats(self, placed: _PlacedRow) -> RepeatedValues:
         place = (placed.file.reader.path, placed.row.counter)
-        return self._repeated.setdefault(place, RepeatedValues())
+        repeats = self._repeated.get(place)
+        if repeats is None:
+            repeats = self._repeated[place] = RepeatedValues()
+        return repeats
 
     def _add(self, placed: _PlacedRow) -> list[StepRecord]:
         file, row = placed.file, placed.row
@@ -265,14 +302,26 @@ class FrameworkFollower:
         step = row.step if row.step is not None else self._count(placed)
         if file.restarted and not self._continues(file, step):
             return []
-        return self._assembly.add(
+        number = self._run_number  # steps that are complete now belong to the run before the row
+        steps = self._assembly.add(
             file.log,
             step,
             self._repeats(placed).without_repeats(placed.readings),
             row.time,
             counter=row.counter,
             restarted=placed.restarted,
+            logged=placed.unread,
         )
+        return self._chosen(steps, number)
+
+    @property
+    def _run_number(self) -> int:
+        """The number of the run that the log has reached, from 1."""
+        return len(self._assembly.earlier_runs) + 1
+
+    def _chosen(self, steps: list[StepRecord], number: int) -> list[StepRecord]:
+        """The steps of a run, if it is the one to read."""
+        return steps if self._wanted_number in (None, number) else []
 
     def _place(self, file: LogFile, row: LogRow, translator: Translator) -> Iterator[_PlacedRow]:
         """Translate a row and give its parts their final steps; nothing for repeats."""
@@ -292,7 +341,8 @@ class FrameworkFollower:
             readings = translator.readings(part.values)
             placed = order.place(part) if readings else None
             if placed is not None:
-                yield _PlacedRow(file, placed[0], readings, placed[1])
+                unread = translator.unread(part.values) if self.options.keep_unread_keys else {}
+                yield _PlacedRow(file, placed[0], readings, placed[1], unread)
 
     def _count(self, placed: _PlacedRow) -> int:
         """The step of a row without one: the next, or the latest if it is an evaluation."""
@@ -313,7 +363,8 @@ class FrameworkFollower:
         return True
 
     def _is_quiet(self) -> bool:
-        return time.monotonic() - self._grew_at > QUIET_SECONDS
+        """Whether the logs were read to their ends and have not grown for a while."""
+        return not self._more_rows and time.monotonic() - self._grew_at > QUIET_SECONDS
 
     def _detect(self, poll: Poll, *, ended: bool) -> None:
         """Detect the framework, then translate the rows that were read before."""

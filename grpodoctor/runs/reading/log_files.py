@@ -21,7 +21,13 @@ from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STA
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed, packed_head, plain_name, unpack
-from grpodoctor.support.files.regular_files import files_below, is_missing, unreadable
+from grpodoctor.support.files.regular_files import (
+    MOST_ENTRIES,
+    files_below,
+    is_missing,
+    unreadable,
+)
+from grpodoctor.support.progress import NoProgress, Progress
 
 _PAUSE_FACTOR, _MAX_PAUSE = 20.0, 5.0
 """The pause between two searches is the duration of a search times the factor, at most so many
@@ -29,6 +35,8 @@ seconds."""
 
 SUMMARY = "wandb-summary.json"
 """W&B's last values of a run, which look like one step of a log."""
+
+_FILES_PER_PROGRESS = 200
 
 _HEAD = 64 * 1024
 """Bytes that identify a format; a file that was shorter is checked again after it has grown."""
@@ -55,6 +63,7 @@ class LogFiles:
         format_name: file format of all logs; detected if None.
         keys: keys of the step and the time in a row.
         dumps: reader of the rollout dumps among the files.
+        progress: receives the names of the files while they are searched for logs.
     """
 
     def __init__(
@@ -63,9 +72,10 @@ class LogFiles:
         format_name: str | None,
         keys: RowKeys,
         dumps: DumpFollower | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self._path, self._format, self._keys = path, format_name, keys
-        self._dumps = dumps
+        self._dumps, self._progress = dumps, progress or NoProgress()
         self._files: dict[Path, LogFile] = {}
         self._rejected: dict[Path, int] = {}
         """Files that are no logs, and their sizes when they were checked."""
@@ -78,6 +88,8 @@ class LogFiles:
         self.damage: list[Damage] = []
         """Files and folders below the path that cannot be read."""
         self._left_out: set[Path] = set()
+        self.is_cut_off = False
+        """Whether the path has more files and folders than are searched."""
         self.size = 0
         """Total size of the open files in bytes, at the last search."""
 
@@ -116,7 +128,9 @@ class LogFiles:
         if self._files and start < self._next_search:
             return [], []
         before = {file.log for file in self._files.values()}
-        for path, size in self._candidates():
+        for number, (path, size) in enumerate(self._candidates()):
+            if number % _FILES_PER_PROGRESS == _FILES_PER_PROGRESS - 1 and not self._files:
+                self._progress.update(0, detail=f"search, file {number + 1:,}: {path.name}")
             self._consider(path, size)
         self._close_older_checkpoints()
         self._close_notebooks()
@@ -156,7 +170,17 @@ class LogFiles:
                 yield path, size
 
     def _files_below(self) -> list[Path]:
-        return list(files_below(self._path, on_unreadable=self._leave_out))
+        return list(
+            files_below(self._path, on_unreadable=self._leave_out, on_cut_off=self._cut_off)
+        )
+
+    def _cut_off(self) -> None:
+        if not self.is_cut_off:
+            self.is_cut_off = True
+            self.notes.append(
+                f"the search for logs stopped after {MOST_ENTRIES:,} files and folders; pass the "
+                "directory of the run, or its log"
+            )
 
     def _leave_out(self, path: Path, error: OSError) -> None:
         """Report a file or folder that cannot be read, and go on with the others.

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.registry import generic_framework
-from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation, words_of
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.base import LogRow
+from grpodoctor.runs.reading.key_words import WordPattern, pattern_of
 from grpodoctor.runs.reading.log_files import LogFiles
 from grpodoctor.runs.reading.no_run_error import no_run_error
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
@@ -22,8 +23,6 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.vocabulary.metrics import metric_of
 
 _MAX_ROWS = 200_000
-
-Words = frozenset[str]
 
 
 @dataclass(slots=True)
@@ -77,77 +76,6 @@ class MapSuggestions:
     """Keys for which there is no suggestion."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """The words of keys that hold a metric."""
-
-    metric: str
-    words: tuple[Words, ...]
-    """A key needs a word of each set."""
-    without: Words = frozenset()
-    low: float = -math.inf
-    high: float = math.inf
-
-    def matches(self, words: Words) -> bool:
-        return all(not group.isdisjoint(words) for group in self.words) and self.without.isdisjoint(
-            words
-        )
-
-
-def _words(text: str) -> Words:
-    return frozenset(text.split())
-
-
-_EXTREMES = _words("max min std stdev var variance median p95 p50 p90 best worst sum count num")
-_LENGTH = _words("len length lengths tokens toks")
-_KL = _words("kl kld kldiv")
-_LOGPROB = _words("logprob logprobs logp logps lp")
-_RATE = _words("frac fraction ratio rate share pct percent proportion")
-_SAMPLER = _words("rollout sampler sampling vllm sglang inference engine behave behavior mismatch")
-_REWARD = _words("reward rewards rew return returns score scores")
-_RIGHT = _words("acc accuracy accuracies correct correctness solved success win pass solve")
-
-_PATTERNS = (
-    _Pattern("mismatch/kl_k3", (_KL, _SAMPLER), _EXTREMES),
-    _Pattern("mismatch/logprob_diff_mean",
-             (_LOGPROB, _words("diff abs gap delta error mismatch")), _EXTREMES, 0),
-    _Pattern("kl/reference/k3", (_KL, _words("ref reference base init initial sft")), _EXTREMES),
-    _Pattern("kl/old_policy/k1", (_KL, _words("old approx ppo policy")), _EXTREMES),
-    _Pattern("length/truncated_rate", (_words("trunc truncated truncation overlong cutoff"),),
-             frozenset(), 0, 1),
-    _Pattern("length/truncated_rate", (_words("clip clipped limit"), _LENGTH), frozenset(), 0, 1),
-    _Pattern("groups/zero_variance_rate",
-             (_words("zero dead degenerate flat constant uniform same"),
-              _words("std var variance group groups adv advantage advantages")), frozenset(), 0, 1),
-    _Pattern("groups/reward_std", (_REWARD, _words("std stdev"), _words("group groups")),
-             frozenset(), 0),
-    _Pattern("reward/std", (_REWARD, _words("std stdev"))),
-    _Pattern("clip/any_rate", (_words("clip clipped clipfrac clipping"),), _EXTREMES | _LENGTH,
-             0, 1),
-    _Pattern("ratio/max", (_words("ratio ratios"), _words("max")), _RATE - _words("ratio"), 0),
-    _Pattern("ratio/mean", (_words("ratio ratios"), _words("importance is mean prob policy")),
-             _EXTREMES, 0),
-    _Pattern("length/max", (_LENGTH, _words("max")), _words("prompt input limit config"), 1),
-    _Pattern("length/mean", (_LENGTH,),
-             (_EXTREMES - {"num"}) | _words("prompt input total second sec"), 0),
-    _Pattern("entropy/mean", (_words("entropy ent"),), _EXTREMES | _words("coef coeff loss target"),
-             0, 20),
-    _Pattern("accuracy/train", (_RIGHT,), _EXTREMES | _words("at format"), 0, 1),
-    _Pattern("optimizer/grad_norm", (_words("grad gradient gnorm grads"),
-                                     _words("norm gnorm l2")), _words("clip clipped max"), 0),
-    _Pattern("optimizer/learning_rate", (_words("lr"),), frozenset(), 0, 1),
-    _Pattern("optimizer/learning_rate", (_words("learning"), _words("rate")), frozenset(), 0, 1),
-    _Pattern("optimizer/loss", (_words("loss"),),
-             _EXTREMES | _words("kl entropy value critic aux")),
-    _Pattern("staleness/mean", (_words("stale staleness lag offpolicyness"),), _EXTREMES, 0),
-    _Pattern("time/step",
-             (_words("time sec seconds duration"), _words("step iter iteration total")),
-             _words("rollout gen train update elapsed"), 0),
-    _Pattern("reward/mean", (_REWARD,),
-             _EXTREMES | _words("format length penalty bonus advantage")),
-)  # fmt: skip
-"""In this order; the first match counts."""
-
 _HELD_OUT = {"reward/mean": "reward/heldout", "accuracy/train": "accuracy/heldout"}
 
 
@@ -178,7 +106,7 @@ def suggest_map(path: Path, options: ReadOptions) -> MapSuggestions:
 
 
 def _suggestion(key: str, stats: KeyStatistics, taken: Mapping[str, str]) -> Suggestion | None:
-    pattern = _pattern_of(key)
+    pattern = pattern_of(key)
     metric = pattern.metric if pattern else ""
     if is_evaluation(key):
         metric = _HELD_OUT.get(metric, "")
@@ -190,12 +118,7 @@ def _suggestion(key: str, stats: KeyStatistics, taken: Mapping[str, str]) -> Sug
     return Suggestion(key, metric, stats, objection)
 
 
-def _pattern_of(key: str) -> _Pattern | None:
-    words = words_of(key)
-    return next((pattern for pattern in _PATTERNS if pattern.matches(words)), None)
-
-
-def _objection(pattern: _Pattern, stats: KeyStatistics) -> str:
+def _objection(pattern: WordPattern, stats: KeyStatistics) -> str:
     row = metric_of(pattern.metric)
     low = max(pattern.low, row.low if row else -math.inf)
     high = min(pattern.high, row.high if row else math.inf)

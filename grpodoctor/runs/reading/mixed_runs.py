@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
+from statistics import median_low
 from typing import NamedTuple
 
 from grpodoctor.errors import MixedRunsError, name_some
@@ -24,6 +26,10 @@ _PER_LOG_METRICS = ("time/", "optimizer/learning_rate", "staleness/")
 """Metrics that cannot distinguish runs: clocks differ within a run, schedules agree between runs.
 """
 
+_SAME_METRICS = 0.6
+"""Share of all metrics of two logs that both have, above which both are logs of training steps. The
+log of an evaluation has only a few of them."""
+
 _PATTERN = 0.8
 """Share of steps with several rows from which the log is written that way on purpose."""
 
@@ -33,12 +39,6 @@ class _LogStart(NamedTuple):
 
     file: LogFile
     steps: dict[int, Mapping[str, Reading]]
-
-
-class _Difference(NamedTuple):
-    step: int
-    metric: str
-    values: tuple[float, float]
 
 
 def rows_per_step(rows: Sequence[LogRow]) -> int:
@@ -78,8 +78,9 @@ def refuse_mixed_runs(
 ) -> None:
     """Check that the logs of a directory belong to one run.
 
-    Two logs in one format that begin at the same step and have different values belong to two runs.
-    A diagnosis of their mixture would describe neither.
+    Two logs in one format that begin together belong to two runs if their values differ at the same
+    steps, or if they have the same metrics at other steps. A diagnosis of their mixture would
+    describe neither.
 
     Args:
         path: the directory.
@@ -93,33 +94,71 @@ def refuse_mixed_runs(
         start = starts.setdefault(file.log, _LogStart(file, {}))
         start.steps.setdefault(step, readings)
     files: dict[str, LogFile] = {}
-    shown: _Difference | None = None
+    shown = ""
     for one, other in combinations(starts.values(), 2):
         difference = _difference(one, other)
-        if difference is not None:
+        if difference:
             files |= {one.file.log: one.file, other.file.log: other.file}
             shown = shown or difference
-    if shown is not None:
+    if shown:
         raise _mixed_runs_error(path, list(files.values()), shown)
 
 
-def _difference(one: _LogStart, other: _LogStart) -> _Difference | None:
-    """The first differing value if two logs differ like two runs; else None."""
+def _difference(one: _LogStart, other: _LogStart) -> str:
+    """What shows that two logs belong to two runs; empty if nothing does."""
     if one.file.reader.name != other.file.reader.name:
-        return None
+        return ""
     shared = sorted(one.steps.keys() & other.steps.keys())
-    first = shared[:_MIN_STEPS]
-    at_start = first and first[-1] in sorted(one.steps)[: 2 * _MIN_STEPS]
-    if len(shared) < _MIN_STEPS or not at_start:
-        return None
-    if first[-1] not in sorted(other.steps)[: 2 * _MIN_STEPS]:
-        return None  # a resumed job repeats a few steps
+    if not _begin_together(one, other):
+        return ""
+    if not _shares_start(one, other, shared) and not _has_other_steps(one, other):
+        return ""
+    if len(shared) < _MIN_STEPS:
+        return f"the same metrics at other steps ({_first_steps(one)} and {_first_steps(other)})"
     pairs = list(_pairs(one, other, shared))
     differing = [pair for pair in pairs if readings_differ(*pair[2])]
     if len(pairs) < _MIN_VALUES or len(differing) <= _TWO_RUNS * len(pairs):
-        return None
-    step, metric, (left, right) = differing[0]
-    return _Difference(step, metric, (scalar(left) or 0.0, scalar(right) or 0.0))
+        return ""
+    step, metric, values = differing[0]
+    left, right = (scalar(value) or 0.0 for value in values)
+    return f"different values ({metric} at step {step}: {left:.4g} and {right:.4g})"
+
+
+def _first_steps(log: _LogStart) -> str:
+    return ", ".join(map(str, sorted(log.steps)[:2]))
+
+
+def _begin_together(one: _LogStart, other: _LogStart) -> bool:
+    """Whether two logs begin within two steps of the sparser one; a resumed job begins later."""
+    steps = [sorted(log.steps) for log in (one, other)]
+    if min(map(len, steps)) < _MIN_STEPS:
+        return False
+    interval = max(median_low(later - step for step, later in pairwise(each)) for each in steps)
+    return abs(steps[0][0] - steps[1][0]) <= 2 * interval
+
+
+def _shares_start(one: _LogStart, other: _LogStart, shared: Sequence[int]) -> bool:
+    """Whether both logs have the same first steps."""
+    if len(shared) < _MIN_STEPS:
+        return False
+    last = shared[_MIN_STEPS - 1]
+    return all(last in sorted(log.steps)[: 2 * _MIN_STEPS] for log in (one, other))
+
+
+def _has_other_steps(one: _LogStart, other: _LogStart) -> bool:
+    """Whether two logs have the same metrics at other steps.
+
+    One run logs every step and one every tenth, or both every tenth, but one from step 5 on.
+    """
+    if min(len(one.steps), len(other.steps)) < 2 * _MIN_STEPS:
+        return False
+    names, others = (_metrics_of(log) for log in (one, other))
+    return len(names & others) > _SAME_METRICS * len(names | others)
+
+
+def _metrics_of(log: _LogStart) -> set[str]:
+    names = (name for readings in log.steps.values() for name in readings)
+    return {name for name in names if not name.startswith(_PER_LOG_METRICS)}
 
 
 def _pairs(
@@ -132,16 +171,31 @@ def _pairs(
                 yield step, metric, (left[metric], right[metric])
 
 
-def _mixed_runs_error(path: Path, files: Sequence[LogFile], shown: _Difference) -> MixedRunsError:
+def _mixed_runs_error(path: Path, files: Sequence[LogFile], shown: str) -> MixedRunsError:
     paths = [file.reader.path for file in files]
     newest = max(paths, key=_written_at)
     names = [_name(log, path) for log in sorted(paths)]
     return MixedRunsError(
-        f"the directory contains {len(names)} runs: {name_some(names)} start at the same step but "
-        f"have different values ({shown.metric} at step {shown.step}: {shown.values[0]:.4g} and "
-        f"{shown.values[1]:.4g})",
+        f"the directory contains {len(names)} runs: {name_some(names)} begin together but have "
+        f"{shown}",
         where=str(path),
         remedy=f"pass one of them; {_name(newest, path)} is the newest",
+    )
+
+
+def several_runs_error(path: Path, column: str, names: Sequence[str]) -> MixedRunsError:
+    """The error for a log whose column tells several runs apart.
+
+    Args:
+        path: the log.
+        column: the column.
+        names: its values so far.
+    """
+    example = shlex.quote(f"{column}={names[-1]}")
+    return MixedRunsError(
+        f"the log has several runs, which its column {column} tells apart",
+        where=str(path),
+        remedy=f"choose one, such as --where {example}; `grpodoctor check` lists all of them",
     )
 
 

@@ -105,12 +105,13 @@ class NativeFollower:
     def _begin(self) -> None:
         self._check = SelfCheck(self.path)
         self._pending_events: list[Event] = []
+        self._has_events = False
 
     def poll(self, *, final: bool = False) -> Poll:
         """Return what is new, in an amount that keeps a screen responsive.
 
         The newest step waits briefly for its rollouts. Events wait with it, and while there are
-        more steps to read: the end of a run is no news before its last step.
+        more steps to read: the end of a run is no news before its last step. Its start is.
 
         Args:
             final: whether the run has ended, so that waiting is pointless.
@@ -135,9 +136,21 @@ class NativeFollower:
         poll.more |= more
         poll.damage += self._check.take_damage()
         poll.pending = self._check.is_waiting
-        if not (poll.pending or poll.more):
-            poll.events, self._pending_events = self._pending_events, []
+        poll.events = self._due_events(is_complete=not (poll.pending or poll.more))
         return poll
+
+    def _due_events(self, *, is_complete: bool) -> list[Event]:
+        """Take the events whose steps have been read.
+
+        Args:
+            is_complete: whether all steps have been read.
+        """
+        pending = self._pending_events
+        is_start = bool(pending) and not self._has_events and pending[0].kind == "started"
+        count = len(pending) if is_complete else int(is_start)
+        due, self._pending_events = pending[:count], pending[count:]
+        self._has_events |= bool(due)
+        return due
 
     @staticmethod
     def _drain(tail: Tail[T], poll: Poll) -> list[T]:
@@ -185,7 +198,7 @@ class NativeRun:
             RunError: if a file cannot be read.
         """
         self._step_damage = DamageSummary()
-        tail = Tail(self._steps_file, StepRecord.from_line)
+        tail = Tail(self._steps_file, StepRecord.from_line, each_line_is_a_row=True)
         records = _read_all(tail, self._step_damage, self._report_size)
         return records if self.check is None else self._checked(records, self.check)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpodoctor.errors import RunError, name_some
+from grpodoctor.errors import NoLogError, RunError, name_some
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
-from grpodoctor.support.files.regular_files import kind_of, open_regular
+from grpodoctor.support.files.regular_files import MOST_ENTRIES, kind_of, open_regular
 
 _HEAD = 4096
 _MAX_REASONS = 3
@@ -50,13 +50,22 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
     return _error(path, "the file is in no known format and has no line with a step")
 
 
+def too_many_files_error(path: Path) -> RunError:
+    """Make the error for a directory in which the search for logs was cut off."""
+    return RunError(
+        f"no readable log among the first {MOST_ENTRIES:,} files and folders",
+        where=str(path),
+        remedy="pass the directory of the run, or its log",
+    )
+
+
 def _file_reasons(directory: Path, names: list[str]) -> str:
     reasons = [f"{name} is {content}" for name in names if (content := _content(directory / name))]
     return "; ".join(reasons[:_MAX_REASONS])
 
 
 def _error(path: Path, what: str) -> RunError:
-    return RunError(f"no readable log; {what}", where=str(path), remedy=_REMEDY)
+    return NoLogError(f"no readable log; {what}", where=str(path), remedy=_REMEDY)
 
 
 def _content(path: Path) -> str:

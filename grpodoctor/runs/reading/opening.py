@@ -11,7 +11,7 @@ from grpodoctor.errors import RunError
 from grpodoctor.frameworks.translation import UnusedKeys
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower, read_run
-from grpodoctor.runs.reading.no_run_error import no_run_error
+from grpodoctor.runs.reading.no_run_error import no_run_error, too_many_files_error
 from grpodoctor.runs.reading.poll import DamageSummary, Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
@@ -80,6 +80,8 @@ class FrameworkRun:
             if poll.manifest is not None:
                 run.manifest, detected = poll.manifest, True
             more = poll.more
+        if not detected and run.follower.search_is_cut_off:
+            raise too_many_files_error(path)
         if not detected:
             raise no_run_error(path, run.damage)
         failed = run.follower.failed_dumps

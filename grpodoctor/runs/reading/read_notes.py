@@ -12,6 +12,7 @@ from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import logged_metrics
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
+from grpodoctor.runs.reading.rows.run_columns import RUN_NUMBER
 from grpodoctor.runs.reading.rows.step_assembly import MAX_LAG, StepAssembly
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -89,20 +90,39 @@ def settings_notes(translator: Translator, knobs: Mapping[str, Setting]) -> list
     return notes
 
 
-def rewind_note(assembly: StepAssembly) -> str:
-    """Note that a log jumps back: a job was resumed or restarted, or a second run follows."""
-    sentences = [*_earlier_runs(assembly), *_restarts(assembly), *_late_rows(assembly)]
+def rewind_note(assembly: StepAssembly, chosen: int | None = None) -> str:
+    """Note that a log jumps back: a job was resumed or restarted, or a second run follows.
+
+    Args:
+        assembly: the steps.
+        chosen: the number of the run that the user chose.
+    """
+    sentences = [*_earlier_runs(assembly, chosen), *_restarts(assembly), *_late_rows(assembly)]
     return "; ".join(sentences)
 
 
-def _earlier_runs(assembly: StepAssembly) -> list[str]:
+_ONE_AFTER_ANOTHER = "runs one after the other"
+
+
+def names_earlier_runs(note: str) -> bool:
+    """Whether a note reports that a log has several runs, of which one is examined."""
+    return _ONE_AFTER_ANOTHER in note or RUN_NUMBER in note
+
+
+def _earlier_runs(assembly: StepAssembly, chosen: int | None) -> list[str]:
     runs = assembly.earlier_runs
+    count = len(runs) + 1
+    if chosen is not None and chosen > count:
+        return [f"there is no run {chosen}: the log contains {count}; pass another {RUN_NUMBER}"]
     if not runs:
         return []
     steps = name_some([f"steps {first} to {last}" for first, last in runs])
+    if chosen is not None:
+        return [f"the log contains {count} {_ONE_AFTER_ANOTHER}; run {chosen} is examined"]
     return [
-        f"the log contains {len(runs) + 1} runs one after the other; only the last one is "
-        f"examined, without {steps} of the earlier {'run' if len(runs) == 1 else 'runs'}"
+        f"the log contains {count} {_ONE_AFTER_ANOTHER}; only the last one is examined, "
+        f"without {steps} of the earlier {'run' if len(runs) == 1 else 'runs'}; choose another "
+        f"with --where {RUN_NUMBER}=1"
     ]
 
 

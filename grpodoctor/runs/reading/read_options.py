@@ -25,5 +25,9 @@ class ReadOptions:
     """Ray cluster that reads rollout dumps: `local`, `auto` or an address."""
     remote_dumps: tuple[tuple[DumpFormat, DumpFile], ...] = ()
     """Rollout dumps that are read directly from a remote store."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Columns and the values that rows must have there, to read one of several runs in a log."""
     progress: Progress = field(default_factory=NoProgress)
     """Receives the bytes that were read, of the dumps and then of the logs."""
+    keep_unread_keys: bool = False
+    """Whether steps contain the numbers of keys that give no metric, for charts."""

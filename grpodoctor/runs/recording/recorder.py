@@ -16,8 +16,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -94,8 +94,10 @@ class Recorder:
         self._close_at_exit = partial(self.close, finished=False)
         self._writer: WriterProcess | None = None
         self._thread = threading.Thread(target=self._work, name="grpodoctor-recorder", daemon=True)
-        with self.boundary():
+        try:
             self._start()
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
 
     def _start(self) -> None:
         atexit.register(self._close_at_exit)
@@ -176,33 +178,44 @@ class Recorder:
             knobs: knobs that changed before this step.
             rollouts: the responses of this rank; by default those of the `StepBatch`.
         """
-        if self._idle():
-            return
-        with self.boundary():
-            self._wait_for_start()
-            began = time.perf_counter()
-            self._knobs.update(knobs or {})
-            if rollouts is None and isinstance(measured, StepBatch):
-                rollouts = measured.rollouts
-            kept = None if self._depth == "off" else rollouts
-            ours = measured if self._opened else None
-            self._last_step = step
-            if ours is not None or kept is not None:
-                self._wait_for_lines()
-                knobs = dict(self._knobs)
-                if self._put(StepJob(step, ours, kept, knobs, time.time(), self._cost)):
-                    self._knobs, self._cost = {}, None
-            self._cost = (self._cost or 0.0) + time.perf_counter() - began
+        try:
+            if not self._idle():
+                self._step(step, measured, knobs or {}, rollouts)
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
+
+    def _step(
+        self,
+        step: int,
+        measured: StepBatch | Mapping[str, Reading],
+        knobs: Mapping[str, Setting],
+        rollouts: RolloutBatch | None,
+    ) -> None:
+        self._wait_for_start()
+        began = time.perf_counter()
+        self._knobs.update(knobs)
+        if rollouts is None and isinstance(measured, StepBatch):
+            rollouts = measured.rollouts
+        kept = None if self._depth == "off" else rollouts
+        ours = measured if self._opened else None
+        self._last_step = step
+        if ours is not None or kept is not None:
+            self._wait_for_lines()
+            job = StepJob(step, ours, kept, dict(self._knobs), time.time(), self._cost)
+            if self._put(job):
+                self._knobs, self._cost = {}, None
+        self._cost = (self._cost or 0.0) + time.perf_counter() - began
 
     def event(self, kind: str, step: int, body: Mapping[str, object] | None = None) -> None:
         """Record an event, in order with the steps; ranks above 0 write none."""
-        if self._opened is None or self._idle():
-            return
-        with self.boundary():
-            began = time.perf_counter()
-            line = Event(kind, step, dict(body or {}), time.time()).to_line()
-            self._put(EventJob(step, line))
-            self._cost = (self._cost or 0.0) + time.perf_counter() - began
+        try:
+            if self._opened is not None and not self._idle():
+                began = time.perf_counter()
+                line = Event(kind, step, dict(body or {}), time.time()).to_line()
+                self._put(EventJob(step, line))
+                self._cost = (self._cost or 0.0) + time.perf_counter() - began
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
 
     def _wait_for_start(self) -> None:
         """Wait until the writer process has started, but not beyond the deadline."""
@@ -210,11 +223,11 @@ class Recorder:
             wait = max(0.0, self._start_deadline - time.monotonic())
             self._changed.wait_for(lambda: self._ready or self.failure is not None, wait)
 
-    def _wait_for_lines(self) -> None:
-        """Wait briefly until all lines so far are on disk."""
+    def _wait_for_lines(self, timeout: float = LINE_WAIT_SECONDS) -> None:
+        """Wait until all lines so far are on disk; not again after a timeout, until they are."""
         with self._changed:
             if not self._late:
-                self._late = not self._changed.wait_for(self._lines_written, LINE_WAIT_SECONDS)
+                self._late = not self._changed.wait_for(self._lines_written, timeout)
 
     def _lines_written(self) -> bool:
         return self._unwritten == 0 or self.failure is not None
@@ -253,17 +266,25 @@ class Recorder:
         self._dropped[what] = self._dropped.get(what, 0) + 1
 
     def _work(self) -> None:
-        with self.boundary():
-            if self._writer is not None:
-                self._writer.wait_until_ready()
-            with self._changed:
-                self._ready = True
-                self._changed.notify_all()
-            while self._work_once():
-                pass
-        with self.boundary():
+        """In the thread: have all jobs written, then end the writer process."""
+        try:
+            self._work_all()
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
+        try:
             if self._writer is not None:
                 self._writer.stop(EXIT_WAIT_SECONDS if self.failure is None else 0.0)
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
+
+    def _work_all(self) -> None:
+        if self._writer is not None:
+            self._writer.wait_until_ready()
+        with self._changed:
+            self._ready = True
+            self._changed.notify_all()
+        while self._work_once():
+            pass
 
     def _work_once(self) -> bool:
         """Write one job; returning frees its batch."""
@@ -288,15 +309,17 @@ class Recorder:
             self._late &= self._unwritten > 0
             self._changed.notify_all()
 
-    @contextmanager
-    def boundary(self) -> Iterator[None]:
-        """Keep errors of the block away from the training; the first one ends the recording."""
+    def end(self, error: Exception) -> None:
+        """End the recording after an error; the first one is reported in one warning.
+
+        Everything that a training calls here catches its errors and passes them on to this
+        function. It raises nothing. The callers use no context manager: entering one allocates
+        memory, which can fail before the manager is there to catch it.
+        """
         try:
-            yield
-        except Exception as error:  # noqa: BLE001 - no error of the recording may reach the trainer
-            # The warning may fail too: without memory, or in the user's log handler.
-            with suppress(Exception):
-                self._fail(error)
+            self._fail(error)
+        except Exception:  # noqa: BLE001 - without memory, or in a log handler of the user
+            self.failure = self.failure or "recording ended"
 
     def _fail(self, error: Exception) -> None:
         with self._changed:
@@ -329,11 +352,11 @@ class Recorder:
 
     def catch_up(self) -> None:
         """Wait until all lines are on disk; not again after a timeout, until they are."""
-        if self._idle():
-            return
-        with self.boundary(), self._changed:
-            if not self._late:
-                self._late = not self._changed.wait_for(self._lines_written, LINES_WAIT_SECONDS)
+        try:
+            if not self._idle():
+                self._wait_for_lines(LINES_WAIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
 
     def close(self, *, finished: bool = True) -> None:
         """Write the remaining jobs, within `CLOSE_WAIT_SECONDS`, and release the directory.
@@ -341,14 +364,18 @@ class Recorder:
         Args:
             finished: whether the run is complete; the journal then has a `finished` event.
         """
-        if self._closed or os.getpid() != self._pid:
-            return
-        with self.boundary():
+        try:
+            if self._closed or os.getpid() != self._pid:
+                return
             self._finish(finished=finished)
-        if self._opened is not None:
-            with self.boundary():
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
+        try:
+            if self._opened is not None:
                 self._opened.lock.release()  # a hanging writer process keeps its own lock
-        atexit.unregister(self._close_at_exit)
+            atexit.unregister(self._close_at_exit)
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            self.end(error)
 
     def _finish(self, *, finished: bool) -> None:
         """Have the remaining jobs written, and end the thread and the writer process."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -314,4 +314,4 @@ def _with_readings(record: StepRecord, readings: Mapping[str, Reading]) -> StepR
             values[name] = reading
         elif not isinstance(reading, NotApplicable):
             values[f"{name}/{RECOMPUTED}"] = reading
-    return StepRecord(record.step, values, record.knobs, record.time)
+    return replace(record, values=values)

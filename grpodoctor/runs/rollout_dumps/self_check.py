@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,7 +136,7 @@ class SelfCheck:
         }
         if not recomputed:
             return record
-        return StepRecord(record.step, {**record.values, **recomputed}, record.knobs, record.time)
+        return replace(record, values={**record.values, **recomputed})
 
     def _recompute(self, record: StepRecord) -> dict[str, Reading]:
         """The readings of a step's rollouts.

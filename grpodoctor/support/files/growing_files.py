@@ -14,6 +14,11 @@ from grpodoctor.support.files.regular_files import is_missing, open_regular, unr
 BLOCK = 256 * 1024
 """Bytes per read."""
 
+ROW_BLOCK = 64 * 1024
+"""Bytes per read of a log in which each line is a row. Of a larger block, more rows live at once,
+which costs a third of the time: they leave the processor's caches and reach the garbage collector's
+oldest generation."""
+
 LONGEST_LINE = 8 * 1024 * 1024
 """Longer lines are damage; the line of a step with a thousand metrics is a hundred times shorter.
 """
@@ -107,12 +112,19 @@ class Tail(GrowingFile[T]):
         parse: makes a record from a line; raises ValueError for any other line.
         confirm_last_line: return a last line without a line end only when a second read finds it
             unchanged. For text in which any part of a line looks like a line.
+        each_line_is_a_row: read small blocks after the first one.
     """
 
     def __init__(
-        self, path: Path, parse: Callable[[bytes], T], *, confirm_last_line: bool = False
+        self,
+        path: Path,
+        parse: Callable[[bytes], T],
+        *,
+        confirm_last_line: bool = False,
+        each_line_is_a_row: bool = False,
     ) -> None:
         self._parse, self._confirm_last_line = parse, confirm_last_line
+        self._each_line_is_a_row = each_line_is_a_row
         super().__init__(path)
 
     def rewind(self) -> None:
@@ -123,9 +135,11 @@ class Tail(GrowingFile[T]):
         self._unended = b""
 
     def _read_block(self, file: BinaryIO, size: int) -> Chunk[T]:
-        block = file.read(BLOCK)
-        if len(block) == BLOCK and b"\n" not in block and not self._skipping:
-            block += file.read(LONGEST_LINE - BLOCK)
+        # The first read shows enough rows to detect the framework, whatever the lines are.
+        limit = ROW_BLOCK if self._each_line_is_a_row and self._offset else BLOCK
+        block = file.read(limit)
+        if len(block) == limit and b"\n" not in block and not self._skipping:
+            block += file.read(LONGEST_LINE - limit)
         chunk = Chunk[T](size=len(block), more=self._offset + len(block) < size)
         if self._skipping:
             block = self._skip_line(block)

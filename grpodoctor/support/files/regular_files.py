@@ -91,11 +91,16 @@ def translated_os_errors(path: Path) -> Iterator[None]:
         raise unreadable(Path(os.fsdecode(error.filename or path)), error) from error
 
 
+MOST_ENTRIES = 20_000
+"""Entries of a directory that are visited, its sub-directories included."""
+
+
 def files_below(
     directory: Path,
     max_depth: int = 6,
-    max_entries: int = 20_000,
+    max_entries: int = MOST_ENTRIES,
     on_unreadable: Callable[[Path, OSError], None] | None = None,
+    on_cut_off: Callable[[], None] = lambda: None,
 ) -> Iterator[Path]:
     """Files of a directory and its sub-directories, level by level, sorted by name in each.
 
@@ -107,6 +112,7 @@ def files_below(
         max_entries: directory entries to visit; a dump of single responses may have millions.
         on_unreadable: receives each sub-directory that cannot be listed and each entry that cannot
             be examined; they are left out.
+        on_cut_off: called if there are more entries than that.
 
     Raises:
         OSError: if `directory` itself cannot be listed.
@@ -125,6 +131,7 @@ def files_below(
         for entry in entries:
             visited += 1
             if visited > max_entries:
+                on_cut_off()
                 return
             try:
                 is_folder, is_file = _kind_of(entry)

@@ -213,6 +213,37 @@ def test_a_line_with_step_reward_and_loss_is_a_row(line: str, step: int, tmp_pat
     assert (row.values["line/loss"], row.values["line/reward"]) == (-4.6162, 0.625)
 
 
+@pytest.mark.parametrize(
+    ("line", "step", "key"),
+    [
+        ("[Step 240] Loss = 0.4250 -  Avg Reward = 0.625", 240, "line/avg_reward"),
+        ("Batch 10/50 | Avg Reward: 0.625 | Best: 0.471", 10, "line/avg_reward"),
+        ("Step 3: Mean Reward=0.625", 3, "line/mean_reward"),
+    ],
+)
+def test_a_mean_reward_with_a_step_is_a_row(line: str, step: int, key: str, tmp_path: Path) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert (row.step, row.values[key]) == (step, 0.625)
+    assert rows_of("Turn 1: reward=0.03 fixed=False\n", tmp_path) == []
+
+
+def test_the_rewards_of_a_group_are_read_where_the_line_has_a_step(tmp_path: Path) -> None:
+    text = (
+        "[step 1/200] correct=3/4 rewards=['0.80', '0.80', '0.00', '0.80'] loss=-0.0051\n"
+        "  [attempt 9] SKIP (ALL_CORRECT, rewards=[1.0, 1.0, 1.0, 1.0]), resampling\n"
+        "[step 2/200] correct=4/4 rewards=[0.5, 0.5, 0.5, 0.5] loss=0.0\n"
+    )
+    first, second = rows_of(text, tmp_path)
+    assert (first.step, second.step) == (1, 2)
+    assert first.values["line/reward_mean"] == pytest.approx(0.6)
+    assert (first.values["line/zero_variance_rate"], second.values["line/zero_variance_rate"]) == (
+        0,
+        1,
+    )
+    steps = list(open_run(_written(text, tmp_path)).steps)
+    assert scalar(steps[1].values["reward/mean"]) == 0.5
+
+
 def test_two_numbers_without_a_step_are_not_a_row(tmp_path: Path) -> None:
     assert rows_of("best so far: reward=0.5, loss=0.25\n", tmp_path) == []
     assert rows_of("Epoch 1/3 | loss=0.25 | reward=0.5\n", tmp_path) == []
@@ -450,6 +481,7 @@ def test_lists_behind_a_time_and_the_updates_of_a_rollout(tmp_path: Path) -> Non
     assert names["optimizer/grad_norm"] == pytest.approx(0.2), "the mean of the updates"
     assert names["correction/weight_mean"] == 0.9
     assert names["mismatch/kl_k1"] == 0.0005
+    assert names["entropy/mean"] == 0.7321
 
 
 def test_a_line_of_times_that_is_no_heading_takes_no_time(tmp_path: Path) -> None:

@@ -45,8 +45,20 @@ def test_a_chart_that_was_exported_from_wandb(tmp_path: Path) -> None:
         '"run-2 - train/reward"\n'
         '"10","0.5","0.5","0.5","0.9"\n'
     )
-    (row,) = rows_of(text, tmp_path)
-    assert (row.step, dict(row.values)) == (10, {"train/reward": 0.5})
+    first, second = rows_of(text, tmp_path)
+    assert (first.step, first.texts["run"], dict(first.values)) == (
+        10,
+        "run-1",
+        {"train/reward": 0.5},
+    )
+    assert (second.texts["run"], dict(second.values)) == ("run-2", {"train/reward": 0.9})
+    (row,) = rows_of("Step,run-1 - train/reward\n10,0.5\n", tmp_path)
+    assert "run" not in row.texts, "one run needs no choice"
+
+
+def test_a_run_that_has_ended_has_no_rows(tmp_path: Path) -> None:
+    text = "Step,one - reward,two - reward\n1,0.5,0.9\n2,,0.8\n"
+    assert [row.texts["run"] for row in rows_of(text, tmp_path)] == ["one", "two", "two"]
 
 
 def test_a_repeated_header_is_skipped_and_a_torn_row_is_damage(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def rows_of(data: Any, directory: Path) -> list[LogRow]:
         {"config": {"lr": 1e-6}, "history": ROWS},
         {"metrics": {key: [row[key] for row in ROWS] for key in ROWS[0]}, "seed": 1},
         {key: [row[key] for row in ROWS] for key in ROWS[0]},
+        {key.replace("step", "steps"): [row[key] for row in ROWS] for key in ROWS[0]},
         {"log_history": ROWS},
     ],
 )

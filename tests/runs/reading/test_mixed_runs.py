@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.errors import RunError
+from grpodoctor.errors import MixedRunsError, RunError
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.vocabulary.values import scalar
 
@@ -93,3 +93,35 @@ def test_the_last_row_counts_when_a_step_is_logged_twice(
     step = next(each for each in open_run(path).steps if each.step == 10)
     assert scalar(step.values["reward/mean"]) == 0.9
     assert any("restarted" in note for note in notes_of(path))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (range(1, 61), range(5, 305, 5)),
+        (range(0, 300, 10), range(5, 305, 10)),
+        (range(1, 61), range(10, 310, 10)),
+    ],
+    ids=["every step and every fifth", "alternating", "every step and every tenth"],
+)
+def test_runs_with_other_first_steps_are_two_runs(
+    first: range, second: range, tmp_path: Path
+) -> None:
+    written(tmp_path / "a.jsonl", first, one)
+    written(tmp_path / "b.jsonl", second, other)
+    with pytest.raises(MixedRunsError, match="contains 2 runs"):
+        list(open_run(tmp_path).steps)
+
+
+def test_the_log_of_the_evaluations_belongs_to_the_run(tmp_path: Path) -> None:
+    written(tmp_path / "train.jsonl", range(1, 101), one)
+    rows = [{"step": step, "eval/reward": 0.5, "eval/accuracy": 0.4} for step in range(5, 101, 5)]
+    lines = [json.dumps(row) for row in rows]
+    (tmp_path / "evaluation.jsonl").write_text("\n".join(lines) + "\n")
+    assert len(list(open_run(tmp_path).steps)) == 100
+
+
+def test_a_job_resumed_from_an_old_checkpoint_is_one_run(tmp_path: Path) -> None:
+    written(tmp_path / "a.jsonl", range(10, 210, 10), one)
+    written(tmp_path / "b.jsonl", range(60, 300, 10), other)
+    assert len(list(open_run(tmp_path).steps)) == 29

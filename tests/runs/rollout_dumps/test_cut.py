@@ -17,6 +17,9 @@ from grpodoctor.runs.rollout_dumps.shards import Shard, plan_shards
 from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
 
+TINY = 7
+"""Bytes of a shard that cuts every row many times, and some at their ends."""
+
 
 def steps_of(root: Path, size: int, runner: Runner = runners.in_process) -> dict[int, object]:
     reader = DumpReader(dumps_among(files_below(root)), runner=runner, shard_bytes=size)
@@ -50,11 +53,11 @@ def several_steps_in_a_file(root: Path) -> None:
 def test_readings_do_not_depend_on_the_shards(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
     whole = steps_of(tmp_path, 1 << 30)
-    assert steps_of(tmp_path, 1) == whole
+    assert steps_of(tmp_path, TINY) == whole
     assert steps_of(tmp_path, 977) == whole
 
 
-@pytest.mark.parametrize("size", [1, 333, 4096])
+@pytest.mark.parametrize("size", [TINY, 333, 4096])
 def test_groups_and_steps_may_be_spread_over_shards(tmp_path: Path, size: int) -> None:
     several_steps_in_a_file(tmp_path)
     assert steps_of(tmp_path, size) == steps_of(tmp_path, 1 << 30)

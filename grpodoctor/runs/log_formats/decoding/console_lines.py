@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from grpodoctor.runs.log_formats.base import PART_OF_STEP
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
+from grpodoctor.runs.log_formats.decoding.reward_lists import group_numbers
 from grpodoctor.support.numbers import parse_number
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
@@ -53,10 +54,13 @@ _CELL = re.compile(r"[A-Za-z_][\w./@() -]{0,160}")
 _BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
 _LINE = re.compile(r"[│┃|]")
 _PLAIN_NUMBER = re.compile(NUMBER)
-_PARTS = re.compile(r",\s+|\s*[|;]\s*")
+_PARTS = re.compile(r",\s+|\s*[|;]\s*|\s+-\s+")
 _LABELED = re.compile(
     rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})\s{{0,3}}(%|[A-Za-z/]{{1,10}})?\s*$"
 )
+_REWARD_LIST = re.compile(r"\brewards?\s?[:=]\s{0,4}\[([^\]\[]{1,2000})\]", re.IGNORECASE)
+"""`rewards=['0.80', '0.01']`: the rewards of one group."""
+_MEAN_REWARD = re.compile(r"line/(?:(?:avg|average|mean)_reward|reward_(?:avg|average|mean))")
 _ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
 _IN_ROLLOUT = re.compile(r"\bRollout\s(\d{1,12})\s(?:Step|Update)\s\d{1,12}:", re.IGNORECASE)
@@ -367,15 +371,28 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     matches = (_LABELED.search(part) for part in _PARTS.split(text))
     pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
     assigned = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)}
-    if len(pairs) < 3:
+    has_mean = any(map(_MEAN_REWARD.fullmatch, pairs))
+    if len(pairs) < 3 and not has_mean:
         pairs = assigned or pairs
     elif not any("reward" in key or "loss" in key for key in pairs):
         pairs |= assigned
-    has_word = [any(word in key for key in pairs) for word in ("reward", "loss")]
     step = _step_of_line(text)
-    if not any(has_word) or (len(pairs) < 3 and not (all(has_word) and step is not None)):
+    if step is not None:
+        pairs |= {f"line/{key}": value for key, value in _listed_rewards(text).items()}
+    has_word = [any(word in key for key in pairs) for word in ("reward", "loss")]
+    is_enough = (all(has_word) or has_mean) and step is not None
+    if not any(has_word) or (len(pairs) < 3 and not is_enough):
         return None
     return ParsedLine(pairs, step, PART_OF_STEP if _IN_ROLLOUT.search(text) else "")
+
+
+def _listed_rewards(text: str) -> dict[str, float]:
+    """What the rewards of a group say about it; empty if the line does not list them."""
+    match = _REWARD_LIST.search(text) if "[" in text else None
+    if match is None:
+        return {}
+    rewards = [parse_number(item.strip(" '\"")) for item in match[1].split(",")]
+    return group_numbers({"rewards": [rewards]})
 
 
 def _key_of(label: str) -> str:
@@ -439,6 +456,15 @@ def parse_heading(text: str) -> int | None:
         return int(rollout[1]) if rollout else None
     match = _HEADING.search(text) if "tep " in text else None
     return int(match[2] or match[1]) if match else None
+
+
+def parse_values_of_rollout(text: str) -> dict[str, float]:
+    """Parse `Rollout 3: avg entropy: 0.73`, a heading with values; keys get the prefix `line/`."""
+    heading = _ROLLOUT_HEADING.search(text) if "Rollout " in text else None
+    if heading is None:
+        return {}
+    matches = (_LABELED.fullmatch(part) for part in _PARTS.split(text[heading.end() :].strip()))
+    return {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
 
 
 def _scaled(text: str, unit: str) -> float:

@@ -6,13 +6,13 @@ import codecs
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
-from grpodoctor.runs.log_formats.decoding.reward_lists import group_numbers
+from grpodoctor.runs.log_formats.decoding.reward_lists import REWARD_LISTS, group_numbers
 from grpodoctor.support.numbers import parse_number
 
 _CONTAINERS = frozenset({"data", "metrics", "logs", "log", "stats", "scalars", "values"})
@@ -20,6 +20,12 @@ _CONTAINERS = frozenset({"data", "metrics", "logs", "log", "stats", "scalars", "
 
 _NOT_METRICS = re.compile(r"(?:.*_)?(?:args|config|hparams|settings|meta|metadata|env)")
 """Keys of nested objects without metrics."""
+
+_MOST_LAYOUTS = 256
+"""Sets of names that are remembered."""
+
+_EXACT = 2**53
+"""Smaller integers are doubles."""
 
 _MAX_DEPTH = 3
 """Levels of nested objects that are read."""
@@ -71,31 +77,78 @@ def loads(text: bytes) -> Any:
         raise ValueError(f"not JSON: {error}") from None
 
 
-def row_of(data: Mapping[str, Any], keys: RowKeys) -> LogRow:
-    """Make a row from a parsed object.
+class _Layout(NamedTuple):
+    """What the names of a row's values say, whatever the values are."""
 
-    Raises:
-        ValueError: if it has too many keys.
+    steps: tuple[str, ...]
+    """The names that may hold the step, the preferred ones first."""
+    times: tuple[str, ...]
+    not_metrics: tuple[str, ...]
+    """All names of steps and times."""
+    flags: tuple[str, ...]
+    """The names that mark the row of an evaluation."""
+    has_event: bool
+    """Whether a name holds the row's type."""
+    has_rewards: bool
+    """Whether a name holds lists of rewards."""
+
+
+class RowDecoder:
+    """Makes rows from the parsed objects of one log.
+
+    Args:
+        keys: keys of the step and the time.
     """
-    if len(data) > MOST_KEYS:
-        raise ValueError(f"{len(data)} keys")
-    flat = _flattened(data) if dict in map(type, data.values()) else data
-    numbers, texts = _numbers_and_texts(flat)
-    event = _event_name(texts)
-    if event in _NOT_STEPS:
-        return LogRow(None, {}, 0.0, texts)
-    numbers = {**group_numbers(flat), **numbers}
-    step_key, step = _step_of(flat, keys)
-    time = next((numbers[key] for key in keys.time if key in numbers), 0.0)
-    values = {key: value for key, value in numbers.items() if key not in keys.all}
-    counter = _event_of(event, numbers) or _FAMILY_STEPS.get(step_key, "")
-    if counter == EVALUATION:
-        values = {
-            _as_evaluation(key): value
-            for key, value in values.items()
-            if key not in _EVALUATION_FLAGS
-        }
-    return LogRow(step, values, time, texts, counter)
+
+    def __init__(self, keys: RowKeys) -> None:
+        self._keys = keys
+        self._layouts: dict[tuple[str, ...], _Layout] = {}
+        """By the names of a row in order; most logs have a few sets of names."""
+
+    def row(self, data: Mapping[str, Any]) -> LogRow:
+        """Make a row.
+
+        Raises:
+            ValueError: if it has too many keys.
+        """
+        if len(data) > MOST_KEYS:
+            raise ValueError(f"{len(data)} keys")
+        flat = _flattened(data) if dict in map(type, data.values()) else data
+        names = tuple(flat)
+        layout = self._layouts.get(names) or self._layout(names)
+        numbers, texts = _numbers_and_texts(flat)
+        event = _event_name(texts) if layout.has_event else ""
+        if event in _NOT_STEPS:
+            return LogRow(None, {}, 0.0, texts)
+        if layout.has_rewards:
+            numbers = {**group_numbers(flat), **numbers}
+        step_key, step = _step_of(flat, layout.steps)
+        time = next((numbers[key] for key in layout.times if key in numbers), 0.0)
+        counter = _event_of(event, layout.flags, numbers) or _FAMILY_STEPS.get(step_key, "")
+        for key in layout.not_metrics:
+            numbers.pop(key, None)
+        if counter == EVALUATION:
+            numbers = {
+                _as_evaluation(key): value
+                for key, value in numbers.items()
+                if key not in _EVALUATION_FLAGS
+            }
+        return LogRow(step, numbers, time, texts, counter)
+
+    def _layout(self, names: tuple[str, ...]) -> _Layout:
+        known = frozenset(names)
+        layout = _Layout(
+            steps=tuple(key for key in self._keys.step if key in known),
+            times=tuple(key for key in self._keys.time if key in known),
+            not_metrics=tuple(key for key in names if key in self._keys.all),
+            flags=tuple(key for key in _EVALUATION_FLAGS if key in known),
+            has_event=not known.isdisjoint(_EVENT_KEYS),
+            has_rewards=not known.isdisjoint(REWARD_LISTS),
+        )
+        if len(self._layouts) >= _MOST_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[names] = layout
+        return layout
 
 
 def lists_settings(data: Mapping[str, Any]) -> bool:
@@ -110,6 +163,9 @@ def _numbers_and_texts(values: Mapping[str, Any]) -> tuple[dict[str, float], dic
     for key, value in values.items():
         if type(value) is float:  # the common case; a function call would double its cost
             numbers[key] = value
+            continue
+        if type(value) is int and -_EXACT < value < _EXACT:
+            numbers[key] = float(value)
             continue
         number = parse_number(value)
         if number is not None:
@@ -134,10 +190,10 @@ def _flattened(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dic
     return flat
 
 
-def _step_of(values: Mapping[str, Any], keys: RowKeys) -> tuple[str, int | None]:
+def _step_of(values: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, int | None]:
     """The key and the number of a row's step."""
-    for key in keys.step:
-        step = _step(values.get(key))
+    for key in keys:
+        step = _step(values[key])
         if step is not None:
             return key, step
     return "", None
@@ -145,15 +201,23 @@ def _step_of(values: Mapping[str, Any], keys: RowKeys) -> tuple[str, int | None]
 
 def _event_name(values: Mapping[str, Any]) -> str:
     """The name of a row's type, in lower case; empty without one."""
-    name = next((values[key] for key in _EVENT_KEYS if key in values), "")
+    if values.keys().isdisjoint(_EVENT_KEYS):
+        return ""
+    name = next(values[key] for key in _EVENT_KEYS if key in values)
     return name[:40].lower() if isinstance(name, str) else ""
 
 
-def _event_of(name: str, numbers: Mapping[str, float]) -> str:
-    """The part of a step that a row of a type describes; empty if it does not say so."""
-    if any(numbers.get(flag) == 1 for flag in _EVALUATION_FLAGS):
+def _event_of(name: str, flags: tuple[str, ...], numbers: Mapping[str, float]) -> str:
+    """The part of a step that a row of a type describes; empty if it does not say so.
+
+    Args:
+        name: the type; empty if the row has none.
+        flags: keys that are 1 in the rows of an evaluation.
+        numbers: the row's numbers.
+    """
+    if any(numbers.get(flag) == 1 for flag in flags):
         return EVALUATION
-    if is_evaluation(name):
+    if name and is_evaluation(name):
         return EVALUATION
     return name if name in _PARTS else ""
 
@@ -164,11 +228,11 @@ def _as_evaluation(key: str) -> str:
 
 def _step(value: object) -> int | None:
     """Parse a step, also from `10/100`, as ms-swift writes it."""
-    if value is None:
-        return None
+    if type(value) is int and 0 <= value < _EXACT:  # the common case
+        return value
     if isinstance(value, str) and len(value) <= 40:
         value = value.partition("/")[0]
     number = parse_number(value)
-    if number is None or not 0 <= number < 2**53 or number != int(number):
+    if number is None or not 0 <= number < _EXACT or number != int(number):
         return None
     return int(number)

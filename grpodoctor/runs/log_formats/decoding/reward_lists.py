@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
-_KEYS = ("rewards", "group_rewards", "rewards_per_group", "reward_groups", "grouped_rewards")
+REWARD_LISTS = ("rewards", "group_rewards", "rewards_per_group", "reward_groups", "grouped_rewards")
 """Keys of lists with one list of rewards for each group."""
 
 _MOST_REWARDS = 100_000
@@ -22,7 +22,7 @@ def group_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     Args:
         values: the values of a row by key, of any type.
     """
-    for key in _KEYS:
+    for key in REWARD_LISTS:
         groups = _groups_in(values.get(key))
         if groups:
             return _numbers(groups)

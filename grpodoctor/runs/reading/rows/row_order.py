@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from grpodoctor.frameworks.framework import Framework
@@ -12,6 +12,10 @@ from grpodoctor.runs.log_formats.base import LogRow
 
 _MAX_FINGERPRINTS = 20_000
 """Steps whose rows are remembered, to recognize a copy of them later in the log."""
+
+_MAX_ROWS_PER_STEP = 1000
+"""Rows of a step that are remembered, so that a log whose steps never advance does not fill the
+memory."""
 
 _MIN_ROLLOUTS = 2
 """Complete rollouts that show how many updates each of them has."""
@@ -34,11 +38,12 @@ class _Counter:
 
     last: int = -1
     """The largest step since the latest restart."""
-    current: dict[str, float] = field(default_factory=dict)
+    current: Mapping[str, float] = field(default_factory=dict)
     """The values of the latest step."""
-    keys: dict[int, Collection[str]] = field(default_factory=dict)
+    # To remove its first entry, a plain dict skips all entries that were removed before.
+    keys: OrderedDict[int, Set[str]] = field(default_factory=OrderedDict)
     """The keys of the recent steps."""
-    fingerprints: dict[int, list[Fingerprint]] = field(default_factory=dict)
+    fingerprints: OrderedDict[int, tuple[Fingerprint, ...]] = field(default_factory=OrderedDict)
 
     def repeats(self, row: LogRow, step: int, fingerprint: Fingerprint) -> bool:
         """Whether the log already has this row, or all of its values."""
@@ -54,16 +59,18 @@ class _Counter:
         return sum(key in known for key in row.values) <= _ADDITION * len(row.values)
 
     def remember(self, row: LogRow, step: int, fingerprint: Fingerprint) -> None:
-        if step != self.last:
-            self.current = {}
-        self.current.update(row.values)
-        self.last = max(self.last, step)
-        self.keys[step] = row.values.keys() | self.keys.get(step, frozenset())
-        self.fingerprints.setdefault(step, []).append(fingerprint)
+        values = row.values
+        self.current = {**self.current, **values} if step == self.last else values
+        if step > self.last:  # the common case
+            self.last = step
+        known = self.keys.get(step)
+        self.keys[step] = values.keys() if known is None else known | values.keys()
+        seen = self.fingerprints.get(step, ())
+        self.fingerprints[step] = (*seen[-_MAX_ROWS_PER_STEP:], fingerprint)
         if len(self.fingerprints) > _MAX_FINGERPRINTS:
-            del self.fingerprints[next(iter(self.fingerprints))]
+            self.fingerprints.popitem(last=False)
         if len(self.keys) > _RECENT_STEPS:
-            del self.keys[next(iter(self.keys))]
+            self.keys.popitem(last=False)
 
     def go_back(self, step: int) -> None:
         """Forget the steps from `step` on."""
@@ -106,7 +113,9 @@ class RowOrder:
         """
         if row.step is None:
             return row, False
-        counter = self._counters.setdefault(row.counter, _Counter())
+        counter = self._counters.get(row.counter)
+        if counter is None:
+            counter = self._counters[row.counter] = _Counter()
         step, fingerprint = row.step, _fingerprint(row.values)
         if counter.repeats(row, step, fingerprint):
             self.dropped += 1

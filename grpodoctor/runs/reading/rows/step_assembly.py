@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,6 +46,8 @@ class _Pending:
     origins: dict[str, Origin] = field(default_factory=dict)
     """The log of each value, and the counter of its row."""
     time: float = 0.0
+    logged: dict[str, float] = field(default_factory=dict)
+    """Numbers whose keys give no metric."""
 
     def forget(self, log: str, counter: str | None = None) -> None:
         """Drop the values of a log, or only those of its rows with one counter."""
@@ -78,13 +81,16 @@ class StepAssembly:
         """The pending steps as a heap, since a log may have a million steps."""
         self._passed: dict[str, int] = {}
         """The step that each log has moved past; steps below the lowest one are complete."""
+        self._ranks: dict[str, int] = {}
+        """The logs in the order in which they were opened. Rows arrive in another order: of a large
+        and a small log, the small one is read first to its end."""
         self._last: dict[str, int] = {}
         """The step of each log's latest row."""
         self._first: dict[str, int] = {}
         """The smallest step of each log."""
         self._lag: dict[str, int] = {}
         """How many steps the slower of two writers of a log was behind."""
-        self._recent: dict[int, _Pending] = {}
+        self._recent: OrderedDict[int, _Pending] = OrderedDict()
         """The steps returned last; a slower writer may still add to them."""
         self._returned = -1
         self.conflicts: list[Conflict] = []
@@ -115,8 +121,9 @@ class StepAssembly:
         return len(self._pending) > (1 if self._in_parts else 0)
 
     def open_log(self, log: str) -> None:
-        """Add a log that steps wait for."""
+        """Add a log that steps wait for. If logs disagree, the one opened first counts."""
         self._passed.setdefault(log, -1)
+        self._ranks.setdefault(log, len(self._ranks))
 
     def close_log(self, log: str) -> None:
         """Remove a log that ended or whose file is gone."""
@@ -131,6 +138,7 @@ class StepAssembly:
         *,
         counter: str = "",
         restarted: bool | None = None,
+        logged: Mapping[str, float] | None = None,
     ) -> list[StepRecord]:
         """Add a row; return the steps that are complete now.
 
@@ -148,8 +156,11 @@ class StepAssembly:
             counter: what the step counts. Rows with another counter do not replace its readings.
             restarted: whether the job was restarted at this step; by default, this is decided by
                 the readings.
+            logged: numbers whose keys give no metric; the last ones of a step count.
         """
         complete: list[StepRecord] = []
+        if log not in self._ranks:
+            self._ranks[log] = len(self._ranks)
         last = self._last.get(log, -1)
         if restarted or (restarted is None and step < last):
             if not restarted and self._adds_metrics(log, step, values):
@@ -167,11 +178,23 @@ class StepAssembly:
         if step <= self._returned:
             self.late_rows += 1
             return complete
-        if step not in self._pending:
-            self._pending[step] = _Pending()
-            heapq.heappush(self._order, step)
-        self._join((log, counter), self._pending[step], step, values, time)
+        source, pending = (log, counter), self._pending_at(step)
+        if pending.values:
+            self._join(source, pending, step, values)
+        else:  # most steps have one row
+            pending.values, pending.origins = dict(values), dict.fromkeys(values, source)
+        pending.time = max(pending.time, time)
+        if logged:
+            pending.logged |= logged
         return complete + self._complete()
+
+    def _pending_at(self, step: int) -> _Pending:
+        """What is pending of a step, from its first row on."""
+        pending = self._pending.get(step)
+        if pending is None:
+            heapq.heappush(self._order, step)
+            pending = self._pending[step] = _Pending()
+        return pending
 
     def _adds_metrics(self, log: str, step: int, values: Mapping[str, Reading]) -> bool:
         """Whether a row of a step behind the latest one has metrics that the step lacks."""
@@ -216,18 +239,9 @@ class StepAssembly:
         return complete
 
     def _join(
-        self,
-        source: Origin,
-        pending: _Pending,
-        step: int,
-        values: Mapping[str, Reading],
-        time: float,
+        self, source: Origin, pending: _Pending, step: int, values: Mapping[str, Reading]
     ) -> None:
-        if not pending.values:  # most steps have one row
-            pending.values.update(values)
-            pending.origins.update(dict.fromkeys(values, source))
-            pending.time = max(pending.time, time)
-            return
+        """Add a further row to a step."""
         log, counter = source
         repeated = [name for name in values if pending.origins.get(name) == source]
         if repeated and source in self.several_rows_per_step:
@@ -241,11 +255,15 @@ class StepAssembly:
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, source)
             if before is not None and origin != source:
+                counts = self._ranks[log] < self._ranks[origin[0]]
                 if origin[0] != log and readings_differ(before, reading):
-                    self._note_conflict(step, name, before, reading, (origin[0], log))
-                continue
+                    if counts:
+                        self._note_conflict(step, name, reading, before, (log, origin[0]))
+                    else:
+                        self._note_conflict(step, name, before, reading, (origin[0], log))
+                if not counts:
+                    continue
             pending.values[name], pending.origins[name] = reading, source
-        pending.time = max(pending.time, time)
 
     def _note_conflict(
         self, step: int, name: str, kept: Reading, other: Reading, logs: tuple[str, str]
@@ -262,7 +280,7 @@ class StepAssembly:
         complete = []
         while self._order and self._order[0] < border:
             complete.append(heapq.heappop(self._order))
-        return self._pop(complete)
+        return self._pop(complete) if complete else []
 
     def flush(self, *, ended: bool = True) -> list[StepRecord]:
         """Return the pending steps: the logs ended, or were silent for a while.
@@ -282,12 +300,14 @@ class StepAssembly:
         for step in sorted(set(steps)):
             pending = self._pending.pop(step)
             self._heldout.add_means(pending.values)
-            records.append(StepRecord(step, pending.values, time=pending.time))
+            records.append(
+                StepRecord(step, pending.values, time=pending.time, logged=pending.logged)
+            )
             self._returned = max(self._returned, step)
             self._recent[step] = pending
         kept = MAX_LAG if len(self._passed) <= 1 else _MAX_REVISED
         while len(self._recent) > kept:
-            del self._recent[next(iter(self._recent))]
+            self._recent.popitem(last=False)
         return records
 
 

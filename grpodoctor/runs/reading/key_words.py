@@ -1,0 +1,130 @@
+"""The words of log keys that hold a metric, where no table knows the key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grpodoctor.frameworks.row_keys import is_evaluation, words_of
+
+Words = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WordPattern:
+    """The words of keys that hold a metric."""
+
+    metric: str
+    words: tuple[Words, ...]
+    """A key needs a word of each set."""
+    without: Words = frozenset()
+    low: float = -math.inf
+    high: float = math.inf
+
+    def matches(self, words: Words) -> bool:
+        """Whether a key of these words holds the metric."""
+        return all(not group.isdisjoint(words) for group in self.words) and self.without.isdisjoint(
+            words
+        )
+
+
+def _words(text: str) -> Words:
+    return frozenset(text.split())
+
+
+_EXTREMES = _words("max min std stdev var variance median p95 p50 p90 best worst sum count num")
+_LENGTH = _words("len length lengths tokens toks")
+_KL = _words("kl kld kldiv")
+_LOGPROB = _words("logprob logprobs logp logps lp")
+_RATE = _words("frac fraction ratio rate share pct percent proportion")
+_SAMPLER = _words("rollout sampler sampling vllm sglang inference engine behave behavior mismatch")
+_REWARD = _words("reward rewards rew return returns score scores")
+_RIGHT = _words("acc accuracy accuracies correct correctness solved success win pass solve")
+
+_PATTERNS = (
+    WordPattern("mismatch/kl_k3", (_KL, _SAMPLER), _EXTREMES),
+    WordPattern("mismatch/logprob_diff_mean",
+                (_LOGPROB, _words("diff abs gap delta error mismatch")), _EXTREMES, 0),
+    WordPattern("kl/reference/k3", (_KL, _words("ref reference base init initial sft")), _EXTREMES),
+    WordPattern("kl/old_policy/k1", (_KL, _words("old approx ppo policy")), _EXTREMES),
+    WordPattern("length/truncated_rate", (_words("trunc truncated truncation overlong cutoff"),),
+                frozenset(), 0, 1),
+    WordPattern("length/truncated_rate", (_words("clip clipped limit"), _LENGTH), frozenset(),
+                0, 1),
+    WordPattern("groups/zero_variance_rate",
+                (_words("zero dead degenerate flat constant uniform same"),
+                 _words("std var variance group groups adv advantage advantages")),
+                frozenset(), 0, 1),
+    WordPattern("groups/reward_std", (_REWARD, _words("std stdev"), _words("group groups")),
+                frozenset(), 0),
+    WordPattern("reward/std", (_REWARD, _words("std stdev"))),
+    WordPattern("clip/any_rate", (_words("clip clipped clipfrac clipping"),), _EXTREMES | _LENGTH,
+                0, 1),
+    WordPattern("ratio/max", (_words("ratio ratios"), _words("max")), _RATE - _words("ratio"), 0),
+    WordPattern("ratio/mean", (_words("ratio ratios"), _words("importance is mean prob policy")),
+                _EXTREMES, 0),
+    WordPattern("length/max", (_LENGTH, _words("max")), _words("prompt input limit config"), 1),
+    WordPattern("length/mean", (_LENGTH,),
+                (_EXTREMES - {"num"}) | _words("prompt input total second sec"), 0),
+    WordPattern("entropy/mean", (_words("entropy ent"),),
+                _EXTREMES | _words("coef coeff loss target"), 0, 20),
+    WordPattern("accuracy/train", (_RIGHT,), _EXTREMES | _words("at format"), 0, 1),
+    WordPattern("optimizer/grad_norm", (_words("grad gradient gnorm grads"),
+                                     _words("norm gnorm l2")), _words("clip clipped max"), 0),
+    WordPattern("optimizer/learning_rate", (_words("lr"),), frozenset(), 0, 1),
+    WordPattern("optimizer/learning_rate", (_words("learning"), _words("rate")), frozenset(), 0, 1),
+    WordPattern("optimizer/loss", (_words("loss"),),
+                _EXTREMES | _words("kl entropy value critic aux")),
+    WordPattern("staleness/mean", (_words("stale staleness lag offpolicyness"),), _EXTREMES, 0),
+    WordPattern("time/step",
+                (_words("time sec seconds duration"), _words("step iter iteration total")),
+                _words("rollout gen train update elapsed"), 0),
+    WordPattern("reward/mean", (_REWARD,),
+                _EXTREMES | _words("format length penalty bonus advantage")),
+)  # fmt: skip
+"""In this order; the first match counts."""
+
+
+def pattern_of(key: str) -> WordPattern | None:
+    """The first pattern that a key matches."""
+    words = words_of(key)
+    return next((pattern for pattern in _PATTERNS if pattern.matches(words)), None)
+
+
+_NOT_THE_REWARD = (
+    _words(
+        "best initial final baseline running rolling cumulative schedule weight weights coef "
+        "events target threshold delta gap diff error failure progress previous teacher model "
+        "margin spread"
+    )
+    | _RATE
+)
+"""Words of keys about the reward that do not hold the mean reward of a step."""
+
+_WHOLE = _words("total overall combined")
+"""Words that tell the whole reward from its components."""
+
+_MIN_ROWS = 3
+"""Rows that must have the key."""
+
+
+def reward_key_among(keys: Mapping[str, int]) -> str:
+    """The key whose words say that it holds the mean reward, if there is just one; else ''.
+
+    Args:
+        keys: keys that no table knows, with the number of rows that have them.
+    """
+    candidates = [key for key, rows in keys.items() if rows >= _MIN_ROWS and _may_be_reward(key)]
+    whole = [key for key in candidates if not _WHOLE.isdisjoint(words_of(key))]
+    for chosen in (candidates, whole):
+        if len(chosen) == 1:
+            return chosen[0]
+    return ""
+
+
+def _may_be_reward(key: str) -> bool:
+    pattern = pattern_of(key)
+    if pattern is None or pattern.metric != "reward/mean" or is_evaluation(key):
+        return False
+    return _NOT_THE_REWARD.isdisjoint(words_of(key))

@@ -1,0 +1,41 @@
+"""Numbers whose keys give no metric are kept on request, and only then."""
+
+import gzip
+from pathlib import Path
+
+import orjson
+import pytest
+
+from grpodoctor.runs.reading.opening import follow
+from grpodoctor.runs.reading.read_options import ReadOptions
+
+LOG = Path(__file__).parent.parent / "data" / "logs" / "sushantmehta_metrics.jsonl.gz"
+
+
+def steps_of(path, **options):
+    follower, steps = follow(path, ReadOptions(**options)), []
+    while True:
+        poll = follower.poll(final=True)
+        steps += poll.steps
+        if not poll.more:
+            return steps
+
+
+def test_each_number_is_a_reading_or_a_logged_number():
+    steps = steps_of(LOG, keep_unread_keys=True)
+    kept = {key for record in steps for key in record.logged}
+    assert "test/env/all/pass_rate" in kept
+    assert not any(key.startswith("_") for key in kept)
+    assert b"test/env/all/pass_rate" in gzip.decompress(LOG.read_bytes())
+    plain = steps_of(LOG)
+    assert [record.values for record in plain] == [record.values for record in steps]
+    assert not any(record.logged for record in plain)
+
+
+@pytest.mark.parametrize("name", ["value", "\x1b[31mred", "a" * 5000])
+def test_any_key_can_be_kept(tmp_path, name):
+    log = tmp_path / "log.jsonl"
+    rows = [{"step": step, "reward": 0.5, "entropy": 1.0, name: step / 7} for step in range(5)]
+    log.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    steps = steps_of(log, format="generic", keep_unread_keys=True)
+    assert [record.logged.get(name) for record in steps] == [row[name] for row in rows]
