@@ -70,6 +70,8 @@ class RolloutBatch:
     """Tokens in the loss; None if all generated tokens are."""
     staleness_B: Integers | None = None
     """Optimizer steps between sampling and use."""
+    prompt_tokens: list[Integers] | None = None
+    """The token ids of each prompt as the model read it."""
 
     def __post_init__(self) -> None:
         _check_shapes(self, f"rollout batch of step {self.step}", self.tokens_BT.shape)

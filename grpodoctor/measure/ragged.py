@@ -87,7 +87,8 @@ def fingerprints(tokens: Ragged) -> NDArray[np.uint64]:
     It combines the length with the sum of the tokens, each multiplied by an odd number that depends
     on its position, modulo 2**64. Different token lists have the same hash only by chance.
     """
-    values_N = np.ascontiguousarray(tokens.values_N, dtype=np.int64).view(np.uint64)
+    with np.errstate(invalid="ignore"):  # a dump's ids may be no numbers, or too large
+        values_N = np.ascontiguousarray(tokens.values_N, dtype=np.int64).view(np.uint64)
     lengths_B = tokens.lengths_B
     factors_T = _factors(max(int(lengths_B.max(initial=1)) - 1, 1).bit_length())
     ends = tokens.offsets_B.tolist()

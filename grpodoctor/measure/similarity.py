@@ -36,22 +36,25 @@ _BYTE = 0xFF
 
 def signature(text: bytes) -> int:
     """The low bytes of eight MinHash values of a text's pieces; 0 if the text is too short."""
-    data = np.frombuffer(text[:MOST_BYTES], np.uint8)
+    data = np.frombuffer(text[:MOST_BYTES], np.uint8).astype(np.uint64)
     if data.size < SHINGLE:
         return 0
     count = data.size - SHINGLE + 1
     pieces_N = np.zeros(count, np.uint64)
     for place in range(SHINGLE):
-        pieces_N |= data[place : place + count].astype(np.uint64) << np.uint64(8 * place)
-    lowest = np.array([_mixed(pieces_N * factor).min() for factor in np.array(_FACTORS, np.uint64)])
-    packed = (lowest & np.uint64(_BYTE)) << (np.arange(_HASHES, dtype=np.uint64) * np.uint64(8))
-    return int(np.bitwise_or.reduce(packed)) or 1
+        pieces_N |= data[place : place + count] << np.uint64(8 * place)
+    hashes_HN = _mixed(np.array(_FACTORS, np.uint64)[:, None] * pieces_N)
+    lowest_H = hashes_HN.min(axis=1) & np.uint64(_BYTE)
+    packed_H = lowest_H << (np.arange(_HASHES, dtype=np.uint64) * np.uint64(8))
+    return int(np.bitwise_or.reduce(packed_H)) or 1
 
 
-def _mixed(products_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(products_HN: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread the high bits of a product, which depend on all bits of a piece, over all bits."""
-    mixed_N = (products_N ^ (products_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    return np.asarray(mixed_N ^ (mixed_N >> np.uint64(27)))
+    products_HN ^= products_HN >> np.uint64(30)
+    products_HN *= np.uint64(0xBF58476D1CE4E5B9)
+    products_HN ^= products_HN >> np.uint64(27)
+    return products_HN
 
 
 def group_similarity(

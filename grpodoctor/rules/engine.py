@@ -32,7 +32,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from grpodoctor.frameworks.logging_advice import how_to_log
 from grpodoctor.rules.base import (
     NOT_LOGGED,
     SEVERITIES,
@@ -44,19 +43,17 @@ from grpodoctor.rules.base import (
     Severity,
     Sighting,
 )
+from grpodoctor.rules.shared.missing_metrics import how_to_enable
 from grpodoctor.rules.shared.penalty_direction import penalty_drives_away
 from grpodoctor.runs.chart import MOST_LAYOUTS, WINDOW, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.support.safe_text import clean_text
-from grpodoctor.vocabulary.metrics import INFERRED, metric_of
+from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable
 
 RESOLVED_KEPT = 100
 """Resolved findings kept in memory; older ones remain in the run's journal."""
 
-_ALTERNATIVES_NAMED = 3
-"""Alternatives of a required metric that are named at most; if there are more, the last place is
-the count of the others."""
 _LONGEST_ERROR = 200
 """Characters of a defect's message."""
 _UNMAPPED_KEPT = 1000
@@ -204,6 +201,7 @@ class Engine:
     def __init__(self, rules: Sequence[Rule], manifest: Manifest | None = None) -> None:
         self.chart = Chart(manifest or Manifest())
         self._states = [_initial_state(rule) for rule in rules]
+        self._config_states = [state for state in self._states if state.rule.reads_config]
         self._resolved: deque[Finding] = deque(maxlen=RESOLVED_KEPT)
         self._fired: set[str] = set()
         self._unmapped: dict[str, None] = {}
@@ -221,8 +219,9 @@ class Engine:
         for state in self._states_of_new_config():
             changes.extend(self._examine(state, None))
         for state, why_inapplicable in self._plan(record):
-            state.due -= 1
-            if state.due <= 0 and (found := self._examine(state, why_inapplicable)):
+            if state.due > 1:
+                state.due -= 1
+            elif found := self._examine(state, why_inapplicable):
                 changes.extend(found)
         if len(changes) > 1:
             raised = {change.finding.code for change in changes if change.kind == "raised"}
@@ -230,12 +229,20 @@ class Engine:
         return changes
 
     def _states_of_new_config(self) -> Sequence[_RuleState]:
-        """The rules about the configuration, at the first step and after a change of a knob."""
+        """The rules about the configuration, at the first step and after a change of a knob.
+
+        A finding whose fault is gone is examined at the following steps too, until it has been
+        absent for its clearance: a knob that a trial switches on and off gives one long finding.
+        """
         is_new = self.chart.knobs_changed_at == self.chart.step or not self._config_read
         self._config_read = True
-        if not is_new or not self.chart.config.found:
+        if not self.chart.config.found:
             return ()
-        return [state for state in self._states if state.rule.reads_config]
+        return [
+            state
+            for state in self._config_states
+            if is_new or (state.clear_count and state.finding is not None)
+        ]
 
     def _plan(self, record: StepRecord) -> tuple[_Examination, ...]:
         """The rules that this step has the inputs for.
@@ -308,10 +315,12 @@ class Engine:
         if why_inapplicable is None:
             try:
                 result = rule.examine(self.chart)
+            except MemoryError:  # no fault of the rule; the report would lack a finding
+                raise
             except Exception as error:  # noqa: BLE001 - a fault in one rule must not end the others
                 self._note_defect(rule, error)
                 result = NOT_LOGGED
-        if result is None:  # the usual case
+        if result is None:
             state.why_inapplicable = why_inapplicable
             state.examined = state.examined or why_inapplicable is None
         elif isinstance(result, NotLogged):
@@ -356,11 +365,17 @@ class Engine:
         rule, state.milder_count, state.severe_step = state.rule, 0, self.chart.step
         again = state.resolved_at >= 0 and state.examinations - state.resolved_at <= WINDOW
         state.clearance = min(2 * state.clearance, _LONGEST_CLEARANCE) if again else rule.clearance
-        state.finding = Finding(
+        state.finding = self._finding(rule, sighting, severity, state.onset)
+        self._fired.add(rule.code)
+        return Change("raised", state.finding, self.chart.step)
+
+    def _finding(self, rule: Rule, sighting: Sighting, severity: Severity, onset: int) -> Finding:
+        """The active finding that a sighting describes."""
+        return Finding(
             code=rule.code,
             name=rule.name,
             severity=severity,
-            onset_step=state.onset,
+            onset_step=onset,
             last_step=self.chart.step,
             active=True,
             summary=sighting.summary,
@@ -368,8 +383,6 @@ class Engine:
             remedies=self._remedies(rule, sighting),
             references=rule.references,
         )
-        self._fired.add(rule.code)
-        return Change("raised", state.finding, self.chart.step)
 
     def _ease(
         self, state: _RuleState, finding: Finding, sighting: Sighting, severity: Severity
@@ -388,14 +401,7 @@ class Engine:
         if SEVERITIES.index(sighting.severity) >= SEVERITIES.index(severity):
             state.milder_count, state.severe_step = 0, self.chart.step
         if sighting.severity == severity:
-            updated = replace(
-                finding,
-                last_step=self.chart.step,
-                severity=severity,
-                summary=sighting.summary,
-                evidence=sighting.evidence,
-                remedies=self._remedies(state.rule, sighting),
-            )
+            updated = self._finding(state.rule, sighting, severity, finding.onset_step)
         else:
             # The summary must match the severity: a milder sighting prolongs a severe finding for a
             # while, and a more severe one has to persist first.
@@ -450,23 +456,14 @@ class Engine:
         if state.rule.reads_config:
             return Skipped(state.rule.code, ("config",), _HOW_TO_FIND_THE_CONFIG)
         never_logged = [names for names in state.needs if not any(map(self._was_logged, names))]
+        framework = self.chart.manifest.framework
         # If each was logged, but never at the same step, all of them are missing together.
         missing = never_logged or list(state.needs)
         return Skipped(
             code=state.rule.code,
             missing=tuple(names[0] for names in missing),
-            how="; ".join(dict.fromkeys(self._how_to_log(names) for names in missing)),
+            how="; ".join(dict.fromkeys(how_to_enable(names, framework) for names in missing)),
         )
-
-    def _how_to_log(self, names: tuple[str, ...]) -> str:
-        """How to log one of these metrics, in the terms of the run's framework."""
-        metric = metric_of(names[0])
-        recording = metric.how if metric is not None else ""
-        names = tuple(name for name in names if not name.endswith(f"/{INFERRED}"))
-        key = how_to_log(self.chart.manifest.framework, names)
-        if not (recording or key):
-            key = f"if it is logged under another key: --map KEY={names[0]}"
-        return "; ".join(part for part in (recording, key, _name_alternatives(names[1:])) if part)
 
     def _remedies(self, rule: Rule, sighting: Sighting) -> tuple[str, ...]:
         remedies = rule.remedies if sighting.remedies is None else sighting.remedies
@@ -476,13 +473,6 @@ class Engine:
 
     def _was_logged(self, name: str) -> bool:
         return len(self.chart.series(name)) > 0
-
-
-def _name_alternatives(names: tuple[str, ...]) -> str:
-    if len(names) > _ALTERNATIVES_NAMED:
-        rest = len(names) - _ALTERNATIVES_NAMED + 1
-        names = (*names[: _ALTERNATIVES_NAMED - 1], f"{rest} others")
-    return f"alternative metrics: {', '.join(names)}" if names else ""
 
 
 def _order(change: Change, raised: set[str]) -> tuple[bool, tuple[int, int, int, str]]:

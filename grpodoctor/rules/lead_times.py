@@ -16,6 +16,7 @@ Timing = Literal["early", "at onset", "audit"]
 TIMINGS: tuple[Timing, ...] = ("early", "at onset", "audit")
 """`early`: before half of what the run lost was lost; `at onset`: within ten logged steps of the
 onset; `audit`: later, or when the harm was done."""
+_WORDS: dict[Timing, str] = {"early": "early", "at onset": "at the onset", "audit": "late"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,15 @@ class LeadTime:
     @property
     def sentence(self) -> str:
         """The measurement in one sentence."""
+        counts = [f"{self.runs[name]} {_WORDS[name]}" for name in TIMINGS if self.runs.get(name)]
         total = sum(self.runs.values())
-        counts = ", ".join(f"{self.runs[name]} {name}" for name in TIMINGS if self.runs.get(name))
         runs = "1 sick run" if total == 1 else f"{total} sick runs"
         lead = (
             ""
             if self.median_lead is None
-            else (
-                f" Half of the outcome was lost {self.median_lead} steps after the early findings "
-                "(median)."
-            )
+            else f" Early means {self.median_lead} steps (median) before half of the loss."
         )
-        detail = f" ({counts})" if ", " in counts else ""
-        return f"{self.timing}: fired in {runs}{detail}.{lead}"
+        return f"Fired in {runs}: {', '.join(counts)}.{lead}"
 
 
 def lead_time_of(code: str) -> LeadTime | None:

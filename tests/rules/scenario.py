@@ -242,8 +242,9 @@ class Patient:
         *,
         rules: Sequence[Rule] | None = None,
         knobs: Mapping[str, Setting] | None = None,
+        framework: str = "grpodoctor",
     ) -> None:
-        manifest = Manifest(knobs=dict(knobs or {}))
+        manifest = Manifest(knobs=dict(knobs or {}), framework=framework)
         self.engine = Engine(all_rules() if rules is None else rules, manifest)
         self.changes: list[tuple[int, Change]] = []
         for record in records:

@@ -78,6 +78,7 @@ def test_inputs_are_metrics_and_the_rule_names_a_source(rule: Rule) -> None:
 
 @each_rule
 def test_remedies_exist(rule: Rule) -> None:
+    from grpodoctor.frameworks.registry import all_frameworks
     from grpodoctor.remedies.catalogue import all_remedies
 
     known = {remedy.id for remedy in all_remedies()}
@@ -92,6 +93,7 @@ def test_remedies_exist(rule: Rule) -> None:
         {each for each in literals if re.fullmatch("[a-z]+(-[a-z]+)+", each)}
         - {"all-correct", "all-incorrect"}
         - {rule.name, *rule.former_names, rule.condition, *rule.explains}
+        - {framework.name for framework in all_frameworks()}
     )
     assert named <= known
     assert set(rule.remedies) <= known

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from grpodoctor.rules.catalogue import all_rules, rule_of
+from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.lint import lint
 from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.trainer.config.knobs import knobs_of
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 from grpodoctor.trainer.config.train_config import load_config
@@ -287,3 +290,56 @@ def test_every_preset_is_clean(name: str) -> None:
 def test_every_rule_s_code_is_in_its_file() -> None:
     for rule in CONFIG_RULES:
         assert rule_of(rule.code) is rule
+
+
+def _bundled(settings: Mapping[str, Any]) -> Engine:
+    config = load_config(settings)
+    return Engine(CONFIG_RULES, Manifest(config=config.model_dump(), knobs=knobs_of(config)))
+
+
+def _observe(engine: Engine, changes: Mapping[int, Mapping[str, Setting]], last: int) -> None:
+    for step in range(engine.chart.step + 1, last + 1):
+        engine.observe(StepRecord(step, {}, changes.get(step, {})))
+
+
+def _codes(engine: Engine, *, active: bool = True) -> list[str]:
+    return [each.code for each in engine.diagnosis().findings if each.active == active]
+
+
+SAMPLER_RATIO: dict[str, Any] = {"engine": {"precision": "int4", "old_logprobs": "sampler"}}
+ON: dict[str, Setting] = {"old_logprobs": "recompute"}
+OFF: dict[str, Setting] = {"old_logprobs": "sampler"}
+
+
+def test_a_finding_ends_with_the_setting_that_it_is_about() -> None:
+    engine = _bundled(SAMPLER_RATIO)
+    _observe(engine, {5: ON}, 4)
+    assert "CFG030" in _codes(engine)
+    _observe(engine, {5: ON}, 5)
+    assert "CFG030" not in _codes(engine)
+    assert "CFG030" in _codes(engine, active=False)
+
+
+def test_a_finding_ends_after_a_trial_that_switches_the_setting() -> None:
+    """Each return of the fault doubles the clearance, which counts steps and not changes."""
+    trial = {5: ON, 8: OFF, 10: ON, 12: OFF, 14: ON, 16: OFF, 20: ON}
+    engine = _bundled(SAMPLER_RATIO)
+    _observe(engine, trial, 19)
+    assert "CFG030" in _codes(engine)
+    _observe(engine, trial, 60)
+    assert "CFG030" not in _codes(engine)
+    assert len([code for code in _codes(engine, active=False) if code == "CFG030"]) < 4
+
+
+def test_a_fact_follows_the_setting_that_it_is_read_from() -> None:
+    """A fact is read from the config, which lists the settings of the start."""
+    engine = _bundled({"rollout": {"temperature": 1.0}})
+    changes: dict[int, dict[str, Setting]] = {5: {"temperature": 0.8}}
+    _observe(engine, changes, 10)
+    assert engine.chart.config.facts["learner_temperature"] == 0.8
+    assert _codes(engine) == []
+    engine.observe(StepRecord(3, {}, {}))  # the run goes back to before the change
+    assert engine.chart.config.facts["learner_temperature"] == 1.0
+    apart = _bundled({"rollout": {"temperature": 1.0}, "engine": {"temperature": 1.0}})
+    _observe(apart, changes, 10)
+    assert _codes(apart) == ["CFG020"]

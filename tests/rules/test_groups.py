@@ -361,3 +361,18 @@ def test_starvation_that_a_lower_bound_showed_ends_when_the_bound_no_longer_does
     starved, recovered = Patient(steps(40, curves)), Patient(steps(120, curves))
     assert [finding.active for finding in starved.findings("GRP002")] == [True]
     assert [finding.active for finding in recovered.findings("GRP002")] == [False]
+
+
+def trl_losses(loss: Curve, framework: str = "trl", **knobs: Setting) -> Patient:
+    """TRL logs no advantages: its loss is minus their weighted mean."""
+    curves: dict[str, Curve] = {REWARD: noisy(0.42, 0.1, 1), "optimizer/loss": loss}
+    return Patient(steps(60, curves), knobs=knobs, framework=framework)
+
+
+def test_a_loss_far_below_zero_shows_advantages_without_a_baseline() -> None:
+    far = noisy(-0.77, 0.03, 2, low=-9)
+    finding = trl_losses(far).finding("GRP005")
+    assert (finding.severity, "0.7" in finding.summary) == ("info", True)
+    assert trl_losses(far, advantage="group").finding("GRP005").severity == "warning"
+    assert trl_losses(far, framework="generic").findings("GRP005") == []
+    assert trl_losses(noisy(-0.1, 0.1, 2, low=-9)).findings("GRP005") == []

@@ -127,7 +127,8 @@ def test_a_divergence_that_grows_or_a_first_outlier_is_no_offset(curve: Curve) -
 def test_a_log_that_begins_later_says_nothing_about_the_start() -> None:
     assert offset(noisy(1.1, 0.05, 1), first=400).findings("KLD003") == []
     assert offset(noisy(18.0, 1.0, 1), first=400).finding("KLD003").severity == "critical"
-    assert offset(noisy(1.1, 0.05, 1), first=10, period=10).finding("KLD003").severity == "warning"
+    finding = offset(noisy(1.1, 0.05, 1), first=10, period=10).finding("KLD003")
+    assert (finding.severity, finding.onset_step) == ("warning", 10)
 
 
 def test_a_teacher_need_not_be_the_starting_policy() -> None:

@@ -272,3 +272,14 @@ def test_a_fall_that_recovers_resolves() -> None:
 def test_a_sudden_fall_needs_an_outcome() -> None:
     patient = Patient(steps(40, {"optimizer/loss": 0.1}))
     assert "REW014" in {each.code for each in patient.engine.diagnosis().skipped}
+
+
+def test_a_batch_of_one_prompt_varies_more_than_its_groups_explain() -> None:
+    """A planted run: eight groups of one prompt vary by .17, eight prompts by .10."""
+    spread: dict[str, Curve] = {STD: 0.48, "groups/reward_std": 0.448, "groups/size": 8}
+    same = run({REWARD: noisy(0.5, 0.17, 1), **spread}, prompts_per_batch=8)
+    finding = same.finding("REW011")
+    assert (finding.severity, "groups of a batch explain" in finding.summary) == ("info", True)
+    spread |= {STD: 0.49, "groups/reward_std": 0.4}
+    own = run({REWARD: noisy(0.5, 0.1, 1), **spread}, prompts_per_batch=8)
+    assert own.findings("REW011") == []

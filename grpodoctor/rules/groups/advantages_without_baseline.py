@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.run_health import RECENT, has_critic
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -14,7 +14,10 @@ _ADVANTAGE = "advantage/mean"
 _LOWEST, _HIGHEST = "advantage/min", "advantage/max"
 _POSITIVE, _ZERO = "advantage/positive_rate", "advantage/zero_rate"
 _REWARD = "reward/mean"
+_LOSS = "optimizer/loss"
 _SIZE = "group_size"
+_LOSS_IS_ADVANTAGE = frozenset({"trl", "ms-swift"})
+"""Frameworks whose loss is minus the weighted mean of the advantages, plus the KL penalty."""
 
 
 class AdvantagesWithoutBaseline(Rule):
@@ -23,7 +26,9 @@ class AdvantagesWithoutBaseline(Rule):
     What it sees:
         A mean advantage that follows the mean reward from step to step, or batches with positive
         advantages and without a negative one. Advantages that compare the responses to a prompt
-        with each other sum to zero in every group, whatever the rewards.
+        with each other sum to zero in every group, whatever the rewards. TRL logs no advantages,
+        but its loss is minus their weighted mean: a loss far below zero at every step shows that
+        they do not sum to zero. That finding is `info` where the config is unknown.
 
     Why it matters:
         A single response per prompt cannot be compared with others, and trainers then use the
@@ -33,7 +38,8 @@ class AdvantagesWithoutBaseline(Rule):
         logged curve shows that this is not GRPO.
 
     Evidence it needs:
-        `advantage/mean` and `reward/mean`. Optional: the setting `group_size`.
+        `advantage/mean`, or `optimizer/loss` in logs of TRL, and `reward/mean`. Optional: the
+        settings `group_size` and `advantage`.
 
     Remedies:
         Eight or more responses per prompt; otherwise a critic, or a baseline over the batch.
@@ -51,7 +57,7 @@ class AdvantagesWithoutBaseline(Rule):
     condition: ClassVar[Condition] = "wrong-advantages"
     judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The advantages equal the rewards: no baseline is subtracted."
-    inputs: ClassVar[tuple[Need, ...]] = ((_ADVANTAGE, _LOWEST, _POSITIVE), _REWARD)
+    inputs: ClassVar[tuple[Need, ...]] = ((_ADVANTAGE, _LOWEST, _POSITIVE, _LOSS), _REWARD)
     remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 2402.03300",
@@ -66,6 +72,12 @@ class AdvantagesWithoutBaseline(Rule):
     least one spread."""
     min_readings: int = 5
     """Minimum readings: that many batches do not agree by chance."""
+    centred_loss: float = 0.5
+    """Typical distance of TRL's loss from zero that advantages in units of their spread do not
+    reach: weights by length shift it by the spread of the lengths, as a share of their mean, times
+    the correlation of length and reward."""
+    min_losses: int = 20
+    """Readings of the loss, all of them below half of that."""
     rounding: float = 1e-6
     """Share of tokens that the rounding of two shares can hide."""
 
@@ -73,7 +85,22 @@ class AdvantagesWithoutBaseline(Rule):
         """Look for batches without a negative advantage, then compare the two means."""
         if has_critic(chart):
             return None
-        return self._never_negative(chart) or self._follows_reward(chart)
+        if any(chart.is_fresh(name) for name in (_ADVANTAGE, _LOWEST, _POSITIVE)):
+            return self._never_negative(chart) or self._follows_reward(chart)
+        if chart.manifest.framework not in _LOSS_IS_ADVANTAGE:
+            return NOT_LOGGED
+        return self._loss_is_far_below_zero(chart)
+
+    def _loss_is_far_below_zero(self, chart: Chart) -> Sighting | None:
+        losses = chart.series(_LOSS).tail(self.min_losses)
+        if len(losses) < self.min_losses or not losses[-1] < -self.centred_loss / 2:
+            return None
+        typical = statistics.median(losses)
+        if not (max(losses) < -self.centred_loss / 2 and typical <= -self.centred_loss):
+            return None
+        text = f"No baseline is subtracted: the mean advantage, minus the loss, is {-typical:.2g}."
+        severity: Severity = "warning" if chart.knobs.get("advantage") == "group" else "info"
+        return Sighting(severity, text, (cite(chart, _LOSS, 0.0), cite(chart, _REWARD)))
 
     def _never_negative(self, chart: Chart) -> Sighting | None:
         above, at = chart.value(_POSITIVE), chart.value(_ZERO)

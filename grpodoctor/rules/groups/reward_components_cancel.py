@@ -88,9 +88,10 @@ class RewardComponentsCancel(Rule):
             return None
         canceled, effective = series.level(RECENT), chart.series(_EFFECTIVE)
         remaining = effective.level(RECENT) if len(effective) else 1 - canceled
-        if not canceled or not canceled / (canceled + remaining) >= self.min_share:
+        varying = canceled + remaining
+        if not varying > 0 or not canceled / varying >= self.min_share:
             return None
-        lost = canceled / (canceled + remaining)
+        lost = canceled / varying
         is_critical = lost >= self.all_share and len(series) >= self.patience
         text = f"Reward components cancel in {lost:.0%} of the groups in which they vary."
         evidence = cite_all(chart, _CANCELLED, _EFFECTIVE)

@@ -95,25 +95,27 @@ class ReferenceNotStartingPolicy(Rule):
         name = current_metric(chart, _KLS)
         series = chart.series(name)
         opening = series.opening
-        if opening is None:
+        if opening is None or opening.level < min(self.min_kl, self.certain_kl):
             return None
         min_kl = (
             self.certain_kl if self._exceeds_first_updates(chart, opening.level) else self.min_kl
         )
         if not opening.level >= min_kl or series.level(OPENING) < min_kl / 2:
             return None
-        first = opening.level
+        first, first_step = opening.level, series.first_step
         if first >= self.misaligned_kl and self._stays_misaligned(series):
             text = (
                 f"The KL to the reference starts at {first:.3g} nats: "
                 "the log-probabilities are misaligned."
             )
-            return Sighting("critical", text, (cite(chart, name, 0.0),), ("check-loss-mask",))
+            remedies, evidence = ("check-loss-mask",), (cite(chart, name, 0.0),)
+            return Sighting("critical", text, evidence, remedies, find_onset=lambda: first_step)
         if not self._begins_with_run(series):
             return None
         text = f"The KL to the reference starts at {first:.2g} nats instead of 0."
         severity: Severity = "warning" if first >= self.warning_kl else "info"
-        return Sighting(severity, text, (cite(chart, name, 0.0),))
+        evidence = (cite(chart, name, 0.0),)
+        return Sighting(severity, text, evidence, find_onset=lambda: first_step)
 
     def _exceeds_first_updates(self, chart: Chart, first: float) -> bool:
         moved = [chart.series(name).head(OPENING) for name in _OLD_POLICY]

@@ -16,6 +16,9 @@ _LATEST = 20
 median over a whole period is constant."""
 _NOISE_READINGS = 50
 _SELECTED = "groups/generated_per_kept"
+_SHARPER_SAMPLER = ("one-temperature", "whole-distribution")
+"""What makes a sampler and a learner describe one distribution. A person must look: no knob of a
+live run does it."""
 
 
 class OffPolicySamples(Rule):
@@ -24,9 +27,9 @@ class OffPolicySamples(Rule):
     What it sees:
         The mean of -log p of the sampled tokens minus the mean entropy, both under the learner. The
         gap is zero if the learner's policy sampled the tokens, whatever that policy is. It does not
-        require the sampler's log-probabilities. Above zero, the sampler is stale or runs at a
-        higher temperature; below zero it samples from a sharper distribution. A gap above zero is
-        `info` if a correction is in force.
+        require the sampler's log-probabilities. Above zero, the sampler is stale, quantized or runs
+        at a higher temperature; below zero it samples from a sharper distribution. A gap above zero
+        is `info` if a correction is in force.
 
     Why it matters:
         The gap shows a sampling temperature that the learner does not apply, top-p or top-k, stale
@@ -57,7 +60,7 @@ class OffPolicySamples(Rule):
     former_names: ClassVar[tuple[str, ...]] = ("samples-not-from-the-learner",)
     summary: ClassVar[str] = "Samples look off-policy: the learner's policy did not produce them."
     inputs: ClassVar[tuple[Need, ...]] = (_GAP,)
-    remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis")
+    remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", *_SHARPER_SAMPLER)
     references: ClassVar[tuple[str, ...]] = (
         "Cover and Thomas, Elements of Information Theory, chapter 2",
     )
@@ -97,10 +100,9 @@ class OffPolicySamples(Rule):
         elif correction and severity != "critical":
             severity, cause = "info", f"{correction} corrects for it"
         else:
-            cause = "the sampler is stale or runs at a higher temperature"
+            cause = _cause(chart)
         text = f"Samples look off-policy by {gap:+.3f} nats: {cause}."
-        # No knob fixes a sampler that is sharper than the learner assumes: a person must look.
-        remedies = mismatch_remedies(chart) if gap > 0 else ()
+        remedies = mismatch_remedies(chart) if gap > 0 else _SHARPER_SAMPLER
         return Sighting(severity, text, cite_all(chart, _GAP, "mismatch/prob_diff_mean"), remedies)
 
     def _severity(self, gap: float) -> Severity:
@@ -116,3 +118,10 @@ class OffPolicySamples(Rule):
     def _is_selected(self, chart: Chart) -> bool:
         generated = chart.value(_SELECTED)
         return bool(chart.knobs.get("dynamic_sampling")) or (generated or 1) > 1
+
+
+def _cause(chart: Chart) -> str:
+    """What makes samples less likely under the learner than its own would be."""
+    if chart.config.settings(chart.knobs).get("sampler_quantized") is True:
+        return "the sampler is quantized"
+    return "the sampler is stale, quantized or runs at a higher temperature"

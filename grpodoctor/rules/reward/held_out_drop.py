@@ -13,7 +13,7 @@ from grpodoctor.rules.shared.heldout import heldout_metrics
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.rules.shared.trend import change
 from grpodoctor.runs.chart import WINDOW, Chart, Series
-from grpodoctor.runs.estimators import implied_count, step_noise
+from grpodoctor.runs.estimators import implied_count, median, step_noise
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate, Reading
 
@@ -32,7 +32,8 @@ class HeldOutDrop(Rule):
         Four or more evaluations that never rose, and that lost a tenth, count as well, if the
         number of held-out responses is known. The rule derives it from the logged shares: 0.5663
         and 0.5090 can only be 376 and 338 of 664 responses. Where the number is unknown, six
-        evaluations that all fell count while the training reward rises.
+        evaluations that all fell count while the training reward rises. A first evaluation that is
+        above all later ones counts as well, where the number of responses is logged.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -70,7 +71,8 @@ class HeldOutDrop(Rule):
 
     min_standard_errors: float = 4.0
     """Standard errors of one evaluation by which the level must fall. The best of many levels of
-    three is one to two of them too high by chance."""
+    three is one to two of them too high by chance. The first evaluation needs as many: an unchanged
+    policy was once 3.3 below it in 64 responses."""
     min_loss: float = 0.1
     """Minimum share of the best level that must be lost, however exact the evaluation."""
     critical_loss: float = 0.5
@@ -91,7 +93,9 @@ class HeldOutDrop(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Judge each held-out set and their mean; report the one that lost most."""
         sightings = [
-            self._sighting(chart, name) or self._steady_fall(chart, name)
+            self._sighting(chart, name)
+            or self._steady_fall(chart, name)
+            or self._below_first(chart, name)
             for name in heldout_metrics(chart)
         ]
         found = [sighting for sighting in sightings if sighting is not None]
@@ -148,6 +152,29 @@ class HeldOutDrop(Rule):
         first = series.first_step
         return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
 
+    def _below_first(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
+        """The evaluation before the training is above all later ones: the first steps did harm."""
+        series, train = chart.series(name), current_metric(chart, _TRAIN)
+        values = [value for _, value in series]
+        if not self.min_falling <= len(values) < WINDOW or max(values[1:]) >= values[0] > 0:
+            return None
+        later, reading = statistics.fmean(values[1:]), chart.reading(name)
+        if not isinstance(reading, Rate) or reading.count < 2:
+            return None
+        error = _error(reading, values[0], series) * math.sqrt(1 + 1 / (len(values) - 1))
+        loss = values[0] - later
+        if not loss >= max(self.min_standard_errors * error, self.min_loss * values[0]) > 0:
+            return None
+        rise, noise = change(chart.series(train))
+        if not rise > -noise:
+            return None
+        text = (
+            f"{name} was {values[0]:.3g} at step {series.first_step}, and averages {later:.3g} in "
+            f"the {len(values) - 1} evaluations since."
+        )
+        first, evidence = series.first_step, (cite(chart, name, values[0]),)
+        return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
+
     def _exceeds_chance(self, values: Sequence[float], loss: float, count: int | None) -> bool:
         """Whether a fall in every evaluation is more than the noise of as many responses."""
         if count is None:
@@ -158,16 +185,11 @@ class HeldOutDrop(Rule):
 
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""
-        points = list(series)
-        levels = (
-            (
-                statistics.median(value for _, value in points[i - self.evaluations_per_level : i]),
-                points[i - 1],
-            )
-            for i in range(self.evaluations_per_level, len(points) + 1)
-        )
-        level, (step, _) = max(levels, key=lambda candidate: candidate[0])
-        return level, step
+        count = self.evaluations_per_level
+        values, steps = series.tail(WINDOW), series.steps(WINDOW)[count - 1 :]
+        levels = [median(values[i : i + count]) for i in range(len(steps))]
+        best = max(levels)
+        return best, steps[levels.index(best)]
 
 
 def _error(reading: Reading, level: float, series: Series) -> float:

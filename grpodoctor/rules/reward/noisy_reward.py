@@ -12,6 +12,7 @@ from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _STD, _SIZE = "reward/mean", "reward/std", "groups/size"
+_GROUP_STD = "groups/reward_std"
 
 
 class NoisyReward(Rule):
@@ -21,7 +22,8 @@ class NoisyReward(Rule):
         The step-to-step noise of the mean reward, compared with the spread of the rewards and the
         number of prompts in a batch. The finding is a warning if the noise is several times what
         the batch explains and the reward has not risen. It is `info`, with the smallest batch that
-        would do, if the batch is too small to show progress.
+        would do, if the batch is too small to show progress, and if the noise is twice what the
+        spread within groups and between the prompts of a batch explains.
 
     Why it matters:
         The mean of a batch scatters by at most the spread of rewards divided by the square root of
@@ -30,11 +32,13 @@ class NoisyReward(Rule):
         and then. Noise within it hides progress, and makes the gradient as noisy.
 
     Evidence it needs:
-        `reward/mean` and `reward/std`. Optional: the number of prompts of a batch, from the config.
+        `reward/mean` and `reward/std`. Optional: the number of prompts of a batch, from the config,
+        `groups/reward_std` and `groups/size`.
 
     Remedies:
-        Use more prompts per batch; 64 prompts with 8 responses are the common advice. Score the
-        same responses twice to measure the noise of the judge.
+        If the groups explain less than half of the noise, check whether a batch contains different
+        prompts. Use more prompts per batch; 64 prompts with 8 responses are the common advice.
+        Score the same responses twice to measure the noise of the judge.
 
     When it is wrong:
         Batches of different tasks (multi-task mixtures, curricula) vary by more than their size
@@ -60,6 +64,9 @@ class NoisyReward(Rule):
     excess: float = 3.0
     """Noise as a multiple of what the batch explains at most, with all responses to a prompt alike.
     Runs of the bundled trainer reach 1.0, as the theory says."""
+    possible_excess: float = 2.0
+    """Noise as a multiple of what the groups explain, for `info`. Theory allows 1, and healthy runs
+    of the bundled trainer show it; the noise and both spreads are known to a tenth."""
     hiding_noise: float = 0.3
     """Noise as a share of the spread of rewards, above which a batch is too small. Sixteen prompts
     have at most .25; a gain of a tenth of the spread then takes fifty steps to show."""
@@ -82,6 +89,11 @@ class NoisyReward(Rule):
             explained = spread / math.sqrt(prompts)
             if noise > self.excess * explained:
                 return self._judge_excess(chart, noise, explained)
+            exact = self._explained_by_groups(chart, spread, prompts)
+            if exact is not None and noise > self.possible_excess * exact:
+                times = f"{noise / exact:.1f} times what the groups of a batch explain"
+                text = f"The mean reward varies by {noise:.2g} per step, {times}."
+                return Sighting("info", text, self._evidence(chart, exact))
         if noise / spread < self.hiding_noise or has_improved(chart) is not False:
             return None
         ratio = min(noise / (self.enough_noise * spread), self.most_times**0.5)
@@ -90,6 +102,20 @@ class NoisyReward(Rule):
             advice = f"use {math.ceil(prompts * ratio**2)} prompts per batch"
         text = f"The mean reward varies by {noise:.2g} per step; {advice}."
         return Sighting("info", text, self._evidence(chart, self.enough_noise * spread))
+
+    def _explained_by_groups(self, chart: Chart, spread: float, prompts: int) -> float | None:
+        """The noise that the spread within groups and between prompts explains; None if unknown.
+
+        The responses of a batch vary within their groups, and the prompts of a batch among each
+        other. If all prompts of a batch are alike, the second part is missing in the batch, but
+        not from one batch to the next.
+        """
+        size, within = chart.series(_SIZE).level(WINDOW), chart.series(_GROUP_STD).level(WINDOW)
+        if not size > 1 or not 0 < within <= spread:
+            return None
+        variance = min(within**2 * size / (size - 1), spread**2)
+        between = spread**2 - variance
+        return math.sqrt(variance / (size * prompts) + between / prompts)
 
     def _judge_excess(self, chart: Chart, noise: float, explained: float) -> Sighting:
         text = f"The mean reward varies by {noise:.2g} per step; the batch explains {explained:.2g}"

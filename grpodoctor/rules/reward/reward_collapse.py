@@ -95,6 +95,9 @@ class RewardCollapse(Rule):
     """The same where the groups without variance become more over the whole run: a fall to zero
     makes groups all-incorrect. None of 1,200 simulated runs without a trend reached it and lost a
     third, whatever their groups did; one in a hundred reached 3.0."""
+    note_trend: float = 3.0
+    """The same for `info` in a run of up to 127 readings: one in a hundred without a trend reached
+    it."""
     min_trend_readings: int = 24
     """Readings for that: six in each quarter."""
     min_readings: int = 13
@@ -244,9 +247,9 @@ class RewardCollapse(Rule):
         series = chart.series(name)
         if len(series) < self.min_trend_readings or series.start is None:
             return None
-        if series.level(RECENT) >= series.start.level or not series.trend <= -self.min_joint_trend:
-            return None
-        if series.trend > -self.min_trend and not rises_over_run(chart.series(_ZERO_VARIANCE)):
+        # A trend that is tested at each of many steps reaches the weaker score by chance.
+        weakest = self.note_trend if len(series) < WINDOW else self.min_joint_trend
+        if series.level(RECENT) >= series.start.level or not series.trend <= -weakest:
             return None
         first, last = quarter_means(series)
         if first <= 0 or not 0 <= last <= (1 - self.warning_loss) * first:
@@ -258,7 +261,14 @@ class RewardCollapse(Rule):
             f"its last {last:.3g}."
         )
         onset = self._half_way(series, first)
-        return Sighting("warning", text, (cite(chart, name, first),), find_onset=onset)
+        severity: Severity = "warning" if self._is_certain_fall(chart, series) else "info"
+        return Sighting(severity, text, (cite(chart, name, first),), find_onset=onset)
+
+    def _is_certain_fall(self, chart: Chart, series: Series) -> bool:
+        """Whether the fall is steep enough, or groups lose their variance as the reward falls."""
+        if series.trend > -self.min_joint_trend:
+            return False
+        return series.trend <= -self.min_trend or rises_over_run(chart.series(_ZERO_VARIANCE))
 
     def _half_way(self, series: Series, before: float) -> Callable[[], int]:
         """Finds the step since which the outcome is nearer to its current level than `before`."""

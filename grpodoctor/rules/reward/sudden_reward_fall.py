@@ -69,6 +69,9 @@ class SuddenRewardFall(Rule):
         """Compare the latest two readings with those before."""
         name = current_metric(chart, _OUTCOMES)
         series = chart.series(name)
+        earlier = series.tail(_LATEST + 1)
+        if math.isfinite(sum(earlier)) and max(earlier[-_LATEST:]) >= earlier[0]:
+            return None  # the usual case, without reading the window
         values = [value for value in series.tail(_BEFORE + _LATEST) if math.isfinite(value)]
         before, latest = values[:-_LATEST], values[-_LATEST:]
         if len(before) < self.min_before or not max(latest) < min(before):

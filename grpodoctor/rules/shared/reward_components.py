@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
 
 PREFIX, MEAN, STD = "reward/component/", "/mean", "/std"
 
@@ -17,11 +18,14 @@ _IN_SUMMARY = 3
 
 def component_means(chart: Chart) -> list[str]:
     """Metrics with the mean of a component that were logged at this step, sorted."""
-    return sorted(
-        name
-        for name in chart.readings
-        if name.startswith(PREFIX) and name.endswith(MEAN) and chart.is_fresh(name)
-    )
+    return list(_component_means(chart.fresh))
+
+
+@lru_cache(maxsize=MOST_LAYOUTS)
+def _component_means(fresh: frozenset[str]) -> tuple[str, ...]:
+    """The same for a set of metrics, which is the same object at most steps of a run."""
+    names = (name for name in fresh if name.startswith(PREFIX) and name.endswith(MEAN))
+    return tuple(sorted(names))
 
 
 def component_name(metric: str) -> str:

@@ -122,7 +122,9 @@ def has_stalled(chart: Chart, *, readings: int = 30) -> bool:
 
 def is_near_ceiling(series: Series) -> bool:
     """Whether an outcome in [0, 1] is so high that little is left to gain."""
-    return series.level(_NOISE_STEPS) >= CEILING and all(value <= 1 for _, value in series)
+    return series.level(_NOISE_STEPS) >= CEILING and all(
+        value <= 1 for value in series.tail(WINDOW)
+    )
 
 
 def is_solved(chart: Chart) -> bool:
@@ -148,7 +150,7 @@ def is_at_highest_reward(chart: Chart) -> bool:
     if reward.baseline is None or reward.highest is None or never_moved(reward):
         return False
     recent = reward.tail(RECENT)
-    top = max(*(value for _, value in reward), reward.highest.level)
+    top = max(*reward.tail(WINDOW), reward.highest.level)
     if sum(value == top for value in recent) < RECENT / 2 or not top > 0:
         return False
     start = reward.baseline
@@ -295,7 +297,7 @@ def lacks_signal(chart: Chart) -> bool:
         return False
     shares = chart.series(name).tail(2 * RECENT)
     enough = NO_SIGNAL if name == ZERO_VARIANCE_METRICS[0] else FLAT_BATCHES
-    return len(shares) == 2 * RECENT and statistics.fmean(shares) >= enough
+    return len(shares) == 2 * RECENT and sum(shares) >= enough * len(shares)
 
 
 def has_lost_outcome(chart: Chart) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.jumps import Jump, latest_jump
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
 from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.spikes import Jump, latest_jump
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

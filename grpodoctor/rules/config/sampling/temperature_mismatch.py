@@ -36,7 +36,7 @@ class TemperatureMismatch(ConfigRule):
     summary = "The sampler and the loss have different temperatures."
     condition = "off-policy"
     needs = ("temperature", "learner_temperature")
-    remedies = ("recompute-old-logprobs",)
+    remedies = ("one-temperature", "recompute-old-logprobs")
     references = ("arXiv 2402.03300",)
 
     tolerance: float = 0.01
