@@ -23,7 +23,10 @@ from contract import Engine, RefusalError, serve
 if TYPE_CHECKING:
     from torch import Tensor
 
-_WEIGHT_CHANGES = ("quantise", "quantise_only", "quantise_skip", "weights", "weights_only")
+_WEIGHT_CHANGES = (
+    *("quantise", "quantise_only", "quantise_skip", "weights", "weights_only"),
+    *("adapter", "adapter_use"),
+)
 _GRACE_SECONDS = 3.0
 
 

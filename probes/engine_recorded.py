@@ -14,8 +14,10 @@ Options:
 - `responses`: maximum number of responses, from the start of the step
 - `logprobs`: `processed`, as trainers record them, or `raw`, at temperature 1
 
-Multi-turn responses, which have other tokens between the generated ones, are skipped and counted.
-So are unreadable parts of the dumps. This program runs in the probe's own Python.
+Multi-turn responses have tokens of tools or users between the generated ones. Each of their turns
+is a response after everything before it, so only sampled tokens are compared. Responses without one
+value for each generated token, and unreadable parts of the dumps, are skipped and counted. This
+program runs in the probe's own Python.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ _DEFAULTS: dict[str, Any] = {
     "trust_remote_code": False,
 }  # fmt: skip
 _HOW = {
-    "grpodoctor": "record them with --set record.depth=full",
+    "grpodoctor": "record them with --set record.depth=full, or attach(trainer, depth='full')",
+    "trl": "record them with attach(trainer, depth='full'); TRL's own table has none",
+    "verl": "add rollout_log_probs, old_log_probs and responses to the rows in "
+    "trainer.rollout_data_dir",
     "prime-rl": "set trainer.enable_token_export=true",
     "nemo-rl": "keep the train_data_step<N>.jsonl that it writes to its log directory, and leave "
     "loss_fn.force_on_policy_ratio off, which puts zeros there for the learner",
@@ -94,8 +99,8 @@ class Recorded:
         if not rows:
             raise RefusalError(
                 f"no response of step {self.step} in {run} can be scored: {self._skipped} have "
-                "other tokens between the generated ones",
-                "probe a single-turn run, or let `grpodoctor check` compare the recorded values",
+                "no log-probability for each generated token",
+                "let `grpodoctor check` compare the recorded values",
             )
         self._responses = self._numbered(rows[: int(self._options["responses"])])
 
@@ -197,33 +202,9 @@ class Recorded:
         """The responses of the chosen step that can be scored."""
         sequences = responses.sequences() if responses.sequences is not None else None
         for row in np.flatnonzero(responses.steps_B == self.step).tolist():
-            recorded = self._row(responses, row, _tokens(responses, sequences, row))
-            if recorded is None:
-                self._skipped += 1
-            else:
-                yield recorded
-
-    @staticmethod
-    def _row(
-        responses: Responses, row: int, placed: tuple[list[int], list[int]] | None
-    ) -> _RecordedResponse | None:
-        if placed is None or responses.learner is None or responses.sampler is None:
-            return None
-        before, ids = placed
-        learner, sampler = responses.learner.row(row), responses.sampler.row(row)
-        if not len(ids) == len(learner) == len(sampler) or not len(ids):
-            return None
-        text = responses.prompts[row] if responses.prompts is not None else None
-        truncated = responses.truncated_B
-        return _RecordedResponse(
-            _group(responses, row, before),
-            before,
-            text if not before else None,
-            ids,
-            sampler.tolist(),
-            learner.tolist(),
-            ended=truncated is not None and truncated[row] == 0,
-        )
+            turns = _recorded_turns(responses, row, _turns(responses, sequences, row))
+            self._skipped += not turns
+            yield from turns
 
     def _numbered(self, rows: Sequence[_RecordedResponse]) -> list[Response]:
         """The responses grouped by prompt, in the order in which the prompts appear."""
@@ -313,25 +294,54 @@ def _batches(
                 notes.damaged_at(Path(piece.path).name, 0, str(error))
 
 
-def _tokens(
-    responses: Responses, sequences: Sequences | None, row: int
-) -> tuple[list[int], list[int]] | None:
-    """Ids before a response, and its own; None unless the response is contiguous."""
+_Turn = tuple[list[int], list[int]]
+"""Ids before a turn, and its own."""
+
+
+def _turns(responses: Responses, sequences: Sequences | None, row: int) -> list[_Turn]:
+    """The turns of a response; empty if its tokens are not known."""
     if sequences is None:
         own = responses.tokens
-        return None if own is None else ([], own.row(row).tolist())
+        return [] if own is None else [([], own.row(row).tolist())]
     ids_T, mask_T = sequences.tokens.row(row), sequences.mask.row(row)
     generated = np.flatnonzero(mask_T > 0)
     if not generated.size or len(mask_T) != len(ids_T):
-        return None
-    first, last = int(generated[0]), int(generated[-1]) + 1
-    if last - first != generated.size:
-        return None
-    return ids_T[:first].tolist(), ids_T[first:last].tolist()
+        return []
+    parts = np.split(generated, np.flatnonzero(np.diff(generated) > 1) + 1)
+    return [(ids_T[: part[0]].tolist(), ids_T[part[0] : part[-1] + 1].tolist()) for part in parts]
 
 
-def _group(responses: Responses, row: int, before: Sequence[int]) -> str:
-    """A key shared by the responses to one prompt."""
+def _recorded_turns(
+    responses: Responses, row: int, turns: Sequence[_Turn]
+) -> list[_RecordedResponse]:
+    """The turns with their values; empty unless there is one value for each generated token."""
+    if responses.learner is None or responses.sampler is None:
+        return []
+    learner, sampler = responses.learner.row(row), responses.sampler.row(row)
+    ends = np.cumsum([len(ids) for _, ids in turns]).tolist()
+    if not ends or not ends[-1] == len(learner) == len(sampler) > 0:
+        return []
+    text = responses.prompts[row] if responses.prompts is not None else None
+    truncated = responses.truncated_B
+    is_complete = truncated is not None and truncated[row] == 0
+    return [
+        _RecordedResponse(
+            _group(responses, row, before, number),
+            before,
+            text if not before else None,
+            ids,
+            sampler[end - len(ids) : end].tolist(),
+            learner[end - len(ids) : end].tolist(),
+            ended=is_complete and number == len(turns) - 1,
+        )
+        for number, ((before, ids), end) in enumerate(zip(turns, ends, strict=True))
+    ]
+
+
+def _group(responses: Responses, row: int, before: Sequence[int], turn: int) -> str:
+    """A key shared by the responses to one prompt; later turns follow different texts."""
+    if turn:
+        return repr(list(before))
     if responses.groups is not None:
         return responses.groups[row]
     if before:

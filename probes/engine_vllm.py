@@ -7,6 +7,8 @@ Options are arguments of `vllm.LLM(...)`, structures as JSON. Additional options
   the prompts have passed through the engine with the old weights; `sync_reset_cache=false` keeps
   those prompts in the prefix cache; `sync_stock=true` uses only vLLM's own reload, which on a CPU
   leaves stale packed copies of tied embeddings and experts
+- `structured_outputs`: arguments of vLLM's `StructuredOutputsParams` as JSON, such as
+  `{"regex": "[0-9]+"}`; applies to sampling
 - `perturb`: noise on every weight matrix, relative to its standard deviation, as in a stale
   checkpoint
 
@@ -36,7 +38,7 @@ _FAILURES = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, Asse
 _REPORTED = (
     "quantization", "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill",
     "max_num_seqs", "speculative_config", "attention_backend", "logprobs_mode", "sync",
-    "sync_reset_cache", "sync_stock", "perturb",
+    "sync_reset_cache", "sync_stock", "perturb", "structured_outputs",
 )  # fmt: skip
 """Options that affect log-probabilities; reported if given."""
 
@@ -64,6 +66,7 @@ class VllmEngine:
         self._sync = str(options.pop("sync", "") or (model if self._noise else ""))
         self._reset_cache = bool(options.pop("sync_reset_cache", True))
         self._stock = bool(options.pop("sync_stock", False))
+        self._structured = options.pop("structured_outputs", None)
         self._model = model
         settings = engine_arguments(model, options, on_cpu=self._on_cpu)
         try:
@@ -144,6 +147,7 @@ class VllmEngine:
 
         self._refuse_longer(prompts, "a prompt", room=2)
         self._sync_now(prompts)
+        structured = self._structured_outputs()
         requests = [
             (prompt, sample) for prompt in range(len(prompts)) for sample in range(sampling.samples)
         ]
@@ -160,6 +164,7 @@ class VllmEngine:
                 ignore_eos=sampling.ignore_end,
                 logprobs=1 if "ranks" in want else 0,
                 detokenize=False,
+                structured_outputs=structured,
             )
             for prompt, sample in requests
         ]
@@ -169,6 +174,20 @@ class VllmEngine:
             self._sampled(output, prompt, sample, experts, want)
             for output, (prompt, sample) in zip(outputs, requests, strict=True)
         ]
+
+    def _structured_outputs(self) -> Any:
+        """What responses must match; None for anything."""
+        if not self._structured:
+            return None
+        from vllm.sampling_params import StructuredOutputsParams
+
+        try:
+            return StructuredOutputsParams(**self._structured)
+        except (TypeError, ValueError) as error:
+            raise RefusalError(
+                f"structured_outputs= is not understood: {_one_line(error)}",
+                'write JSON, such as {"regex": "[0-9]+"}, {"json": {...}} or {"choice": [...]}',
+            ) from error
 
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]

@@ -14,7 +14,10 @@ from typing import Any
 from contract import RefusalError
 from vllm_worker_extension import EXTENSION
 
-_OWN_OPTIONS = ("attention", "batch_tokens", "perturb", "sync", "sync_reset_cache", "sync_stock")
+_OWN_OPTIONS = (
+    *("attention", "batch_tokens", "perturb", "structured_outputs"),
+    *("sync", "sync_reset_cache", "sync_stock"),
+)
 _FIXED = {
     "model": "it is given before the question mark",
     "worker_extension_cls": "the probe uses its own extension",

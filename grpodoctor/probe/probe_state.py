@@ -105,6 +105,11 @@ class ProbeState:
         return self.labels[spec.key]
 
     @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._began
+
+    @property
     def finished(self) -> int:
         """Number of pairs that are measured or failed."""
         return sum(pair.cell.status != "not_run" for pair in self.pairs)
@@ -117,6 +122,16 @@ class ProbeState:
         """Mark a pair as failed."""
         pair.update(status="failed", reason=str(error))
         self.write()
+
+    def take_first_round(self, first: ProbeState) -> None:
+        """Keep the figures of a first round for pairs that are not measured later."""
+        cells = {(pair.sampler.key, pair.learner.key): pair.cell for pair in first.pairs}
+        for pair in self.pairs:
+            cell = cells[pair.sampler.key, pair.learner.key]
+            if cell.comparison is not None:
+                what = f"The first {cell.comparison.responses:,} responses alone: {cell.verdict}"
+                pair.update(comparison=cell.comparison, verdict=what)
+        self.facts |= first.facts
 
     def end_early(self, why: str) -> None:
         """Store the reason in all pairs that were not run."""
@@ -131,7 +146,7 @@ class ProbeState:
             settings=self._settings(),
             engines=dict(self.facts),
             cells=tuple(pair.cell for pair in self.pairs),
-            seconds=time.monotonic() - self._began,
+            seconds=self.seconds,
             notes=tuple(self.notes),
         )
 

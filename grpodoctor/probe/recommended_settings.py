@@ -21,12 +21,16 @@ _FEW = 1e-2
 objective."""
 _NOT_CORRECTABLE = frozenset(
     {
-        "prompt-ids", "off-by-one", "eos-handling", "stale-weights", "partial-sync", "model-config",
-        "temperature", "raw-logprobs", "wrong-sampler",
+        *("prompt-ids", "eos-handling", "stale-weights", "partial-sync", "model-config"),
+        *("temperature", "raw-logprobs", "wrong-sampler", "repetition-penalty"),
+        *("presence-penalty", "frequency-penalty", "min-tokens", "logit-bias"),
+        *("off-by-one", "shuffled", "log-base", "scaled-logprobs", "averaging", "cumulative"),
+        *("clipping", "rounding"),
     }
-)  # fmt: skip
+)
 """Causes that importance weights cannot correct: the two engines have different policies or tokens,
-or the sampler's log-probabilities are not those of the distribution that it sampled from."""
+the values are not log-probabilities of these tokens, or they are not those of the distribution that
+the sampler drew from."""
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -77,6 +81,25 @@ def recommended_settings(
         changes.append(_importance_weights(cell.comparison))
     settings = (_spelled(change, framework) for change in changes)
     return tuple(setting for setting in settings if setting is not None)
+
+
+def recommendation(cell: Cell) -> str:
+    """What to do about a gap, in one sentence; empty if the pair was not measured."""
+    if cell.comparison is None:
+        return ""
+    if severity_of(cell) not in ("warning", "critical"):
+        return "Recommendation: change nothing; no correction is needed for a gap of this size."
+    faults = [cause for cause in cell.causes if cause.confidence != "possible"]
+    wrong = [cause.title for cause in faults if cause.cause in _NOT_CORRECTABLE]
+    if wrong:
+        return (
+            f"Recommendation: remove the cause ({wrong[0]}); importance weights do not correct it."
+        )
+    cap = _cap(cell.comparison)
+    share = cell.comparison.effects.get(f"tis_token/{cap:g}")
+    acts = "" if share is None else f", which acts on {share:.2%} of the tokens"
+    first = "remove the cause if you can, and " if faults else ""
+    return f"Recommendation: {first}use importance weights per token, capped at {cap:g}{acts}."
 
 
 def _spelled(change: _Change, framework: str) -> RecommendedSetting | None:
@@ -137,15 +160,22 @@ def _routing(*_: object) -> Iterator[_Change]:
     yield _Change("alternatively, use GSPO, the loss least affected by expert flips", GSPO)
 
 
-def _temperature(result: ProbeResult, _: Cell) -> Iterator[_Change]:
+def _temperature(result: ProbeResult, cell: Cell) -> Iterator[_Change]:
+    figures = next(cause.figures for cause in cell.causes if cause.cause == "temperature")
+    if figures.get("learner") != figures.get("asked"):
+        title = "score at the sampling temperature in the learner"
+        yield _Change(title, {"one_temperature": True})
+        return
     temperature = result.settings.get("temperature")
     if isinstance(temperature, int | float):
         title = "set the same temperature in both engines"
         yield _Change(title, {"temperature": float(temperature)})
 
 
-def _always(title: str, name: str, setting: Setting = True) -> _Changes:
-    return lambda *_: iter([_Change(title, {name: setting})])
+def _always(
+    title: str, name: str, setting: Setting = True, *, alternative: bool = False
+) -> _Changes:
+    return lambda *_: iter([_Change(title, {name: setting}, alternative)])
 
 
 _Changes = Callable[[ProbeResult, Cell], Iterator[_Change]]
@@ -157,6 +187,10 @@ _CHANGES_BY_CAUSE: Mapping[str, _Changes] = {
     "temperature": _temperature,
     "stale-weights": _always("sync the weights before every rollout", "sampler_sync_every", 1),
     "kv-cache": _always("use an unquantized KV cache", "unquantized_cache"),
+    "wrong-sampler": _always("disable top-p, top-k and min-p", "whole_distribution"),
+    "repetition-penalty": _always(
+        "sample without a repetition penalty", "no_repetition_penalty", alternative=True
+    ),
     "truncation": _always("disable top-p, top-k and min-p", "whole_distribution"),
     "raw-logprobs": _always(
         "report log-probabilities after temperature and top-p", "processed_logprobs"

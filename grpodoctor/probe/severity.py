@@ -16,6 +16,12 @@ SEVERITIES: tuple[Severity, ...] = ("none", "info", "warning", "critical")
 HARM = EngineMismatch.warning_difference
 """Mean |Δp| from which training was observed to suffer."""
 
+EXACT = 2e-9
+"""k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen
+layers."""
+QUIET = 4.0
+"""A gap up to this multiple of the noise counts as rounding: two engines round independently, which
+doubles it, and their kernels sum in different orders (`python -m tests.benchmarks attribution`)."""
 NEGLIGIBLE = 1e-4
 """Mean |Δp|: a quarter of the gap of two healthy engines in bfloat16 (docs/probe.md)."""
 UNEXPLAINED = frozenset({"unknown", "computed-differently"})
@@ -34,9 +40,9 @@ def severity_of(cell: Cell) -> Severity:
     """The severity of a cell.
 
     `critical`: training was observed to suffer from such a gap, or some log-probabilities are not
-    finite. `warning`: the gap is larger than that of two healthy engines, a cause was found, or a
-    control failed. `info`: a known difference has an unknown effect, or a numerical difference has
-    a negligible effect.
+    finite. `warning`: the gap is larger than that of two healthy engines or than this pair's own
+    rounding, a cause was found, or a control failed. `info`: a known difference has an unknown
+    effect, or a numerical difference has a negligible effect.
     """
     if cell.comparison is None:
         return "none"
@@ -45,9 +51,21 @@ def severity_of(cell: Cell) -> Severity:
     failed = any(control.passed is False for control in cell.controls)
     mean = figure(cell.comparison, "mismatch/prob_diff_mean")
     found = any(_is_fault(cause, mean) for cause in cell.causes)
-    if failed or found or mean > ORDINARY:
+    is_loud = exceeds_noise(cell)
+    if failed or found or mean > ORDINARY or (is_loud and mean >= NEGLIGIBLE):
         return "warning"
-    return "info" if cell.causes else "none"
+    return "info" if cell.causes or is_loud else "none"
+
+
+def exceeds_noise(cell: Cell) -> bool:
+    """Whether the gap exceeds the rounding that was measured in this pair."""
+    gap, noise = cell.gap, cell.noise
+    return gap is not None and noise is not None and gap > max(EXACT, QUIET * noise)
+
+
+def is_exact(comparison: Comparison) -> bool:
+    """Whether all log-probabilities are bitwise equal, as batch-invariant engines return them."""
+    return comparison.equal_tokens == comparison.tokens > 0
 
 
 def _is_fault(cause: NamedCause, mean: float) -> bool:

@@ -30,11 +30,17 @@ written under a temporary name and renamed, so an existing shard is always compl
 program skips the shards that exist. The result of a task whose edits do not fit the model is
 `{"inapplicable": reason}`; the program continues with the next task.
 
+A request may name a file as `next`. The program then keeps its engine loaded after the last task,
+sets `waiting` in its answer, and runs the request that appears in that file, which has the same
+model and options. It ends if that request is `{}`, if `idle_seconds` pass without one, or if its
+parent ends. A program that ends after each request is loaded again.
+
 A program defines `load(model, options)`, which returns an `Engine`, and ends with `serve(load)`.
 """
 
 from .datatypes import (
     CONTRACT_VERSION,
+    LIKELIEST,
     REFUSED,
     SHARD_RESPONSES,
     TEMPERATURES,
@@ -53,6 +59,7 @@ from .tasks import serve
 
 __all__ = [
     "CONTRACT_VERSION",
+    "LIKELIEST",
     "REFUSED",
     "SHARD_RESPONSES",
     "TEMPERATURES",

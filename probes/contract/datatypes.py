@@ -17,12 +17,16 @@ REFUSED = 2
 TEMPERATURES = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 3.0)
 """Temperatures of the columns of `at_temperature_NT`, requested by `want=temperatures`."""
 
+LIKELIEST = 20
+"""Tokens in a row of `likeliest_NM`, or the size of a smaller vocabulary."""
+
 WANTS = ("entropy", "ranks", "temperatures", "experts")
 """What a task can request besides log-probabilities; an engine returns what it can.
 
 - `entropy`: `entropy_N`, entropy in nats of the distribution that the log-probability refers to
 - `ranks`: `rank_N`, the number of more likely tokens; `mass_above_N`, their total probability;
-  `top_logprob_N`, the log-probability of the most likely token
+  `top_logprob_N`, the log-probability of the most likely token; `likeliest_NM`, the `LIKELIEST`
+  most likely tokens, most likely first, and `likeliest_logprob_NM`, their log-probabilities
 - `temperatures`: `at_temperature_NT`, log-probabilities at each of `TEMPERATURES`, from raw logits
 - `experts`: `experts_NLK`, ids of the experts to which the token that *predicts* this token was
   routed, -1 where not known; and `router_margin_NL`, if the router's logits are available: the

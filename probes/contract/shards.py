@@ -28,6 +28,8 @@ _DTYPES: dict[str, Any] = {
     "rank_N": np.int32,
     "mass_above_N": np.float32,
     "top_logprob_N": np.float32,
+    "likeliest_NM": np.int32,
+    "likeliest_logprob_NM": np.float32,
     "at_temperature_NT": np.float32,
     "experts_NLK": np.int16,
     "router_margin_NL": np.float32,
@@ -42,8 +44,8 @@ _MAX_ROUTER_LAYERS = 4096
 class Shard:
     """B responses with N tokens in total, concatenated, and one engine's values for the tokens.
 
-    P prompt tokens, L layers with routers, K experts per token, T the `TEMPERATURES`. None means
-    that the engine did not return the column.
+    P prompt tokens, L layers with routers, K experts per token, M likeliest tokens, T the
+    `TEMPERATURES`. None means that the engine did not return the column.
     """
 
     prompt_ids_P: NDArray[np.int32]
@@ -62,6 +64,8 @@ class Shard:
     rank_N: NDArray[np.int32] | None = None
     mass_above_N: NDArray[np.float32] | None = None
     top_logprob_N: NDArray[np.float32] | None = None
+    likeliest_NM: NDArray[np.int32] | None = None
+    likeliest_logprob_NM: NDArray[np.float32] | None = None
     at_temperature_NT: NDArray[np.float32] | None = None
     experts_NLK: NDArray[np.int16] | None = None
     router_margin_NL: NDArray[np.float32] | None = None

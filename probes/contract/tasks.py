@@ -28,6 +28,9 @@ from .datatypes import (
 from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
 from .shards import read_responses, shard_paths, write_shard
 
+_IDLE_SECONDS = 120.0
+_POLL_SECONDS = 0.02
+
 _Score = Callable[[Sequence[Response], Processing, Sequence[str]], list[Response]]
 
 
@@ -37,7 +40,7 @@ def serve(
     is_writer: bool = True,
     barrier: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the request named on the command line, and exit the program.
+    """Run the request named on the command line and those that follow it; then end the program.
 
     Args:
         load: called with the request's `model` and `options`. May raise `RefusalError`,
@@ -49,7 +52,19 @@ def serve(
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     answer = _Answer(Path(request["answer"]), is_writer=is_writer)
     try:
-        _run_tasks(load, request, answer, barrier)
+        started = time.monotonic()
+        engine = _load(load, request)
+        try:
+            answer.content["engine"] = engine.describe()
+            answer.content["load_seconds"] = round(time.monotonic() - started, 3)
+            while True:
+                _run_tasks(engine, request, answer, barrier)
+                following = next_request(request)
+                if following is None:
+                    return
+                request, answer = following, answer.following(Path(following["answer"]))
+        finally:
+            engine.close()
     except RefusalError as refusal:
         answer.refuse(refusal.what, refusal.remedy)
         sys.exit(REFUSED)
@@ -61,29 +76,43 @@ def serve(
         sys.exit(REFUSED)
 
 
-def _run_tasks(
-    load: Callable[[str, dict[str, Any]], Engine],
-    request: Mapping[str, Any],
-    answer: _Answer,
-    barrier: Callable[[], None],
-) -> None:
+def _load(load: Callable[[str, dict[str, Any]], Engine], request: Mapping[str, Any]) -> Engine:
     if request.get("contract") != CONTRACT_VERSION:
         raise RefusalError(
             f"this program speaks contract {CONTRACT_VERSION}, the request "
             f"{request.get('contract')}",
             "use engine programs and a grpodoctor of the same version",
         )
-    started = time.monotonic()
-    engine = load(request["model"], dict(request["options"]))
-    try:
-        answer.content["engine"] = engine.describe()
-        answer.content["load_seconds"] = round(time.monotonic() - started, 3)
-        answer.write()
-        for task in request["tasks"]:
-            answer.add(task["name"], _run_task(engine, task, is_writer=answer.is_writer))
-            barrier()
-    finally:
-        engine.close()
+    return load(request["model"], dict(request["options"]))
+
+
+def _run_tasks(
+    engine: Engine, request: Mapping[str, Any], answer: _Answer, barrier: Callable[[], None]
+) -> None:
+    answer.write()
+    for task in request["tasks"]:
+        answer.add(task["name"], _run_task(engine, task, is_writer=answer.is_writer))
+        barrier()
+    answer.content["waiting"] = "next" in request
+    answer.write()
+
+
+def next_request(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Wait for the file that a request names as the next one; None if the program shall end.
+
+    An empty request, the end of the program's parent, and `idle_seconds` without a request end it:
+    a probe that was killed must not leave an engine that keeps its memory.
+    """
+    if "next" not in request:
+        return None
+    path, parent = Path(request["next"]), os.getppid()
+    deadline = time.monotonic() + float(request.get("idle_seconds", _IDLE_SECONDS))
+    while not path.exists():
+        if os.getppid() != parent or time.monotonic() > deadline:
+            return None
+        time.sleep(_POLL_SECONDS)
+    following: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return following or None
 
 
 class _Answer:
@@ -98,6 +127,13 @@ class _Answer:
             "tasks": {},
             "error": None,
         }
+
+    def following(self, path: Path) -> _Answer:
+        """The answer to the next request, with the same engine."""
+        answer = _Answer(path, is_writer=self.is_writer)
+        for key in ("engine", "load_seconds"):
+            answer.content[key] = self.content[key]
+        return answer
 
     def add(self, task: str, result: Mapping[str, Any]) -> None:
         self.content["tasks"][task] = dict(result)

@@ -19,6 +19,9 @@ import torch
 from contract import RefusalError
 from torch import Tensor, nn
 
+from hf.adapters import USES, apply_adapter
+from hf.what_if.rounding import rounded
+
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -26,6 +29,8 @@ _DTYPES = {
 }
 _ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
 _BITS = {"int8": 8, "int4": 4}
+_FLOATS = {"fp8": "fp8/row", "fp8_e5m2": "fp8_e5m2/row"}
+"""Rounding to 8-bit floats, with a scale per output channel."""
 _GROUP = 32
 _CPU_TOKENS, _OTHER_TOKENS = 4096, 32_768
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
@@ -54,7 +59,8 @@ class Settings:
     """CPU threads of torch; 0 keeps torch's default."""
     trust_remote_code: bool = False
     quantise: str = ""
-    """Fake quantization: `int8` with a scale per output channel, `int4` with one per 32 inputs."""
+    """Fake quantization: `int8`, `fp8` (E4M3) and `fp8_e5m2` with a scale per output channel;
+    `int4` with one per 32 inputs."""
     quantise_only: str = ""
     """Regular expression: quantize only modules whose names contain a match."""
     quantise_skip: str = ""
@@ -65,6 +71,10 @@ class Settings:
     """Directory whose tensors replace the model's own."""
     weights_only: str = ""
     """Regular expression: replace only tensors whose names in the files contain a match."""
+    adapter: str = ""
+    """Directory of a LoRA adapter in peft's format."""
+    adapter_use: str = "unmerged"
+    """`unmerged`, `merged` into the weights, or `merged_twice`, a common mistake."""
     fsdp: int = 0
     """Ranks that shard the weights and divide the responses."""
     tensor_parallel: int = 0
@@ -97,7 +107,8 @@ class Settings:
             "dtype": (self.dtype, tuple(_DTYPES)),
             "attention": (self.attention, ("", *_ATTENTION)),
             "autocast": (self.autocast, ("", "bfloat16", "float16")),
-            "quantise": (self.quantise, ("", *_BITS)),
+            "quantise": (self.quantise, ("", *_BITS, *_FLOATS)),
+            "adapter_use": (self.adapter_use, USES),
         }
         for name, (value, allowed) in choices.items():
             if value not in allowed:
@@ -277,6 +288,8 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _changed(model: Any, settings: Settings) -> Any:
+    if settings.adapter:
+        apply_adapter(model, settings.adapter, settings.adapter_use)
     if settings.perturb:
         _perturb(model, settings.perturb, settings.seed)
     if settings.quantise:
@@ -344,7 +357,13 @@ def _quantise(model: Any, settings: Settings) -> None:
             # Some families store the experts' matrices with inputs first.
             is_transposed = bool(getattr(modules[name], "is_transposed", False))
             matrix = weight.transpose(-1, -2) if is_transposed else weight
-            matrix.copy_(fake_quantised(matrix, _BITS[settings.quantise]))
+            matrix.copy_(_coarse(matrix, settings.quantise))
+
+
+def _coarse(matrix: Tensor, scheme: str) -> Tensor:
+    if scheme in _FLOATS:
+        return rounded(matrix, _FLOATS[scheme])
+    return fake_quantised(matrix, _BITS[scheme])
 
 
 def fake_quantised(weight: Tensor, bits: int) -> Tensor:

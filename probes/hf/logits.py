@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from contract import TEMPERATURES, Processing
+from contract import LIKELIEST, TEMPERATURES, Processing
 from torch import Tensor
 
 _CHUNK_ENTRIES = {"cpu": 1 << 22, "other": 1 << 26}
@@ -99,7 +99,7 @@ def readings(
     if "entropy" in want:
         columns["entropy"] = torch.special.entr(logprobs_NV.exp()).sum(dim=-1)
     if "ranks" in want:
-        columns |= _ranks(logprobs_NV, columns["logprobs"])
+        columns |= _ranks(logprobs_NV, columns["logprobs"]) | _likeliest(logprobs_NV)
     if "temperatures" in want:
         columns["at_temperature"] = _at_temperatures(logits_NV, ids_N)
     return columns
@@ -112,6 +112,11 @@ def _ranks(logprobs_NV: Tensor, own_N: Tensor) -> dict[str, Tensor]:
         "mass_above": torch.where(above_NV, logprobs_NV.exp(), 0.0).sum(dim=-1),
         "top_logprob": logprobs_NV.amax(dim=-1),
     }
+
+
+def _likeliest(logprobs_NV: Tensor) -> dict[str, Tensor]:
+    top = logprobs_NV.topk(min(LIKELIEST, logprobs_NV.shape[-1]), dim=-1)
+    return {"likeliest": top.indices.int(), "likeliest_logprob": top.values}
 
 
 def _at_temperatures(logits_NV: Tensor, ids_N: Tensor) -> Tensor:

@@ -59,6 +59,21 @@ def test_the_command_prints_the_judgement(trained: Path) -> None:
     assert done.returncode == int(report["severity"] != "info")
 
 
+def test_a_limit_judges_the_mean_of_the_steps(trained: Path) -> None:
+    def gate(*limits: str):
+        options = [word for limit in limits for word in ("--accept", limit)]
+        return grpodoctor("probe", "--run", str(trained), *options)
+
+    accepted = gate("k3=0.015", "prob_diff_max=1")
+    assert accepted.returncode == 0, accepted.stderr
+    (line,) = accepted.stdout.splitlines()
+    assert line.startswith("accepted: ")
+    assert gate("k3=0").returncode == 1
+    unknown = gate("ess=0.5")
+    assert unknown.returncode == 2
+    assert "have no figure ess" in unknown.stderr
+
+
 def _scaled(factor: float) -> Callable[[StepTokens], StepTokens]:
     return lambda tokens: replace(tokens, sampler_N=tokens.learner_N * factor)
 

@@ -86,3 +86,28 @@ def test_a_cause_with_a_negligible_gap(
 
 def test_numerical_causes_exist() -> None:
     assert {each.id for each in all_causes()} > NUMERICAL_CAUSES
+
+
+@pytest.mark.parametrize(
+    ("gap", "noise", "severity"),
+    [
+        (4e-3, 2e-9, "warning"),  # a float32 pair whose gap is far above its rounding
+        (4e-3, None, "none"),  # the pair's rounding is not known
+        (4e-3, 1.5e-3, "none"),  # up to four times the rounding
+    ],
+)
+def test_the_pairs_own_rounding_decides(
+    tmp_path: Path, gap: float, noise: float | None, severity: str
+) -> None:
+    found = replace(cell(tmp_path, 0.002), gap=gap, noise=noise)
+    assert severity_of(found) == severity
+    possible = NamedCause(
+        cause="precision", title="t", confidence="possible", explained=None, summary="s"
+    )
+    expected = "info" if severity == "none" else severity
+    assert severity_of(replace(found, causes=(possible,))) == expected
+
+
+def test_a_negligible_gap_above_rounding_is_info(tmp_path: Path) -> None:
+    found = replace(cell(tmp_path, 0.0), gap=3e-8, noise=2e-9)
+    assert severity_of(found) == "info", "one flipped expert of a float32 pair"

@@ -36,7 +36,7 @@ def test_the_churn_between_two_checkpoints_is_measured(moe_model: Path, tmp_path
     assert cell.churn is not None
     assert cell.churn.tokens == cell.comparison.tokens
     assert cell.churn.churn > 3 * cell.comparison.experts.churn
-    assert "From the older checkpoint to this one" in " ".join(done.stdout.split())
-    assert "the older checkpoint against this one" in (output / "probe.html").read_text()
+    assert "Since the older checkpoint" in " ".join(done.stdout.split())
+    assert "older checkpoint compared with this one" in (output / "probe.html").read_text()
     stale = {each.name: each for each in cell.controls}["stale_weights"]
     assert stale.passed, stale.summary

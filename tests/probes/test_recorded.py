@@ -7,15 +7,19 @@ our own is that of a real run.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
+from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.runs.reading.native_run import read_run
+from grpodoctor.runs.rollouts import prepare_rollouts, write_rollouts
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.vocabulary.values import scalar
@@ -97,15 +101,59 @@ def test_responses_outside_the_record_are_refused(dump: Path) -> None:
         record(dump, side="learner").score(given, Processing(), ())
 
 
-def test_tool_turns_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_tokens_of_tools_are_context_and_not_compared(tmp_path: Path) -> None:
     samples.nemo_rl(tmp_path)
+    whole = record(tmp_path, side="sampler")
     path = tmp_path / "train_data_step3.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows[:5]:
-        row["token_loss_mask"][0][4] = 0
+    row = next(each for each in rows if sum(each["token_loss_mask"][0]) >= 4)
+    sampled = [at for at, mask in enumerate(row["token_loss_mask"][0]) if mask]
+    tool = sampled[1]
+    row["token_loss_mask"][0][tool] = 0
     samples.lines(path, rows)
-    told = record(tmp_path, side="sampler").describe()["settings"]
-    assert (told["left_out"], told["responses"]) == (5, samples.RESPONSES - 5)
+    for side, key in (("sampler", "generation_logprobs"), ("learner", "prev_logprobs")):
+        turns = record(tmp_path, side=side)
+        told = turns.describe()["settings"]
+        assert (told["left_out"], told["responses"]) == (0, len(whole.recorded()) + 1)
+        ids = row["token_ids"][0]
+        first, second = (
+            next(each for each in turns.recorded() if list(each.prompt_ids) == ids[:start])
+            for start in (sampled[0], tool + 1)
+        )
+        assert list(first.response_ids) == ids[sampled[0] : tool]
+        assert list(second.response_ids) == ids[tool + 1 : sampled[-1] + 1]
+        values = [row[key][0][at] for at in sampled if at > tool]
+        assert second.logprobs == pytest.approx(values, rel=1e-6)
+
+
+def test_our_own_record_keeps_what_stands_between_the_turns(tmp_path: Path) -> None:
+    from contract import Processing
+
+    batch = RolloutBatch(
+        step=3,
+        sequence_ids=["a", "b"],
+        group_ids_B=np.array([0, 1]),
+        prompt_ids=["p", "q"],
+        prompts=["texts without", "a template"],
+        references=["", ""],
+        tokens_BT=np.array([[5, 6, 90, 91, 7], [8, 9, 0, 0, 0]]),
+        mask_BT=np.array([[1, 1, 0, 0, 1], [1, 1, 0, 0, 0]], bool),
+        rewards_B=np.zeros(2),
+        learner_logprobs_BT=-np.arange(1.0, 11).reshape(2, 5),
+        sampler_logprobs_BT=-np.arange(1.0, 11).reshape(2, 5) / 2,
+        prompt_tokens=[np.array([1, 2, 3]), np.array([4])],
+    )
+    prepare_rollouts(tmp_path)
+    write_rollouts(tmp_path, batch, depth="full")
+    given = record(tmp_path, side="learner").recorded()
+    assert {tuple(each.prompt_ids): list(each.response_ids) for each in given} == {
+        (1, 2, 3): [5, 6], (1, 2, 3, 5, 6, 90, 91): [7], (4,): [8, 9],
+    }  # fmt: skip
+    assert {tuple(each.logprobs) for each in given} == {(-1.0, -2.0), (-5.0,), (-6.0, -7.0)}
+    scored = record(tmp_path, side="sampler").score(given, Processing(), ())
+    assert [list(each.logprobs) for each in scored] == [
+        [value / 2 for value in each.logprobs] for each in given
+    ]
 
 
 def test_placeholder_zeros_are_no_log_probabilities(tmp_path: Path) -> None:
@@ -153,7 +201,8 @@ def test_an_unfinished_file_falls_back_to_the_previous_step(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("writer", "remedy"),
     [
-        (samples.trl, "use dumps of grpodoctor, prime-rl"),
+        (samples.trl, "attach(trainer, depth='full')"),
+        (samples.verl, "add rollout_log_probs, old_log_probs and responses to the rows"),
         (samples.areal, "use dumps of grpodoctor, prime-rl"),
         (samples.prime_rl_traces, "trainer.enable_token_export=true"),
     ],
@@ -219,8 +268,13 @@ def test_a_recorded_run_reproduces_its_logged_mismatch(trained: Path, tmp_path: 
 
 def test_prompt_texts_use_the_named_tokenizer(trained: Path, tmp_path: Path) -> None:
     tokenizer().save_pretrained(tmp_path)
+    texts = shutil.copytree(trained, tmp_path / "texts")
+    for path in (texts / "rollouts").glob("*.parquet"):
+        table = pq.read_table(path).drop_columns(["sequence_token_ids", "sequence_sampled"])
+        pq.write_table(table, path)
+    assert all(each.prompt_ids for each in record(trained, side="sampler").recorded())
     bare, told = (
-        record(trained, side="sampler", **options).recorded()
+        record(texts, side="sampler", **options).recorded()
         for options in ({}, {"tokenizer": str(tmp_path)})
     )
     assert all(not each.prompt_ids for each in bare)

@@ -70,6 +70,9 @@ def test_processing_equals_transformers(
         assert ours["rank"][row] == len(above)
         assert ours["mass_above"][row].item() == pytest.approx(above.exp().sum().item(), abs=1e-6)
         assert ours["top_logprob"][row].item() == pytest.approx(line_V.max().item(), abs=1e-6)
+        ids_M, logprobs_M = ours["likeliest"][row], ours["likeliest_logprob"][row]
+        assert torch.equal(line_V[ids_M.long()], line_V.sort(descending=True).values[: len(ids_M)])
+        assert torch.allclose(line_V[ids_M.long()], logprobs_M, atol=1e-6, rtol=0)
 
 
 def test_truncated_tokens_have_no_probability(logits_NV: torch.Tensor) -> None:

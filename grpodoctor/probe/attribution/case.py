@@ -58,3 +58,5 @@ class Attribution:
     """Share of the gap that no cause explains; None if there is nothing to explain."""
     notes: tuple[str, ...] = ()
     """Experiments that could not be run, and the reasons."""
+    subset: str = ""
+    """The responses that differ, such as `sample 3 of every prompt`; empty if all do."""

@@ -116,6 +116,12 @@ _BY_NAME: dict[str, ComputedCause] = {
         "missing-layer", "The {side} skips a layer", "layer {value} skipped",
         "Check the number of layers that the engine loads, and its early-exit options.",
     ),
+    "adapter": _cause(
+        "adapter", "The {side} applies the LoRA adapter another number of times",
+        "the adapter applied {value} times",
+        "Check where the adapter is merged: the engine that receives merged weights must not load "
+        "the adapter, too, and the one that loads it needs the base model.",
+    ),
     "router_precision": _cause(
         "router-precision", "The {side} routes in another precision", "routers in {value}",
         "Run the routers of both engines in float32.",
@@ -169,22 +175,26 @@ _BY_NAME: dict[str, ComputedCause] = {
         "Remove logit_bias, bad_words and banned tokens from the sampling settings.",
     ),
 }  # fmt: skip
-_BY_SETTING = (
-    (r"top_?k|experts_per_tok", "router-top-k", "The {side} uses another number of experts",
-     "Give both engines the same number of experts per token."),
+_BY_SETTING = (  # the first match counts: `norm_topk_prob` is no number of experts
     (r"norm_topk_prob|routed_scaling", "router-weights", "The {side} weights experts differently",
      "Give both engines the same norm_topk_prob and routed_scaling_factor."),
     (r"group", "router-groups", "The {side} routes among other groups of experts",
      "Give both engines the same n_group and topk_group."),
-    (r"final.*cap|logit.*cap", "logit-soft-cap", "The {side} soft-caps logits differently",
-     "Apply final_logit_softcapping on both sides, before the temperature."),
+    (r"top_?k|experts_per_tok", "router-top-k", "The {side} uses another number of experts",
+     "Give both engines the same number of experts per token."),
     (r"attn.*cap", "attention-soft-cap", "The {side} soft-caps attention differently",
      "Use an attention kernel that supports attn_logit_softcapping, on both sides."),
+    (r"final.*cap|logit.*cap", "logit-soft-cap", "The {side} soft-caps logits differently",
+     "Apply final_logit_softcapping on both sides, before the temperature."),
     (r"window", "sliding-window", "The {side} uses another sliding window",
      "Give both engines the same sliding_window, or disable it on both sides."),
     (r"embed", "embedding-scale", "The {side} scales embeddings differently",
      "Check the embedding multiplier of both engines."),
 )  # fmt: skip
+
+
+_BANNED = -100.0
+"""A bias that leaves a token no probability."""
 
 
 def cause_of(edit: Edit) -> ComputedCause:
@@ -213,6 +223,8 @@ def _of_setting(attribute: str) -> ComputedCause:
 def described(edit: Edit) -> str:
     """What the engine did with the edit, for a sentence."""
     value: Any = json.loads(edit[1])
+    if edit[0] == "logit_bias" and all(bias <= _BANNED for _, bias in value):
+        return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
     if edit[0] == "setting":
         return f"{value[0]} {shown(value[1])}"
     return cause_of(edit).change.format(value=shown(value))

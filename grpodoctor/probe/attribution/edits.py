@@ -17,6 +17,8 @@ Edit = tuple[str, str]
 Edits = tuple[Edit, ...]
 Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
+TENSORS = "tensors"
+"""Name of the entry that lists the names of the model's tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class EditFamily:
 
     def edit(self, value: Any) -> Edit:
         """The edit with a value."""
-        if self.name == "logit_bias":
+        if self.name == "logit_bias" and self.kind == "number":
             return self.name, json.dumps([[int(self.attribute), value]])
         whole = [self.attribute, value] if self.attribute else value
         return self.name, json.dumps(whole)
@@ -54,14 +56,34 @@ def parse_families(path: Path) -> tuple[EditFamily, ...]:
     """
     try:
         listed = json.loads(read_regular(path))
-        families = [family for entry in listed for family in _families(entry)]
+        edits = [entry for entry in listed if entry["name"] != TENSORS]
+        families = [family for entry in edits for family in _families(entry)]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise EngineError(
-            "the list of the engine's what-if edits is damaged",
-            where=str(path),
-            remedy="delete the file and probe again",
-        ) from error
+        raise _damaged(path) from error
     return tuple(families)
+
+
+def parse_tensors(path: Path) -> tuple[str, ...]:
+    """The tensors that an engine listed.
+
+    Raises:
+        EngineError: if the file is not what the contract says.
+    """
+    try:
+        listed = json.loads(read_regular(path))
+        return tuple(
+            str(n) for entry in listed if entry["name"] == TENSORS for n in entry["values"]
+        )
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> EngineError:
+    return EngineError(
+        "the list of the engine's what-if edits is damaged",
+        where=str(path),
+        remedy="delete the file and probe again",
+    )
 
 
 def _families(entry: Mapping[str, Any]) -> list[EditFamily]:

@@ -14,7 +14,13 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
-from grpodoctor.probe.attribution.edits import EditFamily, Edits, as_json, parse_families
+from grpodoctor.probe.attribution.edits import (
+    EditFamily,
+    Edits,
+    as_json,
+    parse_families,
+    parse_tensors,
+)
 from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
@@ -22,6 +28,7 @@ from grpodoctor.probe.controls.expert_replay import replay_job
 from grpodoctor.probe.engines.commands import model_of
 from grpodoctor.probe.engines.jobs import (
     JobRunner,
+    SampleJob,
     ScoreJob,
     TokenizeJob,
     Want,
@@ -32,11 +39,9 @@ from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.severity import EXACT, QUIET
 from grpodoctor.support.files.regular_files import read_regular
 
-EXACT = 2e-9
-"""k3 below which two engines agree exactly: |Δlogp| of 6e-5, the float32 rounding of a dozen
-layers."""
 _PART_TOKENS = 64_000
 _SCREEN_TOKENS = 512
 """Tokens on which the many what-if edits are tried first; the best ones are tried on the part."""
@@ -44,10 +49,6 @@ _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
 _CONFIG_BYTES = 4 << 20
-
-QUIET = 4.0
-"""A gap up to this multiple of the noise counts as rounding: two engines round independently, which
-doubles it, and their kernels sum in different orders (`python -m tests.benchmarks attribution`)."""
 
 COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
 """Rank of each precision; a higher rank is coarser."""
@@ -108,6 +109,38 @@ class Experiments:
         job = ScoreJob(rollouts=self.rollouts, processing=processing, want=want)
         (scored,) = self.runner.run(engine, [job])
         return Tokens.read(self.rollouts, scored)
+
+    def sampled_again(self, sampler: EngineSpec) -> Tokens:
+        """Tokens that another setup of the sampler draws, as the learner scores them.
+
+        Raises:
+            EngineError: if an engine fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        case = self.case
+        (rollouts,) = self.runner.run(sampler, [SampleJob(sampling=case.sampling)])
+        part = self.runner.part_of(rollouts, self._responses())
+        job = ScoreJob(rollouts=part, processing=case.processing, want=_COLUMNS)
+        (scored,) = self.runner.run(case.learner, [job])
+        return Tokens.read(part, scored)
+
+    def with_columns(self, variant: Variant) -> Variant:
+        """A variant with the columns of its own setup: those of the first scoring do not apply.
+
+        Raises:
+            EngineError: if the learner cannot score.
+            BudgetSpentError: if the time budget is used up.
+        """
+        setup = variant.setup
+        job = ScoreJob(
+            rollouts=setup.behind or self.rollouts,
+            processing=setup.processing,
+            own_prompts=setup.own_prompts or setup.behind is not None,
+            what_if=as_json(setup.edits),
+            want=_COLUMNS,
+        )
+        (scored,) = self.runner.run(setup.learner, [job])
+        return Variant(setup, variant.tokens.with_columns(Tokens.read(self.rollouts, scored)))
 
     def vary(self, variant: Variant, **changes: Any) -> Variant:
         """The same tokens under another setup.
@@ -171,12 +204,16 @@ class Experiments:
         self,
         engine: EngineSpec,
         processings: Sequence[Processing],
-        *,
-        own_prompts: bool = False,
+        setup: Setup,
     ) -> list[Floats]:
-        """Like `score` under several processings, loading the engine once."""
+        """Like `score` in a setup under several processings, loading the engine once."""
         jobs = [
-            ScoreJob(rollouts=self.rollouts, processing=processing, own_prompts=own_prompts)
+            ScoreJob(
+                rollouts=setup.behind or self.rollouts,
+                processing=processing,
+                own_prompts=setup.own_prompts or setup.behind is not None,
+                what_if=as_json(setup.edits),
+            )
             for processing in processings
         ]
         return self._scored(engine, jobs)
@@ -201,6 +238,16 @@ class Experiments:
             return ()
         (folder,) = self.runner.run(engine, [WhatIfsJob()])
         return parse_families(folder / "what_ifs.json")
+
+    def tensor_names(self, engine: EngineSpec) -> tuple[str, ...]:
+        """The names of the tensors that an engine can take from another checkpoint.
+
+        Raises:
+            EngineError: if the engine fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        (folder,) = self.runner.run(engine, [WhatIfsJob()])
+        return parse_tensors(folder / "what_ifs.json")
 
     def score_edits(
         self, setup: Setup, edits: Sequence[Edits], rollouts: Path | None = None
@@ -238,8 +285,9 @@ class Experiments:
         The responses follow the prompts that the learner reads in this variant.
         """
         prompts = _prompts_behind(variant.setup.behind)
-        wanted_B = _spread(variant.tokens.lengths_B, _SCREEN_TOKENS)
-        key = content_key("screen", rollouts_key(variant.setup.behind or self.rollouts))
+        wanted_B = _spread(variant.tokens, _SCREEN_TOKENS)
+        source = rollouts_key(variant.setup.behind or self.rollouts)
+        key = content_key("screen", source, sorted(wanted_B))
         folder = self.scratch(f"screen-{key}")
         first = 0
         for path in shard_paths(self.rollouts):
@@ -355,10 +403,11 @@ def _prompts_behind(folder: Path | None) -> dict[int, list[int]]:
     return {number: prompt["ids"] for number, prompt in enumerate(listed)}
 
 
-def _spread(lengths_B: Integers, most: int) -> set[int]:
-    """Responses at equal distances whose tokens are about `most` together."""
-    step = max(1, -(-int(lengths_B.sum()) // most))
-    return set(range(0, lengths_B.size, step))
+def _spread(tokens: Tokens, most: int) -> set[int]:
+    """Responses that count, at equal distances, whose tokens are about `most` together."""
+    counted_B = np.unique(tokens.rows_N[tokens.counted_N])
+    step = max(1, -(-int(tokens.lengths_B[counted_B].sum()) // most))
+    return set(counted_B[::step].tolist())
 
 
 def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:

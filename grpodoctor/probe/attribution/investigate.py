@@ -10,26 +10,31 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
-from grpodoctor.probe.attribution.experiments import EXACT, QUIET, Experiments
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.reference import with_reference
+from grpodoctor.probe.attribution.search.refit import refitted
+from grpodoctor.probe.attribution.search.selection import (
+    CLOSED,
+    PROVEN,
+    WORTH_NAMING,
+    Step,
+    is_sure,
+    is_worth_accepting,
+    unneeded,
+)
+from grpodoctor.probe.attribution.search.subsets import Subset, subset_of
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
 from grpodoctor.probe.results.results import Confidence, NamedCause
+from grpodoctor.probe.severity import EXACT, QUIET
 
 _WHOLE = 0.9
 """A cause that explains this share of the remaining gap is accepted without trying others."""
 _NEARLY_WHOLE = 0.98
 """The same for a cause that is only imitated: another one may imitate the gap even better."""
-_PROVEN = 0.5
-"""Below this share, a removed cause may only have changed the rounding."""
 _MOST_CAUSES = 6
-_WORTH_NAMING = 0.03
-"""Smallest share of the whole gap for a further cause."""
-_CLOSED = 0.005
-"""Share of the gap that may remain if imitated causes explain it: their rounding is not quite that
-of the engine they imitate."""
 _FINITE = 0.98
 """Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
 gap."""
@@ -79,6 +84,10 @@ class _Investigation:
         self.noise: float | None = None
         self.imitated: set[str] = set()
         """Ids of named causes whose experiment imitates the cause."""
+        self.steps: list[Step] = []
+        """The accepted causes, in the order of their removal."""
+        self.subset: Subset | None = None
+        """The responses to which the search is limited, if only some differ."""
 
     def result(self) -> Attribution:
         try:
@@ -94,6 +103,7 @@ class _Investigation:
             noise=self.noise,
             left=None if self._is_quiet(gap) and not causes else max(0.0, self.left),
             notes=tuple(dict.fromkeys(self.notes)),
+            subset=self.subset.words if self.subset else "",
         )
         return verdict_of(self.experiments.case, attribution, quiet=self._is_quiet(self._gap()))
 
@@ -106,9 +116,47 @@ class _Investigation:
             self.noise = self.experiments.noise
         if not self._is_quiet(self.first.gap):
             self.variant = self._with_reference(self.first)
+            self._search_subset(self.variant)
         while len(self.named) < _MOST_CAUSES and self._round(self.variant):
             pass
+        self._drop_unneeded(self.variant)
+        self._refit(self.variant)
         self._examine_remainder()
+
+    def _search_subset(self, variant: Variant) -> None:
+        """Continue with the responses that differ, if the others agree and a cause is found."""
+        if variant.tokens.sampler_experts_NLK is None:  # a flip affects the rest of its response
+            self.subset = subset_of(self.experiments, variant)
+        if self.subset is None:
+            return
+        self.variant = Variant(variant.setup, variant.tokens.where(self.subset.tokens_N))
+        while len(self.named) < _MOST_CAUSES and self._round(self.variant):
+            pass
+        if not self.steps:  # the responses themselves are reported
+            self.subset, self.variant = None, variant
+
+    def _drop_unneeded(self, variant: Variant) -> None:
+        """Drop causes that the later ones make superfluous."""
+        try:
+            dropped, self.variant = unneeded(self.experiments, variant, self.steps)
+        except EngineError as error:
+            self.notes.append(f"the causes were not tested against each other: {error.what}")
+            return
+        self.named = [each for each in self.named if each.cause not in dropped]
+        self.experiments.named.difference_update(dropped)
+
+    def _refit(self, variant: Variant) -> None:
+        """Fit a temperature again that was fitted while another cause distorted the gap."""
+        if len(self.steps) < 2 or self.steps[0].cause != "temperature":
+            return
+        if self._is_quiet(variant.gap) or self.steps[0].cause not in self.experiments.named:
+            return
+        try:
+            self.variant = refitted(self.experiments, variant)
+        except EngineError as error:
+            self.notes.append(f"the temperature was not fitted again: {error.what}")
+            return
+        self.left *= self.variant.gap / variant.gap
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""
@@ -135,10 +183,16 @@ class _Investigation:
                 break
         if best is None:
             return False
-        if self.named and best.share * self.left < _WORTH_NAMING and not self._settled(best):
-            return False
-        self._accept(best)
-        return True
+        is_worth = is_worth_accepting(
+            best.share,
+            left=self.left,
+            is_settled=self._settled(best),
+            has_imitated=bool(self.imitated),
+            is_first=not self.steps,
+        )
+        if is_worth:
+            self._accept(best)
+        return is_worth
 
     def _settled(self, tried: _Tried) -> bool:
         """Whether the experiment reduced a gap above rounding to rounding."""
@@ -195,13 +249,26 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
-        sure = tried.share >= _PROVEN or self._settled(tried)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
         # An experiment may concern a part of the gap, such as the gap between scores.
         part = min(1.0, before.gap / self.variant.gap) if self.variant and self.variant.gap else 1.0
+        sure = is_sure(tried.share * part, left=self.left, is_settled=self._settled(tried))
         self._name(tried.cause, tried.outcome, tried.share * part, figures, proven=sure)
+        if self.variant is not None:
+            step = Step(self.named[-1].cause, self.variant.setup, after.setup)
+            self.steps.append(step)
         self.left *= 1 - tried.share * part
-        self.variant = after
+        self.variant = after if self._is_quiet(after.gap) else self._refreshed(after)
+
+    def _refreshed(self, variant: Variant) -> Variant:
+        """The variant with the columns that the next signatures need."""
+        if variant.setup.replay:  # the columns would be those of the learner's own experts
+            return Variant(variant.setup, variant.tokens.without_columns())
+        try:
+            return self.experiments.with_columns(variant)
+        except EngineError as error:
+            self.notes.append(f"the learner returned no further columns: {error.what}")
+            return Variant(variant.setup, variant.tokens.without_columns())
 
     def _name(
         self,
@@ -217,6 +284,9 @@ class _Investigation:
         if confidence == "proven" and not proven:
             confidence = "likely"
         name = outcome.identity or Identity(cause.id, cause.title, cause.remedies)
+        details = outcome.details
+        if self.subset is not None:
+            details = (*details, f"only in {self.subset.words}")
         self.experiments.named.add(name.id)
         if cause.is_surrogate:
             self.imitated.add(name.id)
@@ -227,7 +297,7 @@ class _Investigation:
                 confidence=confidence,
                 explained=explained,
                 summary=outcome.summary,
-                details=outcome.details,
+                details=details,
                 figures={**figures, **outcome.figures},
                 remedies=name.remedies,
             )
@@ -241,7 +311,7 @@ class _Investigation:
         for cause, hypothesis in self._hypotheses(self.variant, peels=False):
             if cause.id == "batch-variance" and "nondeterminism" in self.experiments.named:
                 continue
-            if self.left < _WORTH_NAMING and cause.when != "always":
+            if self.left < WORTH_NAMING and cause.when != "always":
                 continue
             try:
                 outcome = cause.experiment(self.experiments, self.variant, hypothesis)
@@ -251,17 +321,19 @@ class _Investigation:
             if outcome is not None:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
                 self.left *= 1 - (outcome.explained or 0.0)
-        named = any((cause.explained or 0.0) >= _PROVEN for cause in self.named)
+        named = any((cause.explained or 0.0) >= PROVEN for cause in self.named)
         if not named and not self._is_quiet(self.variant.gap):
             self._guess(self.variant)
 
     def _confirm(self, variant: Variant) -> None:
-        """Keep imitated causes proven only if together they leave nothing but rounding."""
-        if self._is_quiet(variant.gap) or self.left < _CLOSED:
+        """Keep imitated causes proven only if nothing but rounding remains of their gap."""
+        if self._is_quiet(variant.gap):
             return
         self.named = [
             replace(each, confidence="likely")
-            if each.confidence == "proven" and each.cause in self.imitated
+            if each.confidence == "proven"
+            and each.cause in self.imitated
+            and variant.gap >= CLOSED * each.figures.get("gap_before", 0.0)
             else each
             for each in self.named
         ]
@@ -291,8 +363,8 @@ def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
 
 def _keeps_tokens(before: Variant, after: Variant) -> bool:
     """Whether nearly all tokens kept a finite log-probability."""
-    if after.setup.shift != before.setup.shift:
-        return True
+    if (after.setup.shift, after.setup.transform) != (before.setup.shift, before.setup.transform):
+        return True  # a shift takes tokens at one end out of the comparison
     lost_N = before.tokens.finite_N & after.tokens.counted_N & ~after.tokens.finite_N
     return bool(lost_N.sum() <= (1 - _FINITE) * before.tokens.finite_N.sum())
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from grpodoctor.errors import ModelError
 from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
-from grpodoctor.probe.inputs.checksums import Tensor, open_checkpoint
+from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
 
 KINDS = {
     "embeddings": r"embed_tokens|word_embeddings|wte\.",
@@ -21,16 +20,6 @@ KINDS = {
     "MLP": r"mlp\.(gate_proj|up_proj|down_proj|gate_up_proj|fc|c_)|feed_forward",
 }
 """Regular expressions over tensor and module names, by kind of module."""
-PROJECTIONS = {
-    "queries": r"q_proj",
-    "keys": r"k_proj",
-    "values": r"v_proj",
-    "attention outputs": r"o_proj",
-    "gates": r"gate_proj",
-    "up-projections": r"up_proj",
-    "down-projections": r"down_proj",
-}
-"""The same for single projections, as most families name them."""
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 
 
@@ -43,25 +32,40 @@ def tensor_names(model: Path) -> tuple[str, ...]:
     return tuple(sorted(checkpoint.tensors)) if checkpoint else ()
 
 
-def kinds_of(names: Sequence[str], among: Mapping[str, str] = KINDS) -> dict[str, str]:
-    """The kinds of tensors that occur among the names, with their regular expressions."""
-    return {
-        kind: pattern
-        for kind, pattern in among.items()
-        if any(re.search(pattern, name) for name in names)
-    }
+def kind_of(name: str) -> str:
+    """The kind of a tensor: one of `KINDS`, or its own name without the layer."""
+    for kind, pattern in KINDS.items():
+        if re.search(pattern, name):
+            return kind
+    return _LAYER.sub(".", name)
 
 
-def layers_of(names: Sequence[str], pattern: str) -> list[int]:
-    """The layers that contain a kind of tensor."""
-    found = (_LAYER.search(name) for name in names if re.search(pattern, name))
-    return sorted({int(match.group(1)) for match in found if match})
+def layer_of(name: str) -> int | None:
+    """The layer of a tensor; None if it belongs to no layer."""
+    found = _LAYER.search(name)
+    return int(found.group(1)) if found else None
 
 
-def in_layers(pattern: str, layers: Sequence[int]) -> str:
-    """Regular expression for a kind of tensor in some layers only."""
-    numbers = "|".join(map(str, layers))
-    return rf"\.(?:layers|h|blocks)\.(?:{numbers})\.(?=.*(?:{pattern}))"
+def unequal_tensors(
+    experiments: Experiments, folder: Path, names: frozenset[str]
+) -> frozenset[str]:
+    """The learner's tensors that may differ in another checkpoint.
+
+    Tensors whose names are in both files are compared; a tied head or fused experts have no tensor
+    of their own there.
+    """
+    case = experiments.case
+    try:
+        own = open_checkpoint(str(model_path(case.learner)))
+        other = open_checkpoint(str(folder))
+    except ModelError:
+        return names
+    if own is None or other is None:
+        return names
+    differing = compare_checkpoints(own, other).differing
+    if differing is None:
+        return names
+    return names - ((set(own.tensors) & set(other.tensors)) - set(differing))
 
 
 def other_checkpoints(experiments: Experiments) -> list[Path]:
@@ -75,39 +79,6 @@ def other_checkpoints(experiments: Experiments) -> list[Path]:
         for path in candidates
         if path != own and tensor_names(path) and not read_config(path).get("quantization_config")
     ]
-
-
-def untied(experiments: Experiments, model: Path) -> Path:
-    """A model directory with untied embeddings; the given one if it is untied already.
-
-    An engine may store the head as a copy of tied embeddings and miss it in a sync. The new
-    directory consists of links, a configuration and the head. Load it through `weights` only: it
-    has more files than transformers expects.
-    """
-    config = read_config(model)
-    if not config.get("tie_word_embeddings"):
-        return model
-    try:
-        checkpoint = open_checkpoint(str(model))
-    except ModelError:
-        return model
-    tensors = checkpoint.tensors if checkpoint else {}
-    embeddings = [name for name in tensors if re.search(KINDS["embeddings"], name)]
-    if len(embeddings) != 1:
-        return model
-    folder = experiments.scratch(f"untied-{model.name}")
-    link_files(model, folder, without=("config.json",))
-    write_once(folder / "config.json", json.dumps(config | {"tie_word_embeddings": False}).encode())
-    write_once(folder / "untied_head.safetensors", _alone("lm_head.weight", tensors[embeddings[0]]))
-    return folder
-
-
-def _alone(name: str, tensor: Tensor) -> bytes:
-    """The content of a safetensors file with one tensor."""
-    entry = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [0, tensor.size]}
-    header = json.dumps({name: entry}).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + b"".join(tensor.chunks())
 
 
 def link_files(source: Path, folder: Path, *, without: Sequence[str] = ()) -> None:

@@ -45,6 +45,9 @@ class Tokens:
     rank_N: Integers | None = None
     mass_above_N: Floats | None = None
     top_logprob_N: Floats | None = None
+    likeliest_NM: Integers | None = None
+    """The most likely tokens."""
+    likeliest_logprob_NM: Floats | None = None
     at_temperature_NT: NDArray[np.float32] | None = None
     sampler_experts_NLK: NDArray[np.int16] | None = None
     learner_experts_NLK: NDArray[np.int16] | None = None
@@ -74,6 +77,8 @@ class Tokens:
             rank_N=_optional(right, "rank_N"),
             mass_above_N=_optional(right, "mass_above_N"),
             top_logprob_N=_optional(right, "top_logprob_N"),
+            likeliest_NM=_optional(right, "likeliest_NM"),
+            likeliest_logprob_NM=_optional(right, "likeliest_logprob_NM"),
             at_temperature_NT=_optional(right, "at_temperature_NT"),
             sampler_experts_NLK=_optional(left, "experts_NLK"),
             learner_experts_NLK=_optional(right, "experts_NLK"),
@@ -130,6 +135,15 @@ class Tokens:
         return np.isfinite(self.difference_N) & self.counted_N
 
     @cached_property
+    def drawn_N(self) -> Flags:
+        """Tokens that count and have a log-probability of the learner.
+
+        Statistics of the sampled tokens need no value of the sampler. Without the tokens that lack
+        one, such as each response's last after a shift, end tokens would seem to be too rare.
+        """
+        return np.isfinite(self.learner_N) & self.counted_N
+
+    @cached_property
     def terms_N(self) -> Floats:
         """k3 of each token; 0 for tokens that do not count."""
         clipped_N = np.clip(np.where(self.finite_N, self.difference_N, 0.0), -_CLIP, _CLIP)
@@ -163,6 +177,15 @@ class Tokens:
         """The same tokens, counting only those that are also wanted."""
         return replace(self, counted_N=self.counted_N & wanted_N)
 
+    def with_columns(self, other: Tokens) -> Tokens:
+        """The same tokens with the learner's columns of another scoring."""
+        return replace(self, **{name: getattr(other, name) for name in _LEARNER_COLUMNS})
+
+    def without_columns(self) -> Tokens:
+        """The same tokens without the learner's columns, which belong to another setup."""
+        nothing: dict[str, Any] = dict.fromkeys(_LEARNER_COLUMNS)
+        return replace(self, **nothing)
+
     def with_learner(self, learner_N: Floats) -> Tokens:
         """The same tokens with other log-probabilities of the learner."""
         return replace(self, learner_N=learner_N)
@@ -182,6 +205,12 @@ class Tokens:
         return float(self.terms_N[at].mean()) if at.any() else 0.0
 
 
+_LEARNER_COLUMNS = (
+    *("rank_N", "mass_above_N", "top_logprob_N", "at_temperature_NT"),
+    *("likeliest_NM", "likeliest_logprob_NM"),
+)
+
+
 def _head(shard: Shard, tokens: int) -> Shard:
     """The first responses of a shard with at most this many tokens, but at least one response."""
     count = max(1, int(np.searchsorted(shard.response_offsets[1:], tokens, side="right")))
@@ -191,7 +220,7 @@ def _head(shard: Shard, tokens: int) -> Shard:
         "_B": count,
         "offsets": count + 1,
         "_P": int(shard.prompt_offsets[count]),
-        **dict.fromkeys(("_N", "_NT", "_NL", "_NLK"), int(shard.response_offsets[count])),
+        **dict.fromkeys(("_N", "_NM", "_NT", "_NL", "_NLK"), int(shard.response_offsets[count])),
     }
     cut: dict[str, Any] = {}
     for field in fields(shard):
@@ -211,6 +240,15 @@ def significant(before: Tokens, after: Tokens) -> bool:
     fall_B = before.gap_B - after.gap_B
     error = fall_B.std() * np.sqrt(fall_B.size)
     return bool(fall_B.sum() > _SIGNIFICANT * error)
+
+
+def expected(tokens: Tokens) -> Floats:
+    """Each token's expected k3, up to a factor.
+
+    An error of the logits moves log p by about (1 - p) times itself, so k3 goes with its square.
+    """
+    spread_N = 1 - np.exp(np.minimum(np.where(tokens.finite_N, tokens.learner_N, 0.0), 0.0))
+    return np.asarray(np.square(spread_N) + 1e-3)
 
 
 def _joined(shards: list[Shard], name: str) -> NDArray[Any]:

@@ -171,9 +171,9 @@ def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
 def _reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """Shifts, and only where no shift fits, other orders: a shift is an order, too."""
     parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
-    moved = [_best_shift(part, other) for part, other in zip(parts, others, strict=True)]
-    shifts = np.array([far for far, _ in moved])
-    moved_N = np.concatenate([part for _, part in moved])
+    shifts = np.array([_best_shift(*each) for each in zip(parts, others, strict=True)])
+    shifts = _with_short(shifts, tokens.lengths_B)
+    moved_N = np.concatenate([_moved(*each) for each in zip(parts, shifts.tolist(), strict=True)])
     if _distance(moved_N, other_N) < _FITS * _distance(changed_N, other_N):
         share, most = float((shifts != 0).mean()), int(np.abs(shifts).max())
         if share <= _ALL or most > _COMMON_SHIFT:  # the cause off-by-one finds the others
@@ -209,21 +209,40 @@ def _matched(parts: list[Floats], others: list[Floats]) -> list[Floats] | None:
     return None if (order == np.arange(order.size)).all() else [others[row] for row in order]
 
 
-def _best_shift(part: Floats, other: Floats) -> tuple[int, Floats]:
-    """The shift of a response's column that fits best, and the shifted column."""
-    best, kept, least = 0, part, _distance(part, other)
+def _with_short(shifts: Integers, lengths_B: Integers) -> Integers:
+    """The shifts, with that of nearly all responses for those too short to have a shift."""
+    values, counts = np.unique(shifts, return_counts=True)
+    common = int(values[np.argmax(counts)])
+    long_B = lengths_B > 2 * abs(common)
+    if not long_B.any() or (shifts[long_B] == common).mean() <= _ALL:
+        return shifts
+    return np.where(long_B, shifts, common)
+
+
+def _moved(part: Floats, far: int) -> Floats:
+    """A response's column, shifted; NaN where there is no value."""
+    moved = np.full(part.size, np.nan)
+    if far >= part.size or -far >= part.size:
+        return moved
+    if far > 0:
+        moved[:-far] = part[far:]
+    elif far < 0:
+        moved[-far:] = part[:far]
+    else:
+        moved[:] = part
+    return moved
+
+
+def _best_shift(part: Floats, other: Floats) -> int:
+    """The shift of a response's column that fits best."""
+    best, least = 0, _distance(part, other)
     for far in range(-_MOST_SHIFT, _MOST_SHIFT + 1):
         if far == 0 or 2 * abs(far) >= part.size:
             continue
-        moved = np.full(part.size, np.nan)
-        if far > 0:
-            moved[:-far] = part[far:]
-        else:
-            moved[-far:] = part[:far]
-        distance = _distance(moved, other)
+        distance = _distance(_moved(part, far), other)
         if distance < 0.5 * least:
-            best, kept, least = far, moved, distance
-    return best, kept
+            best, least = far, distance
+    return best
 
 
 def _distance(one: Floats, other: Floats) -> float:

@@ -51,12 +51,16 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
 
 def _with_causes(found: Attribution, *, quiet: bool) -> str:
     named = [_phrase(each) for each in found.causes[:3]]
-    text = f"The engines differ: {'; '.join(named)}."
+    where = f" in {found.subset}" if found.subset else ""
+    text = f"The engines differ{where}: {'; '.join(named)}."
     if quiet:
         return f"{text} The rest is rounding."
-    if found.left is not None and found.left >= _WORTH_SAYING:
+    if found.left is None:
+        return text
+    if found.left >= _WORTH_SAYING:
         return f"{text} {found.left:.0%} of the gap is unexplained."
-    return text
+    rest = f"k3 {found.left * found.gap:.2g} nats per token"
+    return f"{text} The rest ({rest}) exceeds rounding and is unexplained."
 
 
 def _phrase(cause: NamedCause) -> str:

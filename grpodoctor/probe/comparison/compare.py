@@ -83,7 +83,7 @@ class _Tally:
 
     def __init__(self, seed: int) -> None:
         self.tokens = 0
-        self._responses = 0
+        self._responses = self._equal = 0
         self._readings: dict[str, Reading] = {}
         self._moments: PairMoments | None = None
         self._sketches = {name: Quantiles() for name in PER_RESPONSE}
@@ -99,6 +99,7 @@ class _Tally:
         """Add a pair of shards."""
         self.tokens += len(pair.finite_N)
         self._responses += len(pair.sampled.prompt_B)
+        self._equal += int((pair.sampled.logprobs_N == pair.scored.logprobs_N).sum())
         self._readings = merge_all(self._readings, pair_readings(pair.tokens, pair.sequence_ids))
         self._experts.add(pair.sampled, pair.scored)
         self._unmeasured.add(pair)
@@ -146,6 +147,7 @@ class _Tally:
             entropy_z=(claim if claim.has_entropy else learner).z,
             quantiles=_quantiles(self._sketches),
             unmeasured=self._unmeasured.found,
+            equal_tokens=self._equal,
         )
 
     def _intervals(self, readings: Mapping[str, Reading]) -> dict[str, Interval]:

@@ -1,17 +1,18 @@
-"""One run of an engine's program: a request with tasks, and the answer."""
+"""One request to an engine's program, with its tasks, and the answer."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from grpodoctor.probe.contract import CONTRACT_VERSION, shard_paths
-from grpodoctor.probe.engines.commands import command_of, model_of
+from grpodoctor.probe.engines.commands import model_of
 from grpodoctor.probe.engines.failures import read_answer
 from grpodoctor.probe.engines.jobs import Task, expected_shards
-from grpodoctor.probe.engines.processes import Launch, ProgramExit, run_program
+from grpodoctor.probe.engines.processes import Limits
 from grpodoctor.probe.engines.store import JOB, RunFiles, write_json
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -34,60 +35,60 @@ class EngineProgress:
 
 @dataclass(frozen=True, slots=True)
 class EngineRun:
-    """One run of an engine's program."""
+    """One request to an engine's program."""
 
     engine: EngineSpec
     tasks: Sequence[Task]
     files: RunFiles
 
-    def start(
-        self,
-        *,
-        prompts: int,
-        deadline: float,
-        mark: str,
-        watch: Callable[[EngineProgress], None],
-    ) -> ProgramExit:
-        """Write the request and run the program to its end.
+    def write(
+        self, request_file: Path, following: Path | None = None, idle_seconds: float = 0.0
+    ) -> None:
+        """Write the request.
 
         Args:
-            prompts: the number of prompts, from which the progress is computed.
-            deadline: on the monotonic clock.
-            mark: see `processes.MARK`.
-            watch: receives the progress several times a second.
-
-        Raises:
-            EngineError: if the program cannot be started.
+            request_file: where the program reads it.
+            following: where the program finds its next request; None if it shall end.
+            idle_seconds: how long it waits for that.
         """
-        command = command_of(self.engine, self.files.request)
-        for task in self.tasks:
-            write_json(task.output / JOB, task.description(self.engine.label))
-        write_json(self.files.request, self._request())
-        launch = Launch(
-            command,
-            log=self.files.log,
-            outputs=tuple(task.output for task in self.tasks),
-            silence=self.engine.timeout,
-            deadline=deadline,
-            mark=mark,
-        )
-        return run_program(launch, self._watcher(prompts, watch))
-
-    def answer(self) -> Mapping[str, Any]:
-        """The program's answer; empty if there is none."""
-        return read_answer(self.files.answer)
-
-    def _request(self) -> dict[str, Any]:
         model, options = model_of(self.engine)
-        return {
+        request: dict[str, Any] = {
             "contract": CONTRACT_VERSION,
             "model": model,
             "options": options,
             "answer": str(self.files.answer),
             "tasks": [task.request() for task in self.tasks],
         }
+        if following is not None:
+            request |= {"next": str(following), "idle_seconds": idle_seconds}
+        for task in self.tasks:
+            write_json(task.output / JOB, task.description(self.engine.label))
+        write_json(request_file, request)
 
-    def _watcher(self, prompts: int, watch: Callable[[EngineProgress], None]) -> Callable[[], None]:
+    def limits(self, deadline: float) -> Limits:
+        """Limits of the program.
+
+        Args:
+            deadline: on the monotonic clock.
+        """
+        return Limits(
+            outputs=tuple(task.output for task in self.tasks),
+            silence=self.engine.timeout,
+            deadline=deadline,
+            is_waiting=lambda: self.answer().get("waiting") is True,
+        )
+
+    def answer(self) -> Mapping[str, Any]:
+        """The program's answer; empty if there is none."""
+        return read_answer(self.files.answer)
+
+    def watcher(self, prompts: int, watch: Callable[[EngineProgress], None]) -> Callable[[], None]:
+        """A function that reports the progress.
+
+        Args:
+            prompts: the number of prompts, from which the progress is computed.
+            watch: receives the progress.
+        """
         started = time.monotonic()
         expected = sum(expected_shards(task, self.tasks, prompts) for task in self.tasks)
         activities = tuple(task.job.activity for task in self.tasks)

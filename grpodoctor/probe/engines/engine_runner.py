@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from grpodoctor.probe.engines.jobs import (
     TokenizeJob,
     prompts_of,
 )
+from grpodoctor.probe.engines.loaded_engine import LoadedEngine
 from grpodoctor.probe.engines.output_validation import name_recorded_prompts, validate_output
 from grpodoctor.probe.engines.processes import ProgramExit, end_marked
 from grpodoctor.probe.engines.store import DONE, Store, read_json, read_json_list, write_json
@@ -52,6 +54,7 @@ class EngineRunner:
     ) -> None:
         self.store = Store(folder)
         end_marked(str(self.store.folder))  # processes that a killed probe may have left
+        self.loaded = LoadedEngine(str(self.store.folder))
         self.deadline, self._watch = deadline, watch
         self.is_spent = False
         """Whether a job was refused or cut short because the time budget was spent."""
@@ -72,8 +75,11 @@ class EngineRunner:
         return tuple(prompt for prompt in read_json_list(path) if isinstance(prompt, dict))
 
     def close(self) -> None:
-        """Release the folder."""
-        self.store.close()
+        """End the loaded engine, and release the folder."""
+        try:
+            self.loaded.close()
+        finally:
+            self.store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -190,7 +196,9 @@ class EngineRunner:
         """Run the engine once; afterwards each task is done, failed, or to be tried again."""
         if time.monotonic() >= self.deadline:
             self._spend()
-        run = EngineRun(engine, tasks, self.store.run_files(engine))
+        files = self.store.run_files(engine)
+        files = replace(files, log=self.loaded.log_of(engine) or files.log)
+        run = EngineRun(engine, tasks, files)
         try:
             program_exit = self._start(run)
         except EngineError as error:
@@ -209,12 +217,8 @@ class EngineRunner:
             self._failed.setdefault(failed, failure(engine, run.files.log, program_exit, answer))
 
     def _start(self, run: EngineRun) -> ProgramExit:
-        return run.start(
-            prompts=len(self.prompts),
-            deadline=self.deadline,
-            mark=str(self.store.folder),
-            watch=self._watch,
-        )
+        watch = run.watcher(len(self.prompts), self._watch)
+        return self.loaded.run(run, self.deadline, watch)
 
     def _store_facts(self, run: EngineRun, answer: Mapping[str, Any]) -> bool:
         """Store the engine's description of itself; whether there is a valid one."""

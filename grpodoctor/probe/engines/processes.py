@@ -31,32 +31,30 @@ _GRACE_SECONDS = 10.0
 _MAX_LOG_BYTES = 512 << 20
 """A program that prints more is considered broken."""
 
-ExitReason = Literal["ended", "silent", "out_of_time", "flooded"]
+ExitReason = Literal["ended", "waiting", "silent", "out_of_time", "flooded"]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A program to start, its limits, and where it shows signs of life."""
+class Limits:
+    """When a program's request is done or given up, and where the program shows signs of life."""
 
-    command: tuple[str, ...]
-    log: Path
     outputs: tuple[Path, ...]
     """Folders that it writes shards to."""
     silence: float
     """Seconds without any sign of life after which it is ended."""
     deadline: float
     """On the monotonic clock; infinite if there is none."""
-    mark: str
-    """The value of `MARK`."""
+    is_waiting: Callable[[], bool]
+    """Whether the request is done and the program waits for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramExit:
-    """How a program ended."""
+    """How a program's request ended."""
 
     reason: ExitReason
     code: int
-    """The exit code; minus the signal number if a signal ended it."""
+    """The exit code; minus the signal number if a signal ended it. 0 if it is waiting."""
 
     def clause(self, timeout: float) -> str:
         """The end as a clause of a sentence about the engine."""
@@ -78,73 +76,102 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def run_program(launch: Launch, watch: Callable[[], None] = lambda: None) -> ProgramExit:
-    """Start a program and wait for its end; all its child processes are ended as well.
+class Program:
+    """A running program with everything it started.
 
     Args:
-        launch: the program and its limits.
-        watch: called several times a second; an exception from it ends the program.
+        command: the program and its arguments.
+        log: receives the program's output.
+        mark: the value of `MARK`.
 
     Raises:
         EngineError: if the program cannot be started.
     """
-    launch.log.parent.mkdir(parents=True, exist_ok=True)
-    process = None
-    try:
-        process = _start(launch)
-        reason = _wait(process, launch, watch)
-    finally:
+
+    def __init__(self, command: tuple[str, ...], log: Path, mark: str) -> None:
+        self.log, self.mark = log, mark
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._process = _start(command, log, mark)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program has not ended."""
+        return self._process.poll() is None
+
+    def wait(self, limits: Limits, watch: Callable[[], None] = lambda: None) -> ProgramExit:
+        """Wait until a request is done; unless the program waits for the next one, it is ended.
+
+        Args:
+            limits: of the request.
+            watch: called several times a second; an exception from it ends the program.
+        """
+        reason: ExitReason | None = None
+        try:
+            reason = _wait(self._process, self.log, limits, watch)
+        finally:
+            if reason != "waiting":
+                self.end()
+        return ProgramExit(reason, 0 if reason == "waiting" else self._process.returncode)
+
+    def end(self, grace: float = 0.0) -> None:
+        """End the program and all that it started.
+
+        Args:
+            grace: seconds in which it may end by itself.
+        """
         # An interrupt may arrive at any point of this, and more than once.
         try:
-            if process is not None:
-                _end(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace)
+            _end(self._process)
         finally:
-            end_marked(launch.mark)
-    return ProgramExit(reason, process.returncode)
+            end_marked(self.mark)
 
 
-def _start(launch: Launch) -> subprocess.Popen[bytes]:
-    with launch.log.open("ab") as log:
+def _start(command: tuple[str, ...], log: Path, mark: str) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
         try:
             return subprocess.Popen(  # noqa: S603 - the user's own engine
-                launch.command,
+                command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {MARK: launch.mark, "PYTHONUNBUFFERED": "1"},
+                env=os.environ | {MARK: mark, "PYTHONUNBUFFERED": "1"},
                 process_group=0,
             )
         except OSError as error:
             raise EngineError(
-                f"the engine cannot be started: {error.strerror}", where=launch.command[0]
+                f"the engine cannot be started: {error.strerror}", where=command[0]
             ) from error
 
 
 def _wait(
-    process: subprocess.Popen[bytes], launch: Launch, watch: Callable[[], None]
+    process: subprocess.Popen[bytes], log: Path, limits: Limits, watch: Callable[[], None]
 ) -> ExitReason:
-    signs, last_change = _signs_of_life(launch), time.monotonic()
+    signs, last_change = _signs_of_life(log, limits), time.monotonic()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
             return "ended"
         watch()
-        now, current = time.monotonic(), _signs_of_life(launch)
+        if limits.is_waiting():
+            return "waiting"
+        now, current = time.monotonic(), _signs_of_life(log, limits)
         if current != signs:
             signs, last_change = current, now
         log_bytes, _ = current
         if log_bytes > _MAX_LOG_BYTES:
             return "flooded"
-        if now > launch.deadline:
+        if now > limits.deadline:
             return "out_of_time"
-        if now - last_change > launch.silence:
+        if now - last_change > limits.silence:
             return "silent"
 
 
-def _signs_of_life(launch: Launch) -> tuple[int, int]:
+def _signs_of_life(log: Path, limits: Limits) -> tuple[int, int]:
     """The size of the log and the number of output files, which grow while a program is alive."""
-    size = launch.log.stat().st_size
-    files = sum(1 for folder in launch.outputs if folder.is_dir() for _ in os.scandir(folder))
+    size = log.stat().st_size
+    files = sum(1 for folder in limits.outputs if folder.is_dir() for _ in os.scandir(folder))
     return size, files
 
 

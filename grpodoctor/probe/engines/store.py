@@ -132,7 +132,7 @@ class Store:
                 remedy="pass another folder with --output",
             ) from error
         # Names are not reused: the answer of an earlier run must not be taken for a new one.
-        self._runs = sum(1 for _ in (self.folder / "logs").glob("*.log"))
+        self._runs = sum(1 for _ in (self.folder / "requests").glob("*.json"))
 
     def close(self) -> None:
         """Release the folder."""

@@ -51,9 +51,9 @@ class _Section(BaseModel):
 class SamplingSettings(_Section):
     """Sampling settings."""
 
-    samples: int = Field(default=8, ge=1, le=4096)
+    samples: int = Field(default=4, ge=1, le=4096)
     """Responses per prompt."""
-    max_tokens: tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...] = (512,)
+    max_tokens: tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...] = (256,)
     """Maximum response length; each length makes its own cell."""
     temperature: float = Field(default=1.0, gt=0, le=100)
     """Sampling temperature."""
@@ -174,7 +174,7 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
 class _Common(_Section):
     """Settings of a plan and of a grid file."""
 
-    limit: int = Field(default=512, ge=1, le=1_000_000)
+    limit: int = Field(default=64, ge=1, le=1_000_000)
     """Maximum number of prompts."""
     attribution: bool = True
     """Whether to search for the causes of differences."""
@@ -209,6 +209,8 @@ class ProbePlan(_Common):
     """File with prompts; None for built-in prompts."""
     stale: Path | None = None
     """A checkpoint known to be older."""
+    notes: tuple[str, ...] = ()
+    """Remarks on the settings, repeated in the result."""
 
     @field_validator("samplers", "learners")
     @classmethod

@@ -9,10 +9,11 @@ import ast
 import codecs
 import csv
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, AnyStr, BinaryIO
 
 import orjson
 
@@ -69,19 +70,28 @@ def _open(path: Path) -> BinaryIO:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines with content, numbered from one."""
     with _open(path) as file:
-        number = 0
-        while line := file.readline(_MAX_LINE):
-            number += 1
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            if len(line) == _MAX_LINE:
-                raise DataError(
-                    f"a line has more than {_MAX_LINE >> 20} MiB",
-                    where=f"{path}, line {number}",
-                    remedy="check the format of the file",
-                )
-            if line.strip():
-                yield number, line
+        for number, line in enumerate(_bounded(file, path), start=1):
+            content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if content.strip():
+                yield number, content
+
+
+def _bounded(file: IO[AnyStr], path: Path) -> Iterator[AnyStr]:
+    """The lines of a file.
+
+    Raises:
+        DataError: if one is too long to be kept in memory.
+    """
+    number = 0
+    while line := file.readline(_MAX_LINE):
+        number += 1
+        if len(line) == _MAX_LINE:
+            raise DataError(
+                f"a line has more than {_MAX_LINE >> 20} MiB",
+                where=f"{path}, line {number}",
+                remedy="check the format of the file",
+            )
+        yield line
 
 
 def _text_lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -137,10 +147,11 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_CELL))
     with _open(path) as binary, io.TextIOWrapper(binary, "utf-8-sig", newline="") as file:
         try:
-            header = file.readline()
+            lines = _bounded(file, path)
+            header = next(lines, "")
             delimiter = max(",;\t", key=header.count)
             columns = next(csv.reader([header], delimiter=delimiter), [])
-            for number, cells in enumerate(csv.reader(file, delimiter=delimiter), start=1):
+            for number, cells in enumerate(csv.reader(lines, delimiter=delimiter), start=1):
                 if cells:
                     values = map(_cell, cells)
                     yield f"row {number}", dict(zip(columns, values, strict=False))
@@ -160,7 +171,9 @@ def _cell(text: str) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        return ast.literal_eval(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python's parser, about odd escapes
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
 

@@ -151,6 +151,8 @@ class Comparison:
     share of responses below it, `0.5`, `0.9` and `0.99`."""
     unmeasured: tuple[tuple[int, int, int], ...] = ()
     """Prompt, sample and position of the first tokens without finite values on both sides."""
+    equal_tokens: int | None = None
+    """Tokens with bitwise equal log-probabilities; None in results of earlier versions."""
 
     def value(self, metric: str) -> float:
         """A reading as a number; NaN if it is absent or not applicable."""
@@ -212,12 +214,17 @@ class Cell:
     reason: str = ""
     """The reason if the status is not `done`."""
     comparison: Comparison | None = None
+    """Of the first round alone if the status is `not_run`."""
     controls: tuple[Control, ...] = ()
     causes: tuple[NamedCause, ...] = ()
     """Largest share of the gap first; empty if there is nothing to explain."""
     verdict: str = ""
     """One sentence: whether the engines agree, and the cause if they do not."""
     remedies: tuple[str, ...] = ()
+    gap: float | None = None
+    """k3 of the tokens that attribution used, in nats per token; None without attribution."""
+    noise: float | None = None
+    """k3 that rounding causes in this pair; None if it is not known."""
     churn: ExpertComparison | None = None
     """Routing of an older checkpoint against the learner's on the same tokens, if one was given:
     the effect of the optimizer steps in between."""

@@ -51,7 +51,15 @@ def texts_of(model: str) -> Mapping[int, str]:
             return {}
         data = json.loads(read_regular(path, _MOST_BYTES))
         return _decoded(data) if isinstance(data, dict) else {}
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+    except (
+        OSError,
+        ValueError,
+        ArithmeticError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+    ):
         return {}
 
 

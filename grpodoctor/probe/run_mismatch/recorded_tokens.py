@@ -20,7 +20,9 @@ _MAX_TOKENS = 200_000
 """Tokens that are kept of a step: enough for every figure, in constant memory."""
 _REMEDY = (
     "record whole responses: attach(trainer, depth='full'), --set record.depth=full, prime-rl "
-    "trainer.enable_token_export=true, slime --dump-details, or NeMo RL's train_data_step files"
+    "trainer.enable_token_export=true, slime --dump-details, or NeMo RL's train_data_step files; "
+    "for verl, add rollout_log_probs, old_log_probs and responses to the rows of "
+    "trainer.rollout_data_dir"
 )
 
 
@@ -102,7 +104,7 @@ def _last_steps(
                 collected[tokens.step].append(tokens)
         for step in sorted(collected)[:-most]:
             del collected[step]
-    return {step: _joined(parts) for step, parts in collected.items() if parts}
+    return {step: joined(parts) for step, parts in collected.items() if parts}
 
 
 def _step_of(piece: FilePart) -> int:
@@ -140,12 +142,12 @@ def _by_step(responses: Responses) -> Iterator[StepTokens]:
             )  # fmt: skip
 
 
-def _joined(parts: Sequence[StepTokens]) -> StepTokens:
+def joined(parts: Sequence[StepTokens]) -> StepTokens:
     """Parts of one step; the numbers of responses stay distinct."""
     rows, start = [], 0
     for part in parts:
         rows.append(part.row_N + start)
-        start += int(part.row_N.max()) + 1
+        start += int(part.row_N.max(initial=-1)) + 1
     return StepTokens(
         parts[0].step,
         np.concatenate([part.sampler_N for part in parts]),

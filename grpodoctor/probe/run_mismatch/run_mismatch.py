@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.probe.run_mismatch.recorded_tokens import read_recorded_tokens
-from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, LikelyCause, likely_causes
+from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, UNKNOWN, LikelyCause, likely_causes
 from grpodoctor.probe.run_mismatch.trend import StepMismatch, Trend, mismatch_of, trend_of
 from grpodoctor.rules.base import Severity
 
@@ -80,7 +80,7 @@ def measure_run(run: Path, steps: int) -> RunMismatch:
     )  # fmt: skip
     if not result.is_growing:
         return result
-    causes = (_UNDELIVERED, *(each for each in result.causes if "unknown" not in each.cause))
+    causes = (_UNDELIVERED, *(each for each in result.causes if each.cause != UNKNOWN))
     return RunMismatch(
         result.run, result.frameworks, result.steps, result.trend, causes, result.damaged
     )

@@ -18,6 +18,7 @@ from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens
 _MIN_TOKENS = 200
 _MAX_SHIFT = 3
 _UNITS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
+UNKNOWN = "unknown: other weights, or the same weights computed differently"
 _LIVE = "Score the recorded responses with a fresh engine and this step's checkpoint"
 
 
@@ -30,6 +31,8 @@ class LikelyCause:
     """The numbers, one sentence."""
     experiment: str
     """What would prove it, one sentence."""
+    is_fault: bool = True
+    """False for rounding, and for equal values."""
 
 
 def likely_causes(tokens: StepTokens) -> tuple[LikelyCause, ...]:
@@ -46,6 +49,7 @@ _COPIED = LikelyCause(
     "the same values on both sides",
     "Both sides are equal to the last bit, so the record says nothing about the engines.",
     "Check whether the trainer copies the sampler's values, or run a batch-invariant engine.",
+    is_fault=False,
 )
 
 
@@ -95,10 +99,11 @@ def _truncated_support(tokens: StepTokens) -> Iterator[LikelyCause]:
     # Every token is renormalized, unless its distribution has a single likely token.
     if one_sided and (difference_N < -1e-5).mean() > 0.25:
         yield LikelyCause(
-            "the sampler's values are over a truncated support (top-p, top-k or min-p)",
+            "the sampler's values are over a truncated support (top-p, top-k, min-p or a grammar)",
             f"The learner's value is below the sampler's on {(difference_N < 0).mean():.1%} of "
             f"tokens; the mean difference is {difference_N.mean():.4f}.",
-            "Sample a few steps with top_p=1, top_k off and min_p=0; the gap must vanish.",
+            "Sample a few steps with top_p=1, top_k off, min_p=0 and no structured output; the gap "
+            "must vanish.",
         )
 
 
@@ -195,10 +200,11 @@ def _by_size(tokens: StepTokens) -> Iterator[LikelyCause]:
             f"The KL is {mean:.2g} nats per token and the largest difference {largest:.2g}; sound "
             f"pairs of engines reach {SOUND_KL:g}.",
             "Run both sides in float32 for one step; the KL must fall below 1e-6.",
+            is_fault=False,
         )
     else:
         yield LikelyCause(
-            "unknown: other weights, or the same weights computed differently",
+            UNKNOWN,
             f"The differences are spread over all tokens; the KL is {mean:.2g} nats per token.",
             f"{_LIVE}; the side that disagrees with it is wrong.",
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from contract import InapplicableError, RefusalError
 
+from hf.adapters import adapter_times
 from hf.what_if import modules, numerics, positions, routing
 from hf.what_if.attention import AttentionEdits, edited_attention
 from hf.what_if.processors import ProcessorEdits
@@ -17,6 +18,7 @@ Edit = tuple[str, Any]
 """Name and value."""
 _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "activation": modules.activation,
+    "adapter": adapter_times,
     "activation_rounding": numerics.activation_rounding,
     "compute_dtype": numerics.compute_dtype,
     "embedding_scale": modules.embedding_scale,

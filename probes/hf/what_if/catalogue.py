@@ -7,9 +7,11 @@ from typing import Any
 
 from contract import InapplicableError
 
+from hf.adapters import has_adapter
 from hf.routers import Routers
 from hf.what_if import modules
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
+from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
@@ -37,15 +39,18 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     """Each edit as `{"name", "values", "kind", "now"}`.
 
     The kind is `choice`; or `number`, `integer` if values between those listed make sense. `now`
-    is the value that changes nothing, None if unknown.
+    is the value that changes nothing, None if unknown. The entry `tensors` lists the names of the
+    tensors that the edit `other_weights` can take from another checkpoint.
     """
     listed = [*_attention(model), *_positions(model), *_modules(model), *_routing(model)]
     listed += [*_settings(model), *_numerics(), *_processors()]
-    return [
+    found: list[dict[str, Any]] = [
         {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
         for name, values, kind in listed
         if values
     ]
+    names = [name for name, _, _, _ in owned_weights(model)]
+    return [*found, {"name": "tensors", "values": names, "kind": "choice", "now": None}]
 
 
 _Listed = Iterator[tuple[str, Any, str]]
@@ -110,6 +115,7 @@ def _modules(model: Any) -> _Listed:
     if activations(model):
         yield "activation", _ACTIVATIONS, "choice"
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
+    yield "adapter", [0.0, 2.0] if has_adapter(model) else [], "choice"
     try:
         yield "missing_layer", list(range(len(layers(model)))), "choice"
     except InapplicableError:

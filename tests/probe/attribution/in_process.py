@@ -16,11 +16,14 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from grpodoctor.probe.engines import engine_run, engine_runner
-from grpodoctor.probe.engines.processes import Launch, ProgramExit, run_program
+from grpodoctor.probe.engines import engine_runner
+from grpodoctor.probe.engines.commands import command_of
+from grpodoctor.probe.engines.engine_run import EngineRun
+from grpodoctor.probe.engines.loaded_engine import LoadedEngine
+from grpodoctor.probe.engines.processes import ProgramExit
 
 PROBES = Path(__file__).parents[3] / "probes"
-HERE = ("engine_transformers.py", "faulty.py", "planted_engine.py")
+HERE = ("engine_transformers.py", "engine_recorded.py", "faulty.py", "planted_engine.py")
 
 
 class InProcess(engine_runner.EngineRunner):
@@ -38,20 +41,26 @@ class InProcess(engine_runner.EngineRunner):
 @contextmanager
 def transformers_in_process() -> Iterator[None]:
     """Run the programs of transformers in this process, whoever starts them."""
-    with mock.patch.object(engine_run, "run_program", _run_program):
+    with mock.patch.object(LoadedEngine, "run", _run):
         yield
 
 
-def _run_program(launch: Launch, watch: Callable[[], None]) -> ProgramExit:
-    *_, program, request = map(str, launch.command)
+_run_loaded = LoadedEngine.run
+
+
+def _run(
+    loaded: LoadedEngine, run: EngineRun, deadline: float, watch: Callable[[], None]
+) -> ProgramExit:
+    *_, program, request = map(str, command_of(run.engine, run.files.request))
     if Path(program).name not in HERE:
-        return run_program(launch, watch)
-    launch.log.parent.mkdir(parents=True, exist_ok=True)
-    launch.log.touch()
+        return _run_loaded(loaded, run, deadline, watch)
+    run.files.log.parent.mkdir(parents=True, exist_ok=True)
+    run.files.log.touch()
+    run.write(run.files.request)
     engine = _module(program)
     with mock.patch.object(sys, "argv", [program, request]):
         try:
-            engine.serve(engine.load)
+            importlib.import_module("contract").serve(engine.load)
         except SystemExit as ended:
             return ProgramExit("ended", int(ended.code or 0))
     return ProgramExit("ended", 0)
@@ -65,5 +74,6 @@ def _module(program: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses look for their module there
     spec.loader.exec_module(module)
     return module

@@ -31,6 +31,9 @@ class Silent:
     def engine(self, progress: Any) -> None:
         pass
 
+    def remark(self, text: str) -> None:
+        pass
+
 
 @pytest.fixture
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:

@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -319,3 +320,62 @@ def test_the_next_probe_ends_processes_of_a_killed_one(tmp_path: Path) -> None:
     with EngineRunner(tmp_path / "lab", PROMPTS):
         assert not alive(tmp_path / "lab")
         assert not worker.exists() or not worker.read_bytes(), "without a mark of its own"
+
+
+def test_an_engine_stays_loaded_until_another_is_asked(runner: EngineRunner) -> None:
+    (sampled,) = runner.run(spec(), [SAMPLE])
+    (scored,) = runner.run(spec(), [ScoreJob(rollouts=sampled)])
+    for left, right in read_pairs(sampled, scored):
+        assert (left.logprobs_N == right.logprobs_N).all()
+    assert len(logs(runner)) == 1
+    (first,) = marked_processes(str(runner.store.folder))
+    runner.run(spec(seed=1), [SAMPLE])
+    (second,) = marked_processes(str(runner.store.folder))
+    assert (first, len(logs(runner))) != (second, 1)
+    runner.run(spec(), [TokenizeJob()])
+    assert len(logs(runner)) == 3
+    runner.close()
+    assert not alive(runner.store.folder)
+
+
+def test_a_loaded_engine_that_ended_is_loaded_again(runner: EngineRunner) -> None:
+    runner.loaded.idle_seconds = 0.05
+    (sampled,) = runner.run(spec(), [SAMPLE])
+    deadline = time.monotonic() + 60
+    while alive(runner.store.folder):  # it ends without a request
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    runner.loaded.idle_seconds = 60.0
+    runner.run(spec(), [TokenizeJob()])
+    (process,) = marked_processes(str(runner.store.folder))
+    os.kill(process, signal.SIGKILL)
+    (scored,) = runner.run(spec(), [ScoreJob(rollouts=sampled)])
+    assert len(shard_paths(scored)) == 3
+    assert list(marked_processes(str(runner.store.folder))) != [process]
+
+
+def test_a_job_that_only_a_loaded_engine_fails_at_is_repeated(
+    runner: EngineRunner, tmp_path: Path
+) -> None:
+    engine = spec(fault="die", at="score", once=str(tmp_path / "died"))
+    (sampled,) = runner.run(engine, [SAMPLE])
+    (scored,) = runner.run(engine, [ScoreJob(rollouts=sampled)])
+    assert len(shard_paths(scored)) == 3
+
+
+def test_an_engine_ends_with_the_probe_that_loaded_it(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from grpodoctor.probe.engines.engine_runner import EngineRunner\n"
+        "from grpodoctor.probe.inputs.engine_spec import EngineSpec\n"
+        "from grpodoctor.probe.engines.jobs import TokenizeJob\n"
+        f"spec = EngineSpec.parse('program:{ENGINE}?model=x')\n"
+        f"with EngineRunner(Path({str(tmp_path / 'lab')!r}), [{{'text': 'x'}}]) as runner:\n"
+        "    runner.run(spec, [TokenizeJob()])\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    deadline = time.monotonic() + 60
+    while alive(tmp_path / "lab"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -63,7 +63,7 @@ def test_lists_make_a_grid(tmp_path: Path) -> None:
 def test_the_same_engine_twice_is_one(tmp_path: Path) -> None:
     plan = plan_from_options(["vllm:m?a=1&b=2", "vllm:m?b=2&a=1"], ["transformers:m"])
     assert len(plan.samplers) == 1
-    assert (plan.limit, plan.sampling.samples, plan.sampling.max_tokens) == (512, 8, (512,))
+    assert (plan.limit, plan.sampling.samples, plan.sampling.max_tokens) == (64, 4, (256,))
 
 
 BAD = {

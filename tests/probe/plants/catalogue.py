@@ -37,6 +37,11 @@ class Plant:
         more = "".join(f" {key}={value}" for key, value in self.options.items() if key != "weights")
         return f"{self.family}: {shown}{more}{where}"
 
+    @property
+    def key(self) -> str:
+        """Distinguishes plants with equal names."""
+        return f"{self.group}/{self.name}{' stale' if self.stale else ''} {self.options}"
+
 
 _COMPUTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "window:12": ("sliding-window", ()),
@@ -165,8 +170,9 @@ def plants(families: tuple[str, ...] = tuple(FAMILIES)) -> Iterator[Plant]:
 
 
 def _weights(families: tuple[str, ...]) -> Iterator[Plant]:
+    untied = tuple(each for each in families if not FAMILIES[each][1].get("tie_word_embeddings"))
     for number, pattern in enumerate(_PARTIAL):
-        for family in _some(families, number, 2):
+        for family in _some(untied if "head" in pattern else families, number, 2):
             yield Plant(
                 family, "", (frozenset({"partial-sync"}),), "weights", stale=True,
                 options={"weights": "STALE", "weights_only": pattern},

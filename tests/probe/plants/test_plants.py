@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.bench_unseen_causes import outcome
+from tests.benchmarks.bench_unseen_causes import outcome, sampled
 from tests.probe.plants.catalogue import Plant, plants
 
 SAMPLE = (
@@ -36,3 +36,41 @@ def test_an_unknown_fault_is_called_unknown(root: Path) -> None:
     found = outcome(plant, root)
     assert [sure for _, sure in found.causes] == ["possible"]
     assert found.severity in ("warning", "critical")
+
+
+_STALE_LAYER = {"weights": "STALE", "weights_only": r"layers\.1\."}
+
+
+@pytest.mark.parametrize(
+    ("faults", "cause", "sampling"),
+    [("begun", "prompt-ids", {}), ("", "truncation", {"top_p": 0.9})],
+)
+def test_a_stale_layer_is_named_next_to_another_fault(
+    root: Path, faults: str, cause: str, sampling: dict[str, float]
+) -> None:
+    plant = Plant(
+        "llama", faults, (frozenset({cause}), frozenset({"partial-sync"})), stale=True,
+        options=_STALE_LAYER, sampling=sampling,
+    )  # fmt: skip
+    found = outcome(plant, root)
+    assert dict(found.causes) == {cause: "proven", "partial-sync": "proven"}, found.verdict
+    assert any("with layer 1 of llama-stale in the learner" in each for each in found.summaries)
+
+
+def test_a_penalty_that_raw_log_probabilities_lack_is_proven(root: Path) -> None:
+    plant = Plant("gemma2", "raw+repetition:1.3", (frozenset({"repetition-penalty"}),))
+    found = outcome(plant, root)
+    assert dict(found.causes) == {"repetition-penalty": "proven"}, found.summaries
+    assert found.severity == "warning"
+
+
+def test_a_sample_has_plants_of_each_group() -> None:
+    wanted = [plant for plant in plants() if plant.family in ("llama", "phi")]
+    chosen = sampled(wanted, 0.1, seed=3)
+    assert {plant.group for plant in chosen} == {plant.group for plant in wanted}
+    assert len(chosen) < 0.3 * len(wanted)
+    assert chosen == sampled(wanted, 0.1, seed=3)
+    assert sampled(wanted, 1.0, seed=None) == wanted
+    shuffled = sampled(wanted, 1.0, seed=3)
+    assert shuffled != wanted
+    assert {plant.key for plant in shuffled} == {plant.key for plant in wanted}

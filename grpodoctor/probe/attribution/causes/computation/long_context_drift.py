@@ -8,7 +8,7 @@ from scipy import stats
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.computation.router_flips import steady
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.attribution.tokens import expected
 from grpodoctor.probe.attribution.variant import Variant
 
 _FEWEST = 200
@@ -69,12 +69,3 @@ class LongContextDrift(Cause):
             confidence="likely",
             figures={"times": times, "correlation": correlation},
         )
-
-
-def expected(tokens: Tokens) -> Floats:
-    """Each token's expected k3, up to a factor.
-
-    An error of the logits moves log p by about (1 - p) times itself, so k3 goes with its square.
-    """
-    spread_N = 1 - np.exp(np.minimum(np.where(tokens.finite_N, tokens.learner_N, 0.0), 0.0))
-    return np.asarray(np.square(spread_N) + 1e-3)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import EXACT, Experiments, difference_gap
+from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
 
 _LEAST = 0.2
 """Share of the gap from which repeated scores explain it."""

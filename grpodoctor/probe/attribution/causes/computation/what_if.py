@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
-from grpodoctor.probe.attribution.edit_search import Candidate, EditSearch
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments, read_config
 from grpodoctor.probe.attribution.experiments import model_path as path_of
+from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
 
@@ -38,6 +39,7 @@ class WhatIf(Cause):
         """Try all edits that the learner's model allows."""
         search = EditSearch(experiments, variant)
         families = [*experiments.what_ifs(variant.setup.learner), *_padding(variant)]
+        families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]
         candidates = search.best(families)
         experiments.excluded.update(search.excluded)
         if not candidates:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.experiments import EXACT, Experiments
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.transforms import Recognized, applied, recognized
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
 
 _HINT = 0.5
 """Smallest share of the gap that a change must remove."""

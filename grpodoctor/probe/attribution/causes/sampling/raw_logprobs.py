@@ -52,8 +52,10 @@ class RawLogprobs(Cause):
             variant.setup.processing
         ):
             return None
-        surplus = WrongSampler().hypothesize(experiments, variant)
-        return Hypothesis(0.5, {"surplus": surplus.facts["mean"]}) if surplus else None
+        surplus_N = variant.tokens.surplus_N
+        if surplus_N is None or WrongSampler().hypothesize(experiments, variant) is None:
+            return None
+        return Hypothesis(0.5, {"surplus": float(surplus_N[variant.tokens.finite_N].mean())})
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis

@@ -77,7 +77,8 @@ class Temperature(Cause):
                 f"the learner's log-probabilities have temperature {best:.3g}; a reference engine "
                 f"agrees with the sampler at {now:.3g}"
             )
-            return ExperimentResult(summary=summary, after=after, figures={"fitted": reported})
+            figures = {"fitted": reported, "asked": asked, "learner": best}
+            return ExperimentResult(summary=summary, after=after, figures=figures)
         return ExperimentResult(
             summary=(
                 f"the sampler's log-probabilities have temperature {best:.3g}, the learner's "
@@ -209,7 +210,7 @@ def best_processing(
         EngineError: if the learner does not support a processing.
         BudgetSpentError: if the time budget is used up.
     """
-    experiments.score_all(variant.setup.learner, processings, own_prompts=variant.setup.own_prompts)
+    experiments.score_all(variant.setup.learner, processings, variant.setup)
     variants = [experiments.vary(variant, processing=processing) for processing in processings]
     typical = np.median([one.tokens.finite_N.sum() for one in [variant, *variants]])
     return min(variants, key=lambda one: (one.tokens.finite_N.sum() < 0.98 * typical, one.gap))

@@ -15,6 +15,7 @@ _FEWEST_ENDS = 8
 _FEWEST = 4
 _OFTEN = 0.1
 """Smallest share of responses with an unexpected end; fewer may have been interrupted."""
+_DROPPED = "stop before the limit without an end token"
 _SHARE, _TIMES = 0.5, 10.0
 """Smallest share of the gap at end tokens, and smallest ratio to the gap of other tokens."""
 
@@ -44,7 +45,9 @@ class EosHandling(Cause):
     def _at_ends(self, variant: Variant) -> Hypothesis | None:
         """Compare the gap at end tokens with the gap at other tokens."""
         tokens, last_N = variant.tokens, variant.tokens.last_N
-        if variant.setup.without_ends or variant.setup.shift or last_N.sum() < _FEWEST_ENDS:
+        setup = variant.setup
+        # A shift leaves the last token without a value, whatever the engines do with end tokens.
+        if setup.without_ends or setup.shift or setup.transform or last_N.sum() < _FEWEST_ENDS:
             return None
         missing_N = ~np.isfinite(tokens.difference_N)
         if missing_N[last_N].mean() >= _SHARE and missing_N[~last_N].mean() < 1 / _TIMES:
@@ -90,15 +93,35 @@ def _ends(experiments: Experiments) -> tuple[str, ...]:
     return (f"end ids: sampler {list(ours)}, learner {list(theirs)}",) if differ else ()
 
 
+def ends_are_dropped(experiments: Experiments, tokens: Tokens) -> bool:
+    """Whether responses lack the token that ended them, so that ends look too rare."""
+    return _DROPPED in _faulty_ends(experiments, tokens)
+
+
+def without_dropped_ends(experiments: Experiments, tokens: Tokens) -> Tokens:
+    """The tokens, with end tokens as impossible choices if responses lack them."""
+    likeliest_NM, logprob_NM = tokens.likeliest_NM, tokens.likeliest_logprob_NM
+    if likeliest_NM is None or logprob_NM is None or not ends_are_dropped(experiments, tokens):
+        return tokens
+    is_end_NM = np.isin(likeliest_NM, experiments.case.learner_facts.end_ids)
+    return replace(tokens, likeliest_logprob_NM=np.where(is_end_NM, -np.inf, logprob_NM))
+
+
 def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
-    """Faults of the responses' last tokens, independent of their probabilities.
+    """Faults of the responses' last tokens in words."""
+    counts, total = _faulty_ends(experiments, tokens), tokens.lengths_B.size
+    return [f"{count} of {total} responses {words}" for words, count in counts.items()]
+
+
+def _faulty_ends(experiments: Experiments, tokens: Tokens) -> dict[str, int]:
+    """How many responses have each fault of their last token, independent of its probability.
 
     Not applicable to recorded engines, which may have dropped end tokens, or with `ignore_end`.
     """
     case, ids_N = experiments.case, tokens.ids_N
     sampler, learner = (set(facts.end_ids) for facts in (case.sampler_facts, case.learner_facts))
     if ids_N is None or case.sampler.is_record or case.sampling.ignore_end or not learner:
-        return []
+        return {}
     last_B = ids_N[tokens.starts_B + tokens.lengths_B - 1]
     known_B = np.isin(last_B, [*sampler, *learner, *case.sampling.stop_ids])
     context = min(case.sampler_facts.context or 2**31, case.learner_facts.context or 2**31)
@@ -109,9 +132,7 @@ def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
     passed_N = inside_N & np.isin(ids_N, [*learner])
     found = {
         "are marked as ended, but their last token is not an end token": tokens.ended_B & ~known_B,
-        "stop before the limit without an end token": ~known_B
-        & ~tokens.ended_B
-        & (tokens.lengths_B < room_B),
+        _DROPPED: ~known_B & ~tokens.ended_B & (tokens.lengths_B < room_B),
         "continue after a token that ends a response in the learner": np.bincount(
             tokens.rows_N, weights=passed_N, minlength=last_B.size
         )
@@ -120,8 +141,4 @@ def _strange(experiments: Experiments, tokens: Tokens) -> list[str]:
         & tokens.ended_B,
     }
     least = max(_FEWEST, _OFTEN * last_B.size)
-    return [
-        f"{int(such_B.sum())} of {last_B.size} responses {words}"
-        for words, such_B in found.items()
-        if such_B.sum() >= least
-    ]
+    return {words: int(such_B.sum()) for words, such_B in found.items() if such_B.sum() >= least}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import EXACT, Experiments
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
 
 _SHOWN = 3
 

@@ -13,7 +13,6 @@ from scipy.optimize import nnls
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import (
-    EXACT,
     Experiments,
     difference_gap,
     model_path,
@@ -25,6 +24,7 @@ from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.severity import EXACT
 
 _OPTIONS = ("quantise", "quantise_only", "quantise_skip", "quantization", "load_format")
 _MODULES = ("attention", "MLP", "experts", "output head")
@@ -144,6 +144,8 @@ def _plain(engine: EngineSpec, unquantised: Path) -> EngineSpec:
 
 
 def _fake(scheme: str) -> str:
+    if "fp8" in scheme.lower() or "float8" in scheme.lower():
+        return "fp8_e5m2" if "e5m2" in scheme.lower() else "fp8"
     return "int4" if "4" in scheme else "int8"
 
 

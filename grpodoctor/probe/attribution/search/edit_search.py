@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
 from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
 from grpodoctor.probe.attribution.tokens import Floats, Integers
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
 
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in correlations."""
@@ -77,12 +78,19 @@ class EditSearch:
         self._at: Integers = np.arange(variant.tokens.sampler_N.size)
         if not variant.setup.own_prompts:
             self._folder, self._at = experiments.sub_sample(variant)
-        self._counted = variant.tokens.counted_N[self._at]
-        self._target = variant.tokens.sampler_N[self._at]
-        self._base = variant.tokens.learner_N[self._at]
+        self._take(variant)
+        if self._gap(self._base) <= EXACT:  # the few responses agree: the gap is in others
+            self._folder, self._at = None, np.arange(variant.tokens.sampler_N.size)
+            self._take(variant)
         self.excluded: dict[str, float] = {}
         """Edits that were tried, by name, with the smallest gap that each left on the part tried,
         relative to the gap before."""
+
+    def _take(self, variant: Variant) -> None:
+        """The columns of the responses on which edits are tried first."""
+        self._counted = variant.tokens.counted_N[self._at]
+        self._target = variant.tokens.sampler_N[self._at]
+        self._base = variant.tokens.learner_N[self._at]
 
     def best(self, families: Iterable[EditFamily]) -> list[Candidate]:
         """The best edits on all responses, smallest gap first; one per family.
@@ -91,6 +99,8 @@ class EditSearch:
             EngineError: if the learner fails.
             BudgetSpentError: if the time budget is used up.
         """
+        if not self._gap(self._base) > 0:
+            return []
         trials = [_Trial(family) for family in families if not self._is_used(family)]
         self._try([(trial, value) for trial in trials for value in trial.family.values])
         before = self._gap(self._base)
@@ -118,7 +128,8 @@ class EditSearch:
     def _is_used(self, family: EditFamily) -> bool:
         """Whether the variant has an edit of this family, which a second one would replace."""
         return any(
-            name == family.name and (not family.attribute or f'"{family.attribute}"' in value)
+            name == family.name
+            and (name == "logit_bias" or not family.attribute or f'"{family.attribute}"' in value)
             for name, value in self.variant.setup.edits
         )
 
@@ -135,7 +146,8 @@ class EditSearch:
         trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))
         if trial.family.kind == "choice":
             return
-        share, explained = _regression(self._target - self._base, learner_N - self._base)
+        size = self._target.size
+        share, explained = _regression(self._target - self._base, learner_N[:size] - self._base)
         if share > 0:
             trial.merit = max(trial.merit, explained)
         now = trial.family.now
@@ -143,6 +155,7 @@ class EditSearch:
             trial.guesses.append(_between(now, float(value), share))
 
     def _gap(self, learner_N: Floats) -> float:
+        learner_N = learner_N[: self._target.size]
         at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
         lost = 1 - at.sum() / max((self._counted & np.isfinite(self._target)).sum(), 1)
         if not at.any() or lost > _MOST_LOST:
@@ -185,6 +198,13 @@ def _between(now: float, value: float, share: float) -> float:
     if now > 0 and value > 0:
         return math.exp(math.log(now) + share * (math.log(value) - math.log(now)))
     return now + share * (value - now)
+
+
+def refined_numbers(losses: Mapping[float, float]) -> list[float]:
+    """Numbers around the one with the smallest loss that were not tried yet, by interpolation."""
+    trial = _Trial(EditFamily("", (), "number"))
+    trial.gaps = {json.dumps(value): loss for value, loss in losses.items()}
+    return _refined(trial)
 
 
 def _refined(trial: _Trial) -> list[float]:

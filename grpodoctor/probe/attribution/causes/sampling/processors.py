@@ -1,0 +1,193 @@
+"""A processor changes what is drawn, but not the reported log-probabilities."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import drawn_test, gap_nats
+from grpodoctor.probe.attribution.causes.tokens.eos_handling import (
+    ends_are_dropped,
+    without_dropped_ends,
+)
+from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.edits import Edit, EditFamily
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_search import refined_numbers
+from grpodoctor.probe.attribution.token_biases import (
+    biased_tokens,
+    choice_nats,
+    token_biases,
+)
+from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.contract import Processing
+
+PROCESSORS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens")
+_HINT = 2.5
+"""Standard errors from which processors are tried; about 4 % of sound pairs reach it by chance in
+one of four statistics."""
+_HINT_NATS = 2.5
+"""The same for a bias of one token: 8 % of sound pairs reach it."""
+_CHANCE = 1e-4
+"""Probability that a sound sampler is accused."""
+_EDGE = 1e-4
+"""Added to a top-p, so that rounding excludes no sampled token."""
+_RIVAL = 3.0
+"""Nats of likelihood within which two processors explain the tokens equally well."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Likelihood:
+    """An edit, and how much likelier the tokens are under it."""
+
+    edit: Edit
+    nats: float
+
+
+class SamplingProcessors(Cause):
+    """Proven by the likelihood of the tokens.
+
+    If tokens are drawn from the learner's distribution, the ratio of their probabilities under any
+    other distribution has mean 1. By Markov's inequality, it exceeds K/a with probability a / K, so
+    the best of K processors is accused wrongly with probability a at most. Biases and bans concern
+    tokens that the responses themselves suggest, so any of the vocabulary's counts among the K.
+    """
+
+    id = "sampling-processors"
+    title = "The sampler changes its logits before it draws"
+    remedies = ("Disable penalties, biases and minimum lengths in the sampler.",)
+    peels = False
+    when = "always"
+
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
+        """The tokens deviate from the learner's probabilities, although both sides agree."""
+        if not variant.setup.learner.kind.can_alter or experiments.is_loud(variant.gap):
+            return None
+        test = drawn_test(experiments, variant)
+        if test is None:
+            return None
+        if abs(test.z) >= _HINT:
+            return Hypothesis(0.95, {"z": test.z, "of": test.name})
+        biases = token_biases(without_dropped_ends(experiments, variant.tokens))
+        chance = choice_nats(experiments.case.learner_facts.vocab_size, 1)
+        if not biases or biases[0].nats < chance + _HINT_NATS:
+            return None
+        return Hypothesis(0.95, {"z": 0.0, "of": ""})
+
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
+        """Compare the likelihood of the tokens under each processor."""
+        tried = _likelihoods(experiments, variant)
+        least = math.log(max(len(tried), 1) / _CHANCE) + gap_nats(variant.tokens)
+        ranked = sorted(tried, key=lambda each: -each.nats)
+        if not ranked or ranked[0].nats < least:
+            return None
+        best, cause = ranked[0], cause_of(ranked[0].edit)
+        others = _temperature_nats(variant.tokens), _truncation_nats(experiments, variant)
+        if max(others) > best.nats - _RIVAL:
+            return None  # `wrong-sampler` reports it: a processor would be a mere imitation
+        rivals = [
+            each
+            for each in ranked[1:]
+            if each.nats > best.nats - _RIVAL and cause_of(each.edit).id != cause.id
+        ]
+        z, of = float(hypothesis.facts["z"]), hypothesis.facts["of"]
+        return ExperimentResult(
+            summary=(
+                f"the reported log-probabilities lack it, but the tokens follow "
+                f"{described(best.edit)}: they are {best.nats:.0f} nats likelier under it "
+                f"(chance: below {least:.0f})" + (f"; {of} has z = {z:.1f}" if of else "")
+            ),
+            confidence="likely" if rivals else "proven",
+            details=tuple(f"also fits: {described(each.edit)}" for each in rivals[:3]),
+            figures={"z": z, "nats": best.nats, "undeclared": 1.0},
+            identity=Identity(cause.id, cause.title.format(side="sampler"), (cause.remedy,)),
+        )
+
+
+def _temperature_nats(tokens: Tokens) -> float:
+    """How much likelier the tokens are under the best other temperature; 0 if there is none."""
+    if tokens.at_temperature_NT is None:
+        return 0.0
+    at = tokens.drawn_N
+    nats_T = (tokens.at_temperature_NT[at] - tokens.learner_N[at, None]).sum(axis=0)
+    return float(np.nanmax(nats_T, initial=0.0))
+
+
+def _truncation_nats(experiments: Experiments, variant: Variant) -> float:
+    """How much likelier the tokens are under the narrowest top-k or top-p that contains them."""
+    tokens, at = variant.tokens, variant.tokens.drawn_N
+    if tokens.rank_N is None or tokens.mass_above_N is None:
+        return 0.0
+    plain = Processing.of(experiments.case.sampling)
+    narrow = [
+        replace(plain, top_k=int(tokens.rank_N[at].max()) + 1),
+        replace(plain, top_p=min(1.0, float(tokens.mass_above_N[at].max()) + _EDGE)),
+    ]
+    scores = experiments.score_all(variant.setup.learner, narrow, variant.setup)
+    gains = [(score_N[: at.size] - tokens.learner_N)[at] for score_N in scores]
+    return max(float(gain_N[np.isfinite(gain_N)].sum()) for gain_N in gains)
+
+
+def _likelihoods(experiments: Experiments, variant: Variant) -> list[_Likelihood]:
+    """The likelihood of the sampled tokens under each processor, relative to none."""
+    families = [
+        family
+        for family in experiments.what_ifs(variant.setup.learner)
+        if family.name in PROCESSORS
+        and not (family.name == "min_tokens" and ends_are_dropped(experiments, variant.tokens))
+    ]
+    families += biased_tokens(without_dropped_ends(experiments, variant.tokens))
+    tried: list[_Likelihood] = []
+    by_family: dict[EditFamily, dict[float, float]] = {}
+    wanted: list[tuple[EditFamily, Any]] = [
+        (family, value) for family in families for value in family.values
+    ]
+    for _ in range(2):  # the listed values, then those around the best ones
+        found = _scored(experiments, variant, wanted)
+        tried += [each for each, _, _ in found]
+        for each, family, value in found:
+            if family.kind == "choice":
+                continue
+            by_family.setdefault(family, {})[value] = -each.nats
+        wanted = [
+            (family, value)
+            for family, losses in by_family.items()
+            if min(losses.values()) < 0 and family.kind == "number"
+            for value in refined_numbers(losses)
+        ]
+    return tried
+
+
+def _choice_nats(experiments: Experiments, edit: Edit) -> float:
+    """The logarithm of the number of biases among which the tokens themselves chose one."""
+    tokens = len(json.loads(edit[1])) if edit[0] == "logit_bias" else 0
+    return choice_nats(experiments.case.learner_facts.vocab_size, tokens)
+
+
+def _scored(
+    experiments: Experiments, variant: Variant, wanted: Sequence[tuple[EditFamily, Any]]
+) -> list[tuple[_Likelihood, EditFamily, Any]]:
+    setup = replace(variant.setup, processing=Processing.of(experiments.case.sampling))
+    edits = [
+        family.edit(int(value) if family.kind == "integer" else value) for family, value in wanted
+    ]
+    plain_N, *scores = experiments.score_edits(setup, [(), *((edit,) for edit in edits)])
+    if plain_N is None:
+        return []
+    at = variant.tokens.drawn_N & np.isfinite(plain_N[: variant.tokens.drawn_N.size])
+    found = []
+    for (family, value), edit, score_N in zip(wanted, edits, scores, strict=True):
+        if score_N is not None:
+            nats = float((score_N[: at.size][at] - plain_N[: at.size][at]).sum())
+            nats -= _choice_nats(experiments, edit)
+            found.append((_Likelihood(edit, nats), family, value))
+    return [each for each in found if math.isfinite(each[0].nats)]

@@ -1,0 +1,102 @@
+"""Model selection: which causes belong to the explanation of a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.variant import Setup, Variant
+
+PROVEN = 0.5
+"""Below this share of the remaining gap, a removed cause may only have changed the rounding."""
+WORTH_NAMING = 0.03
+"""Share of the whole gap from which a further cause is named without further conditions."""
+CLOSED = 0.005
+"""Share of a gap that may remain if an imitated cause explains it: its rounding is not quite that
+of the engine that it imitates. What remains below this share may be the imitation's error."""
+_NEEDED = 1.05
+"""Factor by which the gap must grow without a cause that is needed."""
+_LEARNER_SIDE = ("learner", "processing", "own_prompts", "behind", "replay")
+_SAMPLER_SIDE = ("rescored", "shift", "transform", "without_ends")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A cause that was accepted: the setups before and after its removal."""
+
+    cause: str
+    before: Setup
+    after: Setup
+
+
+def is_worth_accepting(
+    share: float, *, left: float, is_settled: bool, has_imitated: bool, is_first: bool
+) -> bool:
+    """Whether a cause explains more than the error of the causes accepted before it.
+
+    A gap that remains above rounding has a further cause, however small it is compared with the
+    whole gap: a cause that is removed leaves nothing of its own. A cause that is imitated leaves
+    the imitation's error, which another imitation may fit.
+
+    Args:
+        share: of the remaining gap that the cause explains.
+        left: share of the whole gap that remains before it.
+        is_settled: whether only rounding remains after it.
+        has_imitated: whether a cause accepted before was only imitated.
+        is_first: whether no cause was accepted before.
+    """
+    if is_first or is_settled or share * left >= WORTH_NAMING:
+        return True
+    return share >= PROVEN and not (has_imitated and left < CLOSED)
+
+
+def is_sure(share: float, *, left: float, is_settled: bool) -> bool:
+    """Whether an accepted cause may be called proven."""
+    return is_settled or (share >= PROVEN and share * left >= WORTH_NAMING)
+
+
+def unneeded(
+    experiments: Experiments, final: Variant, steps: Sequence[Step]
+) -> tuple[list[str], Variant]:
+    """Causes whose removal the later causes make superfluous, and the variant without them.
+
+    Each cause is restored in the final setup. It is needed if the gap grows again, by more than
+    chance among responses.
+
+    Raises:
+        EngineError: if the learner cannot score.
+        BudgetSpentError: if the time budget is used up.
+    """
+    dropped: list[str] = []
+    if len(steps) < 2:
+        return dropped, final
+    for step in steps:
+        changes = _restored(final.setup, step)
+        if changes is None or len(dropped) == len(steps) - 1:
+            continue
+        without = experiments.vary(final, **changes)
+        grows = without.gap > _NEEDED * final.gap
+        if not (grows and significant(without.tokens, final.tokens)):
+            dropped.append(step.cause)
+            final = without
+    return dropped, final
+
+
+def _restored(final: Setup, step: Step) -> dict[str, Any] | None:
+    """The changes that restore a cause; None if it cannot be restored alone."""
+    before, after = step.before, step.after
+    if any(getattr(before, name) != getattr(after, name) for name in _SAMPLER_SIDE):
+        return None
+    changes: dict[str, Any] = {}
+    for name in _LEARNER_SIDE:
+        if getattr(before, name) != getattr(after, name):
+            if getattr(final, name) != getattr(after, name):
+                return None  # a later cause changed the same
+            changes[name] = getattr(before, name)
+    added = [edit for edit in after.edits if edit not in before.edits]
+    if added:
+        changes["edits"] = tuple(edit for edit in final.edits if edit not in added)
+    return changes or None

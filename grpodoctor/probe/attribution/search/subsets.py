@@ -1,0 +1,132 @@
+"""The responses that differ, if the others agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens, expected
+from grpodoctor.probe.attribution.variant import Variant
+
+_FEWEST = 6
+_MOST_OFF = 0.45
+"""Largest share of the responses that counts as a subset."""
+_CARRY = 0.8
+"""Smallest share of the gap on the subset."""
+_TIMES = 8.0
+"""Smallest ratio between the medians of the two groups."""
+_APART = 3.0
+"""Ashman's D: distance of the two means of log gap over their pooled spread; 2 is two peaks."""
+_SHARED = 0.9
+"""Share of a subset's responses that have its property; the others lack it as often."""
+_MOST_EVERY = 8
+"""Largest distance of responses that differ at equal distances, as ranks or batches do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """A subset of the responses that carries the gap."""
+
+    responses_B: Flags
+    tokens_N: Flags
+    words: str
+    """Which responses these are, such as `sample 3 of every prompt`."""
+    share: float
+    """Share of the gap."""
+    times: float
+    """How many times as much they differ as the others."""
+
+
+def subset_of(experiments: Experiments, variant: Variant) -> Subset | None:
+    """The subset of the responses that carries the gap; None if the gap has no two peaks."""
+    if "router-flips" in experiments.named:  # a flip affects the rest of its response
+        return None
+    tokens = variant.tokens
+    level_B = _levels(tokens)
+    known = int(np.isfinite(level_B).sum())
+    if known < _FEWEST:
+        return None
+    off_B, apart, times = _split(level_B)
+    off_N = off_B[tokens.rows_N]
+    share = tokens.share_at(off_N)
+    few = 0 < off_B.sum() <= _MOST_OFF * known
+    if not few or share < _CARRY or apart < _APART or times < _TIMES:
+        return None
+    # If the other responses differ as well, the cause affects all responses, some of them more:
+    # those with a flipped expert, for example, or those with less certain tokens.
+    if experiments.is_loud(tokens.mean_at(~off_N)):
+        return None
+    return Subset(off_B, off_N, _words(tokens, off_B), share, times)
+
+
+def _levels(tokens: Tokens) -> Floats:
+    """log10 of each response's gap, relative to the expectation from its tokens' uncertainty."""
+    finite_N = tokens.finite_N
+    expected_B = np.bincount(
+        tokens.rows_N,
+        weights=finite_N * expected(tokens),
+        minlength=tokens.lengths_B.size,
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A bit-identical response counts as equal up to float32 rounding.
+        return np.asarray(np.log10(tokens.gap_B / expected_B + 1e-12))
+
+
+def _split(level_B: Floats) -> tuple[Flags, float, float]:
+    """Split by least spread (Otsu): members of the upper group, Ashman's D, ratio of medians.
+
+    Responses without a finite level are in neither group.
+    """
+    known_B = np.isfinite(level_B)
+    order = np.sort(level_B[known_B])
+    counts = np.arange(1, order.size)
+    low, high = np.cumsum(order)[:-1] / counts, (order.sum() - np.cumsum(order)[:-1]) / counts[::-1]
+    between = counts * counts[::-1] * (high - low) ** 2
+    cut = order[int(np.argmax(between))]
+    off_B = known_B & (level_B > cut)
+    near, far = level_B[known_B & ~off_B], level_B[off_B]
+    if not near.size or not far.size:
+        return off_B, 0.0, 1.0
+    spread = np.sqrt((near.var() + far.var()) / 2) + 1e-6
+    apart = float((far.mean() - near.mean()) / spread)
+    return off_B, apart, float(10 ** (np.median(far) - np.median(near)))
+
+
+def _words(tokens: Tokens, off_B: Flags) -> str:
+    """The property that the subset has and the other responses lack, or its size."""
+    if off_B.sum() == 1:
+        (only,) = np.flatnonzero(off_B)
+        return f"prompt {tokens.prompt_B[only]} sample {tokens.sample_B[only]}"
+    for name, has_B in _properties(tokens):
+        if has_B[off_B].mean() >= _SHARED and has_B[~off_B].mean() <= 1 - _SHARED:
+            return name
+    prompts = set(tokens.prompt_B[off_B].tolist())
+    whole = off_B[np.isin(tokens.prompt_B, list(prompts))].mean() >= _SHARED
+    if whole:
+        return f"all responses of {len(prompts)} prompts"
+    return f"{int(off_B.sum())} of {off_B.size} responses"
+
+
+def _properties(tokens: Tokens) -> Iterator[tuple[str, Flags]]:
+    yield "responses with a cached prompt", tokens.cached_B > 0
+    for sample in np.unique(tokens.sample_B).tolist():
+        yield f"sample {sample} of every prompt", tokens.sample_B == sample
+    yield "responses without an end token", ~tokens.ended_B
+    yield "responses to long prompts", _above_median(tokens.prompt_lengths_B)
+    yield "long responses", _above_median(tokens.lengths_B)
+    numbers_B = np.arange(tokens.lengths_B.size)
+    for every in range(2, _MOST_EVERY + 1):
+        for first in range(every):
+            words = f"every {every}th response" if every > _NAMED else f"every {_ORDINALS[every]}"
+            yield f"{words}, from number {first}", numbers_B % every == first
+
+
+_NAMED = 3
+_ORDINALS = {2: "second response", 3: "third response"}
+
+
+def _above_median(values_B: np.ndarray) -> Flags:
+    return np.asarray(values_B > np.median(values_B))

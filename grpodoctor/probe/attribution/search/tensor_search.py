@@ -1,0 +1,245 @@
+"""Searches the tensors of another checkpoint that the sampler uses.
+
+The learner takes tensors of the other checkpoint, and the remaining gap decides. Groups of tensors
+are added as long as the gap falls. Then each tensor is restored on its own, and only those without
+which the gap grows are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from grpodoctor.probe.attribution.edits import Edit
+from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
+from grpodoctor.probe.attribution.tensors import kind_of, layer_of
+from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT
+
+Names = frozenset[str]
+Key = TypeVar("Key", bound=Hashable)
+Place = tuple[str, int | None]
+"""Kind and layer of a tensor."""
+_LOWERS = 0.9
+"""Largest share of the gap that may remain after adding a group."""
+_GROWS = 1.05
+"""Factor by which the gap grows without a tensor that is needed."""
+_STARTS = 3
+"""First groups from which the search starts again if the gap does not close."""
+_DONE = 0.005
+"""Share of the gap at which it counts as closed."""
+_ROUNDS = 8
+_PRUNINGS = 24
+_MOST_AT_ONCE = 256
+"""Sets of tensors per load of the learner."""
+_MOST_SINGLE = 1024
+"""Tensors up to which each one is tried alone."""
+
+
+class TensorSearch:
+    """One search in one other checkpoint.
+
+    Args:
+        experiments: runs the learner.
+        variant: the remaining gap.
+        folder: directory of the other checkpoint.
+        names: names of the learner's tensors that may differ there.
+    """
+
+    def __init__(
+        self, experiments: Experiments, variant: Variant, folder: Path, names: Sequence[str]
+    ) -> None:
+        self._experiments, self._variant, self._folder = experiments, variant, folder
+        self.names = frozenset(names)
+        self._rollouts: Path | None
+        self._rollouts, at = experiments.sub_sample(variant)
+        base = self._took(variant, at)
+        if base <= EXACT:  # the few responses agree: the gap is in others
+            self._rollouts = None
+            base = self._took(variant, np.arange(variant.tokens.sampler_N.size))
+        self._gaps: dict[Names, float] = {frozenset(): base}
+
+    def _took(self, variant: Variant, at: np.ndarray) -> float:
+        """The gap of the responses on which sets of tensors are tried."""
+        self._counted = variant.tokens.counted_N[at]
+        self._target = variant.tokens.sampler_N[at]
+        return difference_gap(*self._counting(variant.tokens.learner_N[at]))
+
+    def run(self) -> Names:
+        """The tensors that leave the smallest gap; empty if no group lowers it.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        best: Names = frozenset()
+        for start in self._grown(best)[:_STARTS]:
+            taken = self._completed(start)
+            if self._gaps[taken] < self._gaps[best]:
+                best = taken
+            if self._gaps[best] <= max(EXACT, _DONE * self._gaps[frozenset()]):
+                break
+        return best
+
+    def _completed(self, start: Names) -> Names:
+        """Add groups to a set, and restore tensors, until no group lowers the gap."""
+        taken = self._pruned(start)
+        for _ in range(_ROUNDS):
+            grown = self._grown(taken) if self._gaps[taken] > EXACT else []
+            if not grown:
+                break
+            taken = self._pruned(grown[0])
+        return taken
+
+    def edit(self, names: Names) -> Edit:
+        """The edit that takes tensors of the other checkpoint."""
+        pattern = "|".join(re.escape(name) for name in sorted(names))
+        return "other_weights", json.dumps({"from": str(self._folder), "only": f"^(?:{pattern})$"})
+
+    def _grown(self, taken: Names) -> list[Names]:
+        """With one more group that lowers the gap, smallest gap first; groups before tensors."""
+        for groups in self._levels():
+            sets = dict.fromkeys(taken | group for group in groups if not group <= taken)
+            gaps = self._measure(sets)
+            helpful = [each for each in gaps if gaps[each] < _LOWERS * self._gaps[taken]]
+            if helpful:
+                # Of sets with the same gap, the smallest: the other tensors are equal anyway.
+                return sorted(
+                    helpful, key=lambda each: (round(np.log10(gaps[each] + EXACT), 1), len(each))
+                )
+        return []
+
+    def _levels(self) -> Iterable[list[Names]]:
+        """Groups from coarse to fine: kinds, layers and kinds of a layer, then single tensors."""
+        by_kind, by_layer = _grouped(self.names, kind_of), _grouped(self.names, layer_of)
+        by_both = _grouped(self.names, _place_of)
+        biases = frozenset(name for name in self.names if name.endswith("bias"))
+        groups = [self.names, *by_kind.values(), *by_layer.values(), *by_both.values(), biases]
+        yield [group for group in groups if group]
+        if len(self.names) <= _MOST_SINGLE:
+            yield [frozenset({name}) for name in self.names]
+
+    def _pruned(self, taken: Names) -> Names:
+        """Without the tensors that are not needed: first the kinds of a layer, then single ones."""
+        for parts in (self._by_layer_and_kind, self._by_name):
+            for _ in range(_PRUNINGS):
+                fewer = self._restored(taken, parts(taken))
+                if fewer is None:
+                    break
+                taken = fewer
+        return taken
+
+    @staticmethod
+    def _by_layer_and_kind(taken: Names) -> list[Names]:
+        return list(_grouped(taken, _place_of).values())
+
+    @staticmethod
+    def _by_name(taken: Names) -> list[Names]:
+        return [frozenset({name}) for name in taken] if len(taken) <= _MOST_SINGLE else []
+
+    def _restored(self, taken: Names, parts: Sequence[Names]) -> Names | None:
+        """Without all parts that are not needed, or without one; None if all are needed."""
+        gaps = self._measure([taken - part for part in parts if part < taken])
+        most = max(_GROWS * self._gaps[taken], EXACT)
+        spare = [part for part in parts if gaps.get(taken - part, np.inf) <= most]
+        if not spare:
+            return None
+        together = taken.difference(*spare)
+        joint = self._measure([together]) if together else {}
+        if joint.get(together, np.inf) <= most:
+            return together
+        return min((taken - part for part in spare), key=lambda each: gaps[each])
+
+    def _measure(self, sets: Iterable[Names]) -> dict[Names, float]:
+        """The gap that each set leaves on a few responses; without sets that do not fit."""
+        wanted = list(dict.fromkeys(each for each in sets if each))
+        missing = [each for each in wanted if each not in self._gaps]
+        for start in range(0, len(missing), _MOST_AT_ONCE):
+            part = missing[start : start + _MOST_AT_ONCE]
+            setup = self._variant.setup
+            edits = [(*setup.edits, self.edit(each)) for each in part]
+            scores = self._experiments.score_edits(setup, edits, self._rollouts)
+            for each, score_N in zip(part, scores, strict=True):
+                if score_N is not None:
+                    self._gaps[each] = difference_gap(*self._counting(score_N))
+        return {each: self._gaps[each] for each in wanted if each in self._gaps}
+
+    def _counting(self, learner_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        learner_N = learner_N[: self._target.size]
+        at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
+        return learner_N[at], self._target[at]
+
+
+def _grouped(names: Iterable[str], key: Callable[[str], Key]) -> Mapping[Key, Names]:
+    groups: dict[Key, set[str]] = {}
+    for name in names:
+        groups.setdefault(key(name), set()).add(name)
+    return {group: frozenset(members) for group, members in groups.items()}
+
+
+def labels_of(taken: Names, every: Names) -> tuple[str, ...]:
+    """Short names of a set of tensors, such as `layer 1 attention`, sorted by layer.
+
+    Args:
+        taken: the tensors to name.
+        every: all tensors of the model.
+    """
+    kinds, whole = _grouped(every, kind_of), _grouped(every, _place_of)
+    labels: list[tuple[int, str]] = []
+    by_layer = _grouped(every, layer_of)
+    for layer, members in _grouped(taken, layer_of).items():
+        if layer is not None and members == by_layer[layer]:
+            labels.append((layer, f"layer {layer} "))
+            taken -= members
+    for kind, members in _grouped(taken, kind_of).items():
+        if members == kinds[kind]:
+            labels.append((-1, kind))
+            continue
+        layers = {layer_of(name) for name in kinds[kind]}
+        for place, part in _grouped(members, _place_of).items():
+            is_outside = place[1] is None and len(layers) > 1  # such as the last norm
+            labels += _labels(place, part, is_whole=part == whole[place] and not is_outside)
+    return _merged(labels)
+
+
+def _place_of(name: str) -> Place:
+    return kind_of(name), layer_of(name)
+
+
+def _labels(place: Place, names: Names, *, is_whole: bool) -> list[tuple[int, str]]:
+    """The order and the label of some tensors of a kind and a layer."""
+    kind, layer = place
+    where, order = ("", -1) if layer is None else (f"layer {layer} ", layer)
+    if is_whole:
+        return [(order, f"{where}{kind}")]
+    return [(order, f"{where}{_tail(name)}") for name in sorted(names)]
+
+
+def _tail(name: str) -> str:
+    """The end of a tensor's name after its layer: `self_attn.q_proj.weight`."""
+    return re.sub(r"^(?:.*\.(?:layers|h|blocks)\.\d+|model|transformer)\.", "", name)
+
+
+def _merged(labels: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    """Labels in order, with the layers of a kind in one label: `layers 1 to 3 MLP`."""
+    layers: dict[str, list[int]] = {}
+    for order, label in labels:
+        plain = label.removeprefix(f"layer {order} ") if order >= 0 else label
+        layers.setdefault(plain, []).append(order)
+    ordered = sorted(layers.items(), key=lambda item: (min(item[1]), item[0]))
+    return tuple(_label(name, sorted(numbers)) for name, numbers in ordered)
+
+
+def _label(name: str, layers: Sequence[int]) -> str:
+    if layers[0] < 0:
+        return name
+    if len(layers) == 1:
+        return f"layer {layers[0]} {name}".rstrip()
+    if list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"layers {layers[0]} to {layers[-1]} {name}".rstrip()
+    return f"layers {', '.join(map(str, layers))} {name}".rstrip()

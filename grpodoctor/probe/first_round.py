@@ -1,0 +1,127 @@
+"""The first round: a small part of the responses, so that a first answer comes within a minute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import OVER_GAP, STANDARD_ERRORS
+from grpodoctor.probe.engines.shards import read_pairs
+from grpodoctor.probe.forecast import Forecast, in_words
+from grpodoctor.probe.inputs.plan import ProbePlan
+from grpodoctor.probe.inputs.prompts import Prompt
+from grpodoctor.probe.results.results import Cell, Comparison
+from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens, joined
+from grpodoctor.probe.run_mismatch.signatures import UNKNOWN, LikelyCause, likely_causes
+from grpodoctor.probe.severity import figure, severity_of
+
+_PROMPTS, _MAX_TOKENS = 32, 64
+"""Size of the first round: about 2,000 tokens, enough for the gap and for most signatures."""
+_LATE_SECONDS = 60.0
+"""A first round is made if the whole measurement would take longer."""
+_MOST_LOADING = 0.5
+"""Largest share of the measurement that loading the engines once more may take."""
+_LEAST_TIMES = 8
+"""A measurement of fewer than this multiple of the first round's tokens has no first round."""
+
+
+def first_plan(plan: ProbePlan, prompts: int, forecast: Forecast) -> ProbePlan | None:
+    """The plan of the first round; None if the whole measurement answers about as soon.
+
+    Args:
+        plan: the whole plan.
+        prompts: number of prompts.
+        forecast: of the whole plan.
+    """
+    sampling = plan.sampling
+    length = min(_MAX_TOKENS, *sampling.max_tokens)
+    tokens = prompts * sampling.samples * sum(sampling.max_tokens)
+    if any(spec.is_record for spec in (*plan.samplers, *plan.learners)):
+        return None  # a record answers at once
+    if tokens < _LEAST_TIMES * min(prompts, _PROMPTS) * length:
+        return None
+    if forecast.seconds is not None and not _is_late(forecast.seconds, forecast.loading_seconds):
+        return None
+    small = sampling.model_copy(update={"samples": 1, "max_tokens": (length,)})
+    changes = {"sampling": small, "attribution": False, "experts": False, "limit": _PROMPTS}
+    return plan.model_copy(update=changes)
+
+
+def _is_late(seconds: float, loading: float) -> bool:
+    return seconds > _LATE_SECONDS and loading <= _MOST_LOADING * seconds
+
+
+def first_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts of the first round, at equal distances: files are often sorted."""
+    step = max(1, len(prompts) / _PROMPTS)
+    return [prompts[int(place * step)] for place in range(min(len(prompts), _PROMPTS))]
+
+
+def first_answer(cell: Cell, seconds: float, likely: LikelyCause | None, follows: str) -> str:
+    """The first answer about a pair: a verdict, the gap and its likely cause by signature.
+
+    Args:
+        cell: the measured pair.
+        seconds: time since the start of the probe.
+        likely: the most specific cause whose signature the tokens have.
+        follows: what is measured next, and its forecast.
+    """
+    if cell.comparison is None:
+        return ""
+    is_known = likely is not None and likely.cause != UNKNOWN
+    odd = _odd_tokens(cell.comparison)
+    is_healthy = severity_of(cell) == "none" and not is_known and not odd
+    word = "healthy" if is_healthy else "unhealthy"
+    k3 = figure(cell.comparison, "mismatch/kl_k3")
+    cause = ""
+    if not is_healthy and likely is not None and (is_known or not odd):
+        shown = f"Likely cause, by signature: {likely.cause}"
+        cause = f" {shown if is_known else 'The tokens have no signature of a single cause'}."
+    return (
+        f"first answer after {seconds:.0f} s, {cell.sampler} and {cell.learner}: {word}. "
+        f"{cell.verdict.removesuffix('.')}; k3 {k3:.2g} nats per token, "
+        f"{cell.comparison.responses:,} responses.{odd}{cause} {follows}"
+    )
+
+
+def _odd_tokens(comparison: Comparison) -> str:
+    """A sentence if the tokens were not drawn from the learner's distribution; else empty."""
+    z, k3 = comparison.entropy_z, figure(comparison, "mismatch/kl_k3")
+    if z is None or abs(z) <= STANDARD_ERRORS + OVER_GAP * math.sqrt(2 * k3 * comparison.tokens):
+        return ""
+    return f" The tokens do not follow the reported distribution: log p + entropy has z = {z:.1f}."
+
+
+def refining(seconds: float | None, *, attribution: bool) -> str:
+    """What follows after a first answer, for its last sentence."""
+    what = "controls and causes" if attribution else "controls"
+    return f"Refining: {what} follow{'' if seconds is None else f' within {in_words(seconds)}'}."
+
+
+def signature_of(rollouts: Path, scored: Path) -> LikelyCause | None:
+    """The most specific cause whose signature a pair's tokens have; None if they only round.
+
+    Raises:
+        EngineError: if a shard is damaged.
+    """
+    parts: list[StepTokens] = []
+    responses = 0
+    for sampler, learner in read_pairs(rollouts, scored):
+        finite_N = np.isfinite(sampler.logprobs_N) & np.isfinite(learner.logprobs_N)
+        parts.append(
+            StepTokens(
+                0,
+                sampler.logprobs_N[finite_N].astype(float),
+                learner.logprobs_N[finite_N].astype(float),
+                (sampler.rows_N + responses)[finite_N],
+                sampler.positions_N[finite_N],
+                sampler.lengths_B[sampler.rows_N][finite_N],
+                int((~finite_N).sum()),
+            )
+        )
+        responses += len(sampler.prompt_B)
+    causes = likely_causes(joined(parts)) if parts else ()
+    return next((cause for cause in causes if cause.is_fault), None)

@@ -1,0 +1,120 @@
+"""What a probe will cost, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.inputs.plan import ProbePlan
+from grpodoctor.probe.speeds import Speed, Speeds
+
+_ATTRIBUTION_LOADS = 6
+"""Engines that the search for the causes of a pair loads: the median of the planted pairs with two
+causes. A pair that agrees needs two."""
+_ATTRIBUTION_PASSES = 30
+"""Times that the search scores its part of the responses, with the same pairs."""
+_ATTRIBUTION_TOKENS = 64_000
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The work of a probe; what an earlier probe into the same folder did is not repeated."""
+
+    loads: int
+    """Engines that are loaded for the measurement and its controls."""
+    sampled: int
+    """Largest number of tokens to sample."""
+    scored: int
+    """Largest number of tokens to score, without attribution."""
+    budget: float | None
+    seconds: float | None
+    """Time of the measurement; None if an engine's speed is not known."""
+    loading_seconds: float
+    """Time of loading every engine once, as far as it is known."""
+    per_pair: float | None
+    """Time of the search for the causes of a pair that differs; None if not known or not wanted."""
+    is_measured: bool
+    """Whether all engines ran in earlier probes; otherwise the time is a rough estimate."""
+    attribution: bool
+
+    @property
+    def line(self) -> str:
+        """The forecast as a line."""
+        parts = [
+            f"{self.loads} engine loads",
+            f"at most {self.sampled:,} tokens to sample and {self.scored:,} to score",
+        ]
+        if self.attribution:
+            more = "more" if self.per_pair is None else f"up to {in_words(self.per_pair)} more"
+            parts.append(f"{more} for each pair that differs, to find its cause")
+        limit = "no time limit (--budget)" if self.budget is None else f"limit {self.budget:g} s"
+        return f"forecast: {self._time}{', '.join(parts)}; {limit}"
+
+    @property
+    def _time(self) -> str:
+        if self.seconds is None:
+            return ""
+        source = "as in earlier probes" if self.is_measured else "from the sizes of the models"
+        return f"about {in_words(self.seconds)} ({source}): "
+
+
+def forecast_of(plan: ProbePlan, prompts: int, speeds: Speeds) -> Forecast:
+    """The forecast of a plan.
+
+    Args:
+        plan: the plan.
+        prompts: number of prompts.
+        speeds: the speeds of its engines.
+    """
+    responses = prompts * plan.sampling.samples
+    drawing = [spec for spec in plan.samplers if not spec.is_record]
+    per_sampler = responses * sum(plan.sampling.max_tokens)
+    # A sampler samples and scores its own tokens in one load; a learner scores in one load, and
+    # with wrong weights, as a control, in another.
+    scoring = [spec for spec in plan.learners if not spec.is_record]
+    samplers = [speeds.of(spec) for spec in plan.samplers]
+    learners = [speeds.of(spec) for spec in plan.learners]
+    known = [speed for speed in (*samplers, *learners) if speed is not None]
+    per_learner = len(plan.samplers) * per_sampler
+    seconds = [
+        *(_seconds(each, sampled=per_sampler, scored=per_sampler) for each in samplers),
+        *(_seconds(each, loads=2, scored=2 * per_learner) for each in learners),
+    ]
+    return Forecast(
+        loads=len(plan.samplers) + len(plan.learners) + len(scoring),
+        sampled=per_sampler * len(drawing),
+        scored=per_sampler * (len(drawing) + len(plan.samplers) * len(scoring)),
+        budget=plan.budget,
+        seconds=_total(seconds),
+        loading_seconds=sum(speed.load_seconds for speed in known),
+        per_pair=search_seconds(plan.learners, per_sampler, speeds) if plan.attribution else None,
+        is_measured=len(known) == len(seconds) and all(speed.is_measured for speed in known),
+        attribution=plan.attribution,
+    )
+
+
+def _seconds(speed: Speed | None, *, loads: int = 1, **tokens: float) -> float | None:
+    return None if speed is None else speed.seconds(loads=loads, **tokens)
+
+
+def _total(seconds: Iterable[float | None]) -> float | None:
+    known = list(seconds)
+    return None if None in known else sum(each for each in known if each is not None)
+
+
+def search_seconds(learners: Iterable[EngineSpec], tokens: int, speeds: Speeds) -> float | None:
+    """Time of the search for the causes of a pair, with its slowest learner."""
+    scored = min(tokens, _ATTRIBUTION_TOKENS) * _ATTRIBUTION_PASSES
+    each = [_seconds(speeds.of(spec), loads=_ATTRIBUTION_LOADS, scored=scored) for spec in learners]
+    known = [seconds for seconds in each if seconds is not None]
+    return max(known) if known and len(known) == len(each) else None
+
+
+def in_words(seconds: float) -> str:
+    """A duration with two digits at most."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"

@@ -1,0 +1,165 @@
+"""LoRA adapters in the files of peft: not merged, merged, or merged twice by mistake.
+
+Only plain LoRA on linear layers is supported. The arithmetic is W + s B A, with s = alpha / rank,
+or alpha / sqrt(rank) with rank-stabilized scaling.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract import InapplicableError, RefusalError
+from torch import Tensor, nn
+
+USES = ("unmerged", "merged", "merged_twice")
+_FILE, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_PREFIXES = ("base_model.model.", "base_model.")
+_ATTRIBUTE = "grpodoctor_adapter"
+
+
+@dataclass(frozen=True)
+class Update:
+    """The two factors of one layer's update."""
+
+    layer: str
+    down: Tensor
+    """(rank, inputs)."""
+    up: Tensor
+    """(outputs, rank)."""
+    scale: float
+
+    def matrix(self) -> Tensor:
+        """The update of the weight, (outputs, inputs), in float32."""
+        product: Tensor = self.scale * (self.up.float() @ self.down.float())
+        return product
+
+
+def apply_adapter(model: nn.Module, folder: str, use: str) -> None:
+    """Apply an adapter to a loaded model.
+
+    Args:
+        model: the base model.
+        folder: directory with the adapter's files.
+        use: one of `USES`.
+
+    Raises:
+        RefusalError: if the adapter is damaged, of another kind, or does not fit the model.
+    """
+    updates = read_adapter(Path(folder))
+    layers = {update.layer: _layer(model, update) for update in updates}
+    setattr(model, _ATTRIBUTE, updates)
+    for update in updates:
+        layer = layers[update.layer]
+        if use == "unmerged":
+            layer.register_forward_hook(_added(update))
+            continue
+        for _ in range(1 + (use == "merged_twice")):
+            layer.weight.add_(update.matrix().to(layer.weight))
+
+
+def _added(update: Update) -> Any:
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        low = inputs[0] @ update.down.to(inputs[0]).T
+        return output + update.scale * (low @ update.up.to(inputs[0]).T).to(output)
+
+    return hook
+
+
+def has_adapter(model: nn.Module) -> bool:
+    """Whether an adapter was applied."""
+    return hasattr(model, _ATTRIBUTE)
+
+
+@contextmanager
+def adapter_times(model: nn.Module, value: Any) -> Iterator[None]:
+    """Apply the adapter a number of times: 0 is the base model, 2 an adapter merged twice."""
+    if not has_adapter(model):
+        raise InapplicableError("this model has no adapter")
+    updates: list[Update] = getattr(model, _ATTRIBUTE)
+    before = [(_layer(model, update), _layer(model, update).weight) for update in updates]
+    try:
+        for update, (layer, weight) in zip(updates, before, strict=True):
+            more = (float(value) - 1) * update.matrix()
+            changed = (weight.float() + more).to(weight.dtype)
+            layer.weight = nn.Parameter(changed, requires_grad=False)
+        yield
+    finally:
+        for layer, weight in before:
+            layer.weight = weight
+
+
+def read_adapter(folder: Path) -> list[Update]:
+    """The updates of an adapter.
+
+    Raises:
+        RefusalError: if it is missing, damaged or not plain LoRA.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        tensors: Mapping[str, Tensor] = load_file(folder / _FILE)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RefusalError(
+            f"the adapter {folder} cannot be read: {' '.join(str(error).split())[:200]}",
+            f"name a directory with {_CONFIG} and {_FILE}",
+        ) from error
+    scale = _scale(config)
+    updates = [
+        Update(_plain_name(name), down, tensors[name.replace("lora_A", "lora_B")], scale)
+        for name, down in sorted(tensors.items())
+        if "lora_A" in name and name.replace("lora_A", "lora_B") in tensors
+    ]
+    if not updates or 2 * len(updates) != len(tensors):
+        raise RefusalError(
+            f"the adapter {folder} has tensors other than pairs of lora_A and lora_B",
+            "merge it with peft, and name the merged model",
+        )
+    return updates
+
+
+def _scale(config: Any) -> float:
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        raise RefusalError("the adapter is not a LoRA adapter", "merge it, and name the model")
+    for name in ("use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern"):
+        if config.get(name):
+            raise RefusalError(
+                f"the adapter sets {name}, which is not supported",
+                "merge it with peft, and name the merged model",
+            )
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+        raise RefusalError("the adapter's r or lora_alpha is not a number", "check its config")
+    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _plain_name(name: str) -> str:
+    layer = name.partition(".lora_A")[0]
+    for prefix in _PREFIXES:
+        if layer.startswith(prefix):
+            return layer.removeprefix(prefix)
+    return layer
+
+
+def _layer(model: nn.Module, update: Update) -> Any:
+    try:
+        layer = model.get_submodule(update.layer)
+    except AttributeError:
+        raise RefusalError(
+            f"the adapter changes {update.layer}, which the model lacks",
+            "use the adapter's base model",
+        ) from None
+    shape = (update.up.shape[0], update.down.shape[1])
+    if not isinstance(layer, nn.Linear) or tuple(layer.weight.shape) != shape:
+        raise RefusalError(
+            f"the adapter does not fit {update.layer}: {shape[0]} x {shape[1]}",
+            "use the adapter's base model",
+        )
+    return layer

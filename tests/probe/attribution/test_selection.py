@@ -1,0 +1,72 @@
+"""Which causes belong to an explanation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.selection import (
+    Step,
+    is_sure,
+    is_worth_accepting,
+    unneeded,
+)
+from grpodoctor.probe.contract import Processing
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from tests.probe.attribution.scripted import Scripted, case_of
+
+SAMPLER = EngineSpec.of("vllm", "m", {})
+LEARNER = EngineSpec.of("transformers", "m", {})
+
+
+@pytest.mark.parametrize(
+    ("share", "left", "settled", "imitated", "worth"),
+    [
+        (0.4, 1.0, False, False, True),  # a large part of the whole gap
+        (0.9, 0.001, False, False, True),  # a removed cause leaves nothing of its own
+        (0.4, 0.001, False, False, False),  # too little of a small remainder
+        (0.9, 0.001, False, True, False),  # the remainder may be the imitation's error
+        (0.9, 0.01, False, True, True),  # more than an imitation's error
+        (0.1, 0.001, True, True, True),  # only rounding is left
+    ],
+)
+def test_a_further_cause_must_exceed_the_error_of_the_earlier_ones(
+    share: float, left: float, settled: bool, imitated: bool, worth: bool
+) -> None:
+    accepted = is_worth_accepting(
+        share, left=left, is_settled=settled, has_imitated=imitated, is_first=False
+    )
+    assert accepted is worth
+    assert is_worth_accepting(
+        share, left=left, is_settled=settled, has_imitated=imitated, is_first=True
+    )
+
+
+def test_a_cause_of_a_small_remainder_is_proven_only_if_rounding_is_left() -> None:
+    assert is_sure(0.6, left=1.0, is_settled=False)
+    assert not is_sure(0.6, left=0.01, is_settled=False)
+    assert not is_sure(0.4, left=1.0, is_settled=False)
+    assert is_sure(0.6, left=0.01, is_settled=True)
+
+
+def test_causes_that_later_ones_make_superfluous_are_dropped(tmp_path: Path) -> None:
+    def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        return logits_NV / (1.4 if engine.engine == "vllm" else 1.0)
+
+    runner = Scripted(tmp_path, hot)
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = experiments.first()
+    float32 = experiments.vary(first, learner=LEARNER.with_options(dtype="float32"))
+    final = experiments.vary(float32, processing=Processing(temperature=1.4))
+    steps = [
+        Step("precision", first.setup, float32.setup),
+        Step("temperature", float32.setup, final.setup),
+    ]
+    dropped, kept = unneeded(experiments, final, steps)
+    assert dropped == ["precision"]
+    assert kept.setup.learner == LEARNER
+    assert kept.setup.processing.temperature == 1.4
+    assert unneeded(experiments, final, steps[1:]) == ([], final)

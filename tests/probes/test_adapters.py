@@ -1,0 +1,137 @@
+"""LoRA adapters and fake quantization to 8-bit floats, in transformers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+
+import engine_transformers
+from contract import RefusalError, Sampling
+
+from grpodoctor.probe.attribution.investigate import investigate
+from tests.probe.attribution.cases import measured, plain
+from tests.probe.attribution.in_process import InProcess
+from tests.probe.plants.families import checkpoint, prompts
+from tests.probes.test_what_if import loaded, responses, scores
+
+RANK, ALPHA = 4, 8
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("base") / "llama", "llama")
+
+
+@pytest.fixture(scope="module")
+def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_adapter(model, tmp_path_factory.mktemp("adapter"))
+
+
+def write_adapter(model: Path, folder: Path, **config: Any) -> Path:
+    """An adapter of all query and value projections, in peft's format."""
+    parameters = dict(loaded(model)._model.named_parameters())
+    generator = torch.Generator().manual_seed(3)
+    tensors = {}
+    for name, weight in parameters.items():
+        if "q_proj" in name or "v_proj" in name:
+            path = "base_model.model." + name.removesuffix(".weight")
+            outputs, inputs = weight.shape
+            shape_a, shape_b = (RANK, inputs), (outputs, RANK)
+            tensors[f"{path}.lora_A.weight"] = 0.1 * torch.randn(shape_a, generator=generator)
+            tensors[f"{path}.lora_B.weight"] = 0.1 * torch.randn(shape_b, generator=generator)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    content = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA} | config
+    (folder / "adapter_config.json").write_text(json.dumps(content))
+    return folder
+
+
+def engine(model: Path, **options: Any) -> Any:
+    return engine_transformers.load(str(model), {"threads": 1} | options)
+
+
+def test_merged_and_unmerged_adapters_agree(model: Path, adapter: Path) -> None:
+    rows = responses(loaded(model))
+    base = scores(loaded(model), rows)
+    unmerged = scores(engine(model, adapter=str(adapter)), rows)
+    merged = scores(engine(model, adapter=str(adapter), adapter_use="merged"), rows)
+    twice = engine(model, adapter=str(adapter), adapter_use="merged_twice")
+    assert np.abs(merged - unmerged).max() < 1e-4
+    assert np.abs(unmerged - base).max() > 0.05
+    assert np.abs(scores(twice, rows) - unmerged).max() > 0.05
+
+
+@pytest.mark.parametrize("use", ["unmerged", "merged"])
+def test_the_edit_applies_the_adapter_another_number_of_times(
+    model: Path, adapter: Path, use: str
+) -> None:
+    rows = responses(loaded(model))
+    once = engine(model, adapter=str(adapter), adapter_use=use)
+    before = scores(once, rows)
+    with once.altered([("adapter", 0.0)]):
+        assert np.abs(scores(once, rows) - scores(loaded(model), rows)).max() < 1e-4
+    with once.altered([("adapter", 2.0)]):
+        twice = engine(model, adapter=str(adapter), adapter_use="merged_twice")
+        assert np.abs(scores(once, rows) - scores(twice, rows)).max() < 1e-4
+    assert np.array_equal(scores(once, rows), before)
+
+
+def test_an_adapter_that_is_merged_twice_is_named(
+    model: Path, adapter: Path, tmp_path: Path
+) -> None:
+    sampler = plain(model, adapter=str(adapter), adapter_use="merged_twice")
+    learner = plain(model, adapter=str(adapter))
+    with InProcess(tmp_path, prompts(16)) as runner:
+        case = measured(runner, sampler, learner, Sampling(samples=2, max_tokens=32))
+        (named,) = investigate(runner, case).causes
+    assert (named.cause, named.confidence) == ("adapter", "proven")
+    assert "the adapter applied 2 times" in named.summary
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"peft_type": "IA3"}, "not a LoRA adapter"),
+        ({"use_dora": True}, "sets use_dora"),
+        ({"r": 0}, "r or lora_alpha is not a number"),
+        ({"lora_alpha": None}, "r or lora_alpha is not a number"),
+    ],
+)
+def test_other_adapters_are_refused(
+    model: Path, tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RefusalError, match=message):
+        engine(model, adapter=str(write_adapter(model, tmp_path, **config)))
+
+
+def test_adapters_that_do_not_fit_are_refused(model: Path, adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(RefusalError, match="cannot be read"):
+        engine(model, adapter=str(tmp_path))
+    with pytest.raises(RefusalError, match="adapter_use='half' is unknown"):
+        engine(model, adapter=str(adapter), adapter_use="half")
+    other = checkpoint(tmp_path / "neox", "gpt_neox")
+    with pytest.raises(RefusalError, match="which the model lacks"):
+        engine(other, adapter=str(adapter))
+    (tmp_path / "adapter_config.json").write_text((adapter / "adapter_config.json").read_text())
+    save_file({"lora_A": torch.zeros(2, 2)}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(RefusalError, match="tensors other than pairs"):
+        engine(model, adapter=str(tmp_path))
+
+
+@pytest.mark.parametrize(("scheme", "least"), [("fp8", 1e-3), ("fp8_e5m2", 1e-3)])
+def test_weights_in_8_bit_floats(model: Path, scheme: str, least: float) -> None:
+    plain_weights = dict(loaded(model)._model.named_parameters())
+    coarse = dict(engine(model, quantise=scheme)._model.named_parameters())
+    name = next(name for name in plain_weights if "q_proj" in name)
+    relative = (coarse[name] - plain_weights[name]).abs().max() / plain_weights[name].abs().max()
+    bits = {"fp8": 3, "fp8_e5m2": 2}[scheme]
+    assert least < relative <= 2.0 ** -(bits + 1) + 1e-6, "half a step of the mantissa"
+    assert torch.equal(coarse["lm_head.weight"], plain_weights["lm_head.weight"])
