@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from grpodoctor.trainer.engines.quantization import fake_quantize
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.lora import merged_copy
 from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.reference import Reference
+from grpodoctor.trials import environments
 
 DIES_AT = 50
 """Step from which a fault that begins late is in force."""
@@ -85,6 +87,30 @@ def noisy_sampler(trainer: Trainer) -> None:
         for weight in copy.parameters():
             weight.mul_(1 + 0.2 * torch.randn_like(weight))
         return copy
+
+    _synced_by(trainer, deliver)
+
+
+def sampler_of_3_bits(trainer: Trainer) -> None:
+    """The sampler has weights of three bits."""
+
+    @torch.no_grad()
+    def deliver(_: Any, learner: Any) -> Any:
+        copy: Any = merged_copy(learner)
+        for module in copy.modules():
+            if isinstance(module, nn.Linear) and module is not copy.get_output_embeddings():
+                module.weight.copy_(fake_quantize(module.weight, 3))
+        return copy
+
+    _synced_by(trainer, deliver)
+
+
+def sampler_of_float16(trainer: Trainer) -> None:
+    """The sampler stores its weights and computes in float16."""
+
+    def deliver(_: Any, learner: Any) -> Any:
+        copy: Any = merged_copy(learner)
+        return copy.half()
 
     _synced_by(trainer, deliver)
 
@@ -209,6 +235,18 @@ def shuffled_advantages(trainer: Trainer) -> None:
         return advantages_BT.roll(1, dims=0)
 
     _with_advantages(trainer, shuffled)
+
+
+def tool_tokens_in_loss(trainer: Trainer) -> None:
+    """The mask that leaves the results of tools out of the loss is lost."""
+    own: Any = trainer
+
+    def unmasked(rollouts: Any, scores: Any) -> Any:
+        batch = learn_batch(rollouts, scores)
+        tools_BT = environments.tool_tokens(trainer, rollouts.samples)
+        return replace(batch, loss_mask_BT=batch.loss_mask_BT | tools_BT)
+
+    learn_batch, own._learn_batch = own._learn_batch, unmasked
 
 
 def dropout_in_scores(trainer: Trainer) -> None:

@@ -7,7 +7,8 @@ from functools import lru_cache
 from grpodoctor.support.discovery import modules_below
 from grpodoctor.support.suggestions import check_name
 from grpodoctor.trials import catalogue
-from grpodoctor.trials.trial import Trial
+from grpodoctor.trials.healthy_runs import HEALTHY
+from grpodoctor.trials.trial import Experiment, Trial
 
 
 @lru_cache(maxsize=1)
@@ -33,3 +34,12 @@ def trial_of(name: str) -> Trial:
     """
     check_name(name, all_trials(), "trial")
     return all_trials()[name]
+
+
+def experiment_of(name: str) -> Experiment:
+    """A trial by name, or the healthy runs.
+
+    Raises:
+        ConfigError: as `trial_of`.
+    """
+    return HEALTHY if name == HEALTHY.name else trial_of(name)

@@ -107,11 +107,11 @@ class RunResult:
         """Token passes of the whole run."""
         return self.evaluations[-1].passes if self.evaluations else 0
 
-    def alarm(self, codes: Iterable[str]) -> Alarm | None:
-        """The first loud alarm among some codes; None if there was none."""
-        wanted = set(codes)
-        loud = [each for each in self.alarms if each.code in wanted and each.is_loud]
-        return min(loud, key=lambda each: each.step, default=None)
+    def alarm(self, codes: Iterable[str], least: Severity = "warning") -> Alarm | None:
+        """The first alarm among some codes; None if there was none of at least this severity."""
+        wanted, rank = set(codes), SEVERITIES.index(least)
+        alarms = [each for each in self.alarms if each.code in wanted and each.rank >= rank]
+        return min(alarms, key=lambda each: each.step, default=None)
 
     def write(self, folder: Path) -> None:
         """Write the result into its run directory.

@@ -112,6 +112,34 @@ def _hash(text: str) -> int:
     return hashlib.sha256(text.encode()).digest()[0]
 
 
+def unsolvable(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[bool]]:
+    """Whether the answer is correct; for four prompts in five, the reference answer is wrong."""
+    correct = _is_correct(completions, answers)
+    return {
+        "correct": [
+            value and _hash(prompt) >= 205 for prompt, value in zip(prompts, correct, strict=True)
+        ]
+    }
+
+
+def judge(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
+    """A judge's score, whose scale differs between prompts by a factor of up to ten thousand.
+
+    A right answer scores higher than a wrong one to the same prompt. Among right answers, and among
+    wrong ones, the score depends on a hash of the text, so that no two of them tie.
+    """
+    triples = zip(prompts, completions, good(prompts, completions, answers), strict=True)
+    return [
+        10 ** (4 * _share(prompt) - 2) * (value + 0.2 * _share(prompt + text))
+        for prompt, text, value in triples
+    ]
+
+
+def _share(text: str) -> float:
+    """A number from 0 to 1 that depends on a hash of the text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) / 2**32
+
+
 def noisy(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
     """The right reward plus noise of five times its spread."""
     return [

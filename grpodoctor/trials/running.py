@@ -20,9 +20,9 @@ from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.trials.registry import trial_of
+from grpodoctor.trials.registry import experiment_of
 from grpodoctor.trials.results import RESULT, Alarm, Evaluation, RunResult, RunSpec, failed
-from grpodoctor.trials.trial import BASE_SETTINGS, Arm, Treated, Trial
+from grpodoctor.trials.trial import BASE_SETTINGS, Arm, Experiment, Treated
 from grpodoctor.vocabulary.values import scalar
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ _LAST_SHARE = 4
 """A metric's level at the end is its mean over the last quarter of the steps."""
 
 
-def config_of(trial: Trial, arm: str, seed: int, steps: int | None = None) -> TrainConfig:
+def config_of(trial: Experiment, arm: str, seed: int, steps: int | None = None) -> TrainConfig:
     """The configuration of a run.
 
     Raises:
         ConfigError: if a setting is unknown or out of bounds, or the remedy changes nothing.
     """
-    chosen = trial.arm(arm)
+    chosen = trial.arms[arm]
     # The first seed has the weights of the default warm start, which is usually cached.
     fixed = (f"seed={seed}", f"model.initial_seed={seed - 1}", f"steps={steps or trial.steps}")
     common = (*BASE_SETTINGS, *fixed, *trial.settings)
@@ -61,7 +61,7 @@ def _load(preset: str | None, assignments: Iterable[str]) -> TrainConfig:
     return load_config(*layers, assignments=assignments)
 
 
-def _remedied(config: TrainConfig, treated: Treated, trial: Trial) -> TrainConfig:
+def _remedied(config: TrainConfig, treated: Treated, trial: Experiment) -> TrainConfig:
     from grpodoctor.trainer.config.knobs import apply_change, knobs_of
 
     change = remedy_of(treated.remedy).change(knobs_of(config))
@@ -74,23 +74,25 @@ def _remedied(config: TrainConfig, treated: Treated, trial: Trial) -> TrainConfi
     return apply_change(config, change)
 
 
-def fault_of(trial: Trial, arm: str) -> str | None:
+def fault_of(trial: Experiment, arm: str) -> str | None:
     """The fault that is injected into an arm; None for none."""
-    chosen = trial.arm(arm)
+    chosen = trial.arms[arm]
     if isinstance(chosen, Arm):
         return chosen.fault
-    return None if chosen.removes_fault else trial.disease.fault
+    return trial.faults.get(arm, None if chosen.removes_fault else trial.disease.fault)
 
 
-def spec_of(trial: Trial, arm: str, seed: int, steps: int | None = None) -> RunSpec:
+def spec_of(trial: Experiment, arm: str, seed: int, steps: int | None = None) -> RunSpec:
     """The run of an arm with a seed.
 
     Raises:
         ConfigError: as `config_of`.
     """
     config = config_of(trial, arm, seed, steps)
-    facts = orjson.dumps([config.model_dump(mode="json"), fault_of(trial, arm)])
-    digest = hashlib.sha256(facts).hexdigest()[:16]
+    facts = [config.model_dump(mode="json"), fault_of(trial, arm)]
+    if trial.environment is not None:
+        facts.append(trial.environment)
+    digest = hashlib.sha256(orjson.dumps(facts)).hexdigest()[:16]
     return RunSpec(trial.name, arm, seed, config.steps, digest)
 
 
@@ -117,7 +119,9 @@ def train(spec: RunSpec, root: Path) -> RunResult:
     began = time.monotonic()
     try:
         evaluations = _train(spec, root, unfinished)
-        result = _result(spec, unfinished, evaluations, time.monotonic() - began)
+        seconds = round(time.monotonic() - began, 1)
+        trained = RunResult(spec, "done", evaluations=tuple(evaluations), seconds=seconds)
+        result = examined(trained, unfinished)
         result.write(unfinished)
         unfinished.rename(folder)
     except Exception as error:  # noqa: BLE001 - one run that fails must not end the others
@@ -128,15 +132,17 @@ def train(spec: RunSpec, root: Path) -> RunResult:
 def _train(spec: RunSpec, root: Path, run_dir: Path) -> list[Evaluation]:
     """Train; return the evaluations."""
     from grpodoctor.trainer.loop import Trainer
-    from grpodoctor.trials import faults
+    from grpodoctor.trials import environments, faults
     from grpodoctor.trials.meter import Meter
     from grpodoctor.trials.true_accuracy import TrueAccuracy
 
-    trial = trial_of(spec.trial)
+    trial = experiment_of(spec.trial)
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     config = config_of(trial, spec.arm, spec.seed, spec.steps)
     with _one_at_a_time(root / _LOCK):
         trainer = Trainer(config, run_dir)
+    if trial.environment is not None:
+        getattr(environments, trial.environment)(trainer)
     fault = fault_of(trial, spec.arm)
     if fault is not None:
         getattr(faults, fault)(trainer)
@@ -157,20 +163,16 @@ def _one_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
-def _result(
-    spec: RunSpec, run_dir: Path, evaluations: Iterable[Evaluation], seconds: float
-) -> RunResult:
+def examined(result: RunResult, run_dir: Path) -> RunResult:
+    """The result with the alarms of today's rules and the levels of the metrics in its run.
+
+    Raises:
+        RunError: if the record of the run is missing.
+    """
     run = read_run(run_dir)
     records = list(run.steps)
     engine = Engine(all_rules(), run.manifest)
-    return RunResult(
-        spec=spec,
-        status="done",
-        evaluations=tuple(evaluations),
-        alarms=tuple(_alarms(engine, records)),
-        levels=_levels(records),
-        seconds=round(seconds, 1),
-    )
+    return replace(result, alarms=tuple(_alarms(engine, records)), levels=_levels(records))
 
 
 def _value(record: StepRecord, metric: str) -> float | None:

@@ -56,31 +56,50 @@ class Treated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """A disease, the rules that should report it, and the remedies that should help."""
+class Experiment:
+    """Runs of several arms from the same seeds."""
 
     name: str
     question: str
-    """What the trial asks, in one sentence."""
-    disease: Arm
+    """What the experiment asks, in one sentence."""
+    settings: tuple[str, ...] = ()
+    """Settings of all arms."""
+    steps: int = 60
+    disease: Arm = field(default_factory=Arm)
+    """What is wrong in the diseased and in the treated runs."""
+    environment: str | None = None
+    """Function in `grpodoctor.trials.environments` that prepares the trainer in all arms."""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """Faults that are injected into treated arms in place of the disease's, by arm."""
+
+    @property
+    def arms(self) -> Mapping[str, Arm | Treated]:
+        """All arms by name."""
+        raise NotImplementedError
+
+    def definition(self, arm: str) -> str:
+        """All that determines the runs of an arm besides the seed, as text.
+
+        Published runs of another definition do not count.
+        """
+        chosen = self.arms[arm]
+        inherited = (self.disease,) if isinstance(chosen, Treated) else ()
+        named = (("environment", self.environment), ("fault", self.faults.get(arm)))
+        added = tuple((name, value) for name, value in named if value is not None)
+        return repr((BASE_SETTINGS, self.settings, self.steps, inherited, chosen, *added))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial(Experiment):
+    """A disease, the rules that should report it, and the remedies that should help."""
+
     rules: tuple[str, ...]
     """Codes of which each should fire in the diseased runs and in no control."""
     remedies: tuple[Treated, ...] = ()
-    settings: tuple[str, ...] = ()
-    """Settings of all arms of this trial."""
     control: Arm = field(default_factory=Arm)
     """The healthy counterpart."""
-    steps: int = 60
     onset: int = 1
     """The step at which the disease begins."""
-
-    def arm(self, name: str) -> Arm | Treated:
-        """An arm by name.
-
-        Raises:
-            KeyError: if there is none.
-        """
-        return self.arms[name]
 
     @property
     def arms(self) -> Mapping[str, Arm | Treated]:

@@ -26,8 +26,8 @@ _NOISE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
-    """The result of a run."""
+class TwinResult:
+    """The result of one of the two runs."""
 
     accuracy: Rate
     """Held-out accuracy, pooled over the last evaluations."""
@@ -40,8 +40,8 @@ class RunResult:
 class TwinComparison:
     """The effect of the treatment."""
 
-    treated: RunResult
-    untreated: RunResult
+    treated: TwinResult
+    untreated: TwinResult
 
     @property
     def gain(self) -> float:
@@ -135,7 +135,7 @@ def launch(run_dir: Path, *, steps: int, seed: int, assignments: Sequence[str]) 
     return TrainingProcess(run_dir, log, process)
 
 
-def result_of(run_dir: Path) -> RunResult:
+def result_of(run_dir: Path) -> TwinResult:
     """Read the result of a run.
 
     Raises:
@@ -155,4 +155,4 @@ def result_of(run_dir: Path) -> RunResult:
     pooled = evaluations[-1]
     for rate in evaluations[-_LAST_EVALUATIONS:-1]:
         pooled = merge(pooled, rate)  # type: ignore[assignment]  # rates merge into a rate
-    return RunResult(pooled, entropy, last_step)
+    return TwinResult(pooled, entropy, last_step)

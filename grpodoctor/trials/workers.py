@@ -6,26 +6,17 @@ its own run only, and the run is reported by name.
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from grpodoctor.support.progress import Progress
 from grpodoctor.support.ray_cluster import connected
+from grpodoctor.trials.process_pool import Died, in_processes, processors
 from grpodoctor.trials.results import RunResult, RunSpec, failed
-from grpodoctor.trials.running import stored_results, train
-
-_PRELOADED = ["grpodoctor.trials.running", "grpodoctor.trainer.loop"]
-"""Modules that the fork server loads once; torch takes longer to load than a short run."""
-_EXIT_SECONDS = 5.0
+from grpodoctor.trials.running import examined, stored_results, train
 
 
 def run_all(
@@ -56,19 +47,22 @@ def run_all(
     """
     root.mkdir(parents=True, exist_ok=True)
     distinct = {spec.fingerprint: spec for spec in reversed(specs)}
-    results = {key: found for key, found in stored_results(root).items() if key in distinct}
-    missing = [spec for key, spec in reversed(distinct.items()) if key not in results]
-    progress.update(len(results), total=len(distinct))
-    trained = _on_ray(missing, root, ray) if ray else _in_processes(missing, root, jobs or _cpus())
+    stored = {key: found for key, found in stored_results(root).items() if key in distinct}
+    missing = [spec for key, spec in reversed(distinct.items()) if key not in stored]
+    results: dict[str, RunResult] = {}
+    progress.update(0, total=len(distinct))
+    for key, result in stored.items():
+        # The rules may have changed since the run was trained.
+        results[key] = examined(result, root / result.spec.folder)
+        progress.update(len(results), detail=result.spec.title)
+    trained = (
+        _on_ray(missing, root, ray) if ray else _in_processes(missing, root, jobs or processors())
+    )
     with closing(trained):
         for result in trained:
             results[result.spec.fingerprint] = result
             progress.update(len(results), detail=result.spec.title)
     return [replace(results[spec.fingerprint], spec=spec) for spec in specs]
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _on_ray(specs: Sequence[RunSpec], root: Path, address: str) -> Generator[RunResult]:
@@ -88,55 +82,6 @@ def _on_ray(specs: Sequence[RunSpec], root: Path, address: str) -> Generator[Run
 
 def _in_processes(specs: Iterable[RunSpec], root: Path, jobs: int) -> Generator[RunResult]:
     """Train runs, up to `jobs` at a time; yield each when it has ended."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    queue, running = iter(specs), list[_Running]()
-    try:
-        while True:
-            while len(running) < jobs and (spec := next(queue, None)) is not None:
-                running.append(_start(context, spec, root))
-            if not running:
-                return
-            ended = multiprocessing.connection.wait([each.process.sentinel for each in running])
-            for each in [each for each in running if each.process.sentinel in ended]:
-                running.remove(each)
-                each.process.join()
-                yield each.result()
-    finally:
-        for each in running:
-            each.process.terminate()
-        for each in running:
-            each.process.join(_EXIT_SECONDS)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Running:
-    """A run in its process."""
-
-    spec: RunSpec
-    process: BaseProcess
-    pipe: Connection
-
-    def result(self) -> RunResult:
-        """The result of the ended process."""
-        with closing(self.pipe), suppress(EOFError):
-            if self.pipe.poll():
-                result: RunResult = self.pipe.recv()
-                return result
-        code = self.process.exitcode or 0
-        how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return failed(self.spec, f"its process died ({how})")
-
-
-def _start(context: ForkServerContext, spec: RunSpec, root: Path) -> _Running:
-    ours, theirs = context.Pipe(duplex=False)
-    with closing(theirs):
-        process = context.Process(target=_train_into, args=(spec, root, theirs))
-        process.start()
-    return _Running(spec, process, ours)
-
-
-def _train_into(spec: RunSpec, root: Path, pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    pipe.send(train(spec, root))
+    with closing(in_processes(partial(train, root=root), specs, jobs)) as ended:
+        for spec, outcome in ended:
+            yield failed(spec, outcome.reason) if isinstance(outcome, Died) else outcome

@@ -7,13 +7,13 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.records import StepRecord
-from grpodoctor.trials.twins import RunResult, TrainingProcess, TwinComparison, result_of
+from grpodoctor.trials.twins import TrainingProcess, TwinComparison, TwinResult, result_of
 from grpodoctor.vocabulary.values import Mean, Rate
 
 
 def _comparison(treated: int, untreated: int) -> TwinComparison:
     return TwinComparison(
-        RunResult(Rate(treated, 300), 0.2, 60), RunResult(Rate(untreated, 300), 0.2, 60)
+        TwinResult(Rate(treated, 300), 0.2, 60), TwinResult(Rate(untreated, 300), 0.2, 60)
     )
 
 
@@ -46,7 +46,7 @@ def test_a_result_pools_the_last_three_evaluations(tmp_path: Path) -> None:
     rates = [Rate(1, 10), Rate(4, 10), Rate(5, 10), Rate(6, 10)]
     steps = [StepRecord(step, {"accuracy/heldout": rate}) for step, rate in enumerate(rates)]
     _write(tmp_path / "run", [*steps, StepRecord(4, {"entropy/mean": Mean.of([0.5])})])
-    assert result_of(tmp_path / "run") == RunResult(Rate(15, 30), 0.5, 4)
+    assert result_of(tmp_path / "run") == TwinResult(Rate(15, 30), 0.5, 4)
 
 
 def test_a_run_without_evaluation_has_no_result(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from grpodoctor.errors import RunError
-from grpodoctor.trials import workers
+from grpodoctor.trials import process_pool, workers
 from grpodoctor.trials.registry import trial_of
-from grpodoctor.trials.results import RESULT
+from grpodoctor.trials.results import RESULT, Alarm, RunResult
 from grpodoctor.trials.running import spec_of
 from grpodoctor.trials.trial import CONTROL, DISEASE
 from tests.cli.in_process import run as grpodoctor
@@ -38,7 +39,7 @@ def test_a_trial_from_the_command_line(root):
     options = ("--seeds", "1", "--steps", "4", "--dir", root, "--output-format", "json")
     done = grpodoctor("trial", "reward-constant", *options)
     assert done.returncode == 0, done.stderr
-    (data,) = json.loads(done.stdout)
+    (data,) = json.loads(done.stdout)["trials"]
     (remedy,) = data["remedies"]
     # The repaired reward is that of the control, and both arms share one run.
     assert remedy["treated"] == remedy["control"]
@@ -47,20 +48,35 @@ def test_a_trial_from_the_command_line(root):
     assert len(list(root.glob(f"*/*/*/{RESULT}"))) == 2
     again = Counter()
     trial = trial_of("reward-constant")
-    workers.run_all([spec_of(trial, arm, 1, 4) for arm in trial.arms], root, again)
-    assert again.reports == [(2, 2, None)]
+    specs = [spec_of(trial, arm, 1, 4) for arm in trial.arms]
+    results = workers.run_all(specs, root, again)
+    assert [report[0] for report in again.reports] == [0, 1, 2]
+    assert [each.seconds for each in results] == [
+        RunResult.read(root / specs[index].folder / RESULT).seconds for index in (0, 1, 0)
+    ]
+
+
+def test_the_rules_of_today_examine_a_stored_run(root):
+    """A rule that has changed since the training must not be judged by its former alarms."""
+    spec = spec_of(trial_of("reward-constant"), DISEASE, 1, 4)
+    stored = RunResult.read(root / spec.folder / RESULT)
+    outdated = replace(stored, alarms=(Alarm("XXX001", "critical", 1, 1),), levels={})
+    outdated.write(root / spec.folder)
+    (result,) = workers.run_all([spec], root, Counter())
+    assert (result.alarms, result.levels) == (stored.alarms, stored.levels)
+    assert result.levels
 
 
 def test_a_process_that_is_killed_is_reported_by_name_and_repeated_later(root, monkeypatch):
     spec = spec_of(trial_of("reward-constant"), CONTROL, 1, 5)
-    starter = workers._start
+    starter = process_pool._start
 
     def start_and_kill(*arguments):
         running = starter(*arguments)
         threading.Thread(target=_kill_when_training, args=(running, root), daemon=True).start()
         return running
 
-    monkeypatch.setattr(workers, "_start", start_and_kill)
+    monkeypatch.setattr(process_pool, "_start", start_and_kill)
     (result,) = workers.run_all([spec], root, Counter())
     assert (result.status, result.reason) == ("failed", "its process died (ended by SIGKILL)")
     monkeypatch.undo()
@@ -72,7 +88,7 @@ def test_a_process_that_is_killed_is_reported_by_name_and_repeated_later(root, m
 
 def _kill_when_training(running, root):
     deadline = time.monotonic() + PATIENCE
-    unfinished = (root / running.spec.folder).with_name(f"unfinished-{running.spec.seed}")
+    unfinished = (root / running.item.folder).with_name(f"unfinished-{running.item.seed}")
     while not unfinished.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(running.process.pid, signal.SIGKILL)

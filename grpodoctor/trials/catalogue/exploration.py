@@ -30,4 +30,22 @@ TRIALS = (
             Treated(remedy="cispo", preset="cispo"),
         ),
     ),
+    Trial(
+        name="clipped-forks",
+        question="Does a tight upper bound over sixteen updates clip the forking tokens, and does "
+        "CISPO, which keeps their gradient, help?",
+        disease=Arm(
+            settings=(
+                "optimizer.updates_per_batch=16",
+                "optimizer.epochs=4",
+                "optimizer.learning_rate=1e-4",
+                "loss.clip_high=0.01",
+            )
+        ),
+        rules=("CLP003",),
+        remedies=(
+            Treated(remedy="clip-higher"),
+            Treated(remedy="cispo"),
+        ),
+    ),
 )

@@ -2,15 +2,13 @@
 
 from grpodoctor.trials.trial import Arm, Treated, Trial
 
-_TOO_FAR = ("CLP001", "KLD001")
-
 TRIALS = (
     Trial(
         name="learning-rate-too-high",
         question="Is a learning rate that is twenty times too high reported, and does lowering it "
         "help?",
         disease=Arm(settings=("optimizer.learning_rate=2e-3",)),
-        rules=("CFG050", *_TOO_FAR),
+        rules=("KLD001", "OPT006", "REW002"),
         remedies=(
             Treated(remedy="lower-learning-rate"),
             Treated(remedy="kl-penalty", settings=("loss.kl_coefficient=0.05",)),

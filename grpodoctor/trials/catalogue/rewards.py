@@ -1,4 +1,4 @@
-"""Trials of wrong rewards: detection only, because a person must repair the reward."""
+"""Trials of wrong rewards; most are for detection, because a person must repair the reward."""
 
 from grpodoctor.trials.trial import Arm, Treated, Trial
 
@@ -16,7 +16,7 @@ TRIALS = (
         question="Is a reward with the wrong sign reported?",
         disease=Arm(settings=(_reward("flipped"),)),
         control=_CONTROL,
-        rules=("REW005",),
+        rules=("REW012",),
         remedies=_REPAIRED,
     ),
     Trial(
@@ -53,5 +53,21 @@ TRIALS = (
         control=_CONTROL,
         rules=("REW013",),
         remedies=_REPAIRED,
+    ),
+    Trial(
+        name="reward-scale",
+        question="Do scores whose scale differs between prompts slow down a run without division "
+        "by the standard deviation, and do ranks (GOPO) or the division help?",
+        disease=Arm(settings=(_reward("judge"), "advantage.kind=centred")),
+        control=_CONTROL,
+        rules=(),
+        remedies=(
+            Treated(remedy="gopo"),
+            Treated(
+                remedy="recheck-reward",
+                variant="one scale for all prompts",
+                settings=(_reward("good"),),
+            ),
+        ),
     ),
 )

@@ -4,6 +4,12 @@ from grpodoctor.trials.trial import Arm, Treated, Trial
 
 _INT4_AS_OLD = ("engine.precision=int4", "engine.old_logprobs=sampler")
 
+_FLOAT16 = Treated(
+    remedy="float16-engines",
+    variant="the sampler; the learner computes in float32",
+    removes_fault=True,
+)
+
 TRIALS = (
     Trial(
         name="quantized-old-policy",
@@ -86,8 +92,8 @@ TRIALS = (
         rules=("CFG020", "MIS003"),
         remedies=(
             Treated(
-                remedy="check-weight-sync",
-                variant="log-probabilities of the sampling temperature",
+                remedy="one-temperature",
+                variant="the learner scores at 0.7",
                 settings=("rollout.temperature=0.7",),
             ),
         ),
@@ -98,5 +104,19 @@ TRIALS = (
         disease=Arm(settings=("engine.old_logprobs=sampler",), fault="shifted_logprobs"),
         rules=("MIS001", "MIS002"),
         remedies=(Treated(remedy="recompute-old-logprobs"),),
+    ),
+    Trial(
+        name="strong-quantization",
+        question="Is a sampler with weights of three bits reported, and what helps: importance "
+        "weights, masks, or a sampler in float16?",
+        disease=Arm(fault="sampler_of_3_bits"),
+        faults={_FLOAT16.name: "sampler_of_float16"},
+        rules=("MIS001", "MIS003"),
+        remedies=(
+            Treated(remedy="tis"),
+            Treated(remedy="mis"),
+            Treated(remedy="sequence-error-mask", settings=("correction.kind=error_mask",)),
+            _FLOAT16,
+        ),
     ),
 )

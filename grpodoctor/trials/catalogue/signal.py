@@ -7,15 +7,13 @@ _HARD = ("task.difficulty=6", "rollout.max_length=40")
 TRIALS = (
     Trial(
         name="starved-groups",
-        question="Are prompts that are almost never solved reported, and do dynamic sampling or "
-        "easier prompts help?",
+        question="Are prompts that are almost never solved reported, and does dynamic "
+        "sampling help?",
         settings=("model.warm_start_steps=500",),
         disease=Arm(settings=_HARD),
         rules=("GRP002",),
-        remedies=(
-            Treated(remedy="dynamic-sampling"),
-            Treated(remedy="easier-prompts", settings=("task.difficulty=4",)),
-        ),
+        # Easier prompts have other held-out problems, so their outcome cannot be compared.
+        remedies=(Treated(remedy="dynamic-sampling"),),
     ),
     Trial(
         name="std-normalization",

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from grpodoctor.trials.evidence import evidence_of
-from grpodoctor.trials.evidence_page import as_json, markdown, summary
+from grpodoctor.trials.evidence.collected_evidence import collected
+from grpodoctor.trials.evidence.evidence_page import as_json, markdown, summary
+from grpodoctor.trials.evidence.statistics import Share, holm, paired_difference
 from grpodoctor.trials.results import Alarm, Evaluation, RunResult, RunSpec, failed
-from grpodoctor.trials.statistics import Share, holm, paired_difference
 from grpodoctor.trials.trial import CONTROL, DISEASE, Arm, Treated, Trial
 
 TRIAL = Trial(
@@ -47,8 +47,15 @@ def series(seeds=(1, 2, 3), treated=(0.5, 0.6, 0.7), cost=100):
     ]
 
 
+def evidence_from(results):
+    """The evidence of the trial, alone and collected."""
+    evidence = collected([TRIAL], results)
+    (found,) = evidence.trials
+    return found, evidence
+
+
 def test_the_evidence_of_a_trial():
-    (found,) = evidence_of([TRIAL], series())
+    found, _ = evidence_from(series())
     (rule,), (remedy,) = found.rules, found.remedies
     assert (rule.fired, rule.false_alarms) == (Share(3, 3), Share(0, 3))
     assert rule.delays == (5, 5, 5)
@@ -65,7 +72,7 @@ def test_the_evidence_of_a_trial():
 
 
 def test_a_remedy_that_costs_twice_as_much_is_compared_within_half_its_run():
-    (found,) = evidence_of([TRIAL], series(cost=200))
+    found, _ = evidence_from(series(cost=200))
     (remedy,) = found.remedies
     # The treated runs have two evaluations within the cost of the untreated ones: 0.1 and theirs.
     expected = [(0.1 + value) / 2 - 0.2 for value in (0.5, 0.6, 0.7)]
@@ -74,42 +81,61 @@ def test_a_remedy_that_costs_twice_as_much_is_compared_within_half_its_run():
 
 
 def test_one_seed_gives_no_interval_and_says_so():
-    (found,) = evidence_of([TRIAL], series((1,), (0.5,)))
+    found, evidence = evidence_from(series((1,), (0.5,)))
     (remedy,) = found.remedies
     assert remedy.gain.mean == pytest.approx(0.3)
     assert (remedy.gain.low, remedy.gain.high, remedy.adjusted_p) == (None, None, None)
     assert not remedy.helps
     assert "With one seed there are no intervals: repeat with --seeds 2 or more." in summary(
-        [found]
+        evidence
     )
 
 
 def test_a_run_without_a_result_is_named_and_left_out():
     results = series()
     results[-1] = failed(results[-1].spec, "its process died (ended by SIGKILL)")
-    (found,) = evidence_of([TRIAL], results)
+    found, evidence = evidence_from(results)
     assert found.failed == (
         "made-up, lower-learning-rate, seed 3: its process died (ended by SIGKILL)",
     )
     assert found.remedies[0].gain.pairs == 2
-    assert any(line.startswith("Incomplete: 1 runs") for line in summary([found]))
-    assert "No result: made-up, lower-learning-rate, seed 3" in markdown([found])
+    assert any(line.startswith("Incomplete: 1 run ") for line in summary(evidence))
+    assert "No result: made-up, lower-learning-rate, seed 3" in markdown(evidence)
+
+
+def test_means_are_over_the_seeds_of_the_pairs():
+    more = [run(CONTROL, 4, [0.1]), run(DISEASE, 4, [0.9])]
+    found, _ = evidence_from(series() + more)
+    (remedy,) = found.remedies
+    assert (remedy.control, remedy.untreated) == pytest.approx((0.8, 0.2))
+    assert remedy.treated - remedy.untreated == pytest.approx(remedy.gain.mean)
+    assert found.rules[0].fired == Share(3, 4)
 
 
 def test_a_run_that_diverged_is_data():
-    results = [*series()[:6], *(run(REMEDY, seed, [0.5, 0.0, 0.0, 0.0]) for seed in (1, 2, 3))]
-    (found,) = evidence_of([TRIAL], results)
-    assert found.remedies[0].treated == 0
+    diverged = zip((1, 2, 3), (0.0, 0.0, 0.01), strict=True)
+    results = [*series()[:6], *(run(REMEDY, seed, [0.5] + [end] * 3) for seed, end in diverged)]
+    found, _ = evidence_from(results)
+    assert found.remedies[0].treated == pytest.approx(0.01 / 3)
     assert found.remedies[0].harms
 
 
+def test_a_rule_that_only_notes_is_counted_by_its_notes():
+    note = Alarm("CLP001", "info", 4, 3)
+    runs = [run(DISEASE, 1, [0.5], note), run(DISEASE, 2, [0.5]), run(CONTROL, 1, [0.5], note)]
+    found, _ = evidence_from(runs)
+    (rule,) = found.rules
+    assert (rule.severity, rule.fired, rule.false_alarms) == ("info", Share(1, 2), Share(1, 1))
+    assert rule.delays == (1,)
+
+
 def test_the_page_has_a_row_for_each_rule_and_remedy():
-    found = evidence_of([TRIAL], series())
-    page = markdown(found)
-    assert "| CLP001 | 3/3 | 0/3 | 5 (5) |" in page
-    assert "| lower-learning-rate | 0.800 | 0.200 | 0.600 | +0.400 (+0.152 to +0.648) |" in page
-    (data,) = as_json(found)
-    assert data["remedies"][0]["helps"] is True
+    _, evidence = evidence_from(series())
+    page = markdown(evidence)
+    assert "| CLP001 | critical | 3/3 | 0/3 | 5 (5) |" in page
+    assert "| lower-learning-rate | 3 | 0.800 | 0.200 | 0.600 | +0.400 (+0.152 to +0.648) |" in page
+    (data,) = as_json(evidence)["trials"]
+    assert data["remedies"][0]["effect"] == "helps"
     assert data["rules"][0]["interval"] == pytest.approx((0.292, 1.0), abs=1e-3)
 
 
@@ -127,9 +153,9 @@ def test_holm_on_a_worked_example():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-def test_differences_without_spread_have_no_width():
+def test_differences_without_spread_have_no_interval():
     same = paired_difference([0.5, 0.5], [0.25, 0.25])
-    assert (same.low, same.mean, same.high, same.p) == (0.25, 0.25, 0.25, 0.0)
+    assert (same.low, same.mean, same.high, same.p) == (None, 0.25, None, None)
     assert paired_difference([], []) is None
 
 

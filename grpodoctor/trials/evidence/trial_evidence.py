@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.rules.base import SEVERITIES, Severity
+from grpodoctor.trials.evidence.statistics import LEVEL, Difference, Share, holm, paired_difference
 from grpodoctor.trials.results import RunResult, of_arm
-from grpodoctor.trials.statistics import Difference, Share, holm, paired_difference
 from grpodoctor.trials.trial import CONTROL, DISEASE, Treated, Trial
+
+Effect = Literal["helps", "harms", "not shown", "no interval"]
+"""Whether the interval of a gain is above zero, below zero or contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +24,11 @@ class RuleEvidence:
 
     trial: str
     code: str
+    severity: Severity | None
+    """The highest severity in the diseased runs; None if it never fired."""
     fired: Share
-    """Diseased runs in which it fired as a warning or as critical."""
+    """Diseased runs in which it fired as a warning or as critical; for a rule that only notes,
+    those in which it did."""
     false_alarms: Share
     """The same in the controls."""
     delays: tuple[int, ...]
@@ -40,9 +48,8 @@ class RemedyEvidence:
     remedy: str
     variant: str
     control: float | None
-    """Mean outcome of the controls."""
+    """Mean outcome of the controls, all three over the seeds of the pairs."""
     untreated: float | None
-    """Mean outcome of the diseased runs."""
     treated: float | None
     gain: Difference | None
     """Outcome treated minus untreated; None without a pair."""
@@ -65,6 +72,18 @@ class RemedyEvidence:
         """Whether the interval of the gain is below zero."""
         return self.gain is not None and self.gain.high is not None and self.gain.high < 0
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the effect remains after the correction for the number of remedies."""
+        return self.adjusted_p is not None and self.adjusted_p <= 1 - LEVEL
+
+    @property
+    def effect(self) -> Effect:
+        """The reading of the interval."""
+        if self.gain is None or self.gain.low is None:
+            return "no interval"
+        return "helps" if self.helps else "harms" if self.harms else "not shown"
+
 
 @dataclass(frozen=True, slots=True)
 class TrialEvidence:
@@ -78,6 +97,7 @@ class TrialEvidence:
     failed: tuple[str, ...]
     """Runs without a result, with the reason. If there are any, the table is incomplete."""
     seeds: int
+    """Seeds of the arm that has the fewest."""
 
 
 def evidence_of(trials: Iterable[Trial], results: Sequence[RunResult]) -> list[TrialEvidence]:
@@ -109,10 +129,7 @@ def _evidence_of(trial: Trial, results: Sequence[RunResult]) -> TrialEvidence:
     return TrialEvidence(
         trial=trial,
         rules=tuple(_rule_evidence(trial, code, sick, well) for code in trial.rules),
-        remedies=tuple(
-            _remedy_evidence(trial, treated, arms[treated.name], arms[DISEASE], well)
-            for treated in trial.remedies
-        ),
+        remedies=tuple(_remedy_evidence(trial, treated, arms) for treated in trial.remedies),
         others=tuple(_others(trial, sick)),
         failed=tuple(
             f"{each.spec.title}: {each.reason}"
@@ -120,46 +137,53 @@ def _evidence_of(trial: Trial, results: Sequence[RunResult]) -> TrialEvidence:
             for each in arm.values()
             if each.status == "failed"
         ),
-        seeds=max((len(arm) for arm in arms.values()), default=0),
+        seeds=min(len(arm) for arm in arms.values()),
     )
 
 
 def _rule_evidence(
     trial: Trial, code: str, sick: Sequence[RunResult], well: Sequence[RunResult]
 ) -> RuleEvidence:
-    alarms = [each.alarm([code]) for each in sick]
+    severities = [alarm.severity for each in sick for alarm in each.alarms if alarm.code == code]
+    severity = max(severities, key=SEVERITIES.index, default=None)
+    least: Severity = "info" if severity == "info" else "warning"
+    alarms = [each.alarm([code], least) for each in sick]
+    false_alarms = sum(each.alarm([code], least) is not None for each in well)
     return RuleEvidence(
         trial=trial.name,
         code=code,
+        severity=severity,
         fired=Share(sum(alarm is not None for alarm in alarms), len(sick)),
-        false_alarms=Share(sum(each.alarm([code]) is not None for each in well), len(well)),
+        false_alarms=Share(false_alarms, len(well)),
         delays=tuple(alarm.step - trial.onset for alarm in alarms if alarm is not None),
     )
 
 
 def _remedy_evidence(
-    trial: Trial,
-    treated: Treated,
-    with_remedy: dict[int, RunResult],
-    without: dict[int, RunResult],
-    well: Sequence[RunResult],
+    trial: Trial, treated: Treated, arms: Mapping[str, Mapping[int, RunResult]]
 ) -> RemedyEvidence:
-    seeds = sorted(with_remedy.keys() & without.keys())
+    """The evidence of a remedy from the seeds that have a diseased and a treated run."""
+    with_remedy, without, well = arms[treated.name], arms[DISEASE], arms[CONTROL]
+    seeds = [
+        seed
+        for seed in sorted(with_remedy.keys() & without.keys())
+        if with_remedy[seed].outcome() is not None and without[seed].outcome() is not None
+    ]
     pairs = [(with_remedy[seed], without[seed]) for seed in seeds]
     target = remedy_of(treated.remedy).target.metric
     return RemedyEvidence(
         trial=trial.name,
         remedy=treated.remedy,
         variant=treated.variant,
-        control=_mean(each.outcome() for each in well),
-        untreated=_mean(each.outcome() for each in without.values()),
-        treated=_mean(each.outcome() for each in with_remedy.values()),
+        control=_mean(well[seed].outcome() for seed in seeds if seed in well),
+        untreated=_mean(other.outcome() for _, other in pairs),
+        treated=_mean(one.outcome() for one, _ in pairs),
         gain=_gain((one.outcome(), other.outcome()) for one, other in pairs),
         matched_gain=_gain(_at_equal_cost(one, other) for one, other in pairs),
         adjusted_p=None,
         target=target,
-        target_untreated=_mean((each.levels or {}).get(target) for each in without.values()),
-        target_treated=_mean((each.levels or {}).get(target) for each in with_remedy.values()),
+        target_untreated=_mean((other.levels or {}).get(target) for _, other in pairs),
+        target_treated=_mean((one.levels or {}).get(target) for one, _ in pairs),
     )
 
 

@@ -22,10 +22,10 @@ class Difference:
     mean: float
     pairs: int
     low: float | None
-    """Ends of the interval; None with fewer than two pairs."""
+    """Ends of the interval; None without a spread: with one pair, or with equal differences."""
     high: float | None
     p: float | None
-    """Two-sided p-value of no difference; None with fewer than two pairs."""
+    """Two-sided p-value of no difference; None without a spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class Share:
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> Difference | None:
     """The difference `first - second` of values paired by position; None without pairs.
 
+    Pairs that are all equal, as those of arms with the same settings, have no interval either.
+
     Raises:
         ValueError: if the lengths differ.
     """
@@ -64,7 +66,8 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Differ
     variance = sum((each - mean) ** 2 for each in differences) / (count - 1)
     error = math.sqrt(variance / count)
     if error == 0:
-        return Difference(mean, count, mean, mean, 1.0 if mean == 0 else 0.0)
+        # Shares of a few hundred responses tie by chance, so equal differences are no certainty.
+        return Difference(mean, count, None, None, None)
     half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * error
     p = 2 * float(t.sf(abs(mean) / error, count - 1))
     return Difference(mean, count, mean - half, mean + half, p)

@@ -1,0 +1,1 @@
+"""What the runs of trials show: statistics, evidence, pages, published results."""
