@@ -1,13 +1,13 @@
-"""Whether a treatment helped: levels before and after, and whether the difference is noise.
+"""Whether a treatment helped: its targets and guards with the treatment on and off.
 
-A metric has moved if the one-sided Mann-Whitney test finds a difference between the readings before
-the treatment and the later half of those since. The test uses ranks, so outliers and the unit do
-not matter, and it needs no estimate of a spread from six readings.
+The treatment is switched on and off in blocks of a random order (`switchback`). After each stage of
+blocks, the assessment keeps it, undoes it, or asks for another stage. Each look at the targets has
+an equal share of the level, so that all looks together keep a treatment without effect with a
+probability of at most `LEVEL`. Undoing needs no share: it cannot keep anything.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,32 +15,36 @@ from typing import Any, Literal
 
 from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.runs.chart import Chart
-
-BEFORE = 6
-"""Readings that make the level before: enough for the test, few enough to be the current state."""
-
-FEWEST = 3
-"""Minimum readings before and after; 3 against 6 can still be significant."""
+from grpodoctor.treatment.switchback import Readings, Stage, p_values
 
 LEVEL = 0.05
-"""Probability of taking noise for a movement: per guard, and for all targets of a remedy."""
+"""Probability of keeping a treatment without effect, over all looks and all targets."""
+
+LOOKS = 3
+"""Stages at most: with three, an effect of 1.5 standard deviations is found in most runs."""
+
+HOPELESS = 0.5
+"""A p-value above it ends the treatment early: no effect is in sight."""
 
 Role = Literal["target", "guard"]
-_VERBS = {"down": ("fell", "fall"), "up": ("rose", "rise")}
+Decision = Literal["keep", "undo", "continue"]
+_VERBS = {"down": ("falls", "fall"), "up": ("rises", "rise")}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric before and after."""
+    """One metric with the treatment off and on."""
 
     metric: str
     role: Role
     direction: str
     """The tested movement: desired for a target, undesired for a guard."""
-    before: float
-    after: float
+    untreated: float
+    """Median of the readings with the treatment off."""
+    treated: float
+    """Median of the readings with the treatment on."""
     p: float
-    """Probability of so much movement in that direction if nothing had changed."""
+    """Probability of so much movement in that direction if the treatment had no effect."""
     moved: bool
     """Whether it moved in that direction: beyond noise, and for a guard beyond its tolerance."""
 
@@ -50,126 +54,112 @@ class Comparison:
             "metric": self.metric,
             "role": self.role,
             "direction": self.direction,
-            "before": self.before,
-            "after": self.after,
+            "untreated": self.untreated,
+            "treated": self.treated,
             "p": round(self.p, 4),
             "moved": self.moved,
         }
 
     def __str__(self) -> str:
-        numbers = f"{self.before:.3g} to {self.after:.3g}, p = {self.p:.2g}"
+        numbers = f"{self.untreated:.3g} off, {self.treated:.3g} on, p = {self.p:.2g}"
         if self.direction == "toward-baseline":
-            verb = "returned" if self.moved else "did not return"
+            verb = "returns" if self.moved else "does not return"
             return f"{self.metric} {verb} toward its starting value ({numbers})"
-        past, infinitive = _VERBS[self.direction]
-        verb = past if self.moved else f"did not {infinitive}"
+        rises, rise = _VERBS[self.direction]
+        verb = rises if self.moved else f"does not {rise}"
         amount = " by more than its tolerance" if self.role == "guard" else ""
         return f"{self.metric} {verb}{amount} ({numbers})"
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The decision to keep or undo a treatment, with its comparisons."""
+    """The decision about a treatment, with its comparisons."""
 
-    keep: bool
+    decision: Decision
     comparisons: tuple[Comparison, ...]
     verdict: str
     """One sentence with the numbers that decided it."""
 
 
-def readings_since(chart: Chart, metric: str, step: int) -> list[float]:
-    """The readings at `step` and later in the chart's window, oldest first."""
-    return [value for at, value in chart.series(metric) if at >= step]
+def assess(chart: Chart, remedy: Remedy, stages: Sequence[Stage], looks: int = LOOKS) -> Assessment:
+    """Assess a treatment after a complete stage.
 
-
-def readings_before(chart: Chart, metric: str, step: int) -> list[float]:
-    """The last `BEFORE` readings earlier than `step`, oldest first."""
-    return [value for at, value in chart.series(metric) if at < step][-BEFORE:]
-
-
-def assess(chart: Chart, remedy: Remedy, applied_step: int, *, is_resolved: bool) -> Assessment:
-    """Assess a treatment that began at `applied_step`.
-
-    It is undone if a guard moved. Otherwise it is kept if a target moved or the finding is
-    resolved, and undone if not: a treatment that does not help does not stay in force.
+    It is undone if a guard moved. Otherwise it is kept if a target moved. It is also undone if no
+    effect is in sight or no look is left: a treatment that does not help does not stay in force.
+    That its finding is resolved is no reason to keep it, because a finding begins at an extreme
+    and may end by itself.
 
     Args:
         chart: the run so far.
         remedy: the remedy that was applied.
-        applied_step: the first step under it.
-        is_resolved: whether the finding that it treats is resolved.
+        stages: the stages so far, all complete.
+        looks: the number of stages that this treatment may have.
     """
-    targets = _compare_all(chart, remedy.targets, "target", applied_step)
-    guards = _compare_all(chart, remedy.guards, "guard", applied_step)
+    guards = [
+        each for one in remedy.guards for each in compare(chart, [one], "guard", stages, LEVEL)
+    ]
+    targets = compare(chart, remedy.targets, "target", stages, LEVEL / looks)
+    comparisons = (*targets, *guards)
     breached = [str(comparison) for comparison in guards if comparison.moved]
     helped = [str(comparison) for comparison in targets if comparison.moved]
     if breached:
-        keep, reasons = False, breached
-    elif helped:
-        keep, reasons = True, helped
-    elif is_resolved:
-        keep, reasons = True, ["the finding is resolved"]
-    elif targets:
-        keep, reasons = False, [str(comparison) for comparison in targets]
-    else:
+        return Assessment("undo", comparisons, "; ".join(breached))
+    if helped:
+        return Assessment("keep", comparisons, "; ".join(helped))
+    if not targets:
         names = " or ".join(target.metric for target in remedy.targets)
-        keep, reasons = False, [f"too few readings of {names} to assess it"]
-    return Assessment(keep, (*targets, *guards), "; ".join(reasons))
-
-
-def _compare_all(
-    chart: Chart, criteria: Sequence[Criterion], role: Role, step: int
-) -> list[Comparison]:
-    level = LEVEL / max(1, len(criteria)) if role == "target" else LEVEL
-    comparisons = (compare(chart, criterion, role, step, level) for criterion in criteria)
-    return [comparison for comparison in comparisons if comparison is not None]
+        return Assessment("undo", comparisons, f"too few readings of {names} to assess it")
+    is_last = len(stages) >= looks or min(each.p for each in targets) > HOPELESS
+    return Assessment("undo" if is_last else "continue", comparisons, "; ".join(map(str, targets)))
 
 
 def compare(
-    chart: Chart, criterion: Criterion, role: Role, applied_step: int, level: float = LEVEL
-) -> Comparison | None:
-    """Compare a metric before and after; None if there are too few readings.
+    chart: Chart, criteria: Sequence[Criterion], role: Role, stages: Sequence[Stage], level: float
+) -> list[Comparison]:
+    """Compare metrics with the treatment on and off; those with too few readings are left out.
 
     Args:
         chart: the run so far.
-        criterion: the metric and the movement to test.
+        criteria: the metrics and the movements to test, as one family.
         role: a guard has moved only if it also exceeds its tolerance.
-        applied_step: the first step under the treatment.
-        level: p-value below which a movement is not noise.
+        stages: the stages so far.
+        level: p-value up to which a movement is not noise.
     """
-    since = readings_since(chart, criterion.metric, applied_step)
-    before, after = readings_before(chart, criterion.metric, applied_step), since[len(since) // 2 :]
-    if min(len(before), len(after)) < FEWEST:
-        return None
-    was, now = statistics.median(before), statistics.median(after)
-    p = _p_value(chart, criterion, before, after)
-    if p is None:
-        return None
-    tolerance = max(criterion.slack, criterion.tolerance * abs(was))
-    moved = p < level and (role == "target" or abs(now - was) > tolerance)
-    return Comparison(criterion.metric, role, criterion.direction, was, now, p, moved)
+    by_metric = {criterion.metric: criterion for criterion in criteria}
+    signed = {name: _signed(chart, criterion) for name, criterion in by_metric.items()}
+    comparisons = []
+    for name, p in p_values(signed, stages).items():
+        criterion = by_metric[name]
+        untreated, treated = levels(chart, name, stages)
+        if untreated is None or treated is None:
+            continue
+        tolerance = max(criterion.slack, criterion.tolerance * abs(untreated))
+        is_large = role == "target" or not abs(treated - untreated) <= tolerance
+        moved = p <= level and is_large
+        comparisons.append(
+            Comparison(name, role, criterion.direction, untreated, treated, p, moved)
+        )
+    return comparisons
 
 
-def _p_value(
-    chart: Chart, criterion: Criterion, before: list[float], after: list[float]
-) -> float | None:
-    if criterion.direction == "toward-baseline":
-        baseline = chart.baseline(criterion.metric)
-        if baseline is None:
-            return None
-        before = [abs(value - baseline.level) for value in before]
-        after = [abs(value - baseline.level) for value in after]
-    is_up = criterion.direction == "up"
-    return p_value_of_rise(before, after) if is_up else p_value_of_rise(after, before)
+def _signed(chart: Chart, criterion: Criterion) -> Readings:
+    """The readings of a metric with the sign that makes the tested movement a rise."""
+    readings = list(chart.series(criterion.metric))
+    if criterion.direction == "up":
+        return readings
+    baseline = chart.baseline(criterion.metric)
+    if criterion.direction == "down":
+        return [(step, -value) for step, value in readings]
+    if baseline is None:
+        return []
+    return [(step, -abs(value - baseline.level)) for step, value in readings]
 
 
-def p_value_of_rise(low: Sequence[float], high: Sequence[float]) -> float:
-    """One-sided p-value of `high` being above `low`; 1 if all values are equal.
-
-    Source: Mann and Whitney 1947, The Annals of Mathematical Statistics 18.
-    """
-    if any(map(math.isnan, (*low, *high))) or min(*low, *high) == max(*low, *high):
-        return 1.0
-    from scipy.stats import mannwhitneyu
-
-    return float(mannwhitneyu(low, high, alternative="less").pvalue)
+def levels(chart: Chart, metric: str, stages: Sequence[Stage]) -> tuple[float | None, float | None]:
+    """The median reading with the treatment off and on; None without a reading."""
+    sides: tuple[list[float], list[float]] = [], []
+    for stage in stages:
+        for step, value in stage.within(list(chart.series(metric))):
+            sides[stage.is_on(step)].append(value)
+    untreated, treated = (statistics.median(side) if side else None for side in sides)
+    return untreated, treated

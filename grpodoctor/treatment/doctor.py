@@ -2,10 +2,15 @@
 
 One treatment at a time:
 
-    idle → proposed → applied → kept
+    idle → proposed → applied → keeping → kept
                 │        └────→ undoing → undone
                 ├→ refused                          then a cool-down, then idle
                 └→ forgotten (no answer; the run rewound, restarted or ended)
+
+While it is applied, the treatment is switched on and off in stages of blocks whose order is drawn
+at random (`switchback`), and the readings with and without it decide (`assessment`). After the last
+treatment that the run may get, or when no remedy is left for a critical finding, the doctor advises
+to stop the run and does nothing more.
 
 With `ask`, a proposal waits for a person's approval before it is sent. It does not time out; it is
 withdrawn when its finding resolves, or when its knobs change.
@@ -17,12 +22,10 @@ of an earlier doctor continues its treatment.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.remedies.base import Remedy, Slot
@@ -31,9 +34,24 @@ from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
 from grpodoctor.support.safe_text import printable
-from grpodoctor.treatment.assessment import BEFORE, assess, compare, readings_since
+from grpodoctor.treatment.assessment import assess, levels
+from grpodoctor.treatment.doctor_settings import DoctorSettings
 from grpodoctor.treatment.requests import Request, note_request
-from grpodoctor.treatment.treatments import State, Treatment, treatment_from_event
+from grpodoctor.treatment.stage_plan import (
+    block_steps_of,
+    looks_of,
+    scheduled,
+    stage_requests,
+)
+from grpodoctor.treatment.stop_advice import stop_advice
+from grpodoctor.treatment.switchback import draw_stage
+from grpodoctor.treatment.treatment_journal import (
+    REQUESTS,
+    STOP_ADVICE,
+    TreatmentJournal,
+    is_in_force,
+)
+from grpodoctor.treatment.treatments import Treatment
 from grpodoctor.vocabulary.knobs import Setting
 
 Apply = Literal["none", "safe", "unsafe"]
@@ -42,30 +60,8 @@ Apply = Literal["none", "safe", "unsafe"]
 TreatmentMode = Apply | Literal["ask"]
 """The same, or with `ask` those that a person approves one by one."""
 
-HISTORY = 200
-"""Closed treatments kept in memory; older ones remain in the journal."""
-
-
-class DoctorSettings(BaseModel):
-    """Waiting times of the doctor, in steps of the run, and further remedies that are safe."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    wait_steps: int = Field(12, ge=6, le=10_000)
-    """Steps from applying a treatment to assessing it; the later half of them is compared."""
-    fewest_readings: int = Field(6, ge=6, le=10_000)
-    """Target readings required for the assessment, which waits at most twice `wait_steps`."""
-    answer_steps: int = Field(20, ge=1, le=10_000)
-    """Steps within which the run must answer. An observer reads several steps at a time, and the
-    run takes requests between two steps."""
-    cool_down_steps: int = Field(12, ge=0, le=10_000)
-    """Steps between the end of a treatment and the next one, so that their effects do not mix."""
-    safe_remedies: frozenset[str] = frozenset()
-    """Ids of unsafe remedies that the user declares to be safe."""
-
-    def with_safe(self, remedies: Iterable[str]) -> DoctorSettings:
-        """The same settings with further safe remedies."""
-        return self.model_copy(update={"safe_remedies": self.safe_remedies.union(remedies)})
+FEWEST_STEPS = 6
+"""Steps before the first treatment: a rule needs some, and the spacing of the readings shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +72,22 @@ class TreatmentProgress:
     waited: int
     """Steps since it was applied."""
     patience: int
-    """Steps after which it is assessed."""
+    """Steps from then to the next assessment."""
     metric: str
     """The first target."""
-    before: float | None
-    now: float | None
+    untreated: float | None
+    """Its median with the treatment off, in the stages so far."""
+    treated: float | None
 
 
-class Doctor:
+class Doctor(TreatmentJournal):
     """Treats one run.
 
     Args:
         remedies: the remedies to choose from.
         apply: which of them may be applied; with `none` the doctor only reads the journal.
-        settings: waiting times.
+        settings: waiting times and limits.
+        source: source of the drawn orders; by default that of the operating system.
     """
 
     def __init__(
@@ -97,26 +95,11 @@ class Doctor:
         remedies: Iterable[Remedy],
         apply: TreatmentMode = "none",
         settings: DoctorSettings | None = None,
+        source: random.Random | None = None,
     ) -> None:
-        self._remedies = {remedy.id: remedy for remedy in remedies}
+        super().__init__(remedies, settings or DoctorSettings())
         self.apply = apply
-        self.settings = settings or DoctorSettings()
-        self.current: Treatment | None = None
-        """The treatment in progress."""
-        self.history: deque[Treatment] = deque(maxlen=HISTORY)
-        """Closed treatments, oldest first."""
-        self.proposal: Treatment | None = None
-        """With `ask`, the treatment that waits for approval; nothing about it was sent."""
-        self._proposed_for: Finding | None = None
-        self._excluded: set[str] = set()
-        """Remedies that did not help, were refused or got no answer in this run."""
-        self._step = -1
-        self._idle_until = -1
-        self._count = 0
-        self._competing: Treatment | None = None
-        """Another observer's treatment, applied before the run answered the request for ours."""
-        self._outbox: dict[str, Request] = {}
-        """Unsent requests by id; a note that is already in the journal is removed."""
+        self._source = source or random.SystemRandom()
 
     def observe(
         self, chart: Chart, findings: Sequence[Finding], events: Iterable[Event] = ()
@@ -139,13 +122,32 @@ class Doctor:
             self._abandon(f"the run rewound to step {chart.step}", chart.step)
             self._idle_until = min(self._idle_until, chart.step + self.settings.cool_down_steps)
         self._step = chart.step
+        self._revert_abandoned(chart)
         if self.current is not None:
             self.proposal = None
-            self._continue(self.current, chart, findings)
-        elif chart.step >= self._idle_until and chart.steps_seen >= BEFORE:
-            # Earlier there is no level before the treatment to compare with.
-            self._propose(chart, findings)
+            self._continue(self.current, chart)
+        elif (
+            chart.step >= self._idle_until
+            and chart.steps_seen >= FEWEST_STEPS
+            and not self.is_stopped
+        ):
+            self._propose(chart, self._seen_since_kept(findings))
         return self._take_requests()
+
+    def _seen_since_kept(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings without those that a treatment that was kept may have cured.
+
+        A finding resolves some quiet steps after its last sighting.
+        """
+        kept = [each.closed_step or 0 for each in self.history if each.state == "kept"]
+        return [each for each in findings if each.last_step > max(kept, default=-1)]
+
+    def _revert_abandoned(self, chart: Chart) -> None:
+        """Undo abandoned treatments that are in force: their effect was not assessed."""
+        for treatment in self._abandoned:
+            if is_in_force(treatment.changes, chart.knobs):
+                self._request("undo", treatment)
+        self._abandoned.clear()
 
     def _take_requests(self) -> list[Request]:
         requests = list(self._outbox.values())
@@ -192,146 +194,26 @@ class Doctor:
         if treatment is None:
             return None
         target = self._remedies[treatment.remedy].target
-        applied = treatment.applied_step
-        readings = [] if applied is None else readings_since(chart, target.metric, applied)
-        comparison = None if applied is None else compare(chart, target, "target", applied)
+        applied = chart.step + 1 if treatment.applied_step is None else treatment.applied_step
+        end = treatment.stages[-1].end if treatment.stages else applied
+        untreated, treated = levels(chart, target.metric, treatment.stages)
         return TreatmentProgress(
             treatment=treatment,
-            waited=0 if applied is None else max(0, chart.step - applied + 1),
-            patience=self.settings.wait_steps,
+            waited=max(0, chart.step - applied + 1),
+            patience=max(0, end - applied),
             metric=target.metric,
-            before=comparison.before if comparison else None,
-            now=readings[-1] if readings else None,
+            untreated=untreated,
+            treated=treated,
         )
-
-    # Events written by the run and by other observers
-
-    def read_events(self, events: Iterable[Event]) -> None:
-        """Take journal lines, old or new, and update the treatments that they concern."""
-        for event in events:
-            if event.kind in {"started", "resumed", "finished"}:
-                self._on_run_event(event)
-            elif event.kind == "treatment-proposed":
-                self._on_proposed(event)
-            elif event.kind == "treatment-applied":
-                self._on_applied(event)
-            elif event.kind == "treatment-refused":
-                self._on_refused(event)
-            elif event.kind in {"treatment-kept", "treatment-undone", "treatment-forgotten"}:
-                self._on_closed(event)
-
-    def _on_run_event(self, event: Event) -> None:
-        self._abandon(f"the run {event.kind} at step {event.step}", event.step)
-        self.proposal = None
-        self._step = self._idle_until = -1
-        if event.kind == "started":
-            self._excluded.clear()
-
-    def _on_proposed(self, event: Event) -> None:
-        """Continue the treatment of an earlier doctor, or of another observer."""
-        treatment = treatment_from_event(event)
-        if treatment is None or treatment.remedy not in self._remedies:
-            return
-        if self.current is None and self._closed(treatment.id) is None:
-            self._count += 1
-            self.current = treatment
-
-    def _on_applied(self, event: Event) -> None:
-        if event.body.get("request") == "undo":
-            self._on_undone(event)
-            return
-        proposed = treatment_from_event(event)
-        if proposed is None or proposed.remedy not in self._remedies:
-            return
-        applied = replace(proposed, state="applied", applied_step=event.step)
-        closed = self._closed(proposed.id)
-        if self._concerns_current(event):
-            self._mark_applied(applied)
-        elif closed is not None:
-            if closed.state == "forgotten":
-                self._request("undo", applied)
-        elif self.current is None:
-            self._count += 1
-            self.current = applied
-        elif self.current.state == "proposed" and self._competing is None:
-            self._competing = applied
-        else:
-            self._undo_competing(applied)
-
-    def _on_undone(self, event: Event) -> None:
-        treatment_id = str(event.body.get("treatment_id"))
-        self._outbox.pop(f"{treatment_id}/undo", None)
-        closed = self._closed(treatment_id)
-        if self._concerns_current(event):
-            self._close("undone", event.step, exclude=True)
-        elif closed is not None and closed.state == "kept":
-            # Another observer requested it; this doctor does not apply the remedy again.
-            self._excluded.add(closed.remedy)
-            verdict = "undone at the request of another observer"
-            undone = replace(closed, state="undone", verdict=verdict)
-            self.history[self.history.index(closed)] = undone
-            self._note(undone.closing(event.step), undone)
-
-    def _mark_applied(self, applied: Treatment) -> None:
-        if self.current is None or self.current.state != "proposed":
-            return
-        self.current = replace(
-            self.current,
-            state="applied",
-            applied_step=applied.applied_step,
-            before=applied.before,
-        )
-        if self._competing is not None:
-            self._undo_competing(self._competing)
-            self._competing = None
-
-    def _undo_competing(self, competing: Treatment) -> None:
-        """Undo another observer's treatment, since the effects of two cannot be separated."""
-        step = competing.applied_step or 0
-        verdict = "another treatment was in progress, so this one is undone"
-        closed = replace(competing, state="forgotten", closed_step=step, verdict=verdict)
-        self.history.append(closed)
-        self._note(closed.closing(step), closed)
-        self._request("undo", closed)
-
-    def _on_refused(self, event: Event) -> None:
-        treatment = self.current
-        if treatment is None or not self._concerns_current(event):
-            return
-        reason = str(event.body.get("reason", "no reason given"))[:300]
-        if treatment.state == "proposed":
-            self._close(
-                "refused", event.step, f"the run refused the change: {reason}", exclude=True
-            )
-            self._idle_until = -1
-        elif treatment.state == "undoing":
-            verdict = f"{treatment.verdict}; the run refused to undo it: {reason}"
-            self._close("forgotten", event.step, verdict, exclude=True)
-
-    def _on_closed(self, event: Event) -> None:
-        kind = event.kind.removeprefix("treatment-")
-        self._outbox.pop(f"{event.body.get('treatment_id')}/{kind}", None)
-        if not self._concerns_current(event):
-            return
-        states: dict[str, State] = {"kept": "kept", "undone": "undone", "forgotten": "forgotten"}
-        verdict = str(event.body.get("verdict", ""))[:1000]
-        self._close(states[kind], event.step, verdict, exclude=kind == "undone", note=False)
-
-    def _concerns_current(self, event: Event) -> bool:
-        return self.current is not None and event.body.get("treatment_id") == self.current.id
-
-    def _closed(self, treatment_id: str) -> Treatment | None:
-        matches = (treatment for treatment in self.history if treatment.id == treatment_id)
-        return next(matches, None)
-
-    # Decisions of this doctor
 
     def _propose(self, chart: Chart, findings: Sequence[Finding]) -> None:
         if self.proposal is not None and self._still_fits(self.proposal, chart, findings):
             return
         self.proposal = None
-        choice = self._choose(chart, findings)
+        is_limit = self._tried >= self.settings.most_treatments
+        choice = None if is_limit else self._choose(chart, findings)
         if choice is None:
+            self._advise_to_stop(chart, findings, is_limit=is_limit)
             return
         finding, remedy, changes = choice
         self._count += 1
@@ -349,6 +231,20 @@ class Doctor:
         else:
             self._start(treatment, finding)
 
+    @property
+    def _tried(self) -> int:
+        """Treatments that were in force, or were tried on branches."""
+        return sum(
+            each.applied_step is not None or each.state in ("kept", "undone")
+            for each in self.history
+        )
+
+    def _advise_to_stop(self, chart: Chart, findings: Sequence[Finding], *, is_limit: bool) -> None:
+        advice = stop_advice(chart, findings, self.history, is_limit=is_limit)
+        if advice is not None:
+            self.is_stopped = True
+            self._outbox[STOP_ADVICE] = note_request(advice, STOP_ADVICE)
+
     def _start(self, treatment: Treatment, finding: Finding) -> None:
         self.current, self.proposal = treatment, None
         self._note(treatment.proposal(finding), treatment)
@@ -358,7 +254,7 @@ class Doctor:
         """Whether a proposal's finding is active, and its knobs and its obstacle are as before."""
         is_active = any(each.active and each.code == proposal.finding for each in findings)
         obstacle = self._remedies[proposal.remedy].obstacle(chart.knobs, recent_readings(chart))
-        return is_active and not obstacle and _is_in_force(proposal.before, chart.knobs)
+        return is_active and not obstacle and is_in_force(proposal.before, chart.knobs)
 
     def _choose(
         self, chart: Chart, findings: Sequence[Finding]
@@ -390,84 +286,80 @@ class Doctor:
         """The slots of treatments that were kept and are still in force."""
         slots: set[Slot] = set()
         for treatment in self.history:
-            if treatment.state == "kept" and _is_in_force(treatment.changes, chart.knobs):
+            if treatment.state == "kept" and is_in_force(treatment.changes, chart.knobs):
                 slots.update(self._remedies[treatment.remedy].slots)
         return slots
 
-    def _continue(self, treatment: Treatment, chart: Chart, findings: Sequence[Finding]) -> None:
+    def _continue(self, treatment: Treatment, chart: Chart) -> None:
         is_unanswered = chart.step - treatment.requested_step > self.settings.answer_steps
         if treatment.state == "proposed" and is_unanswered:
             self._close("forgotten", chart.step, "the run did not answer", exclude=True)
-        elif treatment.state == "undoing" and is_unanswered:
-            verdict = f"{treatment.verdict}; the run did not answer the request to undo it"
+        elif treatment.state in REQUESTS and is_unanswered:
+            verb = REQUESTS[treatment.state]
+            verdict = f"{treatment.verdict}; the run did not answer the request to {verb} it"
             self._close("forgotten", chart.step, verdict, exclude=True)
-        elif treatment.state == "applied" and self._is_due(treatment, chart):
-            self._assess(treatment, chart, findings)
+        elif treatment.state == "applied":
+            self._conduct(treatment, chart, is_unanswered=is_unanswered)
 
-    def _is_due(self, treatment: Treatment, chart: Chart) -> bool:
-        applied = treatment.applied_step or 0
-        waited, wait_steps = chart.step - applied + 1, self.settings.wait_steps
-        targets = self._remedies[treatment.remedy].targets
-        readings = max(len(readings_since(chart, target.metric, applied)) for target in targets)
-        is_enough = readings >= self.settings.fewest_readings or waited >= 2 * wait_steps
-        return waited >= wait_steps and is_enough
+    def _conduct(self, treatment: Treatment, chart: Chart, *, is_unanswered: bool) -> None:
+        """Draw the first stage, send the requests of a stage, or assess it when it is complete."""
+        number = len(treatment.stages)
+        if not number or treatment.awaits_stage:
+            if treatment.awaits_stage and is_unanswered:
+                self._undo(
+                    treatment, chart, "the run did not write the drawn blocks to its journal"
+                )
+            elif not treatment.awaits_stage:
+                self._draw(treatment, chart)
+            return
+        stage = treatment.stages[-1]
+        if (treatment.id, number) not in self._sent_stages:
+            self._sent_stages.add((treatment.id, number))
+            is_on = is_in_force(treatment.changes, chart.knobs)
+            for request in stage_requests(treatment, stage, chart.step, is_on=is_on):
+                self._outbox[request.id] = request
+        if chart.step >= stage.end - 1:
+            self._assess(treatment, chart)
 
-    def _assess(self, treatment: Treatment, chart: Chart, findings: Sequence[Finding]) -> None:
-        active = {finding.code for finding in findings if finding.active}
-        is_resolved = bool(treatment.finding) and treatment.finding not in active
+    def _draw(self, treatment: Treatment, chart: Chart) -> None:
         remedy = self._remedies[treatment.remedy]
-        assessment = assess(chart, remedy, treatment.applied_step or 0, is_resolved=is_resolved)
+        block_steps = (
+            treatment.stages[0].block_steps
+            if treatment.stages
+            else block_steps_of(chart, remedy, self.settings.block_steps)
+        )
+        if block_steps is None:
+            names = " or ".join(target.metric for target in remedy.targets)
+            self._undo(treatment, chart, f"too few readings of {names} to assess it")
+            return
+        # The journal line needs as long as the first request did, and so do its switches.
+        lag = max(1, (treatment.applied_step or 0) - treatment.proposed_step)
+        first_step = chart.step + 2 * min(lag, self.settings.answer_steps) + 1
+        stage = draw_stage(first_step, block_steps, self._source)
+        event = scheduled(treatment, stage, chart.step)
+        request_id = f"{treatment.id}/scheduled-{len(treatment.stages) + 1}"
+        self._outbox[request_id] = note_request(event, request_id)
+        self.current = replace(treatment, awaits_stage=True, requested_step=chart.step)
+
+    def _assess(self, treatment: Treatment, chart: Chart) -> None:
+        remedy, stages = self._remedies[treatment.remedy], treatment.stages
+        assessment = assess(chart, remedy, stages, looks_of(stages[0].block_steps))
         assessed = replace(
             treatment, comparisons=assessment.comparisons, verdict=assessment.verdict
         )
-        self.current = assessed
-        if assessment.keep:
-            self._close("kept", chart.step, assessment.verdict)
+        if assessment.decision == "continue":
+            self._draw(assessed, chart)
+        elif assessment.decision == "undo":
+            self._undo(assessed, chart, assessment.verdict)
         else:
-            self.current = replace(assessed, state="undoing", requested_step=chart.step)
-            self._request("undo", assessed)
+            self.current = replace(assessed, state="keeping", requested_step=chart.step)
+            self._request("apply", assessed, "keep")
 
-    def _abandon(self, why: str, step: int) -> None:
-        """Close the current treatment without an assessment; its remedy may be tried again."""
-        while self.current is not None:
-            self._close("forgotten", step, why)
-
-    def _close(
-        self,
-        state: State,
-        step: int,
-        verdict: str | None = None,
-        *,
-        exclude: bool = False,
-        note: bool = True,
-    ) -> None:
-        if self.current is None:
-            return
-        closed = replace(
-            self.current,
-            state=state,
-            closed_step=step,
-            verdict=self.current.verdict if verdict is None else verdict,
+    def _undo(self, treatment: Treatment, chart: Chart, verdict: str) -> None:
+        self.current = replace(
+            treatment, state="undoing", requested_step=chart.step, verdict=verdict
         )
-        self.history.append(closed)
-        self.current, self._competing = self._competing, None
-        self._idle_until = step + self.settings.cool_down_steps
-        if exclude:
-            self._excluded.add(closed.remedy)
-        if note and state != "refused":
-            # The run itself has already written the refusal to the journal.
-            self._note(closed.closing(step), closed)
-
-    def _note(self, event: Event, treatment: Treatment) -> None:
-        request_id = f"{treatment.id}/{event.kind.removeprefix('treatment-')}"
-        self._outbox[request_id] = note_request(event, request_id)
-
-    def _request(self, kind: Literal["apply", "undo"], treatment: Treatment) -> None:
-        request_id = f"{treatment.id}/{kind}"
-        changes = treatment.changes if kind == "apply" else treatment.before
-        self._outbox[request_id] = Request(
-            request_id, kind, treatment.id, treatment.remedy, dict(changes)
-        )
+        self._request("undo", treatment)
 
 
 def _by_urgency(findings: Iterable[Finding]) -> list[Finding]:
@@ -479,7 +371,3 @@ def _by_urgency(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(
         active, key=lambda finding: (-SEVERITIES.index(finding.severity), finding.onset_step)
     )
-
-
-def _is_in_force(changes: Mapping[str, Setting], knobs: Mapping[str, Setting]) -> bool:
-    return all(knobs.get(name) == setting for name, setting in changes.items())

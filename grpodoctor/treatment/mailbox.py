@@ -15,7 +15,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,9 @@ __all__ = ["Inbox", "Mailbox", "Refused", "Request"]
 MOST_PER_CALL = 32
 """Requests taken per step; a treatment needs two, and a step must not wait for a flood."""
 
+MOST_WAITING = 64
+"""Requests that may wait for their step; a stage of a treatment has at most ten."""
+
 MOST_LISTED = 10_000
 """Directory entries read per step; beyond that, requests may be taken out of order."""
 
@@ -41,6 +44,7 @@ MOST_PENDING = 1_000
 """Pending requests after which a sender stops, since no run reads them."""
 
 _SUFFIX = ".json"
+_FROM_EARLIER_RUN = "it was scheduled before this run began"
 _NOT_REMOVED = "the file cannot be removed and would be applied again at every step"
 
 
@@ -119,43 +123,66 @@ class Inbox:
         self._stuck: set[str] = set()
         self._warned = False
         """Whether the refusal of the whole mailbox was returned."""
+        self._waiting: dict[str, Request] = {}
+        """Requests for a later step, by file name; their files stay in the mailbox."""
+        self._takes = 0
 
-    def take(self, step: int) -> list[Request | Refused]:
+    def take(self, step: int, ahead: int = 0) -> list[Request | Refused]:
         """Take the next requests out of the mailbox in the order of their names, then the refusals.
 
         Each file is removed before its request is applied. A file that cannot be removed would be
-        applied again at every step, so it is refused once instead.
+        applied again at every step, so it is refused once instead. A request for a later step stays
+        in the mailbox until then. It is refused if it was there before this run began, and dropped
+        when its treatment is undone at once.
 
         Args:
             step: the step that begins; a note about a later step is forged.
+            ahead: steps that the run takes to apply a request.
+        """
+        self._takes += 1
+        requests: list[Request | Refused] = []
+        refused: list[Refused] = []
+        try:
+            for each in self._entries(step, ahead):
+                if isinstance(each, Refused):
+                    refused.append(each)
+                else:
+                    requests.append(each)
+            requests.extend(shortened(refused))
+        except Exception:  # noqa: BLE001 - no fault of a mailbox may reach the trainer
+            return requests  # those that have been removed from the mailbox
+        return requests
+
+    def _entries(self, step: int, ahead: int) -> Iterator[Request | Refused]:
+        """Take the entries out of the mailbox, one after the other.
+
+        Raises:
+            OSError: if the mailbox cannot be read.
         """
         if len(self._stuck) >= MOST_STUCK:
-            return []
-        try:
-            directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            return []
+            return
+        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             owners = {os.geteuid(), 0, self._run_dir.stat().st_uid}
             if problem := _problem(os.fstat(directory), owners):
-                return self._refuse_all(problem)
-            names = self._next_names(directory)
-            taken = [self._take_one(directory, name, owners, step) for name in names]
-        except (OSError, MemoryError):
-            return []
+                yield from self._refuse_all(problem)
+                return
+            for name in self._next_names(directory, step + ahead):
+                taken = self._take_one(directory, name, owners, step, ahead)
+                if taken is not None:
+                    yield taken
+                    self._drop_undone(directory, taken)
         finally:
             with suppress(OSError):  # a network file system may report an old fault here
                 os.close(directory)
-        requests: list[Request | Refused] = [each for each in taken if isinstance(each, Request)]
-        return requests + shortened([each for each in taken if isinstance(each, Refused)])
 
-    def _refuse_all(self, problem: str) -> list[Request | Refused]:
+    def _refuse_all(self, problem: str) -> list[Refused]:
         if self._warned:
             return []
         self._warned = True
         return [Refused(MAILBOX, f"the mailbox is not read: {problem}")]
 
-    def _next_names(self, directory: int) -> list[str]:
+    def _next_names(self, directory: int, due: int) -> list[str]:
         with os.scandir(directory) as entries:
             names = (
                 entry.name
@@ -163,30 +190,45 @@ class Inbox:
                 if entry.name.endswith(_SUFFIX)
                 and not entry.name.startswith(".")
                 and entry.name not in self._stuck
+                and not self._is_early(entry.name, due)
             )
             return heapq.nsmallest(MOST_PER_CALL, names)
 
+    def _is_early(self, name: str, due: int) -> bool:
+        return name in self._waiting and self._waiting[name].from_step > due
+
+    def _drop_undone(self, directory: int, taken: Request | Refused) -> None:
+        """Drop the waiting requests of a treatment that is undone at once."""
+        if isinstance(taken, Refused) or taken.kind != "undo" or taken.from_step >= 0:
+            return
+        dropped = [
+            name for name, each in self._waiting.items() if each.treatment_id == taken.treatment_id
+        ]
+        for name in dropped:
+            self._remove(directory, name)
+            del self._waiting[name]
+
     def _take_one(
-        self, directory: int, name: str, owners: Set[int], step: int
-    ) -> Request | Refused:
-        shown = printable(name)
+        self, directory: int, name: str, owners: Set[int], step: int, ahead: int
+    ) -> Request | Refused | None:
+        """The request of a file, which is removed; None if it has to wait."""
         try:
-            data = _read(directory, name, owners)
+            found = _validated(_read(directory, name, owners), name, step)
         except OSError as error:
-            data, reason = b"", error.strerror or "unreadable"
-        else:
-            reason = ""
-        if not self._remove(directory, name):
-            return Refused(shown, _NOT_REMOVED)
-        if reason:
-            return Refused(shown, reason)
-        try:
-            request = Request.from_bytes(data)
-        except ValueError as error:
-            return Refused(shown, printable(str(error), 200))
-        if request.kind == "note" and request.as_event().step > step:
-            return Refused(shown, f"a note about a step after {step}, the present one")
-        return request
+            found = Refused(printable(name), error.strerror or "unreadable")
+        self._waiting.pop(name, None)
+        if isinstance(found, Request) and found.from_step > step + ahead:
+            if any(each.id == found.id for each in self._waiting.values()):
+                self._remove(directory, name)  # another observer sent the same
+                return None
+            is_first = self._takes == 1
+            if not is_first and len(self._waiting) < MOST_WAITING:
+                self._waiting[name] = found
+                return None
+            why = _FROM_EARLIER_RUN if is_first else f"{MOST_WAITING} others wait already"
+            found = Refused(printable(name), why, found)
+        # An entry that is not read for lack of memory stays, and the next step reads it.
+        return found if self._remove(directory, name) else Refused(printable(name), _NOT_REMOVED)
 
     def _remove(self, directory: int, name: str) -> bool:
         try:
@@ -205,6 +247,17 @@ def _problem(directory: os.stat_result, owners: Set[int]) -> str:
     if directory.st_mode & stat.S_IWOTH:
         return "every user may write to it; run chmod o-w on it"
     return "" if directory.st_uid in owners else "it belongs to another user"
+
+
+def _validated(data: bytes, name: str, step: int) -> Request | Refused:
+    """The request in the content of a file."""
+    try:
+        request = Request.from_bytes(data)
+    except ValueError as error:
+        return Refused(printable(name), printable(str(error), 200))
+    if request.kind == "note" and request.as_event().step > step:
+        return Refused(printable(name), f"a note about a step after {step}, the present one")
+    return request
 
 
 def _read(directory: int, name: str, owners: Set[int]) -> bytes:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.runs.records import Event
+from grpodoctor.runs.records import Event, EventKind
 from grpodoctor.support.safe_text import printable
 from grpodoctor.vocabulary.knobs import Setting, check_change
 
@@ -38,9 +38,11 @@ NOTE_KINDS = frozenset(
         "finding-escalated",
         "finding-resolved",
         "treatment-proposed",
+        "treatment-scheduled",
         "treatment-kept",
         "treatment-undone",
         "treatment-forgotten",
+        "treatment-stopped",
     }
 )
 """Journal lines that an observer may request. The run itself writes what it did."""
@@ -60,6 +62,7 @@ class _RequestData(BaseModel):
     remedy: _Name = ""
     changes: dict[_Name, _Setting] = Field(default_factory=dict, max_length=32)
     event: dict[StrictStr, Any] | None = None
+    from_step: StrictInt = Field(-1, ge=-1, le=2**53)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,13 @@ class Request:
     """Canonical knobs and their new settings."""
     event: Mapping[str, Any] | None = None
     """The journal line of a note, with `kind` and `step`."""
+    from_step: int = -1
+    """The step at which it is to be applied; -1 for at once. Until then it stays in the mailbox."""
+
+    @property
+    def applied_kind(self) -> EventKind:
+        """The kind of the journal line that says that it was applied."""
+        return "treatment-applied" if self.from_step < 0 else "treatment-switched"
 
     def to_bytes(self) -> bytes:
         """The request as JSON."""
@@ -85,6 +95,7 @@ class Request:
             "remedy": self.remedy,
             "changes": dict(self.changes),
             "event": None if self.event is None else dict(self.event),
+            "from_step": self.from_step,
         }
         return orjson.dumps(data, default=str)
 
@@ -105,6 +116,8 @@ class Request:
             raise ValueError(f"{place} is not valid: {first['type'].replace('_', ' ')}") from None
         if parsed.kind == "note":
             _check_note(parsed)
+            if parsed.from_step >= 0:
+                raise ValueError("a note must not have a step to wait for")
         elif parsed.event is not None or not parsed.changes:
             raise ValueError(f"a request of kind {parsed.kind} must have changes and no event")
         return cls(**dict(parsed))
@@ -181,7 +194,9 @@ def shortened(refusals: Sequence[Refused]) -> list[Refused]:
     return [*first, Refused(f"{len(rest)} more requests", f"the first: {rest[0].reason}")]
 
 
-def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, Setting] | Refused:
+def validate(
+    request: Request, live_knobs: Mapping[str, Setting], *, is_final: bool = True
+) -> dict[str, Setting] | Refused:
     """Check the changes of a request against the allow-list and its bounds.
 
     All changes must be valid, since half a remedy is a different remedy.
@@ -189,6 +204,7 @@ def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, S
     Args:
         request: a request of kind `apply` or `undo`.
         live_knobs: the knobs that this run can change, with their current settings.
+        is_final: whether it is applied now; a change in force may be taken back until later.
 
     Returns:
         The settings in the knobs' own types, or the refusal.
@@ -204,7 +220,8 @@ def validate(request: Request, live_knobs: Mapping[str, Setting]) -> dict[str, S
             checked[name] = check_change(name, setting)
         except ConfigError as error:
             return Refused("", printable(str(error), 300), request)
-    if request.kind == "apply" and all(live_knobs[name] == new for name, new in checked.items()):
+    is_in_force = all(live_knobs[name] == new for name, new in checked.items())
+    if is_final and request.kind == "apply" and is_in_force:
         return Refused("", "the change is already in force", request)
     return checked
 

@@ -9,12 +9,16 @@ from typing import Any, Literal
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.records import Event
 from grpodoctor.treatment.assessment import Comparison
+from grpodoctor.treatment.switchback import Stage
 from grpodoctor.vocabulary.knobs import Setting, is_knob
 
-State = Literal["proposed", "applied", "undoing", "kept", "undone", "refused", "forgotten"]
-"""`undoing` waits for the run to undo it. The last four are final."""
+State = Literal[
+    "proposed", "applied", "keeping", "undoing", "kept", "undone", "refused", "forgotten"
+]
+"""`applied` is switched on and off. `keeping` and `undoing` wait for the run to do so for good. The
+last four are final."""
 
-ACTIVE: frozenset[State] = frozenset({"proposed", "applied", "undoing"})
+ACTIVE: frozenset[State] = frozenset({"proposed", "applied", "keeping", "undoing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,10 @@ class Treatment:
     """The step of the last request to the run."""
     applied_step: int | None = None
     """The first step under it."""
+    stages: tuple[Stage, ...] = ()
+    """The stages in which it is switched on and off, as drawn."""
+    awaits_stage: bool = False
+    """Whether a stage was drawn that is not in the journal yet."""
     closed_step: int | None = None
     comparisons: tuple[Comparison, ...] = ()
     verdict: str = ""

@@ -117,7 +117,7 @@ def verl_errors(lines_by_name: Mapping[str, list[SettingLine]]) -> dict[str, str
     return {name: error for name, error in done.items() if error}
 
 
-SAMPLE = ("soft-overlong", "dppo", "mis", "icepop")
+SAMPLE = ("soft-overlong", "dppo", "mis", "icepop", "one-temperature")
 
 
 @needs_verl

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.frameworks.settings import ENGINE_SETTINGS, METHOD_SETTINGS
+from grpodoctor.frameworks.settings import ENGINE_SETTINGS, METHOD_SETTINGS, framework_settings
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.vocabulary.knobs import KNOBS, Setting, check_change
@@ -82,6 +82,7 @@ IDS = {
     "mask-environment-tokens",
     "maxrl",
     "mis",
+    "one-temperature",
     "overlong-mask",
     "raise-learning-rate",
     "raise-temperature",
@@ -413,3 +414,17 @@ def test_the_learning_rate_follows_from_the_logged_one() -> None:
     assert tuned("lower-learning-rate", unknown, readings) == 1e-6
     assert tuned("lower-learning-rate", {"learning_rate": 2e-6}, readings) == 2e-6
     assert tuned("raise-learning-rate", unknown, readings) == 9e-6
+
+
+def test_one_temperature_prints_both_keys_where_a_framework_has_two() -> None:
+    remedy = remedy_of("one-temperature")
+
+    def lines(framework: str) -> list[str]:
+        return [each.line for each in framework_settings(remedy.restart_with, framework)]
+
+    assert lines("skyrl")[:2] == [
+        "generator.sampling_params.temperature=1.0",
+        "trainer.algorithm.temperature=1.0",
+    ]
+    assert lines("areal")[:2] == ["gconfig.temperature=1.0", "actor.temperature=1.0"]
+    assert lines("tinker_cookbook")[0] == "temperature=1.0"

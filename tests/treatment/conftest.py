@@ -11,7 +11,8 @@ from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.base import Evidence, Finding, Severity
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event, StepRecord
-from grpodoctor.treatment.doctor import Doctor, DoctorSettings, TreatmentMode
+from grpodoctor.treatment.doctor import Doctor, TreatmentMode
+from grpodoctor.treatment.doctor_settings import DoctorSettings
 from grpodoctor.treatment.mailbox import Inbox, Mailbox
 from grpodoctor.treatment.requests import Refused, Request, validate
 from grpodoctor.vocabulary.knobs import Setting
@@ -86,7 +87,7 @@ class Patient:
 
     def new_doctor(self) -> None:
         """Another observer, who knows the journal and the chart alone."""
-        self.doctor = Doctor(all_remedies(), self.apply, self.settings)
+        self.doctor = Doctor(all_remedies(), self.apply, self.settings, random.Random(self.seed))
         self.heard = 0
 
     def train(self, steps: int = 1, *, watched: bool = True) -> None:
@@ -104,7 +105,7 @@ class Patient:
 
     def obey(self) -> dict[str, Setting]:
         changed: dict[str, Setting] = {}
-        for request in self.inbox.take(10**9):
+        for request in self.inbox.take(self.step):
             if isinstance(request, Refused):
                 self.journal.append(Event("treatment-refused", self.step, request.body()))
             elif request.kind == "note":
@@ -121,7 +122,7 @@ class Patient:
         before = {name: self.knobs[name] for name in granted}
         self.knobs |= granted
         body = {**request.body(), "before": before, "after": granted}
-        self.journal.append(Event("treatment-applied", self.step, body))
+        self.journal.append(Event(request.applied_kind, self.step, body))
         return granted
 
     def watch(self) -> None:
@@ -133,8 +134,9 @@ class Patient:
             self.mailbox.send(request)
 
     def kinds(self) -> list[str]:
-        """What the journal says of treatments, in order."""
-        return [e.kind.removeprefix("treatment-") for e in self.journal if "treatment" in e.kind]
+        """What the journal says of treatments, in order, without their blocks."""
+        kinds = [e.kind.removeprefix("treatment-") for e in self.journal if "treatment" in e.kind]
+        return [kind for kind in kinds if kind not in ("scheduled", "switched")]
 
     def states(self) -> list[tuple[str, str]]:
         return [(each.remedy, each.state) for each in self.doctor.history]

@@ -3,7 +3,7 @@
 import pytest
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.treatment.doctor import DoctorSettings
+from grpodoctor.treatment.doctor_settings import DoctorSettings
 from tests.treatment.test_doctor import curable, incurable
 
 
@@ -31,7 +31,7 @@ def test_an_approved_treatment_is_applied_and_judged(patient):
     approve(run)
     assert run.doctor.proposal is None
     run.train(40)
-    assert run.kinds() == ["proposed", "applied", "kept"]
+    assert run.kinds() == ["proposed", "applied", "applied", "kept"]
     assert run.knobs["old_logprobs"] == "recompute"
     # The run answers after the approval, however long the proposal had waited.
     assert run.journal[0].step == 60

@@ -275,6 +275,25 @@ def test_a_mailbox_that_cannot_be_closed_does_not_end_the_training(
     assert inbox.take(STEP) == []
 
 
+def test_a_request_that_is_not_read_for_lack_of_memory_is_taken_at_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [request(number) for number in range(3)]
+    for each in sent:
+        Mailbox(tmp_path).send(each)
+    inbox, parse, calls = Inbox(tmp_path), Request.from_bytes, []
+
+    def parse_two(data: bytes) -> Request:
+        calls.append(data)
+        if len(calls) == 2:
+            raise MemoryError
+        return parse(data)
+
+    monkeypatch.setattr(Request, "from_bytes", parse_two)
+    assert inbox.take(STEP) == sent[:1]
+    assert inbox.take(STEP) == sent[1:]
+
+
 def test_senders_and_taker_at_once_lose_nothing(tmp_path: Path) -> None:
     box(tmp_path)
 
@@ -353,3 +372,80 @@ def test_the_texts_of_a_forged_note_are_cut(tmp_path: Path) -> None:
     (taken,) = Inbox(tmp_path).take(STEP)
     assert isinstance(taken, Request)
     assert len(taken.as_event().body["summary"]) == 500
+
+
+def later(number: int, from_step: int, kind: str = "apply", treatment: str = "t") -> Request:
+    return Request(
+        f"{treatment}/{number}",
+        kind,  # type: ignore[arg-type]
+        treatment,
+        "clip-higher",
+        {"clip_high": 0.3},
+        from_step=from_step,
+    )
+
+
+def test_a_request_for_a_later_step_waits_in_the_mailbox(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path), Mailbox(tmp_path)
+    assert inbox.take(1) == []
+    for number, from_step in ((1, 12), (2, 11), (3, 5)):
+        outbox.send(later(number, from_step))
+    assert inbox.take(STEP) == [later(3, 5)]
+    assert len(list(box(tmp_path).iterdir())) == 2
+    assert inbox.take(11) == [later(2, 11)]
+    assert inbox.take(12) == [later(1, 12)]
+    assert inbox.take(13) == []
+    assert list(box(tmp_path).iterdir()) == []
+
+
+def test_a_run_that_needs_steps_to_apply_a_request_gets_it_earlier(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path)
+    assert inbox.take(1) == []
+    Mailbox(tmp_path).send(later(1, 12))
+    assert inbox.take(9, ahead=2) == []
+    assert inbox.take(10, ahead=2) == [later(1, 12)]
+
+
+def test_undoing_a_treatment_drops_its_waiting_requests_alone(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path), Mailbox(tmp_path)
+    assert inbox.take(1) == []
+    outbox.send(later(1, 20))
+    outbox.send(later(2, 20, treatment="other"))
+    undo = Request("t/undo", "undo", "t", "clip-higher", {"clip_high": 0.2})
+    outbox.send(undo)
+    assert inbox.take(STEP) == [undo]
+    assert inbox.take(20) == [later(2, 20, treatment="other")]
+
+
+def test_what_was_scheduled_for_an_earlier_process_is_refused(tmp_path: Path) -> None:
+    """A run that is resumed must not be switched by a treatment of its former life."""
+    Mailbox(tmp_path).send(later(1, 20))
+    only = refused(Inbox(tmp_path).take(STEP))
+    assert only.reason == "it was scheduled before this run began"
+    assert list(box(tmp_path).iterdir()) == []
+
+
+def test_the_same_request_of_two_observers_waits_once(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path), Mailbox(tmp_path)
+    assert inbox.take(1) == []
+    for _ in range(2):
+        outbox.send(later(1, 20))
+    assert inbox.take(STEP) == []
+    assert inbox.take(20) == [later(1, 20)]
+
+
+def test_a_flood_of_waiting_requests_is_refused(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path), Mailbox(tmp_path)
+    assert inbox.take(1) == []
+    for number in range(mailbox.MOST_WAITING + 5):
+        outbox.send(later(number, 20))
+    taken = [each for _ in range(4) for each in inbox.take(STEP)]
+    assert all(isinstance(each, Refused) for each in taken)
+    assert "64 others wait already" in str(taken)
+    assert len(list(box(tmp_path).iterdir())) == mailbox.MOST_WAITING
+
+
+def test_a_note_cannot_wait(tmp_path: Path) -> None:
+    note = Request("n", "note", event={"kind": "treatment-kept", "step": 1}, from_step=20)
+    Mailbox(tmp_path).send(note)
+    assert refused(Inbox(tmp_path).take(STEP)).reason == "a note must not have a step to wait for"

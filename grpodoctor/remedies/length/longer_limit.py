@@ -80,4 +80,6 @@ class LongerLimit(Remedy):
         else:
             return change
         limit = longest * min(MOST, max(LEAST, factor))
+        if not math.isfinite(limit):  # the longest response is close to the largest number
+            return change
         return {**change, "max_length": 64 * math.ceil(limit / 64)}
