@@ -37,6 +37,7 @@ from grpodoctor.trainer.algorithms.passes import Passes, passes_over
 from grpodoctor.trainer.algorithms.positive_nll import require_correctness
 from grpodoctor.trainer.algorithms.prompt_history import PromptHistory
 from grpodoctor.trainer.algorithms.registry import remembers_prompts
+from grpodoctor.trainer.allocator import keep_freed_memory
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.data.pass_rates import filtered_by_difficulty
@@ -62,7 +63,7 @@ from grpodoctor.trainer.model.reference import Reference
 from grpodoctor.trainer.model.scoring import Scores, score_on_ranks
 from grpodoctor.trainer.out_of_memory import explain_out_of_memory
 from grpodoctor.trainer.recording import RunRecording, TrainingStep
-from grpodoctor.trainer.request_handler import handle_request
+from grpodoctor.trainer.request_handler import handle_request, naming_checkpoint
 from grpodoctor.trainer.rollout import RolloutGroups, collect
 from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.knobs import Setting
@@ -123,6 +124,7 @@ class Trainer:
         resume: bool = False,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
+        keep_freed_memory()
         if config.threads:
             torch.set_num_threads(config.threads)
         if not resume:
@@ -139,6 +141,7 @@ class Trainer:
         self.entropy, self.history = EntropyController(), PromptHistory()
         self.done = 0
         """Number of completed steps."""
+        self._heldout: float | None = None
         if resume:
             self.done = checkpoint.restore(run_dir, self._state, ranks)
             scatter_weights(self.policy.model, self.learner.model)
@@ -171,6 +174,7 @@ class Trainer:
         try:
             while self.done < self.config.steps and not self.ranks.any(self._stopping):
                 report = self.train_step()
+                self._heldout = self._heldout if report.heldout is None else report.heldout
                 if self.config.checkpoint.every and self.done % self.config.checkpoint.every == 0:
                     self._save()
                 if on_step:
@@ -405,7 +409,8 @@ class Trainer:
             handled = handle_request(request, self.config, step, self._prepare)
             self.config = handled.config
             changed |= handled.changed
-            self.recording.event(handled.event.kind, handled.event.step, handled.event.body)
+            event = naming_checkpoint(handled.event, self.run_dir)
+            self.recording.event(event.kind, event.step, event.body)
         return changed
 
     def _prepare(self, config: TrainConfig) -> None:
@@ -437,6 +442,7 @@ class Trainer:
             entropy=self.entropy,
             history=self.history,
             critic=self.critic,
+            heldout=self._heldout,
         )
 
     def _save(self) -> None:

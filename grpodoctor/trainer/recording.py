@@ -103,8 +103,7 @@ class RunRecording:
             worst=config.record.worst,
             resume=resume,
         )
-        with self._recorder.boundary():
-            self._inbox = Inbox(run_dir)
+        self._inbox = Inbox(run_dir)
 
     @property
     def _active(self) -> Recorder | None:
@@ -124,10 +123,12 @@ class RunRecording:
         """Take a snapshot of the weights at every `every`-th step; never if `every` is 0."""
         if not (recorder := self._active) or not every or step % every:
             return
-        with recorder.boundary():
+        try:
             started = time.perf_counter()
             self._snapshot = WeightSnapshot.take(model)
             self._seconds = (self._seconds or 0.0) + time.perf_counter() - started
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            recorder.end(error)
 
     def step(
         self,
@@ -143,13 +144,15 @@ class RunRecording:
         snapshot, self._snapshot = self._snapshot, None
         if not (recorder := self._active):
             return
-        with recorder.boundary():
+        try:
             started = time.perf_counter()
             moved = snapshot.change(model) if snapshot else {}
             cost = {} if self._seconds is None else {"time/record": Mean.of([self._seconds])}
             batch = step_batch(step, {**readings, **moved, **cost})
             recorder.step(step.step, batch, knobs=changes)
             self._seconds = time.perf_counter() - started
+        except Exception as error:  # noqa: BLE001 - the trainer boundary
+            recorder.end(error)
 
     def catch_up(self) -> None:
         """Wait until all steps are on disk, so that no checkpoint is ahead of the record.
@@ -216,6 +219,7 @@ def rollout_batch(step: TrainingStep) -> RolloutBatch:
         entropy_BT=_array(step.scores.entropy_BT),
         loss_mask_BT=_array(batch.loss_mask_BT),
         staleness_B=np.full(len(samples), step.staleness),
+        prompt_tokens=[_array(ids_L) for ids_L in samples.prompt_ids()],
     )
 
 

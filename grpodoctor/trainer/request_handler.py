@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from grpodoctor.errors import InputError
 from grpodoctor.runs.records import Event
 from grpodoctor.support.safe_text import printable
 from grpodoctor.trainer.config.knobs import apply_change, knobs_of
 from grpodoctor.trainer.config.train_config import TrainConfig
+from grpodoctor.trainer.model.checkpoint import best_checkpoint
 from grpodoctor.treatment.requests import Refused, Request, validate
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -51,8 +53,20 @@ def handle_request(
         return _refused(Refused("", printable(str(error), 300), request), config, step)
     before = {knob: knobs[knob] for knob in changed}
     body = {**request.body(), "before": before, "after": changed}
-    return HandledRequest(Event("treatment-applied", step, body), new_config, changed)
+    return HandledRequest(Event(request.applied_kind, step, body), new_config, changed)
 
 
 def _refused(refusal: Refused, config: TrainConfig, step: int) -> HandledRequest:
     return HandledRequest(Event("treatment-refused", step, refusal.body()), config)
+
+
+def naming_checkpoint(event: Event, run_dir: Path) -> Event:
+    """The advice to stop, with the checkpoint that is kept; other events as they are."""
+    if event.kind != "treatment-stopped":
+        return event
+    best = best_checkpoint(run_dir)
+    kept = "The run has no checkpoint with a held-out evaluation."
+    if best is not None:
+        path, heldout = best
+        kept = f"Its best checkpoint is kept: {path.relative_to(run_dir)} (held out {heldout:.3g})."
+    return replace(event, body={**event.body, "verdict": f"{event.body.get('verdict', '')} {kept}"})

@@ -73,6 +73,14 @@ class Samples:
         rows = self.response_BT.tolist()
         return [row[:length] for row, length in zip(rows, lengths, strict=True)]
 
+    def prompt_ids(self) -> list[Tensor]:
+        """The ids of each row's prompt, without padding."""
+        width = self.prompt_width
+        return [
+            ids_L[:width][real_L[:width]]
+            for ids_L, real_L in zip(self.tokens_BL.cpu(), self.attention_BL.cpu(), strict=True)
+        ]
+
     def rows(self, indices: Sequence[int] | Tensor) -> Samples:
         """The rows at `indices`, in that order."""
         chosen = torch.as_tensor(indices, dtype=torch.long)

@@ -97,12 +97,15 @@ def test_the_manifest_says_what_was_run(tmp_path: Path) -> None:
 
 
 def test_rollouts_are_on_disk_with_their_sampler_logprobs(tmp_path: Path) -> None:
-    trained(small("record.depth=full"), tmp_path / "run")
+    trainer = trained(small("record.depth=full"), tmp_path / "run")
     table = read_rollouts(tmp_path / "run", 2)
     assert len(table) == 16
     row = table.to_pylist()[0]
     assert row["prompt"]
     assert len(row["sampler_logprobs"]) == row["length"]
+    prompt = trainer.policy.tokenizer.encode(row["prompt"])
+    assert row["sequence_token_ids"] == [*prompt, *row["token_ids"]]
+    assert row["sequence_sampled"] == [0] * len(prompt) + [1] * row["length"]
 
 
 def test_a_directory_that_disappears_ends_the_recording_and_not_the_training(

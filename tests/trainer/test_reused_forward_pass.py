@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
 
+from grpodoctor.trainer import learner
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.learner import Learner
 from grpodoctor.trainer.loop import Trainer
+from grpodoctor.trainer.model import scoring
+from grpodoctor.trainer.model.forward_scores import forward_scores
 
 TIMES = "time/"
 REWARD = "def count(prompts, completions, answers): return [len(set(text)) for text in completions]"
@@ -22,7 +26,7 @@ def _reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], list[dict], int]:
-    """Weights, recorded readings, and forward passes over whole responses, after three steps."""
+    """Weights, recorded readings, and scored batches, after three steps."""
     small = [
         *("steps=3", "model.warm_start_steps=0", "model.width=32", "model.heads=2", "threads=1"),
         *("rollout.prompts_per_batch=3", "rollout.group_size=4", "rollout.max_length=9"),
@@ -30,15 +34,13 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
         *("optimizer.updates_per_batch=1", "optimizer.learning_rate=0.003", "evaluation.every=0"),
     ]
     trainer = Trainer(load_config(assignments=[*small, *assignments]), run_dir)
-    passes = 0
-
-    def count(_module: object, _inputs: object, output: torch.Tensor) -> None:
-        nonlocal passes
-        passes += output.shape[1] > 1
-
     before = {name: each.clone() for name, each in trainer.policy.model.state_dict().items()}
-    trainer.policy.model.get_output_embeddings().register_forward_hook(count)
-    trainer.run()
+    counting = Mock(wraps=forward_scores)
+    with (
+        patch.object(learner, "forward_scores", counting),
+        patch.object(scoring, "forward_scores", counting),
+    ):
+        trainer.run()
     steps = run_dir / "steps.jsonl"
     lines = [json.loads(line) for line in steps.read_text().splitlines()] if steps.exists() else []
     readings = [
@@ -47,7 +49,7 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
     ]
     weights = trainer.policy.model.state_dict()
     assert not any(weights[name].equal(before[name]) for name in before if "weight" in name)
-    return weights, readings, passes
+    return weights, readings, counting.call_count
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,23 @@
-"""Decoding steps: through the model's own modules, or with a faster path for small plain models.
+"""Decoding steps: through the model's own modules, or on the rearranged weights of a plain model.
 
-A decoding step of a model with a hundred thousand weights spends about half of its time in modules,
-wrappers and masks. For the most common architecture of small models, this module computes the same
-result directly on concatenated weights. All other models go through their own modules.
-
-Shape suffixes besides the usual ones: R rows still running, W hidden width, H heads, G query heads
-per key head, D width of a head, C columns of the cache.
+Shape suffixes besides the usual ones: R rows still running, W hidden width, H heads, D width of a
+head, C columns of the cache.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+
+from grpodoctor.trainer.model.plain.operations import inverse_rms, rotate_
+from grpodoctor.trainer.model.plain.weights import PlainLayer, PlainWeights, plain_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.cache_utils import Cache
-
-_PLAIN = ("Qwen2ForCausalLM", "LlamaForCausalLM")
-_MAX_WEIGHTS = 1 << 24
-"""In larger models the matrix products dominate and a second copy of the weights is expensive."""
 
 
 class Stepper(Protocol):
@@ -78,167 +72,68 @@ class ModuleStepper:
         self._attention_RC = self._attention_RC[rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """A layer's weights; matrices with the same input are concatenated."""
-
-    attention_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    out: Tensor
-    out_bias: Tensor | None
-    gate_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class PlainWeights:
-    """The current weights and sizes of a plain model."""
-
-    embedding: Tensor
-    layers: list[_Layer]
-    norm: Tensor
-    head: Tensor
-    rotary: nn.Module
-    """Computes cosines and sines of positions."""
-    epsilon: float
-    key_heads: int
-    head_width: int
-
-
-def plain_weights(model: PreTrainedModel) -> PlainWeights | None:
-    """The model's weights if `PlainStepper` supports the model, else None."""
-    config: Any = model.config
-    if type(model).__name__ not in _PLAIN or not _is_plain(model):
-        return None
-    decoder: Any = model.model
-    head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # of transformers
-    return PlainWeights(
-        embedding=decoder.embed_tokens.weight,
-        layers=[_layer(layer) for layer in decoder.layers],
-        norm=decoder.norm.weight,
-        head=head.weight,
-        rotary=decoder.rotary_emb,
-        epsilon=config.rms_norm_eps,
-        key_heads=config.num_key_value_heads,
-        head_width=decoder.layers[0].self_attn.head_dim,
-    )
-
-
-def _is_plain(model: PreTrainedModel) -> bool:
-    """Whether the model has no feature that `PlainStepper` does not implement."""
-    config: Any = model.config
-    modules = list(model.modules())
-    linear = [module for module in modules if isinstance(module, nn.Linear)]
-    return (
-        all(weight.dtype == torch.float32 for weight in model.parameters())
-        and sum(weight.numel() for weight in model.parameters()) <= _MAX_WEIGHTS
-        and all(type(module) is nn.Linear for module in linear)  # no adapters, no quantized layers
-        and len(linear) == 7 * config.num_hidden_layers + 1
-        and not any(map(_has_hooks, modules))
-        and not torch.is_autocast_enabled(model.device.type)
-        and config.hidden_act == "silu"
-        and not getattr(config, "mlp_bias", False)
-        and not getattr(config, "use_sliding_window", False)
-        and config.rope_parameters["rope_type"] == "default"
-    )
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    """Whether a hook reads or changes the module's inputs or outputs."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks)  # noqa: SLF001 - no public access
-    return any(hooks)
-
-
-def _layer(layer: Any) -> _Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
-    biases = [projection.bias for projection in projections if projection.bias is not None]
-    return _Layer(
-        attention_norm=layer.input_layernorm.weight,
-        qkv=torch.cat([projection.weight for projection in projections]),
-        qkv_bias=torch.cat(biases) if biases else None,
-        out=attention.o_proj.weight,
-        out_bias=attention.o_proj.bias,
-        gate_norm=layer.post_attention_layernorm.weight,
-        gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        down=mlp.down_proj.weight,
-    )
-
-
 class PlainStepper:
-    """Computes Qwen2 and Llama in float32 with as few operations as possible.
+    """Decodes a plain model in float32 with as few operations as possible.
 
-    Rows and key heads form one dimension of keys and values, so that scores are a batched product.
+    Keys and values are next to each other in one cache, so that one copy adds a token to both. Rows
+    and key heads form one dimension of it, so that scores are a batched product.
     """
 
     def __init__(
         self, weights: PlainWeights, cache: Cache, attention_RP: Tensor, room: int
     ) -> None:
         self._weights, self._columns = weights, attention_RP.shape[1]
-        spare = (0, 0, 0, room)
         layers: list[Any] = list(cache.layers)
-        self._states = [  # (R, H, C, D) each
-            (functional.pad(layer.keys, spare), functional.pad(layer.values, spare))
+        self._states = [  # (R, H, C, 2 D) each
+            functional.pad(
+                torch.cat([weights.paired(layer.keys), layer.values], dim=-1), (0, 0, 0, room)
+            )
             for layer in layers
         ]
         hidden_RP = torch.zeros(attention_RP.shape, device=attention_RP.device)
         hidden_RP.masked_fill_(~attention_RP, -torch.inf)
         mask_RC = functional.pad(hidden_RP, (0, room))
         self._mask = mask_RC[:, None, None].repeat(1, weights.key_heads, 1, 1)  # (R, H, 1, C)
-        columns_1C = torch.arange(self._columns + room, device=attention_RP.device)[None]
-        cosines_1CD, sines_1CD = weights.rotary(mask_RC, columns_1C)
-        self._cosines_CD, self._sines_CD = cosines_1CD[0], sines_1CD[0]
+        self._rotations = weights.rotations(self._columns + room)
 
     def keep(self, rows: Tensor) -> None:
         """See `Stepper`."""
-        self._states = [(keys[rows], values[rows]) for keys, values in self._states]
+        self._states = [states[rows] for states in self._states]
         self._mask = self._mask[rows]
 
     def step(self, tokens_R: Tensor, positions_R: Tensor) -> Tensor:
         """See `Stepper`."""
         weights = self._weights
-        hidden_RW = functional.embedding(tokens_R, weights.embedding)
-        rotation = self._cosines_CD[positions_R, None], self._sines_CD[positions_R, None]
+        hidden_RW = functional.embedding(tokens_R, weights.embedding.weight)
+        rotations = self._rotations[positions_R, None]
         self._columns += 1
         for layer, states in zip(weights.layers, self._states, strict=True):
-            normed_RW = self._norm(hidden_RW, layer.attention_norm)
-            hidden_RW = hidden_RW + self._attend(layer, normed_RW, rotation, states)
-            normed_RW = self._norm(hidden_RW, layer.gate_norm)
-            gate, up = functional.linear(normed_RW, layer.gate_up).chunk(2, dim=-1)
-            hidden_RW = hidden_RW + functional.linear(functional.silu(gate).mul_(up), layer.down)
-        return functional.linear(self._norm(hidden_RW, weights.norm), weights.head)
+            attended_RW = self._attend(layer, self._norm(hidden_RW), rotations, states)
+            if layer.out_bias is not None:
+                hidden_RW = hidden_RW + layer.out_bias
+            hidden_RW = torch.addmm(hidden_RW, attended_RW, layer.out.t())
+            gate, up = functional.linear(self._norm(hidden_RW), layer.gate_up).chunk(2, dim=-1)
+            gated = functional.silu(gate).mul_(up)
+            hidden_RW = torch.addmm(hidden_RW, gated, layer.down.t())
+        return functional.linear(self._norm(hidden_RW), weights.head)
 
-    def _norm(self, hidden_RW: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(hidden_RW, weight.shape, weight, self._weights.epsilon)
+    def _norm(self, hidden_RW: Tensor) -> Tensor:
+        return hidden_RW * inverse_rms(hidden_RW, self._weights.epsilon)
 
     def _attend(
-        self,
-        layer: _Layer,
-        normed_RW: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        states: tuple[Tensor, Tensor],
+        self, layer: PlainLayer, normed_RW: Tensor, rotations: Tensor, states: Tensor
     ) -> Tensor:
         """Attention output of the new tokens; their keys and values are added to `states`."""
-        heads, width = self._weights.key_heads, self._weights.head_width
-        qkv = functional.linear(normed_RW, layer.qkv, layer.qkv_bias)
-        qkv = qkv.view(len(normed_RW), -1, width)
-        rotated = _rotate(qkv[:, :-heads], *rotation)
-        for state, new in zip(states, (rotated[:, -heads:], qkv[:, -heads:]), strict=True):
-            state[:, :, self._columns - 1] = new
-        keys, values = (state.flatten(0, 1)[:, : self._columns] for state in states)
+        queries, heads = self._weights.query_heads, self._weights.key_heads
+        width, count = self._weights.head_width, len(normed_RW)
+        qkv = functional.linear(normed_RW, layer.qkv, layer.qkv_bias).view(count, -1, width)
+        rotate_(qkv, rotations, queries + heads)
+        new = qkv[:, queries:].view(count, 2, heads, width).transpose(1, 2)
+        states[:, :, self._columns - 1] = new.flatten(2)
+        keys_values = states.flatten(0, 1)[:, : self._columns]
         scores = torch.baddbmm(
             self._mask.flatten(0, 1)[..., : self._columns],
-            rotated[:, :-heads].reshape(len(keys), -1, width),
-            keys.transpose(1, 2),
-            alpha=width**-0.5,
+            qkv[:, :queries].reshape(count * heads, -1, width),
+            keys_values[..., :width].transpose(1, 2),
         )
-        attended_RW = torch.bmm(scores.softmax(-1), values).view(len(normed_RW), -1)
-        return functional.linear(attended_RW, layer.out, layer.out_bias)
-
-
-def _rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rotary embedding of (R, heads, D), which rotates pairs from the two halves of D."""
-    low, high = heads.chunk(2, dim=-1)
-    return (heads * cosines).addcmul_(torch.cat([-high, low], dim=-1), sines)
+        return torch.bmm(scores.softmax(-1), keys_values[..., width:]).view(count, -1)

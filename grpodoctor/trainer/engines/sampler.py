@@ -60,7 +60,8 @@ def sample(
     _refuse_too_long(model, max(map(len, distinct)), max_length)
     prompt_tokens, prompt_attention = pack_left(distinct, tokenizer.pad_id, model.device)
     rows = range(first, first + len(prompts))
-    draws = _UniformDraws(generator, rows, rows.stop if total is None else total)
+    count = rows.stop if total is None else total
+    draws = _UniformDraws(generator, rows, count, model.device)
     top = _top_buffer(model, (len(prompts), max_length), top_tokens, temperature)
     with _recording(routers, prompt_attention, origin_B, max_length) as experts:
         distribution = Distribution(temperature, top_p, top_k)
@@ -131,6 +132,10 @@ def _flags(ids: Iterable[int], vocabulary: int, device: torch.device) -> Tensor:
     return flags_V
 
 
+_BLOCK = 64
+"""Positions for which numbers are drawn at once."""
+
+
 class _UniformDraws:
     """Draws a uniform number per position and row of the whole batch, including ended rows.
 
@@ -138,14 +143,22 @@ class _UniformDraws:
     lengths of the responses. It is on the CPU, so that the numbers are the same on every device.
     """
 
-    def __init__(self, generator: torch.Generator, rows: range, total: int) -> None:
+    def __init__(
+        self, generator: torch.Generator, rows: range, total: int, device: torch.device
+    ) -> None:
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)
-        self._rows, self._total = slice(rows.start, rows.stop), total
+        self._rows, self._total, self._device = slice(rows.start, rows.stop), total, device
+        self._block: Iterator[Tensor] = iter(())
 
     def draw(self) -> Tensor:
         """The numbers of these rows for the next position, in [0, 1), shape (B,), float64."""
-        return torch.rand(self._total, dtype=torch.float64, generator=self._generator)[self._rows]
+        if (numbers_B := next(self._block, None)) is None:
+            shape, generator = (_BLOCK, self._total), self._generator
+            block = torch.rand(shape, dtype=torch.float64, generator=generator)[:, self._rows]
+            self._block = iter(block.to(self._device))
+            numbers_B = next(self._block)
+        return numbers_B
 
 
 class _Decoder:
@@ -175,15 +188,16 @@ class _Decoder:
         shape, device = (origin_B.shape[0], self._max_length), origin_B.device
         response_BT = torch.full(shape, self._tokenizer.pad_id, device=device)
         logprobs_BT = torch.zeros(shape, device=device)
-        mask_BT = torch.zeros(shape, dtype=torch.bool, device=device)
         with torch.inference_mode(), casting(self._model):
-            length = self._decode(
-                prompt_tokens, prompt_attention, origin_B, (response_BT, logprobs_BT, mask_BT)
-            )
+            prompts = (prompt_tokens, prompt_attention, origin_B)
+            length, ends_V = self._decode(*prompts, response_BT, logprobs_BT)
+        response_BT, logprobs_BT = response_BT[:, :length], logprobs_BT[:, :length]
+        ends_BT = ends_V.clone()[response_BT]
+        mask_BT = ends_BT.cumsum(dim=1) <= ends_BT  # up to the first end
         return (
-            response_BT[:, :length].clone(),
-            logprobs_BT[:, :length].clone(),
-            mask_BT[:, :length].clone(),
+            response_BT.where(mask_BT, self._tokenizer.pad_id),
+            logprobs_BT.where(mask_BT, 0.0),
+            mask_BT,
         )
 
     def _decode(
@@ -191,36 +205,41 @@ class _Decoder:
         prompt_tokens: Tensor,
         prompt_attention: Tensor,
         origin_B: Tensor,
-        buffers: tuple[Tensor, Tensor, Tensor],
-    ) -> int:
-        """Fill the buffers; returns the length of the longest response."""
-        response_BT, logprobs_BT, mask_BT = buffers
+        response_BT: Tensor,
+        logprobs_BT: Tensor,
+    ) -> tuple[int, Tensor]:
+        """Fill the buffers; what follows the end of a row is arbitrary.
+
+        Returns:
+            The length of the longest response, and which tokens end a response, (V,).
+        """
         logits_RV, stepper = self._prefill(prompt_tokens, prompt_attention, origin_B)
         rows_R = torch.arange(origin_B.shape[0], device=origin_B.device)
+        rows: Tensor | slice = slice(None)  # of the buffers
         running_R = torch.ones_like(rows_R, dtype=torch.bool)
         positions_R = prompt_attention.sum(dim=1)[origin_B]
         ends_V = _flags(self._tokenizer.end_ids, logits_RV.shape[1], origin_B.device)
+        goes_on_V = ~ends_V
         for index in range(self._max_length):
-            uniform_R = self._draws.draw().to(rows_R.device)[rows_R]
             logits_RV = self._distribution.truncated(logits_RV)
+            uniform_R = self._draws.draw()[rows]
             tokens_R, chosen_R = draw_tokens(logits_RV, self._distribution.temperature, uniform_R)
-            response_BT[rows_R, index] = tokens_R.where(running_R, self._tokenizer.pad_id)
-            logprobs_BT[rows_R, index] = chosen_R.where(running_R, 0.0)
-            mask_BT[rows_R, index] = running_R
+            response_BT[rows, index] = tokens_R
+            logprobs_BT[rows, index] = chosen_R
             if self._top_buffer:
                 self._top_buffer.store(logits_RV[running_R], rows_R[running_R], index)
-            running_R &= ~ends_V[tokens_R]
+            running_R &= goes_on_V[tokens_R]
             left = int(running_R.sum())
             if left == 0 or index + 1 == self._max_length:
-                return index + 1
+                return index + 1, ends_V
             if 2 * left <= running_R.shape[0]:
                 stepper.keep(kept := running_R.nonzero().squeeze(1))
                 rows_R, tokens_R, positions_R = rows_R[kept], tokens_R[kept], positions_R[kept]
-                running_R = running_R[kept]
+                running_R, rows = running_R[kept], rows_R
             logits_RV = stepper.step(tokens_R, positions_R + index)
             if self._expert_buffer:
                 self._expert_buffer.store_token(rows_R, running_R, index)
-        return self._max_length
+        return self._max_length, ends_V
 
     def _prefill(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
@@ -273,7 +292,9 @@ def draw_tokens(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tup
 
 
 def _draw_rows(logits_RV: Tensor, temperature: float, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
-    logprobs_RV = torch.log_softmax(logits_RV / (temperature or 1.0), dim=-1)
+    if temperature not in (0, 1):
+        logits_RV = logits_RV / temperature
+    logprobs_RV = torch.log_softmax(logits_RV, dim=-1)
     if temperature == 0:
         tokens_R1 = logprobs_RV.argmax(dim=-1, keepdim=True)
     else:

@@ -7,7 +7,10 @@
         critic.safetensors                 the critic, if there is one, and
         critic-optimizer.safetensors       its moments
         engine.safetensors                 the sampler's weights, if it is a stale copy
-        state.json                         step, current configuration, task, entropy and engine
+        state.json                         step, current configuration, task, entropy and engine,
+                                           latest held-out accuracy
+
+The newest `checkpoint.keep` stay, and so does the one with the best held-out accuracy.
 
 Random numbers need no state: each step derives its generators from the seed and the step number.
 """
@@ -28,7 +31,7 @@ from torch import Tensor
 
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.directory import last_step, refuse_other_content
-from grpodoctor.runs.records import STEPS
+from grpodoctor.runs.records import MANIFEST, STEPS
 from grpodoctor.support.files.atomic_files import atomic_folder
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
@@ -88,6 +91,8 @@ class TrainerState:
     entropy: EntropyController
     history: PromptHistory
     critic: Critic | None = None
+    heldout: float | None = None
+    """The latest held-out accuracy, or reward; saved to compare checkpoints, and not restored."""
 
 
 def checkpoints(run_dir: Path) -> list[Path]:
@@ -158,8 +163,10 @@ def _save(
         with atomic_folder(final) as folder:
             _write(folder, step, config, state, moments)
             shutil.rmtree(final, ignore_errors=True)
+        best = best_checkpoint(run_dir)
         for old in checkpoints(run_dir)[: -config.checkpoint.keep]:
-            shutil.rmtree(old, ignore_errors=True)
+            if best is None or old != best[0]:
+                shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise RunError(f"the checkpoint cannot be written: {error}", where=str(final)) from error
     return final
@@ -196,6 +203,7 @@ def _write(
         "task": state.task.state(),
         "prompts": state.history.state(),
         "entropy": state.entropy.state(),
+        "heldout": state.heldout,
     }
     (folder / "state.json").write_bytes(orjson.dumps(content))
 
@@ -232,6 +240,29 @@ def latest(run_dir: Path) -> Path:
     return next((path for path in reversed(paths) if _step_of(path) <= recorded), paths[-1])
 
 
+def best_checkpoint(run_dir: Path) -> tuple[Path, float] | None:
+    """The checkpoint with the best held-out accuracy, the oldest of equal ones, and its accuracy.
+
+    None if no checkpoint has one.
+    """
+    known = [
+        (value, path) for path in checkpoints(run_dir) if (value := _heldout(path)) is not None
+    ]
+    if not known:
+        return None
+    value, path = max(known, key=lambda each: each[0])
+    return path, value
+
+
+def _heldout(path: Path) -> float | None:
+    """The held-out accuracy at a checkpoint; None if it is unknown or the file is damaged."""
+    try:
+        value = orjson.loads(read_regular(path / "state.json")).get("heldout")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return value if isinstance(value, float) else None
+
+
 def unrecorded_note(run_dir: Path) -> str:
     """What a resumed run repeats or misses because its record is behind; empty if it is not.
 
@@ -240,14 +271,15 @@ def unrecorded_note(run_dir: Path) -> str:
     """
     recorded, resumed = last_step(run_dir / STEPS), _step_of(latest(run_dir))
     newest = _step_of(checkpoints(run_dir)[-1])
-    if not 0 <= recorded < newest:
+    is_recorded = (run_dir / MANIFEST).exists()
+    if not is_recorded or recorded >= newest:
         return ""
     if resumed < newest:
         return (
             f"the record ends at step {recorded}, before the checkpoint of step {newest}; the run "
             f"resumes at step {resumed} and repeats the steps after it"
         )
-    return f"steps {recorded + 1} to {newest} are missing from the record"
+    return f"steps {max(recorded, 0) + 1} to {newest} are missing from the record"
 
 
 def saved_config(run_dir: Path, assignments: Iterable[str] = ()) -> TrainConfig:

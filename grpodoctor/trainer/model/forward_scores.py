@@ -13,6 +13,8 @@ from grpodoctor.measure.logits import token_logprobs
 from grpodoctor.trainer.algorithms.losses.base import TopTokens
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.output_head import OutputHead, output_head
+from grpodoctor.trainer.model.plain.scoring import plain_logits
+from grpodoctor.trainer.model.plain.weights import PlainWeights, plain_weights
 from grpodoctor.trainer.samples import Samples
 
 if TYPE_CHECKING:
@@ -47,10 +49,20 @@ def forward_scores(
         temperature: divides the logits.
         with_top: whether to score the sampler's most likely tokens as well.
     """
+    plain = None if with_top and samples.top is not None else plain_weights(model)
+    if plain is not None:
+        return _from_plain(plain, samples, temperature)
     head = output_head(model)
     if head is None or samples.response_BT.numel() * head.vocabulary <= _MOST_LOGITS:
         return _from_logits(model, samples, temperature, with_top=with_top)
     return _from_hidden(model, head, samples, temperature, with_top=with_top)
+
+
+def _from_plain(weights: PlainWeights, samples: Samples, temperature: float) -> ForwardOutput:
+    mask_BT, logits_NV = samples.mask_BT, plain_logits(weights, samples)
+    scores = token_logprobs(logits_NV, samples.response_BT[mask_BT], temperature, with_entropy=True)
+    logprobs_BT, entropy_BT = (_spread(values_N, mask_BT) for values_N in scores)
+    return ForwardOutput(logprobs_BT, entropy_BT)
 
 
 def _from_logits(

@@ -19,12 +19,12 @@ from transformers import (
 from grpodoctor.trainer.engines.fast_decoding import (
     ModuleStepper,
     PlainStepper,
-    plain_weights,
     stepper_of,
 )
 from grpodoctor.trainer.engines.kv_cache import preallocated_cache
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.forward import pack_left, positions
+from grpodoctor.trainer.model.plain.weights import plain_weights
 from grpodoctor.trainer.model.tokenizer import CharTokenizer
 
 SIZES: dict[str, Any] = {

@@ -13,10 +13,21 @@ import torch
 
 from grpodoctor.errors import RunError
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.runs.records import STEPS
+from grpodoctor.runs.records import MANIFEST, STEPS, Event
+from grpodoctor.trainer import loop
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.loop import Trainer
-from grpodoctor.trainer.model.checkpoint import checkpoints, latest, saved_config, unrecorded_note
+from grpodoctor.trainer.model.checkpoint import (
+    best_checkpoint,
+    checkpoints,
+    latest,
+    saved_config,
+    unrecorded_note,
+)
+from grpodoctor.trainer.request_handler import naming_checkpoint
+from grpodoctor.treatment.mailbox import Mailbox
+from grpodoctor.treatment.requests import note_request
+from grpodoctor.vocabulary.values import Mean
 from tests.forked import forked
 
 SMALL = (
@@ -140,6 +151,10 @@ def test_a_record_behind_the_newest_checkpoint_resumes_from_the_one_before(tmp_p
     steps.write_bytes(lines[0])
     assert latest(tmp_path).name == "step-000004", "no checkpoint is as old as this record"
     assert unrecorded_note(tmp_path) == "steps 2 to 4 are missing from the record"
+    steps.unlink()
+    assert unrecorded_note(tmp_path) == "steps 1 to 4 are missing from the record"
+    (tmp_path / MANIFEST).unlink()
+    assert unrecorded_note(tmp_path) == "", "recording is off"
 
 
 def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
@@ -149,9 +164,27 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
     assert names == ["step-000020", "step-999999", "step-1000000"]
 
 
-def test_old_checkpoints_are_removed(tmp_path: Path) -> None:
-    Trainer(small("checkpoint.every=1", "checkpoint.keep=2"), tmp_path / "run").run()
-    assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-000005", "step-000006"]
+def test_old_checkpoints_are_removed_except_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies = iter((0.1, 0.5, 0.2, 0.4))
+    monkeypatch.setattr(
+        loop, "evaluate", lambda *_: {"accuracy/heldout": Mean.of([next(accuracies)])}
+    )
+    trainer = Trainer(small("checkpoint.every=1", "checkpoint.keep=2"), tmp_path)
+    stop = Event("treatment-stopped", 1, {"verdict": "Stop the run."})
+    assert naming_checkpoint(stop, tmp_path).body["verdict"] == (
+        "Stop the run. The run has no checkpoint with a held-out evaluation."
+    )
+    trainer.run(lambda report: report.step == 5 and Mailbox(tmp_path).send(note_request(stop, "s")))
+    names = [path.name for path in checkpoints(tmp_path)]
+    assert names == ["step-000002", "step-000005", "step-000006"]
+    (advice,) = [each for each in read_run(tmp_path).events if each.kind == stop.kind]
+    assert advice.body["verdict"] == (
+        "Stop the run. Its best checkpoint is kept: checkpoints/step-000002 (held out 0.5)."
+    )
+    (tmp_path / "checkpoints/step-000002/state.json").write_bytes(b"{")
+    assert best_checkpoint(tmp_path) == (tmp_path / "checkpoints/step-000006", 0.4)
 
 
 def test_a_checkpoint_is_a_model_that_transformers_loads(tmp_path: Path) -> None:

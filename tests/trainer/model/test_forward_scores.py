@@ -231,7 +231,13 @@ exit_rank(ranks)
 """
 
 
-@pytest.mark.parametrize("more", [[], ["model.lora_rank=4", "optimizer.micro_batch=3"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["model.lora_rank=4", "optimizer.micro_batch=3"],
+    ],
+)
 def test_sharded_weights_are_gathered_for_scores_without_logits(
     more: list[str], without_logits: None, tmp_path: Path
 ) -> None:

@@ -112,7 +112,11 @@ def test_the_reference_is_the_model_without_its_adapters(qwen: Path, tmp_path: P
     assert last.value > 0
 
 
-@pytest.mark.parametrize("extra", [(), STALE, ("model.dtype=bfloat16",)], ids=str)
+@pytest.mark.parametrize(
+    "extra",
+    [pytest.param((), marks=pytest.mark.slow), STALE, ("model.dtype=bfloat16",)],
+    ids=str,
+)
 def test_it_resumes_bit_for_bit(extra: tuple[str, ...], qwen: Path, tmp_path: Path) -> None:
     whole, part = (Trainer(small(qwen, *extra), tmp_path / name) for name in ("whole", "part"))
     whole.run()

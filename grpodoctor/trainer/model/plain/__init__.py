@@ -1,0 +1,1 @@
+"""The most common architecture of small models, computed with as few operations as possible."""
