@@ -24,6 +24,7 @@ from grpodoctor.report.view import (
     Span,
     Table,
     Tone,
+    code_parts,
     full_blocks,
     spans,
 )
@@ -66,7 +67,7 @@ def inline_text(inline: Inline) -> str:
 
 
 def _span(span: Span) -> str:
-    text = markdown(span.text, limit=_LONGEST_TEXT)
+    text = prose(span.text)
     match span.style:
         case "badge":
             return badge_text(span.text, span.tone)
@@ -80,6 +81,20 @@ def _span(span: Span) -> str:
             return f":gray[{text}]"
         case _:
             return text
+
+
+def prose(text: str) -> str:
+    """A text as Markdown: escaped, except that what it has between backticks is code."""
+    parts = code_parts(plain(text, limit=_LONGEST_TEXT))
+    return "".join(
+        code_span(part.text) if part.style == "code" else _escaped(part.text) for part in parts
+    )
+
+
+def _escaped(text: str) -> str:
+    """Escaped text with the spaces at its ends, which `markdown` removes."""
+    before, after = text[:1].isspace() * " ", text[-1:].isspace() * " "
+    return f"{before}{markdown(text)}{after}" if text.strip() else before
 
 
 def show_blocks(blocks: Iterable[object]) -> None:
@@ -132,18 +147,18 @@ def _remedy(block: Remedy) -> None:
     """A remedy with its settings in a box that has a copy button."""
     with st.container(border=True):
         badge = f" :gray-badge[{markdown(block.applicability)}]" if block.applicability else ""
-        st.markdown(f"**{markdown(block.title, limit=_LONGEST_TEXT)}**{badge}")
+        st.markdown(f"**{prose(block.title)}**{badge}")
         if block.id:
             st.caption(code_span(block.id, limit=100))
         if block.note:
-            st.markdown(markdown(block.note, limit=_LONGEST_TEXT))
+            st.markdown(prose(block.note))
         copied: list[str] = []
         for setting in block.settings:
             if setting.copyable:
                 copied.append(plain(setting.commented, limit=_LONGEST_CODE))
                 continue
             _copyable(copied)
-            st.markdown(markdown(setting.text, limit=_LONGEST_TEXT))
+            st.markdown(prose(setting.text))
             copied = []
         _copyable(copied)
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from grpodoctor.report.run.selection import clicked_point
 from grpodoctor.report.view import Chart
-from grpodoctor.support.safe_text import markdown
+from grpodoctor.support.safe_text import markdown, plain
 
 from .blocks import PLOT_CONFIG
 from .context import PageContext
@@ -26,7 +26,7 @@ def show_chart(chart: Chart, key: str) -> None:
         chart: the chart; its caption is left to the caller.
         key: name of the element, the same in each drawing of the page.
     """
-    st.plotly_chart(chart.figure, theme=None, key=key, config=PLOT_CONFIG)
+    st.plotly_chart(chart.figure, theme=None, key=key, config=PLOT_CONFIG, alt=plain(chart.words))
     st.caption(markdown(chart.words))
 
 

@@ -19,6 +19,9 @@ from grpodoctor.monitor.report_data import ReportData
 
 from . import url_state
 
+AWAITS_SEARCH = "awaits_search"
+"""In the session: the first page is decided when the runs are known."""
+
 Theme = Literal["light", "dark"]
 
 _LIVE_SECONDS = 2.0

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 import streamlit as st
 
 from grpodoctor.errors import GrpodoctorError
+from grpodoctor.monitor.dashboard.run_table import RunTable
 from grpodoctor.support.safe_text import markdown
 
 _LONGEST_MESSAGE = 400
+_SEARCH_SECONDS = 2.0
 
 
 @contextmanager
@@ -50,3 +52,17 @@ def empty(text: str, icon: str = ":material/hourglass_empty:") -> None:
         icon: a Material icon.
     """
     st.info(text, icon=icon)
+
+
+def await_search(table: RunTable) -> None:
+    """Draw the page again when the folders have been searched; until then, say so."""
+
+    @st.fragment(run_every=_SEARCH_SECONDS)
+    def part() -> None:
+        table.refresh(_SEARCH_SECONDS)
+        if table.is_searched:
+            st.rerun()
+        st.skeleton(height=300)
+        st.caption("Searching for runs …")
+
+    part()

@@ -16,11 +16,15 @@ from grpodoctor.report.dashboard.phrases import state_phrase
 from grpodoctor.support.safe_text import markdown
 
 from . import url_state
-from .context import PageContext, Theme, observed_run, run_table
+from .context import AWAITS_SEARCH, PageContext, Theme, observed_run, run_table
 from .registry import PAGES, PageEntry, page_entry
-from .sections import empty, section
+from .sections import await_search, empty, section
 
 _ICON = Path(__file__).with_name("icon.svg")
+_FOCUS_STYLE = """<style>
+[data-testid="stTopNavLink"]:focus-visible { outline: 2px solid currentColor; outline-offset: 1px; }
+</style>"""
+"""Streamlit shows the focus of these links only by a faint background."""
 _ADMITTED = "admitted"
 _ARRIVED = "arrived"
 _DEEP_LINKS = {
@@ -41,10 +45,12 @@ def show(arguments: Sequence[str]) -> None:
         arguments: the settings of the dashboard, as JSON.
     """
     st.set_page_config("grpodoctor", page_icon=str(_ICON), layout="wide")
+    st.html(_FOCUS_STYLE)
     settings = _settings(arguments)
     if settings is None or not _is_admitted(settings.token):
         return
     url_state.restore()
+    url_state.save(settings.token)  # a click may end this drawing before the page is complete
     pages = _pages(settings, arguments[0])
     chosen = st.navigation(list(pages.values()), position="top")
     _follow_deep_link(pages, arguments[0])
@@ -109,10 +115,13 @@ def _follow_deep_link(pages: Mapping[str, st.Page], settings_json: str) -> None:
     """
     if st.session_state.get(_ARRIVED) or not _is_at_root():
         return
-    st.session_state[_ARRIVED] = True
     params = url_state.params()
     if not params and (only := _only_run(settings_json)):
         params = {"run": only}
+    if not params and not run_table(settings_json).is_searched:
+        st.session_state[AWAITS_SEARCH] = True  # the page Runs draws everything again after it
+        return
+    st.session_state[_ARRIVED] = True
     wanted = next((name for name in _DEEP_LINKS if name in params), "")
     path = _DEEP_LINKS.get(wanted, "" if params else _page_without_runs(settings_json))
     if path:
@@ -155,7 +164,11 @@ def _context(
     params, theme = url_state.params(), _theme()
     if not entry.needs_run:
         return PageContext(settings, settings_json, theme, params)
+    is_searched = run_table(settings_json).is_searched  # before the rows are read
     key = params.get("run", "") or _only_run(settings_json)
+    if not key and not is_searched:
+        await_search(run_table(settings_json))
+        return None
     if not key and entry.opens_probes and probe_files(settings.paths):
         return PageContext(settings, settings_json, theme, params)
     if not key:
@@ -247,12 +260,13 @@ def _choose_framework(context: PageContext) -> None:
     st.selectbox(
         "Settings for",
         names,
+        format_func=lambda name: f"Settings: {name}",
         index=names.index(chosen) if chosen in names else None,
         key="framework-choice",
         placeholder="Settings for …",
         label_visibility="collapsed",
         help="Framework in whose settings the remedies are written",
-        width=170,
+        width=220,
         on_change=_take_framework,
     )
 

@@ -18,6 +18,9 @@ _NAMES = (
     "runs",
     "align",
     "rule",
+    "metrics",
+    "smooth",
+    "axis",
 )
 """Query parameters of the pages; others are left alone."""
 _SAVED = "saved_place"

@@ -62,7 +62,7 @@ def _mismatch(figure: str, unit: str, fallback: ChartSpec | None = None) -> Char
         unit,
         (
             Curve("mean", f"mismatch/{figure}_mean", "blue"),
-            Curve("mean of max", largest, "amber", "dash", compared=False),
+            Curve("mean of response maxima", largest, "amber", "dash", compared=False),
             Curve("worst response", f"{largest}/worst_sequence", "red", "dot", compared=False),
         ),
         spans_decades=True,

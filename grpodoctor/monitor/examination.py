@@ -35,6 +35,9 @@ _MAX_PROBE_DAMAGE = 3
 _PACE_STEPS = 20
 _TREATMENT = "treatment-"
 
+SWITCHED = "treatment-switched"
+"""A block of a treatment has begun; reports and news leave these lines out."""
+
 
 class Examination:
     """One pass over a run: the rule engine, the series for the charts, the journal, the damage.
@@ -89,6 +92,8 @@ class Examination:
 
     def note(self, event: Event) -> None:
         """Process a line of the journal."""
+        if event.kind == SWITCHED:
+            return  # the drawn order, one line before, says it all
         if event.kind.startswith(_TREATMENT):
             self.treatments.append(_treatment(event))
         elif event.kind == "finished":

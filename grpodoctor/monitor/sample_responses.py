@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from grpodoctor.errors import RunError
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.vitals import format_number
+from grpodoctor.monitor.vitals import format_number, format_reading
 from grpodoctor.runs.rollouts import read_rollouts, rollout_files
 
 MAX_RESPONSES = 8
@@ -95,7 +95,8 @@ def _cited_as_evidence(
     for finding in report.findings:
         for evidence in finding.evidence:
             if evidence.where is not None and evidence.step in steps:
-                reason = f"{finding.code}: {evidence.metric} {format_number(evidence.value)}"
+                value = format_reading(evidence.metric, evidence.value)
+                reason = f"{finding.code}: {evidence.metric} {value}"
                 reasons_by_step.setdefault(evidence.step, {}).setdefault(evidence.where, reason)
     for step, reasons in islice(reasons_by_step.items(), MAX_RESPONSES):
         missing = dict(reasons)

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.monitor.diagnosis.costs import gpus_of
-from grpodoctor.monitor.examination import Examination
+from grpodoctor.monitor.examination import SWITCHED, Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report import evidence_to_json, finding_to_json
 from grpodoctor.monitor.sample_responses import RecordedResponses, ResponseSource
@@ -26,7 +26,8 @@ from grpodoctor.runs.reading.poll import Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.progress import Progress
-from grpodoctor.treatment.doctor import Doctor, DoctorSettings, TreatmentMode
+from grpodoctor.treatment.doctor import Doctor, TreatmentMode
+from grpodoctor.treatment.doctor_settings import DoctorSettings
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request, note_request
 
@@ -245,14 +246,15 @@ class Session:
         """The events of a tick as JSON objects, ordered by step.
 
         `finding-raised`, `finding-escalated` and `finding-resolved` hold the `finding` as in a
-        report. Lines of the run's journal are unchanged. `restarted`, or `removed` if the path is
-        gone, comes first.
+        report. Lines of the run's journal are unchanged; those of blocks are left out. `restarted`,
+        or `removed` if the path is gone, comes first.
         """
         findings = [self._finding_news(change) for change in tick.changes]
         journal = [
             {**event.body, "kind": event.kind, "step": event.step}
             for event in tick.events
-            if event.kind in _NEWS or event.kind.startswith("treatment-")
+            if event.kind in _NEWS
+            or (event.kind.startswith("treatment-") and event.kind != SWITCHED)
         ]
         news = sorted([*findings, *journal], key=lambda event: int(event["step"]))
         is_gone = tick.restarted and not self.run_dir.exists()
@@ -317,8 +319,8 @@ class Session:
             waited=progress.waited,
             patience=progress.patience,
             metric=progress.metric,
-            before=progress.before,
-            now=progress.now,
+            untreated=progress.untreated,
+            treated=progress.treated,
         )
 
 

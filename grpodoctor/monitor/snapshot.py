@@ -18,15 +18,17 @@ class TreatmentState:
 
     remedy: str
     state: str
-    """`proposed`, `applied` or `undoing`."""
+    """`proposed`, `applied`, `keeping` or `undoing`."""
     waited: int
     """Steps since it was applied."""
     patience: int
-    """Steps from applying it to judging it."""
+    """Steps from applying it to the next assessment."""
     metric: str
     """The target metric."""
-    before: float | None
-    now: float | None
+    untreated: float | None
+    """Its median with the treatment off."""
+    treated: float | None
+    """Its median with the treatment on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grpodoctor.runs.chart import BASELINE, Chart
+from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable
 
 HISTORY = 40
@@ -114,3 +115,16 @@ def format_number(value: float | None) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
     return f"{value:.1e}"
+
+
+def format_reading(metric: str, value: float | None) -> str:
+    """A value of a metric as text: a share as a percentage."""
+    if value is None or not math.isfinite(value) or not is_share(metric):
+        return format_number(value)
+    return f"{format_number(100 * value)}%"
+
+
+def is_share(metric: str) -> bool:
+    """Whether the values of a metric are shares, which readers expect as percentages."""
+    row = metric_of(metric)
+    return row is not None and row.unit == "share"

@@ -78,6 +78,12 @@ def axis(theme: ThemeName) -> dict[str, Any]:
     return {"gridcolor": grid, "zeroline": False, "linecolor": grid}
 
 
+def value_axis(theme: ThemeName, *, is_share: bool = False) -> dict[str, Any]:
+    """An axis of values, without title: percentages for shares, and powers of ten, not `µ`."""
+    percent = {"tickformat": "~%"} if is_share else {}
+    return {**axis(theme), "exponentformat": "power", **percent}
+
+
 def label(text: str, *, limit: int | None = None) -> str:
     """Text for a label in a chart; plotly reads labels as HTML."""
     return html(text, limit=limit)

@@ -7,6 +7,7 @@ it harmless.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -34,6 +35,16 @@ class Span:
     """Color of a badge."""
     link: str = ""
     """Anchor on the same page, or `https` address, that the text links to."""
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def code_parts(text: str) -> tuple[Span, ...]:
+    """The parts of a text, those between backticks as code; together they are the whole text."""
+    parts = _CODE.split(text)
+    styled = (Span(part, "code" if at % 2 else "plain") for at, part in enumerate(parts))
+    return tuple(span for span in styled if span.text)
 
 
 Inline = str | Span | tuple[str | Span, ...]

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
+
+from tests.app.browser_page import Browser
 
 _ADDRESS = re.compile(r"grpodoctor dashboard: (http://\S+)/\?token=(\S+)")
 _START_SECONDS = 60
@@ -29,7 +32,11 @@ class Server:
 
     def url(self, **params: str) -> str:
         """The address of a place."""
-        return f"{self.origin}/?{urlencode({'token': self.token, **params})}"
+        return self.page("", **params)
+
+    def page(self, path: str, **params: str) -> str:
+        """The address of a page."""
+        return f"{self.origin}/{path}?{urlencode({'token': self.token, **params})}"
 
 
 def start(*paths: Path, options: tuple[str, ...] = (), cwd: Path | None = None) -> Server:
@@ -60,9 +67,9 @@ def stop(server: Server, number: int = signal.SIGINT) -> int:
     return code
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., Server]]:
-    """Starts dashboards that end with the tests."""
+    """Starts dashboards that end with the tests of a file."""
     with ExitStack() as stack:
 
         def begin(*paths: Path, options: tuple[str, ...] = ()) -> Server:
@@ -71,3 +78,19 @@ def serve() -> Iterator[Callable[..., Server]]:
             return server
 
         yield begin
+
+
+@pytest.fixture(scope="module")
+def context(chromium: Any) -> Iterator[Any]:
+    """Loads and compiles the scripts of the dashboard once for the tests of a file."""
+    opened = chromium.new_context()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def browser(context: Any) -> Iterator[Browser]:
+    """A browser page that ends with the test."""
+    opened = Browser(context)
+    yield opened
+    opened.page.close()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from grpodoctor.probe.results.results_json import write_result
 from grpodoctor.runs.records import Event, StepRecord
 from grpodoctor.runs.rollouts import write_rollouts
+from tests.app.browser_page import SECONDS, WIDTH, Browser
 from tests.app.conftest import Server, start, stop
 from tests.report import probed
 from tests.report.simulated import HOSTILE, readings, record_run, rollouts
@@ -24,13 +25,7 @@ LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
 MIXTURE = Path(__file__).parents[1] / "rules" / "data" / "healthy_mixture.jsonl"
 PAGES = ("Overview", "Finding", "Rollouts", "Mismatch", "Experts", "Compare", "Treatment",
          "Rules and recipes", "Runs")  # fmt: skip
-WIDTH, HEIGHT = 1280, 900
 STEPS = 10_000
-SECONDS = 120_000
-"""Milliseconds to wait for the browser; the machine runs other tests as well."""
-
-_PROBES = re.compile(r"/_stcore/(health|host-config)")
-"""Streamlit's client looks for its server below the page's path first, and gets a 404 there."""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +52,8 @@ def _treat(path: Path) -> None:
         "changes": {"correction": "tis_token"},
         "before": {"correction": "none"},
     }
-    judged = {"metric": "reward/mean", "role": "target", "direction": "up", "before": 0.2,
-              "after": 0.4, "p": 0.01, "moved": True}  # fmt: skip
+    judged = {"metric": "reward/mean", "role": "target", "direction": "up", "untreated": 0.2,
+              "treated": 0.4, "p": 0.01, "moved": True}  # fmt: skip
     events = [
         Event("treatment-proposed", 50, identity),
         Event("treatment-applied", 52, {**identity, "request": "apply"}),
@@ -73,73 +68,8 @@ def server(serve: Callable[..., Server], folder: Path) -> Server:
     return serve(folder)
 
 
-class Browser:
-    """One browser page, with everything that went wrong on it."""
-
-    def __init__(self, chromium: Any, scheme: str = "light") -> None:
-        self.context = chromium.new_context(
-            viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme
-        )
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("console", self._on_console)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", self._on_dialog)
-        self.page.on("request", self._on_request)
-
-    def _on_console(self, message: Any) -> None:
-        is_probe = _PROBES.search(message.location.get("url", ""))
-        if message.type == "error" and not is_probe:
-            self.complaints.append(f"{message.text} {message.location}")
-
-    def _on_dialog(self, dialog: Any) -> None:
-        self.complaints.append(f"a script of a run opened a dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _on_request(self, request: Any) -> None:
-        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:", "ws://127.0.0.1:")):
-            self.complaints.append(f"the page loads {request.url}")
-
-    def open(self, url: str) -> None:
-        self.page.goto(url)
-        self.page.get_by_test_id("stMainBlockContainer").wait_for(timeout=SECONDS)
-        self.settle()
-
-    def go(self, title: str) -> None:
-        """Click a page in the navigation."""
-        self.page.get_by_test_id("stTopNavLink").get_by_text(title, exact=True).click()
-        self.page.wait_for_url(re.compile(r".*/[a-z]*\?.*"), timeout=SECONDS)
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait until the script has run."""
-        running = self.page.get_by_test_id("stStatusWidgetRunningIcon")
-        self.page.wait_for_timeout(500)
-        running.wait_for(state="hidden", timeout=SECONDS)
-
-    def sees(self, text: str) -> None:
-        self.page.get_by_text(text).first.wait_for(timeout=SECONDS)
-
-    def draws(self) -> None:
-        """Wait until a chart is drawn."""
-        self.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
-
-    def check(self) -> None:
-        """Assert that the page has no exception, no defect, and no complaint of the browser."""
-        assert self.page.get_by_test_id("stException").count() == 0
-        assert self.page.get_by_text("This section cannot be shown").count() == 0
-        assert self.complaints == []
-        assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    opened = Browser(chromium)
-    yield opened
-    opened.context.close()
-
-
-@pytest.mark.parametrize("run", ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"])
+# The test of 10,000 steps opens every page of a finished run.
+@pytest.mark.parametrize("run", ["live", "trl.jsonl.gz", "hostile <b>run</b>"])
 def test_every_page_shows_every_kind_of_run(
     server: Server, browser: Browser, folder: Path, run: str
 ) -> None:
@@ -160,6 +90,17 @@ def test_text_of_a_run_is_shown_and_never_run(
     assert browser.page.locator("img[onerror]").count() == 0
     assert "\u202e" not in browser.page.inner_text("body")
     browser.check()
+
+
+def test_enter_opens_a_finding(server: Server, browser: Browser, folder: Path) -> None:
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    opens = browser.page.locator("[data-testid=stButton] button", has_text="Open").first
+    opens.wait_for(timeout=SECONDS)
+    browser.draws()
+    opens.focus()
+    browser.page.keyboard.press("Enter")
+    browser.page.get_by_role("heading", name="Remedies").wait_for(timeout=SECONDS)
+    assert "finding=" in browser.page.url
 
 
 def test_nothing_is_shown_without_the_token(server: Server, browser: Browser) -> None:
@@ -226,7 +167,7 @@ def test_a_finished_run_of_10_000_steps_on_every_page(
     _click(browser, "training", 1000)
     browser.page.wait_for_url(re.compile(r"steps=\d{4}-\d{4}"), timeout=SECONDS)
     last, points = browser.page.evaluate(
-        "(() => { const {x, y} = document.querySelector('.js-plotly-plot').data[0];"
+        "(() => { const {x, y} = document.querySelector('.js-plotly-plot')._fullData[0];"
         " return [x.at(-1), x.length]; })()"
     )
     assert STEPS - last <= STEPS / 1000  # the lowest and highest of the last bucket
@@ -289,7 +230,7 @@ def test_new_steps_appear_without_losing_the_zoom(
     browser.sees("step 59")
     thread.join()
     browser.page.wait_for_function(
-        "document.querySelector('.js-plotly-plot').data[0].x.at(-1) === 59", timeout=SECONDS
+        "document.querySelector('.js-plotly-plot')._fullData[0].x.at(-1) === 59", timeout=SECONDS
     )
     assert _range(browser) == pytest.approx(zoomed)
     browser.check()
@@ -313,6 +254,11 @@ def test_an_interval_of_one_chart_is_selected_everywhere(
     )
     browser.page.get_by_role("button", name=re.compile(r"Steps \d+ to \d+")).click()
     browser.page.wait_for_url(lambda url: "steps=" not in url, timeout=SECONDS)
+    browser.page.get_by_label("First and last step").focus()
+    browser.page.keyboard.type("40-60")
+    browser.page.keyboard.press("Enter")
+    browser.page.wait_for_url(re.compile("steps=40-60"), timeout=SECONDS)
+    browser.sees("Rollouts of steps 40 to 60")
     browser.check()
 
 
@@ -375,14 +321,14 @@ def _range(browser: Browser) -> list[float]:
     return found
 
 
-def test_a_dark_page_is_dark(server: Server, chromium: Any, folder: Path) -> None:
-    dark = Browser(chromium, "dark")
+def test_a_dark_page_is_dark(server: Server, context: Any, folder: Path) -> None:
+    dark = Browser(context, "dark")
     dark.open(server.url(run=f"{folder.name}/finished"))
     dark.draws()
     color = dark.page.evaluate("getComputedStyle(document.querySelector('.xtitle')).fill")
     assert min(map(int, re.findall(r"\d+", color)[:3])) > 150
     dark.check()
-    dark.context.close()
+    dark.page.close()
 
 
 def test_it_ends_although_nobody_reads_what_it_prints(folder: Path) -> None:
@@ -393,14 +339,13 @@ def test_it_ends_although_nobody_reads_what_it_prints(folder: Path) -> None:
     assert server.process.wait(30) == 0
 
 
-def test_ctrl_c_ends_the_dashboard_and_leaves_no_process(folder: Path, chromium: Any) -> None:
+def test_ctrl_c_ends_the_dashboard_and_leaves_no_process(folder: Path, browser: Browser) -> None:
     server = start(folder)
-    browser = Browser(chromium)
     browser.open(server.url())
     browser.sees("run")
     children = _children(server.process.pid)
     assert stop(server, signal.SIGINT) == 0
-    browser.context.close()
+    browser.page.close()
     deadline = time.monotonic() + 20
     while any(map(_is_alive, children)) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -117,3 +117,23 @@ def test_the_number_of_parts_is_bounded():
         name = f"experts/churn_update/layer/{layer}"
         series.observe(StepRecord(layer, {name: Mean.of([0.1])}))
     assert len(series.parts("experts/churn_update", "layer")) == MOST_PARTS
+
+
+def test_further_metrics_are_kept_as_they_come_up_to_a_number():
+    series = SeriesByMetric((), further=2)
+    for step in range(1000):
+        names = ["a", "b", "c"] if step >= 500 else ["a"]
+        values = {name: Mean.of_number(9.0 if step == 700 else 1.0) for name in names}
+        series.observe(StepRecord(step, values))
+    assert series.metrics == ["a", "b"]
+    points = series.points("b")
+    assert points[0].step == 500
+    assert points[-1].step > 990
+    assert [point.step for point in points if point.value == 9.0] == [700]
+    assert series.points("c") == []
+
+
+def test_parts_of_a_metric_are_no_further_metrics():
+    series = SeriesByMetric((), further=9)
+    series.observe(StepRecord(1, {"experts/churn_update/layer/3": Mean.of_number(0.5)}))
+    assert series.metrics == []

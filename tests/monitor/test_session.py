@@ -37,7 +37,8 @@ def test_a_finished_run_that_is_read_in_parts_is_finished(tmp_path, monkeypatch)
     """A finished run must not be treated because its end is read before its last steps."""
     run = record_run(tmp_path / "run", 60, sick_from=20)
     monkeypatch.setattr("grpodoctor.runs.reading.native_run.POLL_RECORDS", 10)
-    monkeypatch.setattr("grpodoctor.support.files.growing_files.BLOCK", 16 * 1024)
+    for name in ("BLOCK", "ROW_BLOCK"):
+        monkeypatch.setattr(f"grpodoctor.support.files.growing_files.{name}", 16 * 1024)
     session = Session(run, apply="unsafe")
     parts, tick = 1, session.tick(final=True)
     while tick.more:

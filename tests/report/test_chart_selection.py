@@ -8,7 +8,7 @@ from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.finding_view import finding_key
 from grpodoctor.report.run.panels import panels
-from grpodoctor.report.run.selection import ClickedPoint, clicked_point, selected_steps
+from grpodoctor.report.run.selection import ClickedPoint, clicked_point, selected_steps, typed_steps
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Max
 from tests.report.simulated import record_run
@@ -20,7 +20,8 @@ def clicked(figure, curve, point):
     """What a browser sends about a point."""
     trace = figure.data[curve]
     data = trace.customdata[point] if trace.customdata is not None else []
-    return clicked_point({"x": trace.x[point], "meta": trace.meta or {}, "customdata": list(data)})
+    place = float(trace.x[point])
+    return clicked_point({"x": place, "meta": trace.meta or {}, "customdata": list(data)})
 
 
 def test_a_box_selects_whole_steps():
@@ -28,6 +29,19 @@ def test_a_box_selects_whole_steps():
     assert selected_steps({"box": [{"x": [10.2, 10.4], "y": [0, 1]}]}) is None
     assert selected_steps({"box": [], "points": []}) is None
     assert selected_steps({}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [("100-200", (100, 200)), (" 7 ", (7, 7)), ("3 \u2013 5", (3, 5)), ("3 to 5", (3, 5))],
+)
+def test_steps_can_be_typed(text, steps):
+    assert typed_steps(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "5-3", "all", "1-2-3", "-4", "1e3", "9" * 40, "٣"])
+def test_other_text_is_no_interval(text):
+    assert typed_steps(text) is None
 
 
 def test_the_point_of_a_worst_sequence_opens_it():

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from grpodoctor.probe.recommended_settings import recommended_settings
-from grpodoctor.probe.results.results import Cell, ProbeResult
+from grpodoctor.probe.results.results import Cell, NamedCause, ProbeResult
 from grpodoctor.probe.results.results_json import to_json
 from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.report import html, markdown
 from grpodoctor.report import text as terminal
-from grpodoctor.report.probe.charts import grid_charts
+from grpodoctor.report.probe.charts import FEWEST_IN_BIN, cell_charts, grid_charts
 from grpodoctor.report.probe.names import short_names
 from grpodoctor.report.probe.phrases import format_near_one, standing
 from grpodoctor.report.probe.view import view_of
@@ -196,6 +196,17 @@ def test_the_page_says_which_pairs_have_charts() -> None:
     assert said not in as_html(held("vllm:1", "vllm:2"))
 
 
+def test_the_page_of_a_large_grid_is_small() -> None:
+    long = comparison()
+    whole = replace(long.worst[0], **{name: getattr(long.worst[0], name) * 200 for name in (
+        "ids", "sampler_logprobs", "learner_logprobs", "token_texts",
+    )})  # fmt: skip
+    heavy = replace(long, worst=(whole,) * 10)
+    labels = [f"vllm:{at}" for at in range(24)]
+    cells = tuple(replace(cell, comparison=heavy) for cell in held(*labels).cells)
+    assert len(as_html(replace(PAIR, cells=cells)).encode()) < 1.5e6
+
+
 def test_names_are_harmless_in_charts() -> None:
     drawn = packed_charts(as_html(held(f"vllm:{HOSTILE}", "vllm:tiny?dtype=<b>bold</b>")))
     assert "bold" in drawn
@@ -298,6 +309,22 @@ def test_a_cause_that_weights_cannot_correct_gets_no_weights(cause: str) -> None
     assert any("importance" in title for title in settings(found("batch-variance"), "verl"))
 
 
+def test_a_temperature_is_set_where_it_is_missing() -> None:
+    asked = {"asked": 0.7, "fitted": 1.0}
+    for learner in (0.7, 1.0):
+        cause = replace(CAUSE, cause="temperature", figures={**asked, "learner": learner})
+        titles = settings(replace(PAIR.cells[0], causes=(cause,)), "slime")
+        assert ("score at the sampling temperature in the learner" in titles) == (learner == 1.0)
+        assert ("set the same temperature in both engines" in titles) == (learner == 0.7)
+
+
+def test_a_penalty_is_disabled_where_the_framework_has_one() -> None:
+    title = "sample without a repetition penalty"
+    advice = settings(found("repetition-penalty"), "verl")
+    assert advice[title] == ("actor_rollout_ref.rollout.repetition_penalty=1",)
+    assert title not in settings(found("repetition-penalty"), "openrlhf")
+
+
 def test_flips_get_replay_or_gspo_with_its_own_clips() -> None:
     replay, gspo, tis = settings(found("router-flips"), "verl").items()
     assert "replay" in replay[0]
@@ -374,3 +401,43 @@ def test_a_cap_that_truncates_many_tokens_is_raised() -> None:
     far = replace(comparison(), effects=wide)
     *_, lines = settings(found("precision", comparison=far), "slime").values()
     assert "--tis-clip 8" in lines
+
+
+@pytest.mark.parametrize(
+    ("causes", "words"),
+    [
+        (("temperature",), "remove the cause (t); importance weights do not correct it"),
+        (("precision",), "remove the cause if you can, and use importance weights per token"),
+        ((), "Recommendation: use importance weights per token, capped at 2, which acts on 0.05%"),
+    ],
+)
+def test_the_recommendation_precedes_the_table_of_corrections(
+    causes: tuple[str, ...], words: str
+) -> None:
+    named = tuple(
+        NamedCause(cause=cause, title="t", confidence="proven", explained=1.0, summary="s")
+        for cause in causes
+    )
+    cell = replace(PAIR.cells[0], causes=named, comparison=comparison(scale=10))
+    text = " ".join(as_text(replace(PAIR, cells=(cell,)), width=120).split())
+    assert words in text
+    assert text.index("Recommendation: ") < text.index("acts on weight lost")
+
+
+def test_a_small_gap_needs_no_correction() -> None:
+    quiet = replace(PAIR.cells[0], causes=(), controls=(), comparison=comparison(scale=0.01))
+    text = " ".join(as_text(replace(PAIR, cells=(quiet,)), width=120).split())
+    assert "Recommendation: change nothing" in text
+
+
+def test_nearly_empty_bins_are_not_drawn() -> None:
+    few = replace(comparison().by_position[-1], tokens=FEWEST_IN_BIN - 1, prob_diff_mean=0.5)
+    bins = (*comparison().by_position[:-1], few)
+    chart = next(
+        each
+        for each in cell_charts(replace(comparison(), by_position=bins))
+        if "position" in each.caption
+    )
+    assert all(trace.y[-1] is None for trace in chart.figure.data)
+    assert all(trace.y[0] is not None for trace in chart.figure.data)
+    assert "1 bins with fewer than 30 tokens are left out" in chart.words

@@ -61,7 +61,9 @@ def page(context: PageContext) -> None:
     with left, section():
         picked = _list(found, kind or "rule")
     with right, section():
-        _entry(context, picked or (chosen if chosen in found else None))
+        shown = picked or (chosen if chosen in found else next(iter(found), None))
+        if shown is not None:
+            _entry(context, shown)
 
 
 def _list(found: list[CatalogEntry], kind: Kind) -> CatalogEntry | None:
@@ -94,10 +96,7 @@ def _list(found: list[CatalogEntry], kind: Kind) -> CatalogEntry | None:
     return found[rows[0]]
 
 
-def _entry(context: PageContext, entry: CatalogEntry | None) -> None:
-    if entry is None:
-        empty("Select a line to read its page.", ":material/menu_book:")
-        return
+def _entry(context: PageContext, entry: CatalogEntry) -> None:
     st.subheader(entry.id if entry.kind != "rule" else f"{entry.id} {entry.name}")
     if entry.kind == "remedy":
         st.markdown(own_markdown(entry.summary))

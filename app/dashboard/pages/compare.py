@@ -27,7 +27,7 @@ from grpodoctor.support.safe_text import markdown
 from .. import url_state
 from ..blocks import PLOT_CONFIG, badge_text, show_blocks
 from ..context import PageContext
-from ..sections import empty, section
+from ..sections import await_search, empty, section
 
 _SEPARATOR = ";"
 _SEARCH_SECONDS = 2.0
@@ -39,6 +39,10 @@ _AXIS_LABELS: dict[Axis, str] = {"step": "By step", "tokens": "By generated toke
 def page(context: PageContext) -> None:
     """Draw the page."""
     st.title("Compare")
+    context.table.refresh(_SEARCH_SECONDS)
+    if not context.table.is_searched:
+        await_search(context.table)  # a link names runs that are not known before
+        return
     with section():
         keys = _choose(context)
         if len(keys) < 2:
@@ -63,7 +67,7 @@ def page(context: PageContext) -> None:
 
 def _choose(context: PageContext) -> list[str]:
     """The runs that the reader chose, the first of which the others are compared with."""
-    known = [row.key for row in context.table.refresh(_SEARCH_SECONDS)]
+    known = [row.key for row in context.table.rows]
     wanted = context.params.get("runs", context.params.get("run", "")).split(_SEPARATOR)
     chosen = st.multiselect(
         "Runs",

@@ -20,6 +20,7 @@ from grpodoctor.report.run.finding_view import (
 )
 from grpodoctor.report.run.panels import panels
 from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.report.trial_table import remedy_trials
 from grpodoctor.report.view import Card
 from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import rule_of
@@ -39,6 +40,10 @@ from ..charts import follow_clicks
 from ..context import PageContext
 from ..sections import empty, section
 
+_APPLICABILITY = (
+    "safe: reversible on a live run · unsafe: changes what is optimized · suggest: needs a restart "
+    "or a decision"
+)
 _MOST_CHARTS = 4
 _MOST_SEQUENCES = 12
 _ID_LETTERS = 80
@@ -62,7 +67,7 @@ def _draw(context: PageContext) -> None:
         return
     with section():
         _evidence(context, chosen)
-    with section("Remedies"):
+    with section("Remedies", _APPLICABILITY):
         _remedies(context, chosen)
     with section("Charts behind it"):
         _charts(context, chosen)
@@ -111,7 +116,7 @@ def _evidence(context: PageContext, finding: Finding) -> None:
         show_blocks(card.body)
         lead = lead_time_of(finding.code)
         if lead is not None:
-            st.caption(f"Lead time of this rule: {own_markdown(lead.sentence)}")
+            st.caption(f"Lead time of the rule: {own_markdown(lead.sentence)}")
 
 
 def _card(context: PageContext, problem: Problem, symptom: Symptom | None) -> Card:
@@ -131,7 +136,7 @@ def _remedies(context: PageContext, finding: Finding) -> None:
     for advice in named:
         if advice.alternatives:
             others = ", ".join(f"`{each}`" for each in advice.alternatives)
-            st.caption(f"`{advice.id}` has alternatives: {others}")
+            st.markdown(f"Alternatives to `{advice.id}`: {others}")
 
 
 def _trials(remedies: Sequence[str]) -> None:
@@ -142,10 +147,12 @@ def _trials(remedies: Sequence[str]) -> None:
 
 
 def _trials_of(remedy: str) -> str:
-    trials = [trial for trial in all_trials().values()
-              if any(treated.remedy == remedy for treated in trial.remedies)]  # fmt: skip
-    lines = (f"{own_markdown(trial.question)} `grpodoctor trial {trial.name}`" for trial in trials)
-    return " ".join(lines) or "no trial yet."
+    """What published trials show about a remedy, and the commands that repeat them."""
+    names = [trial.name for trial in all_trials().values()
+             if any(treated.remedy == remedy for treated in trial.remedies)]  # fmt: skip
+    results = [own_markdown(sentence) for sentence in remedy_trials(remedy)]
+    commands = [f"`grpodoctor trial {name}`" for name in names]
+    return " ".join([*results, *commands]) or "no trial yet."
 
 
 def _charts(context: PageContext, finding: Finding) -> None:

@@ -38,7 +38,11 @@ _PARTS = (
     ("probability", "By the sampler's probability of the token"),
     ("engine", "By engine layout and precision"),
 )
-_METRICS = ("mismatch/prob_diff_mean", "mismatch/logprob_diff_mean")
+_METRICS = {
+    "mismatch/prob_diff_mean": "Mean |Δ probability| of the sampled tokens. Empty: no tokens.",
+    "mismatch/logprob_diff_mean": "Mean |Δ log-probability| of the sampled tokens, in nats. "
+    "Empty: no tokens.",
+}
 _WORST = 10
 _SCATTER_RESPONSES = 64
 _ROW_PIXELS = 35
@@ -63,7 +67,13 @@ def _run(context: PageContext) -> None:
     if shown:
         with section("Over the run"):
             figure = linked_figure(shown, columns=len(shown), theme=context.theme)
-            st.plotly_chart(figure, theme=None, key="mismatch-panels", config=PLOT_CONFIG)
+            st.plotly_chart(
+                figure,
+                theme=None,
+                key="mismatch-panels",
+                config=PLOT_CONFIG,
+                alt=" ".join(f"{each.title}: {each.description}" for each in shown),
+            )
             follow_clicks(context, "mismatch-panels")
             for each in shown:
                 st.caption(markdown(f"{each.title}: {each.description}"))
@@ -88,12 +98,12 @@ def _parts(context: PageContext) -> bool:
     """Heat maps by position, probability and engine; whether there is any."""
     has_any = False
     for kind, title in _PARTS:
-        for metric in _METRICS:
+        for metric, caption in _METRICS.items():
             parts = context.data.series.parts(metric, kind)
             chart = part_heat_map(title, parts, kind, context.theme)
             if chart is not None:
                 has_any = True
-                with section(title, metric):
+                with section(title, caption):
                     show_chart(chart, f"mismatch-{kind}")
                 break
     return has_any
@@ -129,7 +139,10 @@ def _tokens(context: PageContext, index: RolloutIndex) -> None:
     worst = index.page(query, 0, _SCATTER_RESPONSES).figures
     chart = token_scatter(token_pairs(index.in_full(worst)), context.theme)
     if chart is None:
-        st.markdown("The log-probabilities of single tokens were not recorded (depth `summary`).")
+        st.markdown(
+            "The log-probabilities of single tokens were not recorded. Record them with "
+            "`recording.depth=worst` or `full`."
+        )
         return
     st.caption(f"The tokens of the {len(worst)} worst responses.")
     show_chart(chart, "mismatch-tokens")

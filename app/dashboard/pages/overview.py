@@ -7,23 +7,34 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from grpodoctor.monitor.chart_specs import CHARTED_METRICS
+from grpodoctor.monitor.dashboard.config_differences import run_settings
 from grpodoctor.monitor.dashboard.run_summary import cost_text
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
-from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.monitor.downsampled_series import LOGGED
+from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.dashboard.response_rows import response_columns, responses_of_steps
 from grpodoctor.report.figures import ThemeName
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.coverage_view import coverage_sentence, full_coverage
 from grpodoctor.report.run.finding_view import first_steps
-from grpodoctor.report.run.panels import Panel, panels
-from grpodoctor.report.run.phrases import damage_line, defect_line, facts_line, finding_period
-from grpodoctor.report.run.selection import selected_steps
+from grpodoctor.report.run.panels import Panel, metric_label, metric_panels, panels
+from grpodoctor.report.run.phrases import (
+    CHARTS_LEGEND,
+    damage_line,
+    defect_line,
+    facts_line,
+    finding_period,
+)
+from grpodoctor.report.run.selection import selected_steps, typed_steps
+from grpodoctor.report.run.smoothing import with_moving_means
+from grpodoctor.report.run.time_axis import time_labels
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.support.safe_text import code_span, markdown, plain
 
 from .. import url_state
-from ..blocks import PLOT_CONFIG, badge_text, show_blocks
+from ..blocks import PLOT_CONFIG, badge_text, prose, show_blocks
 from ..charts import follow_clicks
 from ..context import PageContext
 from ..sections import section
@@ -32,6 +43,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _MOST_VITALS = 6
+_MOST_METRICS = 12
+_SEPARATOR = ";"
 _MOST_RESPONSES = 20
 _CHARTS = "charts"
 _SELECTED = "selected"
@@ -40,6 +53,13 @@ _DRAG_PARAMS = {_SELECT: "steps", "Zoom": "zoom"}
 """What dragging over a chart does, and the query parameter that keeps it. Streamlit draws a chart
 anew when its data grows, so a zoom that only the browser knew would be lost."""
 _UNZOOM = {"zoom": ""}
+_WINDOWS = (0, 10, 50, 200)
+"""Steps of the moving means; 0 for none."""
+_TIME = "time"
+_ZOOM_MARGIN = 0.5
+"""Steps on either side of the zoomed ones, so that a single step has a width."""
+_Form = tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[str, ...], int, bool]
+"""Selected and shown steps, further metrics, steps of the moving means, and times on the axes."""
 _CONFIG = {**PLOT_CONFIG, "displayModeBar": False}
 _LONGEST_SETTING = 2000
 
@@ -63,6 +83,7 @@ def _draw(context: PageContext) -> None:
     with section("Coverage"), st.expander(coverage_sentence(context.report.diagnosis.coverage)):
         show_blocks(full_coverage(context.report))
     with section():
+        _settings(context)
         _about_the_log(context)
 
 
@@ -77,7 +98,7 @@ def _diagnosis(context: PageContext) -> None:
         copied = [plain(step.commented, limit=_LONGEST_SETTING) for step in steps if step.copyable]
         for step in steps:
             if not step.copyable:
-                st.markdown(markdown(step.text))
+                st.markdown(prose(step.text))
         if copied:
             st.code("\n".join(copied), language=None, wrap_lines=True)
     for line in (damage_line(report),) if report.damage_total else ():
@@ -96,10 +117,11 @@ def _vitals(context: PageContext) -> None:
 
 
 def _vital(vital: Vital) -> None:
-    started = f"started at {format_number(vital.start)}" if vital.start is not None else None
+    start = format_reading(vital.metric, vital.start)
+    started = f"started at {start}" if vital.start is not None else None
     st.metric(
         vital.label,
-        format_number(vital.now),
+        format_reading(vital.metric, vital.now),
         delta=started,
         delta_color="off",
         delta_arrow="off",
@@ -128,7 +150,7 @@ def _problem(context: PageContext, problem: Problem, number: int) -> None:
             st.markdown(
                 f"{badge_text(cause.severity, cause.severity)} {code_span(cause.code)} "
                 f"**{markdown(cause.name)}** :gray[{finding_period(cause)} · "
-                f"{cost_text(problem.cost)}]{resolved}  \n{markdown(cause.summary)}"
+                f"cost so far: {cost_text(problem.cost)}]{resolved}  \n{markdown(cause.summary)}"
             )
         with button:
             _open_button(context, cause.code, cause.onset_step, number)
@@ -161,7 +183,7 @@ def _open_button(context: PageContext, code: str, onset: int, *place: int) -> No
 def _charts(context: PageContext) -> None:
     if st.session_state.pop(_SELECTED, False):
         st.rerun()  # the bar above the page shows the interval as well
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         drag = st.segmented_control(
             "Dragging in a chart",
             _DRAG_PARAMS,
@@ -173,15 +195,21 @@ def _charts(context: PageContext) -> None:
             "a point to select its step, a mark to open its finding, and a point of the worst "
             "response to open that response.",
         )
+        _type_steps(_DRAG_PARAMS[drag or _SELECT])
         if context.zoom is not None:
             first, last = context.zoom
             label = f"Zoomed to steps {first} to {last}"
             st.button(label, icon=":material/zoom_out:", on_click=url_state.change, kwargs=_UNZOOM)
+        window = _choose_smoothing(context)
+        by_time = _choose_axis(context)
+    chosen = _choose_metrics(context)
     key = (context.run.key, context.revision)
-    shown, figure = _drawn(key, context.theme, context.steps, context.zoom, context)
+    form = (context.steps, context.zoom, chosen, window, by_time)
+    shown, figure = _drawn(key, context.theme, form, context)
     if not shown:
         st.markdown("None of the charted metrics is logged.")
         return
+    st.caption(CHARTS_LEGEND)
     st.plotly_chart(
         figure,
         theme=None,
@@ -197,20 +225,106 @@ def _charts(context: PageContext) -> None:
         st.markdown("\n".join(lines))
 
 
+def _type_steps(param: str) -> None:
+    """What dragging does, for those who use the keyboard."""
+    key = f"typed-{param}"
+    text = st.text_input(
+        "First and last step to select or to zoom to",
+        key=key,
+        placeholder="Steps, as 100-200",
+        label_visibility="collapsed",
+        width=170,
+        on_change=_take_typed,
+        args=(param, key),
+    )
+    if text and typed_steps(text) is None:
+        st.caption("Write two steps, such as 100-200.")
+
+
+def _take_typed(param: str, key: str) -> None:
+    steps = typed_steps(st.session_state[key])
+    if steps is not None:
+        url_state.change(**{param: f"{steps[0]}-{steps[1]}"})
+        st.session_state[_SELECTED] = True
+
+
+def _choose_smoothing(context: PageContext) -> int:
+    """Number of steps of the moving means; 0 for none."""
+    given = context.params.get("smooth", "")
+    chosen = st.selectbox(
+        "Smoothing",
+        _WINDOWS,
+        index=_WINDOWS.index(int(given)) if given in map(str, _WINDOWS) else 0,
+        format_func=lambda steps: f"Mean of {steps} steps" if steps else "Not smoothed",
+        key="smoothing",
+        label_visibility="collapsed",
+        width=180,
+        on_change=lambda: url_state.change(smooth=str(st.session_state["smoothing"] or "")),
+    )
+    return int(chosen or 0)
+
+
+def _choose_axis(context: PageContext) -> bool:
+    """Whether the step axes show times."""
+    if len(context.view.metrics.times()) < 2:
+        return False
+    return st.toggle(
+        "Show times",
+        value=context.params.get("axis") == _TIME,
+        key="axis-of-time",
+        help="Label the steps with the time (UTC) at which they ended",
+        on_change=lambda: url_state.change(axis=_TIME if st.session_state["axis-of-time"] else ""),
+    )
+
+
+def _choose_metrics(context: PageContext) -> tuple[str, ...]:
+    """The metrics that the reader wants to see besides the usual charts."""
+    known = [name for name in context.view.metrics.metrics if name not in CHARTED_METRICS]
+    known.sort(key=lambda name: name.startswith(LOGGED))
+    wanted = context.params.get("metrics", "").split(_SEPARATOR)
+    if not known:
+        return ()
+    return tuple(
+        st.multiselect(
+            "Further metrics",
+            known,
+            default=[name for name in wanted if name in known],
+            key=f"further-metrics-{context.run.key}",
+            max_selections=_MOST_METRICS,
+            placeholder=f"Add charts: {count_of(len(known), 'further metric')}",
+            format_func=metric_label,
+            label_visibility="collapsed",
+            on_change=_take_metrics,
+            args=(f"further-metrics-{context.run.key}",),
+        )
+    )
+
+
+def _take_metrics(widget: str) -> None:
+    url_state.change(metrics=_SEPARATOR.join(st.session_state[widget]))
+
+
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _drawn(
     run: tuple[str, int],
     theme: ThemeName,
-    steps: tuple[int, int] | None,
-    zoom: tuple[int, int] | None,
+    form: _Form,
     _context: PageContext,
 ) -> tuple[tuple[Panel, ...], Figure]:
     """The charts and their figure; drawn again only if something has changed."""
     del run
+    steps, zoom, metrics, window, by_time = form
+    further = _context.view.metrics
     shown = panels(_context.data)
-    figure = linked_figure(shown, columns=2, theme=theme, selected=steps)
+    all_steps = shown[0].steps if shown else None
+    shown += metric_panels(_context.data, further, metrics, all_steps)
+    if window:
+        shown = with_moving_means(shown, (_context.data.series, further), window)
+    axis = zoom or (shown[0].steps if shown else (0, 0))
+    times = time_labels(further.times(), axis) if by_time else None
+    figure = linked_figure(shown, columns=2, theme=theme, selected=steps, times=times)
     if zoom is not None:
-        figure.update_xaxes(range=zoom)
+        figure.update_xaxes(range=(zoom[0] - _ZOOM_MARGIN, zoom[1] + _ZOOM_MARGIN))
     return shown, figure.update_layout(dragmode="select", selectdirection="h")
 
 
@@ -240,6 +354,19 @@ def _rollouts(context: PageContext) -> None:
     )
     if st.button("Open in Rollouts"):
         context.go("rollouts")
+
+
+def _settings(context: PageContext) -> None:
+    settings = run_settings(context.view)
+    with st.expander(f"Settings of the run ({len(settings)})"):
+        st.dataframe(
+            {
+                "Setting": [plain(name, limit=_LONGEST_SETTING) for name in settings],
+                "Value": [plain(value, limit=_LONGEST_SETTING) for value in settings.values()],
+            },
+            hide_index=True,
+            alt="The settings of the run with their values.",
+        )
 
 
 def _about_the_log(context: PageContext) -> None:

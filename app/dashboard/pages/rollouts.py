@@ -47,7 +47,7 @@ def page(context: PageContext) -> None:
 def _draw(context: PageContext) -> None:
     index = responses_index(context)
     if index is None or not index.table.num_rows:
-        _explain_absence(index)
+        _explain_absence(context, index)
         return
     with section():
         _list(context, index)
@@ -76,12 +76,15 @@ def _identity(source: ResponseSource | None) -> str:
     return f"{type(source).__name__} {getattr(source, 'directory', '') or id(source)}"
 
 
-def _explain_absence(index: RolloutIndex | None) -> None:
+def _explain_absence(context: PageContext, index: RolloutIndex | None) -> None:
     for why in list(index.unreadable.values())[:5] if index else ():
         st.warning(markdown(why, limit=400))
+    if context.view.state == "gone":
+        empty("The files with the responses have vanished.", ":material/forum:")
+        return
     empty(
-        "This run has no responses on disk. The recorder writes them unless its depth is `off`; "
-        "of another framework's run, open the folder with its rollout dumps.",
+        "This run has no responses on disk. The recorder writes them unless its depth is `off`. "
+        "For a run of another framework, open the folder that contains its rollout dumps.",
         ":material/forum:",
     )
 
@@ -252,6 +255,7 @@ def _tokens(context: PageContext, rollout: Rollout) -> None:
                 **{name: list(column[shown]) for name, column in figures.columns.items()},
             },
             key="rollouts-token-table",
+            alt="The figures of each token that is shown above.",
         )
 
 

@@ -16,7 +16,7 @@ from grpodoctor.report.dashboard.run_rows import (
 )
 from grpodoctor.report.phrases import count_of
 
-from ..context import PageContext
+from ..context import AWAITS_SEARCH, PageContext
 from ..sections import empty, section
 
 _REFRESH_SECONDS = 2.0
@@ -56,6 +56,8 @@ def _probe_count(paths: tuple[Path, ...]) -> int:
 
 def _table(context: PageContext) -> None:
     rows = context.table.refresh(_SEARCH_SECONDS)
+    if context.table.is_searched and st.session_state.pop(AWAITS_SEARCH, False):
+        st.rerun()  # the only run is shown at once
     if not rows and not context.table.is_searched:
         st.skeleton(height=300)
         st.caption("Searching for runs …")
@@ -86,10 +88,10 @@ def _draw(context: PageContext, rows: list[RunRow]) -> None:
         placeholder="",
         alt="The runs with verdict, reward curve, worst finding and cost, the worst first.",
         column_config={
-            "Run": st.column_config.TextColumn(width=190, pinned=True),
-            "Verdict": st.column_config.TextColumn(width=105),
+            "Run": st.column_config.TextColumn(width=180, pinned=True),
+            "Verdict": st.column_config.TextColumn(width=95),
             "Reward": st.column_config.LineChartColumn(width=90, help="Mean reward over the run"),
-            "Worst finding": st.column_config.TextColumn(width=190),
+            "Worst finding": st.column_config.TextColumn(width=225),
             "Since": st.column_config.NumberColumn(
                 width=60, help="Step at which the worst finding began"
             ),

@@ -73,8 +73,8 @@ def _proposal(context: PageContext) -> None:
         st.markdown(own_markdown(f"{remedy.title} ({remedy.applicability})."))
         show_blocks([settings_table(proposal.before, proposal.changes)])
         st.caption(
-            "After approval, the run applies the change. Metrics before and after are compared, "
-            "and a change that does not help is undone."
+            "After approval, the run switches the change on and off in blocks of random order. "
+            "A change that does not help is undone."
         )
         with st.container(horizontal=True):
             if st.button("Approve", type="primary", key=f"approve-{proposal.id}"):
@@ -99,10 +99,12 @@ def _treatment(context: PageContext, treatment: PastTreatment) -> None:
         _table("Change", settings_table(treatment.before, treatment.changes), treatment.changes)
     with right:
         if treatment.comparisons:
-            st.markdown("**Windows before and after**")
+            st.markdown("**Blocks with the treatment off and on**")
             show_blocks([window_table(treatment)])
         else:
-            st.caption("The windows before and after are compared when the treatment is judged.")
+            st.caption(
+                "The metrics with the treatment off and on are compared after each stage of blocks."
+            )
     _charts(context, treatment)
 
 

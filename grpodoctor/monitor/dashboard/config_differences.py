@@ -28,6 +28,12 @@ def config_differences(views: Sequence[RunView]) -> tuple[ConfigDifference, ...]
     return (*facts, *knobs, *configs)
 
 
+def run_settings(view: RunView) -> dict[str, str]:
+    """All settings of a run: what it is, its knobs as they are now, and its config."""
+    known = {**_facts(view), **view.knobs, **public_config(view.manifest.config)}
+    return {name: str(value) for name, value in known.items()}
+
+
 def _facts(view: RunView) -> dict[str, object]:
     manifest = view.manifest
     versions = {f"version of {name}": version for name, version in manifest.versions.items()}

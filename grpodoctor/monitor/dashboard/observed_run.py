@@ -16,6 +16,7 @@ from grpodoctor.monitor.advice import AdviceSource
 from grpodoctor.monitor.dashboard.run_files import file_state
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.monitor.dashboard.step_means import RunMeans, StepMeans
+from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report_data import ReportData, report_data
 from grpodoctor.monitor.session import Session, Tick
 from grpodoctor.runs.reading.opening import is_native
@@ -36,6 +37,8 @@ _ENDED_SECONDS = 120.0
 _POLL_SECONDS = 1.0
 """Shortest time between two polls, however many browsers ask."""
 _CHECK_SECONDS = 0.05
+_MOST_METRICS = 400
+"""Metrics kept for charts on request."""
 _TREATMENT_SECONDS = 10.0
 """Longest wait of a reader's approval for the thread."""
 _FIRST_SNAPSHOT = 0.3
@@ -55,6 +58,8 @@ class RunView:
     """None until the run has steps."""
     means: RunMeans = field(default_factory=RunMeans)
     """The metrics by which runs are compared."""
+    metrics: SeriesByMetric = field(default_factory=lambda: SeriesByMetric(()))
+    """Every metric of the run, for charts on request."""
     message: str = ""
     """Why the run cannot be read, in one line."""
     manifest: Manifest = field(default_factory=Manifest)
@@ -91,6 +96,7 @@ class ObservedRun:
         self._thread: threading.Thread | None = None
         self._session: Session | None = None
         self._means = StepMeans()
+        self._metrics = SeriesByMetric((), further=_MOST_METRICS)
         self._view = RunView()
         self._polled = 0.0
         self._published = 0.0
@@ -193,6 +199,7 @@ class ObservedRun:
     def _opened(self) -> Session:
         if self._session is None:
             self._means = StepMeans()
+            self._metrics = SeriesByMetric((), further=_MOST_METRICS)
             self._session = Session(
                 self.path,
                 apply="ask" if self._is_treatable() else "none",
@@ -213,6 +220,7 @@ class ObservedRun:
     def _on_step(self, record: StepRecord) -> None:
         """Note a step, and publish a snapshot of a run that is being read, now and then."""
         self._means.observe(record)
+        self._metrics.observe(record)
         began = time.monotonic()
         if began - self._published > self._interval:
             self._publish("reading", changed=True)
@@ -245,6 +253,7 @@ class ObservedRun:
             view,
             data=replace(data, series=data.series.copy()) if examination.steps else None,
             means=self._means.means(),
+            metrics=self._metrics.copy(),
             manifest=examination.manifest,
             knobs=dict(examination.engine.chart.knobs),
             proposal=None if examination.finished else session.doctor.proposal,

@@ -12,10 +12,11 @@ from grpodoctor.errors import GrpodoctorError
 from grpodoctor.monitor.dashboard.run_files import file_state
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.monitor.diagnosis.costs import Cost
-from grpodoctor.monitor.diagnosis.verdict import is_alarm
+from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.replay import replay
 from grpodoctor.monitor.report import Report
+from grpodoctor.rules.base import Finding
 from grpodoctor.support.numbers import duration
 
 SPARKLINE_POINTS = 60
@@ -37,10 +38,10 @@ class RunSummary:
     steps: int = 0
     last_step: int | None = None
     finding: str = ""
-    """Code and name of the worst finding; empty without one."""
+    """Code and name of the worst finding, and whether it is resolved; empty without one."""
     severity: str = ""
     since: int | None = None
-    """Onset of the worst finding."""
+    """Onset of the worst finding; None if it is resolved."""
     cost: str = ""
     """What the run spent since then."""
     outcome: str = ""
@@ -87,14 +88,19 @@ def _summary(report: Report, outcome: str, series: SeriesByMetric, written: floa
         model=run.model,
         steps=run.steps,
         last_step=run.last_step,
-        finding=f"{worst.cause.code} {worst.cause.name}" if worst else "",
+        finding=_finding_name(worst.present) if worst else "",
         severity=worst.severity if worst else "",
-        since=worst.cause.onset_step if worst else None,
-        cost=cost_text(worst.cost) if worst else "",
+        since=worst.present.onset_step if worst and worst.present.active else None,
+        cost=cost_text(worst.cost) if worst and worst.present.active else "",
         outcome=outcome,
         sparkline=sparkline(series, outcome),
         written=written,
     )
+
+
+def _finding_name(finding: Finding) -> str:
+    name = f"{finding.code} {finding.name}"
+    return name if finding.active else f"{name} (resolved)"
 
 
 def sparkline(series: SeriesByMetric, metric: str) -> tuple[float, ...]:

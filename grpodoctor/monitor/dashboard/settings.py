@@ -25,6 +25,8 @@ class DashboardSettings(BaseModel):
     """Framework or file format of the logs; detected if None."""
     mapping: dict[str, str] = {}
     """Log keys and the metric that each holds."""
+    where: dict[str, str] = {}
+    """Columns and the values of the rows to read from logs with several runs."""
     project_file: Path | None = None
     """The project's settings file, if there is one."""
     allow_treatment: bool = False
@@ -40,4 +42,9 @@ class DashboardSettings(BaseModel):
 
     def read_options(self) -> ReadOptions:
         """How to read the log of a framework."""
-        return ReadOptions(format=self.log_format, mapping=self.mapping)
+        return ReadOptions(
+            format=self.log_format,
+            mapping=self.mapping,
+            where=self.where,
+            keep_unread_keys=True,
+        )

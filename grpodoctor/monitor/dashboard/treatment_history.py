@@ -15,14 +15,14 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class WindowComparison:
-    """One metric before and after a treatment, as the journal has it."""
+    """One metric with the treatment off and on, as the journal has it."""
 
     metric: str
     role: str
     """`target` or `guard`."""
     direction: str
-    before: float
-    after: float
+    untreated: float
+    treated: float
     p: float
     moved: bool
 
@@ -67,10 +67,13 @@ def _after(treatment: PastTreatment, entry: TreatmentEntry) -> PastTreatment:
         verdict=str(body.get("verdict") or body.get("reason") or treatment.verdict),
         comparisons=_comparisons(body.get("metrics")) or treatment.comparisons,
     )
+    if entry.kind in ("scheduled", "switched"):
+        return treatment
     if entry.kind == "proposed":
         return replace(treatment, proposed_step=entry.step)
     if entry.kind == "applied" and body.get("request") != "undo":
-        return replace(treatment, state="applied", applied_step=entry.step)
+        first = entry.step if treatment.applied_step is None else treatment.applied_step
+        return replace(treatment, state="applied", applied_step=first)
     return replace(treatment, state=_state(entry), closed_step=entry.step)
 
 
@@ -91,14 +94,14 @@ def _comparisons(value: object) -> tuple[WindowComparison, ...]:
 
 
 def _comparison(row: Mapping[str, Any]) -> WindowComparison | None:
-    numbers = [row.get(name) for name in ("before", "after", "p")]
+    numbers = [row.get(name) for name in ("untreated", "treated", "p")]
     if not all(isinstance(number, int | float) for number in numbers):
         return None
-    before, after, p = (float(number or 0.0) for number in numbers)
-    if not all(map(math.isfinite, (before, after, p))):
+    untreated, treated, p = (float(number or 0.0) for number in numbers)
+    if not all(map(math.isfinite, (untreated, treated, p))):
         return None
     metric, role, direction = (
         str(row.get(name, ""))[:_LONGEST_NAME] for name in ("metric", "role", "direction")
     )
     moved = row.get("moved") is True
-    return WindowComparison(metric, role, direction, before, after, p, moved)
+    return WindowComparison(metric, role, direction, untreated, treated, p, moved)

@@ -13,6 +13,7 @@ from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
+from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.shared.run_health import (
@@ -29,6 +30,13 @@ _OUTCOMES = ("reward/mean", "accuracy/train")
 """A run counts as examined only if one of these metrics was read."""
 
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
+
+_NOUNS: Mapping[str, str] = {
+    "reward/mean": "reward",
+    "accuracy/train": "accuracy",
+    "reward/heldout": "held-out reward",
+    "accuracy/heldout": "held-out accuracy",
+}
 
 _LEVEL = 10
 """Readings that make the current level of the reward."""
@@ -114,10 +122,7 @@ def diagnose(
     """
     results, chart = engine.diagnosis(), engine.chart
     by_code = {rule.code: rule for rule in rules}
-    measures = [chart.series(name) for name in (*_OUTCOMES, *_HELD_OUT)]
-    rose = any(map(_is_above_start, measures)) or (
-        any(map(rises_over_run, measures)) and not is_stuck(chart)
-    )
+    rose = _outcome_rose(chart)
     findings = results.findings
     if rose and not has_lost_outcome(chart) and not is_stuck(chart):
         cured_by = chart.step * _CURED_BY
@@ -133,6 +138,7 @@ def diagnose(
         solved=is_solved(chart),
         stride=_stride(chart, reading),
         cost_of=cost_of,
+        is_treated=lambda finding: _is_treated(finding, chart),
     )
     problems = problems_of(findings, context)
     found = {finding.code for finding in results.findings}
@@ -158,6 +164,14 @@ def diagnose(
     return Diagnosis(verdict, problems, coverage)
 
 
+def _outcome_rose(chart: Chart) -> bool:
+    """Whether a measure of the outcome rose, by its level or over the whole run."""
+    measures = [chart.series(name) for name in (*_OUTCOMES, *_HELD_OUT)]
+    return any(map(_is_above_start, measures)) or (
+        any(map(rises_over_run, measures)) and not is_stuck(chart)
+    )
+
+
 def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule], cured_by: float) -> Finding:
     """A finding about a run whose outcome has risen and has kept what it gained.
 
@@ -171,6 +185,15 @@ def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule], cured_by: fl
     if rule.judged_by_outcome or (is_over and rule.condition in _CURED_BY_LEARNING):
         return replace(finding, severity="info")
     return finding
+
+
+def _is_treated(finding: Finding, chart: Chart) -> bool:
+    """Whether a setting that a remedy of the finding changes has changed since its onset."""
+    before = chart.knobs_at(finding.onset_step)
+    changed = {name for name, value in chart.knobs.items() if before.get(name) != value}
+    return bool(changed) and any(
+        not changed.isdisjoint(remedy_of(remedy).change(before)) for remedy in finding.remedies
+    )
 
 
 def other_training(keys: Sequence[str]) -> str:
@@ -204,14 +227,29 @@ def _is_above_start(series: Series) -> bool:
 
 
 def _progress(chart: Chart) -> str:
-    """How the outcome moved: from its start to its latest level, or over the whole run."""
-    for noun, name in (("reward", "reward/mean"), ("accuracy", "accuracy/train")):
-        series = chart.series(name)
-        start, level = series.baseline, series.level(_LEVEL)
-        if start is None or not math.isfinite(level):
-            continue
-        if not _is_above_start(series) and rises_over_run(series):
-            first, last = quarter_means(series)
-            return f"{noun} {first:.3g} → {last:.3g} (means of the first and the last quarter)"
-        return f"{noun} {start.level:.3g} → {level:.3g}"
-    return ""
+    """How the outcome moved, and how the measure did that rose instead."""
+    moved = ((name, _movement(chart.series(name))) for name in _OUTCOMES)
+    outcome, movement = next(((name, text) for name, text in moved if text), ("", ""))
+    if not movement:
+        return ""
+    parts = [f"{_NOUNS[outcome]} {movement}"]
+    if not _has_risen(chart.series(outcome)):
+        others = {name: chart.series(name) for name in (*_OUTCOMES, *_HELD_OUT)}
+        rising = {name: _movement(each) for name, each in others.items() if _has_risen(each)}
+        parts += [f"{_NOUNS[name]} {text}" for name, text in rising.items() if text][:1]
+    return ", ".join(parts)
+
+
+def _has_risen(series: Series) -> bool:
+    return _is_above_start(series) or rises_over_run(series)
+
+
+def _movement(series: Series) -> str:
+    """From the start to the latest level, or over the whole run; empty if either is unknown."""
+    start, level = series.baseline, series.level(_LEVEL)
+    if start is None or not math.isfinite(level):
+        return ""
+    if not _is_above_start(series) and rises_over_run(series):
+        first, last = quarter_means(series)
+        return f"{first:.3g} → {last:.3g} (means of the first and the last quarter)"
+    return f"{start.level:.3g} → {level:.3g}"

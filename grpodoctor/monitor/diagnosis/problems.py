@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,24 @@ _ENDS_AT_ONCE: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
 """Conditions whose effect ends with them, because they change single responses and not the policy:
 a resolved one does not explain an alarm that lasts."""
 
+_OF_THE_BATCH: frozenset[Condition] = frozenset(
+    {
+        "expert-mismatch",
+        "engine-mismatch",
+        "off-policy",
+        "wrong-old-logprobs",
+        "large-kl",
+        "clipped-tokens",
+    }
+)
+"""Conditions that are measured in each batch: a resolved one does not explain an active one. Its
+damage to the policy lasts, and stays explained."""
+
+
+def is_alarm(finding: Finding) -> bool:
+    """Whether a finding is a fault: at least a warning."""
+    return SEVERITIES.index(finding.severity) >= SEVERITIES.index(_LEAST_SEVERE_CAUSE)
+
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
@@ -44,8 +62,27 @@ class Symptom:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A resolved finding that explains one that is still active."""
+
+    finding: Finding
+    because: str = ""
+    """Why it leads to the active finding; empty if both show the same condition."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The `origin` of a cause."""
+        return {
+            "code": self.finding.code,
+            "name": self.finding.name,
+            "onset_step": self.finding.onset_step,
+            "last_step": self.finding.last_step,
+            "because": self.because,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
-    """A finding that nothing else explains, with the findings that it explains."""
+    """A finding that no other active one explains, with the findings that it explains."""
 
     cause: Finding
     condition: Condition
@@ -53,11 +90,20 @@ class Problem:
     symptoms: tuple[Symptom, ...] = ()
     confirm: str = ""
     """What would confirm or exclude the cause, in one sentence."""
+    origin: Origin | None = None
+    """The treated finding that an active cause follows from; it heads a problem of its own."""
+    is_treated: bool = False
+    """Whether the cause has ended after a change that one of its remedies makes."""
 
     @property
     def severity(self) -> Severity:
         """The highest severity among cause and symptoms."""
         return max((each.severity for each in self.findings), key=SEVERITIES.index)
+
+    @property
+    def present(self) -> Finding:
+        """What describes the run now: the cause, or the worst alarm that outlasts it."""
+        return _present(self.cause, self.symptoms)
 
     @property
     def active(self) -> bool:
@@ -80,6 +126,7 @@ class Problem:
             "onset_step": self.cause.onset_step,
             "cost": self.cost.to_json(),
             "confirm": self.confirm,
+            "origin": self.origin.to_json() if self.origin else None,
             "symptoms": [
                 {
                     "code": symptom.finding.code,
@@ -107,6 +154,8 @@ class RunContext:
     cost_of: Callable[[Finding], Cost] = lambda finding: Cost(
         finding.last_step - finding.onset_step
     )
+    is_treated: Callable[[Finding], bool] = lambda _: False
+    """Whether a setting that a remedy of the finding changes was changed since its onset."""
 
     def condition(self, finding: Finding) -> Condition:
         """The condition that a finding shows."""
@@ -129,23 +178,73 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
     The cause of a finding is the one with the fewest causal links, then the most severe, then the
     latest before it: a recent change is more likely the cause than a permanent state.
 
+    A cause that was treated is past: an alarm that outlives it heads a problem, and the cause is
+    its origin.
+
     Returns:
-        Problems ordered by what to look at first: active, severe, with many symptoms, early.
+        Problems ordered by what to look at first: active, severe, not outlasted by an earlier
+        cause, with many symptoms, early.
     """
     causes = _direct_causes(findings, context)
+    origins = _cut_from_treated(causes, findings, context)
     symptoms: dict[int, list[Symptom]] = {}
     for index in causes:
         path = _path(findings[causes[index]], findings[index], context, findings) or ()
         symptoms.setdefault(_root(index, causes), []).append(Symptom(findings[index], path))
     problems = [
-        _problem(finding, tuple(symptoms.get(index, ())), context)
+        _problem(
+            finding,
+            tuple(symptoms.get(index, ())),
+            _origin(origins.get(index), finding, context, findings),
+            context,
+        )
         for index, finding in enumerate(findings)
         if index not in causes
     ]
-    return tuple(sorted(problems, key=_rank))
+    return tuple(sorted(problems, key=lambda problem: _rank(problem, problems)))
 
 
-def _problem(cause: Finding, symptoms: tuple[Symptom, ...], context: RunContext) -> Problem:
+def _cut_from_treated(
+    causes: dict[int, int], findings: Sequence[Finding], context: RunContext
+) -> Mapping[int, Finding]:
+    """Remove the links of active alarms to causes that were treated and have ended.
+
+    Returns:
+        The cause that explains each of these alarms, by the index of the alarm.
+    """
+    origins: dict[int, Finding] = {}
+    for index, finding in enumerate(findings):
+        chain = [findings[place] for place in _chain(index, causes)]
+        is_lasting_alarm = finding.active and is_alarm(finding)
+        if not chain or not is_lasting_alarm or any(cause.active for cause in chain):
+            continue
+        if context.is_treated(chain[-1]):
+            origins[index] = chain[0]
+    for index in origins:
+        del causes[index]
+    return origins
+
+
+def _chain(index: int, causes: Mapping[int, int]) -> Iterator[int]:
+    """The cause of a finding, the cause of that cause, and so on."""
+    while index in causes:
+        index = causes[index]
+        yield index
+
+
+def _origin(
+    cause: Finding | None, effect: Finding, context: RunContext, findings: Sequence[Finding]
+) -> Origin | None:
+    """The treated cause of a finding with its mechanism; None if it has none."""
+    if cause is None:
+        return None
+    path = _path(cause, effect, context, findings) or ()
+    return Origin(cause, Symptom(effect, path).because)
+
+
+def _problem(
+    cause: Finding, symptoms: tuple[Symptom, ...], origin: Origin | None, context: RunContext
+) -> Problem:
     rule, condition = context.rules.get(cause.code), context.condition(cause)
     confirm = (rule.confirm if rule else "") or CONFIRM.get(condition, "")
     ordered = sorted(
@@ -157,18 +256,38 @@ def _problem(cause: Finding, symptoms: tuple[Symptom, ...], context: RunContext)
             symptom.finding.onset_step,
         ),
     )
-    return Problem(cause, condition, context.cost_of(cause), tuple(ordered), confirm)
+    return Problem(
+        cause=cause,
+        condition=condition,
+        cost=context.cost_of(_present(cause, ordered)),
+        symptoms=tuple(ordered),
+        confirm=confirm,
+        origin=origin,
+        is_treated=not cause.active and context.is_treated(cause),
+    )
 
 
-def _rank(problem: Problem) -> tuple[bool, int, int, int, str]:
+def _present(cause: Finding, symptoms: Iterable[Symptom]) -> Finding:
+    lasting = () if cause.active else (each.finding for each in symptoms if each.finding.active)
+    return next(filter(is_alarm, lasting), cause)
+
+
+def _rank(problem: Problem, problems: Sequence[Problem]) -> tuple[bool, int, bool, int, int, str]:
     weight = sum(SEVERITIES.index(finding.severity) for finding in problem.findings)
     return (
         not problem.active,
         -SEVERITIES.index(problem.severity),
+        not problem.cause.active and any(_outlasts(other, problem) for other in problems),
         -weight,
         problem.cause.onset_step,
         problem.cause.code,
     )
+
+
+def _outlasts(one: Problem, other: Problem) -> bool:
+    """Whether a cause was there before another one and still is, when the other has ended."""
+    is_longer = one.cause.onset_step <= other.cause.onset_step
+    return one.cause.active and is_longer and one.severity == other.severity
 
 
 def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int, int]:
@@ -190,9 +309,7 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
 
 
 def _root(index: int, causes: Mapping[int, int]) -> int:
-    while index in causes:
-        index = causes[index]
-    return index
+    return next(reversed([index, *_chain(index, causes)]))
 
 
 def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
@@ -211,11 +328,18 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
         return True
     if context.condition(cause) == context.condition(effect):
         return cause.onset_step <= effect.last_step and effect.onset_step <= cause.last_step
-    if context.condition(cause) in _ENDS_AT_ONCE and effect.active and not cause.active:
+    if effect.active and not cause.active and _ends_with(context, cause, effect):
         return False
     slack = ONSET_SLACK * context.stride
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
     return lasted and cause.onset_step <= effect.onset_step + slack
+
+
+def _ends_with(context: RunContext, cause: Finding, effect: Finding) -> bool:
+    """Whether an effect ends as soon as its cause does."""
+    source = context.condition(cause)
+    is_of_batch = source in _OF_THE_BATCH and context.condition(effect) in _OF_THE_BATCH
+    return is_of_batch or source in _ENDS_AT_ONCE
 
 
 def _path(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
-from grpodoctor.monitor.diagnosis.problems import Problem
+from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
@@ -62,7 +62,7 @@ class Verdict:
     sentence: str
     """What is wrong, since when, what it cost, and what to do first; without the verdict's name."""
     since: int | None = None
-    """Onset of the main problem."""
+    """Onset of the finding that the sentence begins with."""
     code: str = ""
     """Code of the main problem's cause."""
     readings: int = 0
@@ -97,11 +97,6 @@ class Verdict:
         }
 
 
-def is_alarm(finding: Finding) -> bool:
-    """Whether a finding is a fault: at least a warning."""
-    return SEVERITIES.index(finding.severity) >= SEVERITIES.index("warning")
-
-
 def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action: str) -> Verdict:
     """The verdict on a run.
 
@@ -121,7 +116,8 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if solved is not None and not contradicting:
         return _solved(solved, faults, evidence)
     if faults:
-        return _sick(faults, evidence, first_action if faults[0] is problems[0] else "")
+        first_action = first_action if faults[0] is problems[0] else ""
+        return _sick(faults, resolved, evidence, first_action)
     if not evidence.readings or not evidence.coverage.ran:
         return Verdict("not examined", _why_not_examined(evidence), readings=evidence.readings)
     if evidence.readings < MIN_READINGS:
@@ -163,19 +159,45 @@ def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) 
     return Verdict("solved", sentence, since=since, code=code, readings=evidence.readings)
 
 
-def _sick(faults: Sequence[Problem], evidence: RunEvidence, first_action: str) -> Verdict:
+def _sick(
+    faults: Sequence[Problem],
+    resolved: Sequence[Problem],
+    evidence: RunEvidence,
+    first_action: str,
+) -> Verdict:
+    """The verdict on a run with an active fault: what it is now, then what is over."""
     problem, *others = faults
-    cause = problem.cause
-    parts = [_clause(cause.summary), *_cost_clauses(problem), *_others(others)]
+    present = problem.present
+    parts = [_clause(present.summary), *_cost_clauses(problem), *_past_cause(problem)]
+    parts += [*_others(others), *_treated(problem, resolved)]
     if first_action:
         parts.append(f"first, {first_action[:1].lower()}{first_action[1:]}")
     return Verdict(
         "sick",
         f"{'; '.join(parts)}.",
-        since=cause.onset_step,
-        code=cause.code,
+        since=present.onset_step,
+        code=problem.cause.code,
         readings=evidence.readings,
     )
+
+
+def _past_cause(problem: Problem) -> list[str]:
+    """The cause of a fault, if it is over."""
+    if problem.present is not problem.cause:
+        return [f"caused by {_past(problem.cause, problem.cause.last_step)}"]
+    if problem.origin is not None:
+        return [f"it followed {_past(problem.origin.finding, problem.origin.finding.last_step)}"]
+    return []
+
+
+def _treated(problem: Problem, resolved: Sequence[Problem]) -> list[str]:
+    """The treated fault that was most severe, unless it is named as the origin of the main one."""
+    origin = problem.origin.finding if problem.origin else None
+    treated = [each for each in resolved if each.is_treated and each.cause is not origin]
+    if not treated:
+        return []
+    worst = max(treated, key=lambda each: SEVERITIES.index(each.severity))
+    return [f"resolved: {_past_problem(worst)}"]
 
 
 def _cost_clauses(problem: Problem) -> list[str]:
@@ -195,7 +217,8 @@ def _time(cost: Cost) -> str:
     if cost.hours is None or cost.hours * 60 < 1:
         return ""
     if cost.hours < 1:
-        return f" ({cost.hours * 60:.0f} minutes)"
+        minutes = round(cost.hours * 60)
+        return " (1 minute)" if minutes == 1 else f" ({minutes} minutes)"
     return f" ({_number(cost.hours)} hours)"
 
 
@@ -217,11 +240,21 @@ def _found(resolved: Sequence[Problem]) -> str:
     if not resolved:
         return "found no fault"
     problem, *others = resolved
-    cause = problem.cause
-    last = max(finding.last_step for finding in problem.findings if is_alarm(finding))
-    steps = f"at steps {cause.onset_step} to {last}"
     more = f" and {len(others)} more" if others else ""
-    return f"found no active fault; {cause.code} {cause.name} {steps}{more} resolved"
+    return f"found no active fault; resolved: {_past_problem(problem)}{more}"
+
+
+def _past_problem(problem: Problem) -> str:
+    """The cause of a resolved problem, with the steps from its onset to the last symptom."""
+    last = max(finding.last_step for finding in problem.findings if is_alarm(finding))
+    return _past(problem.cause, last)
+
+
+def _past(finding: Finding, last: int) -> str:
+    """A resolved finding with its steps."""
+    first = finding.onset_step
+    steps = f"at step {first}" if first == last else f"at steps {first} to {last}"
+    return f"{finding.code} {finding.name} {steps}"
 
 
 def _clause(summary: str) -> str:

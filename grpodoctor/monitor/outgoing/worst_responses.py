@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from grpodoctor.monitor.sample_responses import ResponseSource
-from grpodoctor.monitor.vitals import format_number
+from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.support.safe_text import plain
@@ -51,7 +51,8 @@ def worst_responses(
         return []
     step = min(recorded, key=lambda each: (abs(each - centre), each))
     cited = {
-        evidence.where: f"{finding.code}: {evidence.metric} {format_number(evidence.value)}"
+        evidence.where: f"{finding.code}: {evidence.metric} "
+        f"{format_reading(evidence.metric, evidence.value)}"
         for finding in findings
         for evidence in finding.evidence
         if evidence.where is not None and evidence.step == step

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as ET
 
-from grpodoctor.monitor.diagnosis.verdict import is_alarm
+from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.report import Report
 from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding

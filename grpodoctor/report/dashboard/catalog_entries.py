@@ -14,6 +14,7 @@ from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.report.manual_page import manual_markdown
+from grpodoctor.report.trial_table import remedy_trials, rule_trials
 from grpodoctor.rules.base import Rule
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.lead_times import lead_time_of
@@ -166,13 +167,20 @@ def entry_markdown(entry: CatalogEntry) -> str:
 
 
 def rule_markdown(rule: Rule) -> str:
-    """The page of a rule: manual, thresholds, lead time."""
+    """The page of a rule: manual, thresholds, lead time, trials."""
     parts = [manual_markdown(rule.manual(), _HEADING)]
     if rule.thresholds():
         parts += [f"{_HEADING} Thresholds", "\n".join(_thresholds(rule))]
     measured = lead_time_of(rule.code)
     sentence = measured.sentence if measured else "Not measured: no recorded sick run raised it."
-    return "\n\n".join([*parts, f"{_HEADING} Lead time", sentence])
+    parts += [f"{_HEADING} Lead time", sentence]
+    return "\n\n".join([*parts, *_trial_parts(rule_trials(rule.code))])
+
+
+def _trial_parts(sentences: Sequence[str]) -> list[str]:
+    """A heading and what published trials show; nothing without a trial."""
+    listed = "\n".join(f"- {each}" for each in sentences)
+    return [f"{_HEADING} Trials", listed] if sentences else []
 
 
 def _thresholds(rule: Rule) -> Iterator[str]:
@@ -190,7 +198,8 @@ def _remedy_markdown(remedy: Remedy) -> str:
     )
     lines = [f"- {title}: {', '.join(map(_code, ids))}" for title, ids in related if ids]
     live = "a live run can apply it" if remedy.in_flight else "it needs a restart or a person"
-    return "\n\n".join([*parts, "\n".join([f"- `{remedy.applicability}`; {live}", *lines])])
+    parts.append("\n".join([f"- `{remedy.applicability}`; {live}", *lines]))
+    return "\n\n".join([*parts, *_trial_parts(remedy_trials(remedy.id))])
 
 
 def _code(text: str) -> str:

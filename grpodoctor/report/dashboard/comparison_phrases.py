@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grpodoctor.monitor.dashboard.config_differences import ConfigDifference
 from grpodoctor.monitor.dashboard.divergence import Axis, Divergence
-from grpodoctor.monitor.vitals import format_number
+from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Column, Inline, Table, code
 from grpodoctor.support.safe_text import plain
@@ -33,9 +33,10 @@ def parting_sentence(compared: Sequence[Divergence], axis: Axis) -> str:
     unit = "step" if axis == "step" else "token"
     last_equal = min((e.equal_until for e in compared if e.equal_until is not None), default=None)
     equal = "" if last_equal is None else f" All readings are equal up to {unit} {last_equal:,.0f}."
+    means = [format_reading(first.metric, mean) for mean in (first.first, first.second)]
     return (
         f"They part {place_phrase(first, axis)}, first in {first.label}: "
-        f"{format_number(first.first)} against {format_number(first.second)} from there on "
+        f"{means[0]} against {means[1]} from there on "
         f"(means).{equal}"
     )
 
@@ -61,8 +62,8 @@ def parting_table(compared: Sequence[Divergence], axis: Axis) -> Table:
         (
             each.label,
             place_phrase(each, axis) or "no difference beyond noise",
-            format_number(each.first),
-            format_number(each.second),
+            format_reading(each.metric, each.first),
+            format_reading(each.metric, each.second),
             str(each.shared),
         )
         for each in compared

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpodoctor.monitor.dashboard.treatment_history import PastTreatment
 from grpodoctor.monitor.report import TreatmentEntry
-from grpodoctor.monitor.vitals import format_number
+from grpodoctor.monitor.vitals import format_number, format_reading
 from grpodoctor.report.view import Column, Table, Tone, code
 from grpodoctor.support.safe_text import plain
 
@@ -50,12 +50,12 @@ def settings_table(before: Mapping[str, Any], changes: Mapping[str, Any]) -> Tab
 
 
 def window_table(treatment: PastTreatment) -> Table:
-    """The judged metrics in the windows before and after."""
+    """The judged metrics with the treatment off and on."""
     columns = (
         Column("metric"),
         Column("role"),
-        Column("before", numeric=True),
-        Column("after", numeric=True),
+        Column("off", numeric=True),
+        Column("on", numeric=True),
         Column("p", numeric=True),
         Column("moved"),
     )
@@ -63,8 +63,8 @@ def window_table(treatment: PastTreatment) -> Table:
         (
             code(plain(each.metric, limit=_LONGEST_NAME)),
             f"{plain(each.role)} ({plain(each.direction)})",
-            format_number(each.before),
-            format_number(each.after),
+            format_reading(each.metric, each.untreated),
+            format_reading(each.metric, each.treated),
             format_number(each.p),
             "yes" if each.moved else "no",
         )

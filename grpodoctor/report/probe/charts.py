@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _MAX_POINTS = 1500
+FEWEST_IN_BIN = 30
+"""Tokens from which a bin is drawn: in smaller ones, one token decides the mean."""
 _SMALLEST = 1e-9
 """Zero is drawn as this value on a logarithmic scale."""
 _ROW_PIXELS = 46
@@ -198,10 +200,17 @@ def _scatter_in_words(comparison: Comparison) -> str:
 
 
 def _bins_in_words(bins: Sequence[Bin]) -> str:
-    worst = max(bins, key=lambda part: part.prob_diff_mean)
+    drawn = [part for part in bins if part.tokens >= FEWEST_IN_BIN]
+    if not drawn:
+        return f"No bin has {FEWEST_IN_BIN} tokens."
+    worst = max(drawn, key=lambda part: part.prob_diff_mean)
+    small = len(bins) - len(drawn)
+    left_out = (
+        f" {small} bins with fewer than {FEWEST_IN_BIN} tokens are left out." if small else ""
+    )
     return (
         f"Largest mean |Δp|: {format_small(worst.prob_diff_mean)}, "
-        f"from {worst.low:.3g} to {worst.high:.3g}."
+        f"from {worst.low:.3g} to {worst.high:.3g}.{left_out}"
     )
 
 
@@ -247,7 +256,10 @@ def _bins(bins: Sequence[Bin], over: str) -> Figure:
         figure.add_trace(
             go.Scatter(
                 x=names,
-                y=[value if value > 0 else None for value in values],
+                y=[
+                    value if value > 0 and part.tokens >= FEWEST_IN_BIN else None
+                    for value, part in zip(values, bins, strict=True)
+                ],
                 name=name,
                 mode="lines+markers",
                 marker={"size": 5, "color": color},

@@ -23,7 +23,7 @@ def short_names(result: ProbeResult) -> Mapping[str, str]:
     have that model, and every vLLM engine that seed. Two labels never share a name.
     """
     sides = (side for cell in result.cells for side in (cell.sampler, cell.learner))
-    parsed = {label: _parse(label) for label in dict.fromkeys(sides)}
+    parsed = {label: parse_label(label) for label in dict.fromkeys(sides)}
     models = Counter(model for _, model, _ in parsed.values())
     shared = _shared_options(parsed.values())
     names = {}
@@ -39,7 +39,7 @@ def short_names(result: ProbeResult) -> Mapping[str, str]:
     return {label: name if counts[name] == 1 else label for label, name in names.items()}
 
 
-def _parse(label: str) -> tuple[str, str, tuple[str, ...]]:
+def parse_label(label: str) -> tuple[str, str, tuple[str, ...]]:
     """Engine, model and options of a label such as `vllm:model?dtype=float32&seed=1`."""
     engine, _, rest = label.partition(":")
     model, _, options = rest.partition("?")

@@ -18,7 +18,7 @@ from grpodoctor.probe.results.results import (
     ProbeResult,
     Replayed,
 )
-from grpodoctor.probe.severity import figure, measured_verdict, severity_of
+from grpodoctor.probe.severity import figure, is_exact, measured_verdict, severity_of
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Tone
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
@@ -50,7 +50,8 @@ _SETTING_TEXTS = {
 """Wording of settings whose names do not explain themselves."""
 _NOTICEABLE = 0.005
 """Smallest change that is reported, as a share of the gap."""
-_SINGULAR = {"agree": "agrees", "differ": "differs"}
+_SINGULAR = {"agree": "agrees", "differ": "differs", "exact": "is exact"}
+_PLURAL = {"exact": "are exact"}
 
 CONTROL_MARKS = {True: "passed", False: "FAILED", None: "not run"}
 
@@ -138,7 +139,7 @@ def _results(result: ProbeResult) -> str:
     """How many pairs agree or differ, with the causes, most frequent first."""
     cells: dict[str, list[Cell]] = {}
     for cell in result.cells:
-        if cell.status == "done":
+        if cell.comparison is not None and cell.status != "failed":
             cells.setdefault(standing(cell)[0], []).append(cell)
     parts = []
     for word, group in sorted(cells.items(), key=lambda item: -len(item[1])):
@@ -147,7 +148,7 @@ def _results(result: ProbeResult) -> str:
         names = ", ".join(
             cause if single else f"{cause} {count}" for cause, count in causes.most_common()
         )
-        verb = _SINGULAR.get(word, word) if single else word
+        verb = (_SINGULAR if single else _PLURAL).get(word, word)
         parts.append(f"{len(group)} {verb}" + (f" ({names})" if names else ""))
     return "; ".join(parts)
 
@@ -166,9 +167,11 @@ def standing(cell: Cell) -> tuple[str, Tone]:
         return "differ" if is_certain or is_far else "control failed", "warning"
     if severity == "info":
         return "small gap" if is_certain else "unsure", "info"
+    if is_exact(cell.comparison):
+        return "exact", "good"
     unexplained = cell.verdict == measured_verdict(cell.comparison)
-    is_exact = figure(cell.comparison, "mismatch/prob_diff_max/worst_sequence") == 0
-    return "small gap" if unexplained and not is_exact else "agree", "good"
+    is_same = figure(cell.comparison, "mismatch/prob_diff_max/worst_sequence") == 0
+    return "small gap" if unexplained and not is_same else "agree", "good"
 
 
 def reason_line(cell: Cell) -> str:

@@ -7,9 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grpodoctor.probe.recommended_settings import RecommendedSetting, recommended_settings
-from grpodoctor.probe.results.results import Cell, Comparison, NamedCause, ProbeResult
+from grpodoctor.probe.recommended_settings import (
+    RecommendedSetting,
+    recommendation,
+    recommended_settings,
+)
+from grpodoctor.probe.results.results import (
+    Cell,
+    Comparison,
+    NamedCause,
+    ProbeResult,
+    WorstResponse,
+)
 from grpodoctor.probe.results.results_json import to_json
+from grpodoctor.report.probe.ablation import ablation
 from grpodoctor.report.probe.charts import cell_charts, figure_of, grid_charts
 from grpodoctor.report.probe.experts_view import churn, experts
 from grpodoctor.report.probe.names import short_names
@@ -53,6 +64,8 @@ from grpodoctor.support.safe_text import plain
 
 _MAX_CHARTED_PAIRS = 6
 """Pairs with their own charts, those that differ most: a page must open at once."""
+_MAX_PAIR_TOKENS = 1000
+"""Tokens of a pair's responses on a page, of about 100 bytes each; `probe.json` has all."""
 _NAME_PIXELS, _CELL_PIXELS = 220, 110
 """Width of a heat map: for the samplers' names, and for each learner."""
 _MAX_BRIEF_PAIRS = 3
@@ -116,6 +129,8 @@ def _blocks(result: ProbeResult, settings: _Settings, framework: str | None) -> 
     if len(result.cells) > 1:
         yield Detail(lambda: [_overview(result, names)], (_brief_overview(result, names),))
         yield Detail(lambda: _grid(result, names))
+    if table := ablation(result):
+        yield Section("Cost of each difference", (table,))
     charted = _charted(result.cells)
     for index, (cell, changes) in enumerate(zip(result.cells, settings, strict=True)):
         remedies = tuple(_framework_setting(change, framework or "") for change in changes)
@@ -279,21 +294,35 @@ def _full_measurements(cell: Cell, comparison: Comparison, *, has_charts: bool) 
     if has_charts:
         yield Charts(cell_charts(comparison))
     yield Halves(
-        left=(Heading("Mismatch"), *_figures(comparison), *_worst_prompts(comparison)),
+        left=(
+            Heading("Mismatch"),
+            *_figures(comparison),
+            *(_worst_prompts(comparison) if has_charts else ()),
+        ),
         right=(
-            *_effects(comparison, 0.0),
+            *_effects(cell, comparison, 0.0),
             *experts(comparison.experts, cell.replayed),
             *experts(cell.churn, title="Experts: older checkpoint compared with this one"),
         ),
     )
-    if comparison.worst:
+    if comparison.worst and has_charts:
         yield Heading("Responses with the largest mismatch")
-        yield from (response(worst) for worst in comparison.worst)
+        yield from (response(worst) for worst in _within_page(comparison.worst))
+
+
+def _within_page(worst: Sequence[WorstResponse]) -> Iterator[WorstResponse]:
+    """The first responses that a page has room for, at least one."""
+    tokens = 0
+    for number, each in enumerate(worst):
+        tokens += len(each.ids)
+        if number and tokens > _MAX_PAIR_TOKENS:
+            return
+        yield each
 
 
 def _brief_measurements(cell: Cell, comparison: Comparison) -> Iterator[Block]:
     yield from _figures(comparison)
-    yield from _effects(comparison, _SMALLEST_BRIEF_EFFECT)
+    yield from _effects(cell, comparison, _SMALLEST_BRIEF_EFFECT)
     yield from (block for block in experts(comparison.experts, cell.replayed))
     if cell.churn is not None:
         yield churn(cell.churn)
@@ -335,10 +364,11 @@ def _figures(comparison: Comparison) -> Iterator[Block]:
     yield Table(columns, tuple(rows))
 
 
-def _effects(comparison: Comparison, smallest: float) -> Iterator[Block]:
+def _effects(cell: Cell, comparison: Comparison, smallest: float) -> Iterator[Block]:
     if not comparison.effects:
         return
     yield Heading("Effect on training at the usual caps")
+    yield Paragraph(recommendation(cell))
     rows = tuple(
         (title, f"{format_percent(share)} of {over}", format_percent(lost))
         for title, over, share, lost in effect_rows(comparison)

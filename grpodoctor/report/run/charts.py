@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpodoctor.report.figures import COLORS, THEMES, ThemeName, axis, frame, label
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.monitor.vitals import is_share
+from grpodoctor.report.figures import COLORS, THEMES, ThemeName, axis, frame, label, value_axis
 from grpodoctor.report.run.panels import Line, Onset, Panel, Range, TreatmentMark
+from grpodoctor.report.run.time_axis import TIME_TITLE, TimeLabels
 from grpodoctor.rules.base import SEVERITIES, Severity
 from grpodoctor.support.safe_text import html
 
@@ -31,12 +36,20 @@ _SEVERITY_SYMBOLS: dict[Severity, str] = {
 _TREATMENT_COLOR = COLORS["green"]
 _SPARSE_POINTS = 40
 """Lines with fewer points are drawn with markers."""
-_DIGITS = 6
+_MARKER_PIXELS = 4.0
+_BEHIND_MEAN = 0.35
+"""Opacity of a curve whose moving mean is drawn."""
+_SHORT_ERROR = 1e-6
+"""Largest relative error of a drawn value."""
 _LONGEST_SEQUENCE = 400
+_STEP_MARGIN = 0.025
+"""Free space at both ends of the step axis, as a share of the steps."""
+_BOTTOM_MARGIN, _TOP_MARGIN = 0.05, 0.16
+"""Free space below zero and above the highest value, as shares of it."""
 _CLUSTER_SHARE = 0.04
 """Marks closer than this share of the step axis have one label."""
 _PANEL_PIXELS, _GAP_PIXELS, _TITLE_PIXELS = 190, 84, 44
-_COLUMN_GAP = 0.07
+_COLUMN_GAP = 0.085
 """Width of the gap between two columns, as a share of the figure."""
 _WRAP_LETTERS = 70
 _THIS_PANEL, _OTHER_PANELS = 0.8, 0.3
@@ -61,7 +74,7 @@ def panel_figure(panel: Panel, theme: ThemeName = "any") -> Figure:
     """The chart of one panel, without title."""
     cell = _Cell("", 0.0, 1.0, 0.0, 1.0)
     figure = _figure([panel], [cell], theme, height=_PANEL_PIXELS + 72)
-    margin = {"l": 58, "r": 14, "t": 26, "b": 42}
+    margin = {"l": 70, "r": 14, "t": 26, "b": 42}
     return figure.update_layout(margin=margin)
 
 
@@ -70,6 +83,7 @@ def linked_figure(
     columns: int = 2,
     theme: ThemeName = "light",
     selected: tuple[int, int] | None = None,
+    times: TimeLabels | None = None,
 ) -> Figure:
     """All panels in one figure with a common step axis: zooming into one zooms into all.
 
@@ -78,6 +92,7 @@ def linked_figure(
         columns: number of panels next to each other.
         theme: colors of text and grid.
         selected: first and last step of an interval that all panels mark.
+        times: labels of the step axes instead of step numbers.
     """
     rows = max(1, math.ceil(len(panels) / columns))
     height = rows * (_PANEL_PIXELS + _GAP_PIXELS)
@@ -87,7 +102,10 @@ def linked_figure(
     figure.layout.annotations = (*figure.layout.annotations, *titles)
     if selected is not None:
         figure.layout.shapes += tuple(_selected(selected, cell, theme) for cell in cells)
-    return figure.update_layout(margin={"l": 58, "r": 14, "t": _TITLE_PIXELS, "b": 0})
+    if times is not None:
+        labels = {"tickvals": times.steps, "ticktext": times.texts, "title_text": TIME_TITLE}
+        figure.update_xaxes(**labels)
+    return figure.update_layout(margin={"l": 70, "r": 14, "t": _TITLE_PIXELS, "b": 0})
 
 
 def _cell(number: int, columns: int, rows: int) -> _Cell:
@@ -138,7 +156,7 @@ def _figure(
     for panel, cell in zip(panels, cells, strict=True):
         traces += _traces(panel, cell, theme)
         layout["shapes"] += _shapes(panel, cell)
-        layout["annotations"] += _treatment_labels(panel, cell)
+        layout["annotations"] += _treatment_labels(panel, cell, theme)
         layout |= _axes(panel, cell, theme)
     return go.Figure({"data": traces, "layout": layout})
 
@@ -159,11 +177,11 @@ def _axes(panel: Panel, cell: _Cell, theme: ThemeName) -> dict[str, Any]:
             **({"matches": "x"} if suffix else {}),
         },
         f"yaxis{suffix}": {
-            **axis(theme),
+            **value_axis(theme, is_share=is_share(panel.lines[0].curve.metric)),
             "domain": [cell.bottom, cell.top],
             "anchor": f"x{suffix}",
             "type": "log" if log else "linear",
-            "rangemode": "normal" if log or min(values) < 0 else "tozero",
+            **_value_range(panel, values),
             "title": {"text": unit, "standoff": 6},
         },
         f"legend{suffix}": {
@@ -178,14 +196,24 @@ def _axes(panel: Panel, cell: _Cell, theme: ThemeName) -> dict[str, Any]:
     }
 
 
+def _value_range(panel: Panel, values: Sequence[float]) -> dict[str, Any]:
+    """From zero, with margins: a curve on the frame is invisible, and marks need space above."""
+    if panel.is_logarithmic or min(values) < 0:
+        return {}
+    top = max([*values, *([panel.start.high] if panel.start else [])]) or 1.0
+    return {"range": [-_BOTTOM_MARGIN * top, (1 + _TOP_MARGIN) * top]}
+
+
 def _step_range(panel: Panel) -> list[float]:
+    """All steps, with margins: marks at the first step would cover the numbers of the axis."""
     first, last = panel.steps
-    # A run of one step has a range too.
-    return [first, last] if last > first else [first - 0.5, first + 0.5]
+    margin = _STEP_MARGIN * (last - first) or 0.5  # a run of one step has a range too
+    return [first - margin, last + margin]
 
 
 def _traces(panel: Panel, cell: _Cell, theme: ThemeName) -> list[dict[str, Any]]:
     traces = [_curve(line, cell, is_named=panel.has_names) for line in panel.lines]
+    traces += [_moving_mean(line, cell) for line in panel.lines if line.means]
     return traces + [
         trace
         for trace in (_onset_markers(panel, cell, theme), _nonfinite_markers(panel, cell))
@@ -196,17 +224,35 @@ def _traces(panel: Panel, cell: _Cell, theme: ThemeName) -> list[dict[str, Any]]
 def _curve(line: Line, cell: _Cell, *, is_named: bool) -> dict[str, Any]:
     curve, points = line.curve, line.points
     color, name = COLORS[curve.color], label(curve.label)
-    sizes = _marker_sizes(line)
+    values = np.array([point.value for point in points])
+    sizes = _marker_sizes(values)
     return {
-        **_scatter(cell, "lines+markers" if any(sizes) else "lines"),
-        "x": [point.step for point in points],
-        "y": [_rounded(point.value) for point in points],
+        **_scatter(cell, "lines+markers" if sizes.any() else "lines"),
+        # Arrays: plotly checks and copies the entries of lists one by one.
+        "x": np.array([point.step for point in points]),
+        "y": _short(values),
         "name": name,
         "showlegend": is_named,
-        "marker": {"color": color, **({"size": sizes} if any(sizes) else {})},
+        "marker": {"color": color, **({"size": sizes} if sizes.any() else {})},
         "line": {"color": color, "dash": curve.dash, "width": 1.7},
+        "opacity": _BEHIND_MEAN if line.means else 1.0,
         "meta": {"metric": curve.metric},
         **_hover(line, name),
+    }
+
+
+def _moving_mean(line: Line, cell: _Cell) -> dict[str, Any]:
+    """The moving mean over a curve, in its color; the pointer shows the curve's own values."""
+    steps, means = np.array(line.means).T
+    return {
+        **_scatter(cell, "lines"),
+        "x": steps,
+        "y": _short(means),
+        "line": {"color": COLORS[line.curve.color], "dash": line.curve.dash, "width": 2.4},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "meta": {"mean_of": line.curve.metric},
+        "name": "moving mean",
     }
 
 
@@ -220,21 +266,21 @@ def _scatter(cell: _Cell, mode: str) -> dict[str, Any]:
     }
 
 
-def _marker_sizes(line: Line) -> list[int]:
+def _marker_sizes(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """A marker for each point of a sparse line, and for points between two gaps."""
-    shown = [math.isfinite(point.value) for point in line.points]
-    if sum(shown) < _SPARSE_POINTS:
-        return [4] * len(shown)
-    padded = [False, *shown, False]
-    return [
-        4 if padded[at] and not padded[at - 1] and not padded[at + 1] else 0
-        for at in range(1, len(padded) - 1)
-    ]
+    shown = np.isfinite(values)
+    if shown.sum() < _SPARSE_POINTS:
+        return np.full(len(shown), _MARKER_PIXELS)
+    padded = np.pad(shown, 1)
+    return np.where(shown & ~padded[:-2] & ~padded[2:], _MARKER_PIXELS, 0.0)
 
 
-def _rounded(value: float) -> float | None:
-    """A value with the digits that a chart can show; None for a gap."""
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+def _short(values: NDArray[np.float64]) -> NDArray[np.floating]:
+    """Values with the seven digits that a chart can show, unless that changes their size."""
+    with np.errstate(over="ignore", under="ignore"):
+        short = values.astype(np.float32)
+    is_equal = np.allclose(short, values, rtol=_SHORT_ERROR, atol=0.0, equal_nan=True)
+    return short if is_equal else values
 
 
 def _hover(line: Line, name: str) -> dict[str, Any]:
@@ -398,7 +444,7 @@ def _vertical(step: int, cell: _Cell, *, line: dict[str, Any], opacity: float) -
     }
 
 
-def _treatment_labels(panel: Panel, cell: _Cell) -> list[dict[str, Any]]:
+def _treatment_labels(panel: Panel, cell: _Cell, theme: ThemeName) -> list[dict[str, Any]]:
     """A label along each treatment's line, and the whole journal entry on hover."""
     return [
         {
@@ -412,7 +458,7 @@ def _treatment_labels(panel: Panel, cell: _Cell) -> list[dict[str, Any]]:
             "showarrow": False,
             "text": _cluster_label(cluster, lambda mark: mark.label),
             "hovertext": "<br>".join(_wrapped(mark.title) for mark in cluster),
-            "font": {"size": 10, "color": _TREATMENT_COLOR},
+            "font": {"size": 11, "color": _TREATMENT_COLOR, **_halo(THEMES[theme].paper)},
         }
         for cluster in _clusters(panel.treatments, panel)
     ]

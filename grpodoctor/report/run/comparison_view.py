@@ -94,7 +94,8 @@ def _cause(report: Report) -> str:
     verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
     for problem in problems:
         if problem.cause.code == verdict.code:
-            return f"{verdict.code} {problem.cause.name}: {problem.cause.summary}"
+            present = problem.present
+            return f"{present.code} {present.name}: {present.summary}"
     return verdict.sentence
 
 

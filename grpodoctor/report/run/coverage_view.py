@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TypeVar
 
 from grpodoctor.monitor.diagnosis.coverage import Coverage, EnablingSetting
 from grpodoctor.monitor.report import Report
@@ -23,20 +24,27 @@ from grpodoctor.report.view import (
 
 _BRIEF_SETTINGS = 3
 
+_Reason = TypeVar("_Reason", bound=Hashable)
 
-def coverage_sentence(coverage: Coverage) -> str:
-    """How many rules could not run, and how many of them settings would enable."""
+
+def coverage_sentence(coverage: Coverage, most: int | None = None) -> str:
+    """How many rules could not run, and how many of them settings would enable.
+
+    Args:
+        coverage: the rules and the settings.
+        most: number of settings to count; all of them by default.
+    """
     blocked = coverage.rules - coverage.ran
     if not blocked:
         return f"All {coverage.rules} rules ran."
     could_not = f"{blocked} of {count_of(coverage.rules, 'rule')} could not run."
     if not coverage.settings:
         return f"{could_not} This log does not contain what they need."
-    shown = coverage.settings[:_BRIEF_SETTINGS]
+    shown = coverage.settings[:most]
     enabled = sum(len(setting.codes) for setting in shown)
     settings = count_of(len(shown), "setting")
     enable = "enables" if len(shown) == 1 else "enable"
-    return f"{could_not} {settings[:1].upper()}{settings[1:]} {enable} {enabled}:"
+    return f"{could_not} {settings[:1].upper()}{settings[1:]} {enable} {enabled} of them."
 
 
 def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:
@@ -50,7 +58,9 @@ def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:
     if not coverage.rules:
         return ()
     settings = coverage.settings[:_BRIEF_SETTINGS]
-    sentence = Paragraph((Span("Coverage:", "strong"), coverage_sentence(coverage)))
+    sentence = Paragraph(
+        (Span("Coverage:", "strong"), coverage_sentence(coverage, _BRIEF_SETTINGS))
+    )
     lines = tuple(_setting_line(setting, codes) for setting in settings)
     return (Group((sentence, Bullets(lines))),)
 
@@ -68,10 +78,9 @@ def full_coverage(report: Report) -> Iterator[Block]:
     yield Section("Coverage", tuple(blocks))
     inapplicable = [*report.not_applicable, *coverage.omitted]
     if inapplicable:
-        rows = tuple((code(rule.code), rule.why) for rule in inapplicable)
-        yield Section(
-            "Not applicable", (Table((Column("rule", unbroken=True), Column("reason")), rows),)
-        )
+        reasons = _codes_by((rule.code, rule.why) for rule in inapplicable)
+        rows = tuple((codes, why) for why, codes in reasons.items())
+        yield Section("Not applicable", (Table((Column("rules"), Column("reason")), rows),))
     if report.quiet:
         yield Section("Rules that found nothing", (Codes(report.quiet),))
 
@@ -85,10 +94,17 @@ def _setting_line(setting: EnablingSetting, most: int | None = None) -> Inline:
 
 
 def _blocked(coverage: Coverage) -> Table:
+    needs = _codes_by((rule.code, (rule.missing, rule.how)) for rule in coverage.blocked)
     rows: list[tuple[Inline, ...]] = [
-        (code(rule.code), tuple(code(metric) for metric in rule.missing), rule.how)
-        for rule in coverage.blocked
+        (codes, tuple(code(metric) for metric in missing), how)
+        for (missing, how), codes in needs.items()
     ]
-    return Table(
-        (Column("rule", unbroken=True), Column("needs"), Column("how to log it")), tuple(rows)
-    )
+    return Table((Column("rules"), Column("need"), Column("how to log it")), tuple(rows))
+
+
+def _codes_by(pairs: Iterable[tuple[str, _Reason]]) -> dict[_Reason, tuple[Span, ...]]:
+    """The codes of the rules by what they have in common, in the order of the first of each."""
+    grouped: dict[_Reason, tuple[Span, ...]] = {}
+    for name, reason in pairs:
+        grouped[reason] = (*grouped.get(reason, ()), code(name))
+    return grouped

@@ -10,7 +10,7 @@ from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.vitals import format_number
+from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.remedies.base import ONSET
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.report.view import (
@@ -124,7 +124,8 @@ def problem_card(
     """
     after = _consequences(problem, detail, brevity)
     card = _card(problem.cause, report, after=after, detail=detail, brevity=brevity)
-    is_in_verdict = problem.cause.code == report.diagnosis.verdict.code
+    is_present = problem.present is problem.cause
+    is_in_verdict = is_present and problem.cause.code == report.diagnosis.verdict.code
     # The verdict, a few lines above, has the summary already.
     return replace(card, body=card.body[1:]) if detail == "main" and is_in_verdict else card
 
@@ -204,14 +205,24 @@ def _consequences(problem: Problem, detail: CardDetail, brevity: Brevity) -> tup
     """What the cause explains, and how to make sure of it."""
     blocks: list[Block] = []
     if problem.symptoms:
-        most = None if detail == "full" else brevity.symptoms
-        lines = [_symptom_line(symptom, problem) for symptom in problem.symptoms[:most]]
-        if len(problem.symptoms) > len(lines):
-            lines.append(_codes_of(problem.symptoms[len(lines) :]))
+        is_full = detail == "full"
+        symptoms = problem.symptoms if is_full else _first_of_each_code(problem.symptoms)
+        shown = symptoms if is_full else symptoms[: brevity.symptoms]
+        lines = [_symptom_line(symptom, problem) for symptom in shown]
+        if len(symptoms) > len(shown):
+            lines.append(_codes_of(symptoms[len(shown) :]))
         blocks.append(Bullets(tuple(lines), "explains"))
     if problem.confirm and detail != "short":
         blocks.append(Bullets((problem.confirm,), "check"))
     return tuple(blocks)
+
+
+def _first_of_each_code(symptoms: Sequence[Symptom]) -> Sequence[Symptom]:
+    """The symptoms without later findings of the same rule, which say the same again."""
+    first: dict[str, Symptom] = {}
+    for symptom in symptoms:
+        first.setdefault(symptom.finding.code, symptom)
+    return tuple(first.values())
 
 
 def _codes_of(symptoms: Sequence[Symptom]) -> Inline:
@@ -240,8 +251,8 @@ def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
         (
             code(each.metric),
             str(each.step),
-            format_number(each.value),
-            format_number(each.baseline) if each.baseline is not None else "",
+            format_reading(each.metric, each.value),
+            format_reading(each.metric, each.baseline) if each.baseline is not None else "",
             *([_sequence(each.where)] if has_cause else []),
         )
         for each in evidence

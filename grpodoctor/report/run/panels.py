@@ -7,16 +7,18 @@ same panels.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
 from grpodoctor.monitor.chart_specs import CHARTS, ChartSpec, Curve
-from grpodoctor.monitor.downsampled_series import Point, SeriesByMetric
+from grpodoctor.monitor.downsampled_series import LOGGED, Point, SeriesByMetric
 from grpodoctor.monitor.report import Report, TreatmentEntry
 from grpodoctor.monitor.report_data import ComparisonRun, ReportData
-from grpodoctor.monitor.vitals import format_number
+from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.finding_view import anchor_of
 from grpodoctor.rules.base import Finding, Severity
@@ -36,7 +38,7 @@ apart on each side."""
 _NAME_LETTERS, _SUMMARY_LETTERS = 40, 160
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """The readings of one curve. NaN separates readings that no line may connect."""
 
@@ -44,10 +46,12 @@ class Line:
     points: tuple[Point, ...]
     nonfinite_steps: tuple[int, ...] = ()
     """Steps with a reading that is NaN or infinite."""
+    means: tuple[tuple[float, float], ...] = ()
+    """Steps and moving means, if the reader wants them."""
 
-    @property
+    @cached_property
     def finite(self) -> list[Point]:
-        """The points that are drawn."""
+        """The points that are drawn, by step."""
         return [point for point in self.points if math.isfinite(point.value)]
 
 
@@ -114,6 +118,37 @@ def panels(data: ReportData) -> tuple[Panel, ...]:
     steps = [point.step for _, lines in charts for line in lines for point in line.points]
     span = (min(steps), max(steps)) if steps else (0, 0)
     return tuple(_panel(chart, lines, data, span) for chart, lines in charts)
+
+
+def metric_panels(
+    data: ReportData,
+    series: SeriesByMetric,
+    metrics: Sequence[str],
+    steps: tuple[int, int] | None = None,
+) -> tuple[Panel, ...]:
+    """A chart for each of the metrics that have readings.
+
+    Args:
+        data: the run's report, for the marks of findings and treatments.
+        series: the readings.
+        metrics: the metrics, in the order of their charts.
+        steps: the first and last step of the charts; those of the readings by default.
+    """
+    drawn = []
+    for metric in metrics:
+        row = metric_of(metric)
+        curve = Curve("", metric, "blue")
+        spec = ChartSpec(metric, metric_label(metric), row.unit if row else "", (curve,))
+        if lines := _lines(spec.curves, series):
+            own = lines[0].points[0].step, lines[0].points[-1].step
+            drawn.append(_panel(spec, lines, data, steps or own))
+    return tuple(drawn)
+
+
+def metric_label(metric: str) -> str:
+    """A metric's name, or the key of a number that the log contains without a metric."""
+    key = metric.removeprefix(LOGGED)
+    return metric if key == metric else f"{plain(key, limit=_NAME_LETTERS)} (as logged)"
 
 
 def _chart_with_readings(spec: ChartSpec, series: SeriesByMetric) -> tuple[ChartSpec, list[Line]]:
@@ -233,17 +268,19 @@ def _onset(finding: Finding, lines: Sequence[Line]) -> Onset:
 
 def _value_at(line: Line, step: int) -> float:
     """The reading at a step, or the nearest one."""
-    return min(line.finite, key=lambda point: abs(point.step - step)).value
+    after = bisect_left(line.finite, step, key=lambda point: point.step)
+    nearest = line.finite[max(0, after - 1) : after + 1]
+    return min(nearest, key=lambda point: abs(point.step - step)).value
 
 
 def _treatments(report: Report) -> Iterator[TreatmentMark]:
     for entry in report.treatments:
         if entry.kind in {"applied", "kept", "undone"}:
-            label = plain(f"{entry.remedy} {entry.kind}", limit=_NAME_LETTERS)
-            yield TreatmentMark(entry.step, label, _title(entry, label))
+            yield TreatmentMark(entry.step, entry.kind, _title(entry))
 
 
-def _title(entry: TreatmentEntry, label: str) -> str:
+def _title(entry: TreatmentEntry) -> str:
+    label = plain(f"{entry.remedy} {entry.kind}", limit=_NAME_LETTERS)
     detail = plain(entry.detail, limit=_SUMMARY_LETTERS)
     return f"{label}: {detail}" if detail else label
 
@@ -252,7 +289,8 @@ def _in_words(panel: Panel) -> str:
     """The content of a chart for those who cannot see it."""
     sentences = [_curve_in_words(line, panel.has_names) for line in panel.lines]
     if panel.start is not None:
-        low, high = format_number(panel.start.low), format_number(panel.start.high)
+        metric = panel.lines[0].curve.metric
+        low, high = (format_reading(metric, each) for each in (panel.start.low, panel.start.high))
         sentences.append(f"Starting range {low} to {high}.")
     onsets = [f"{each.code} at step {each.step}" for each in panel.onsets if each.value is not None]
     if onsets:
@@ -261,17 +299,16 @@ def _in_words(panel: Panel) -> str:
 
 
 def _curve_in_words(line: Line, is_named: bool) -> str:
-    points = line.finite
+    points, metric = line.finite, line.curve.metric
     low, high = (pick(points, key=lambda point: point.value) for pick in (min, max))
     name = f"{line.curve.label.capitalize()}: " if is_named else ""
     unusable = len(line.nonfinite_steps)
     nonfinite = f", {count_of(unusable, 'reading')} not finite" if unusable else ""
     if low.value == high.value:
         where = f"at step {low.step}" if len(points) == 1 else "at every step"
-        return f"{name}{format_number(low.value)} {where}{nonfinite}."
-    first, last = (format_number(point.value) for point in (points[0], points[-1]))
-    extremes = (
-        f"lowest {format_number(low.value)} at step {low.step}, "
-        f"highest {format_number(high.value)} at step {high.step}"
+        return f"{name}{format_reading(metric, low.value)} {where}{nonfinite}."
+    first, last, lowest, highest = (
+        format_reading(metric, point.value) for point in (points[0], points[-1], low, high)
     )
+    extremes = f"lowest {lowest} at step {low.step}, highest {highest} at step {high.step}"
     return f"{name}from {first} to {last}, {extremes}{nonfinite}."

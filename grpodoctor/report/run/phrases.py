@@ -12,6 +12,11 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.rules.engine import Defect
 from grpodoctor.support.safe_text import plain
 
+CHARTS_LEGEND = (
+    "Shaded: the starting range of the first curve. Dotted lines and symbols: onsets of findings. "
+    "Green lines: treatments."
+)
+
 TREND_ARROWS: dict[Trend, str] = {"up": "↑", "down": "↓", "steady": "→", "unknown": ""}
 
 

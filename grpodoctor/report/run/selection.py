@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import unescape
 from typing import Any
 
 from grpodoctor.report.run.finding_view import ANCHOR
+
+_TYPED = re.compile(r"([0-9]{1,12})(?:\s*(?:-|\u2013|to)\s*([0-9]{1,12}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,15 @@ def selected_steps(selection: Mapping[str, Any]) -> tuple[int, int] | None:
         if first <= last:
             return first, last
     return None
+
+
+def typed_steps(text: str) -> tuple[int, int] | None:
+    """The first and last step that a person wrote, such as `100-200` or `7`; None if unclear."""
+    match = _TYPED.fullmatch(text.strip())
+    if match is None:
+        return None
+    first, last = int(match[1]), int(match[2] or match[1])
+    return (first, last) if first <= last else None
 
 
 def clicked_point(point: object) -> ClickedPoint | None:

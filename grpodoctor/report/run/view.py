@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from grpodoctor.monitor.diagnosis.problems import Problem
-from grpodoctor.monitor.diagnosis.verdict import VerdictKind, is_alarm
+from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
+from grpodoctor.monitor.diagnosis.verdict import VerdictKind
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.sample_responses import SampleResponse
-from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.run.coverage_view import brief_coverage, full_coverage
 from grpodoctor.report.run.finding_view import (
     BREVITIES,
@@ -21,6 +21,7 @@ from grpodoctor.report.run.finding_view import (
     symptom_card,
 )
 from grpodoctor.report.run.phrases import (
+    CHARTS_LEGEND,
     TREND_ARROWS,
     damage_line,
     defect_line,
@@ -46,6 +47,7 @@ from grpodoctor.report.view import (
     code,
 )
 from grpodoctor.rules.base import Finding
+from grpodoctor.runs.reading.read_notes import names_earlier_runs
 from grpodoctor.support.safe_text import plain
 
 VERDICT_TONES: dict[VerdictKind, Tone] = {
@@ -58,10 +60,7 @@ VERDICT_TONES: dict[VerdictKind, Tone] = {
 }
 """Colors of the verdicts."""
 
-_CHARTS_LEGEND = (
-    "Shaded: the starting range of the first curve. Dotted lines and symbols: onsets of findings. "
-    "Green lines: treatments. Drag over a chart to zoom all charts; double-click to reset."
-)
+_ZOOM_HELP = "Drag over a chart to zoom all charts; double-click to reset."
 _MAX_ID_LETTERS = 80
 _MAX_PROMPT_LETTERS, _MAX_RESPONSE_LETTERS = 2000, 6000
 
@@ -88,6 +87,7 @@ def view_of(data: ReportData, *, verbose: bool = False, level: int = 0) -> View:
         warnings=(
             *((damage_line(report),) if report.damage_total else ()),
             *map(defect_line, report.defects),
+            *filter(names_earlier_runs, report.notes),
         ),
         blocks=tuple(_blocks(data, None if verbose else BREVITIES[level])),
         json=report.to_json,
@@ -202,8 +202,12 @@ def _brief_vitals(vitals: tuple[Vital, ...], most: int) -> tuple[Block, ...]:
 
 
 def _change(vital: Vital) -> str:
-    now = format_number(vital.now)
-    return now if vital.start is None else f"{format_number(vital.start)} → {now}"
+    now = format_reading(vital.metric, vital.now)
+    return now if vital.start is None else f"{_start(vital)} → {now}"
+
+
+def _start(vital: Vital) -> str:
+    return format_reading(vital.metric, vital.start)
 
 
 def _vitals(vitals: tuple[Vital, ...]) -> Table:
@@ -221,7 +225,8 @@ def _vitals(vitals: tuple[Vital, ...]) -> Table:
 def _readings(vital: Vital) -> tuple[Inline, Inline, Inline]:
     if vital.why_not:
         return "n/a", "", Span(vital.why_not, "faint")
-    return format_number(vital.now), format_number(vital.start), TREND_ARROWS[vital.trend]
+    now = format_reading(vital.metric, vital.now)
+    return now, _start(vital), TREND_ARROWS[vital.trend]
 
 
 def _charts(data: ReportData) -> Iterator[Block]:
@@ -230,7 +235,9 @@ def _charts(data: ReportData) -> Iterator[Block]:
 
     drawn = [Chart(panel.title, panel_figure(panel), panel.description) for panel in panels(data)]
     if drawn:
-        yield Section("Charts", (Paragraph(_CHARTS_LEGEND, "faint"), Charts(tuple(drawn))))
+        yield Section(
+            "Charts", (Paragraph(f"{CHARTS_LEGEND} {_ZOOM_HELP}", "faint"), Charts(tuple(drawn)))
+        )
 
 
 def _treatments(report: Report) -> Table:

@@ -9,6 +9,7 @@ from secrets import token_urlsafe
 import pytest
 
 from grpodoctor.monitor.dashboard.run_files import names_of
+from grpodoctor.monitor.dashboard.run_summary import summarize
 from grpodoctor.monitor.dashboard.run_table import RunRow, RunTable
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.monitor.replay import replay
@@ -116,3 +117,13 @@ def test_the_process_ends_with_its_table(folder: Path) -> None:
     assert process is not None
     table._worker.close()
     assert process.poll() is not None
+
+
+def test_a_run_of_a_log_with_several_is_chosen(tmp_path: Path) -> None:
+    log = tmp_path / "chart.csv"
+    rows = [f"{step},{0.2 + step / 100},{0.9 - step / 100}" for step in range(40)]
+    log.write_text("\n".join(["Step,up - train/reward,down - train/reward", *rows]))
+    settings = DashboardSettings(token=token_urlsafe(), paths=(log,))
+    assert "--where run=down" in summarize(log, settings).sentence
+    chosen = settings.model_copy(update={"where": {"run": "down"}})
+    assert summarize(log, chosen).verdict == "sick"

@@ -4,8 +4,8 @@ from grpodoctor.monitor.dashboard.treatment_history import past_treatments
 from grpodoctor.monitor.report import TreatmentEntry
 
 IDENTITY = {"treatment_id": "1-tis@62", "finding": "MIS001"}
-JUDGED = {"metric": "reward/mean", "role": "target", "direction": "up", "before": 0.2,
-          "after": 0.4, "p": 0.01, "moved": True}  # fmt: skip
+JUDGED = {"metric": "reward/mean", "role": "target", "direction": "up", "untreated": 0.2,
+          "treated": 0.4, "p": 0.01, "moved": True}  # fmt: skip
 
 
 def _entry(step: int, kind: str, **body: object) -> TreatmentEntry:
@@ -33,6 +33,17 @@ def test_a_run_that_carries_out_the_undoing_has_undone_it() -> None:
     (treatment,) = past_treatments(entries)
     assert treatment.state == "undone"
     assert treatment.applied_step == 64
+
+
+def test_blocks_are_no_end_of_a_treatment() -> None:
+    entries = [
+        _entry(64, "applied", request="apply"),
+        _entry(65, "scheduled", order="0110100101", first_step=67),
+        _entry(67, "switched", request="undo"),
+        _entry(87, "applied", request="apply"),
+    ]
+    (treatment,) = past_treatments(entries)
+    assert (treatment.state, treatment.applied_step, treatment.closed_step) == ("applied", 64, None)
 
 
 def test_the_latest_treatment_comes_first() -> None:

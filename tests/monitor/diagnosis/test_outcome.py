@@ -5,7 +5,10 @@ import random
 
 import pytest
 
+from grpodoctor.monitor.replay import replay
+from grpodoctor.runs.records import Manifest, StepRecord
 from tests.cli.in_process import run
+from tests.rules.scenario import reading
 
 
 @pytest.mark.parametrize(
@@ -149,3 +152,49 @@ def test_a_low_entropy_is_a_note_if_the_reward_rises_later(tmp_path, rise, sever
     report, _ = checked(tmp_path, rows)
     found = {each["code"]: each["severity"] for each in report["findings"]}
     assert found["ENT001"] == severity
+
+
+def treated_run(folder, last):
+    """A run whose sampler's log-probabilities serve as old ones until step 40."""
+    manifest = Manifest(knobs={"old_logprobs": "sampler", "updates_per_batch": 4})
+    folder.mkdir()
+    (folder / "run.json").write_bytes(manifest.to_json())
+    noise = random.Random(3)
+    with (folder / "steps.jsonl").open("wb") as log:
+        for step in range(last):
+            is_off = step < 40
+            curves = {
+                "mismatch/first_ratio_off": 0.7 if is_off else 0.0,
+                "mismatch/prob_diff_mean": 0.001 + 0.03 * is_off,
+                "reward/mean": 0.2 + 0.005 * step + noise.gauss(0, 0.02),
+                "entropy/mean": 0.4 + noise.gauss(0, 0.01),
+            }
+            values = {name: reading(name, point) for name, point in curves.items()}
+            knobs = {"old_logprobs": "recompute"} if step == 40 else {}
+            log.write(StepRecord(step, values, knobs).to_line())
+    return folder
+
+
+def test_a_treated_run_is_described_as_it_is_now(tmp_path):
+    """At each step as the run was then: a prefix of the log is the log of that moment."""
+    before = replay(treated_run(tmp_path / "before", 40)).report.diagnosis
+    assert (before.verdict.kind, before.verdict.code) == ("sick", "MIS002")
+    assert before.verdict.since == 0
+    after = replay(treated_run(tmp_path / "after", 120)).report.diagnosis
+    assert after.verdict.kind == "healthy"
+    assert "resolved: MIS002 importance-ratio-not-one at steps 0 to 39" in after.verdict.line
+    (problem,) = [each for each in after.problems if each.cause.code == "MIS002"]
+    assert problem.is_treated
+
+
+def test_a_healthy_run_names_the_measure_that_rose(tmp_path):
+    """The reward of the training prompts may stay where it is while held-out prompts improve."""
+    rows = [
+        {"step": step, "reward": 0.6 + 0.01 * (-1) ** step, "eval/reward": 0.4 + 0.003 * step}
+        for step in range(80)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    verdict = replay(log).report.diagnosis.verdict
+    assert verdict.kind == "healthy"
+    assert verdict.sentence.startswith("reward 0.6 → 0.6, held-out reward 0.41")

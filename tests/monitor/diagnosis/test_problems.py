@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.problems import RunContext, problems_of
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.catalogue import all_rules, rule_of
@@ -104,6 +107,41 @@ def test_some_solved_prompts_are_no_success():
     assert causes(*findings) == {"ENT001": ["GRP001"]}
 
 
+def test_a_resolved_measure_of_the_batch_does_not_explain_another_that_lasts():
+    ended = finding("MIS001", onset=1, last=89, active=False)
+    assert causes(ended, finding("MIS003", onset=5)) == {"MIS003": [], "MIS001": []}
+    assert causes(ended, finding("ENT001", onset=5)) == {"MIS001": ["ENT001"]}
+
+
+def test_a_problem_describes_the_run_now():
+    ended = finding("CLP001", onset=3, last=21, active=False)
+    lost, noisy = finding("REW002", onset=25), finding("GRP002", "info", onset=20)
+    costs = {"cost_of": lambda each: Cost(each.last_step - each.onset_step)}
+    (problem,) = problems_of([ended, noisy, lost], RunContext(rules=RULES, **costs))
+    assert (problem.cause, problem.present) == (ended, lost)
+    assert problem.cost.steps == 75
+    (problem,) = problems_of([replace(ended, active=True), lost], RunContext(rules=RULES))
+    assert problem.present is problem.cause
+    over = replace(lost, active=False)
+    (problem,) = problems_of([ended, over], RunContext(rules=RULES))
+    assert problem.present is problem.cause
+
+
+def test_an_alarm_that_outlasts_a_treated_cause_heads_a_problem():
+    ended = finding("CLP001", onset=3, last=21, active=False)
+    lost, starved = finding("REW002", onset=25), finding("OPT001", onset=60)
+    findings = [ended, lost, starved]
+    treated = RunContext(rules=RULES, is_treated=lambda each: each is ended)
+    now, past = problems_of(findings, treated)
+    assert (now.cause, now.origin.finding, now.is_treated) == (lost, ended, False)
+    assert now.origin.because == "updates outside the trust region ruin the policy"
+    assert [each.finding for each in now.symptoms] == [starved]
+    assert (past.cause, past.symptoms, past.is_treated) == (ended, (), True)
+    assert now.to_json()["origin"]["code"] == "CLP001"
+    (untreated,) = problems_of(findings, RunContext(rules=RULES))
+    assert (untreated.cause, untreated.origin) == (ended, None)
+
+
 def test_two_findings_of_one_condition_are_one_problem():
     assert causes(finding("MIS004", onset=5), finding("MIS001", "critical", onset=20)) == {
         "MIS001": ["MIS004"]
@@ -127,3 +165,19 @@ def test_a_resolved_truncation_explains_no_alarm_that_lasts():
     assert causes(ended, lasting) == {"REW002": [], "LEN002": []}
     over = finding("REW002", "critical", onset=29, last=50, active=False)
     assert causes(ended, over) == {"LEN002": ["REW002"]}
+
+
+def test_a_cause_that_ended_comes_after_an_earlier_one_that_lasts():
+    """One whose symptoms are still active: too large steps that widened an engine mismatch."""
+    ended = [
+        finding("OPT006", onset=10, last=20, active=False),
+        finding("CLP001", onset=8),
+        finding("KLD001", onset=9),
+    ]
+    lasting = finding("MIS001", onset=1)
+    quiet = {"quiet": ["MIS003"]}
+    assert list(causes(*ended, lasting, **quiet)) == ["MIS001", "OPT006"]
+    later = finding("MIS001", onset=90)
+    assert list(causes(*ended, later, **quiet)) == ["OPT006", "MIS001"]
+    severe = [*ended, finding("REW002", "critical", onset=12)]
+    assert list(causes(*severe, lasting, **quiet)) == ["OPT006", "MIS001"]

@@ -5,7 +5,7 @@ import pytest
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.diagnose import other_training
-from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
+from grpodoctor.monitor.diagnosis.problems import Origin, Problem, Symptom
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
 
@@ -40,12 +40,18 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     )
 
 
+@pytest.mark.parametrize(("hours", "shown"), [(1 / 60, "1 minute"), (0.2, "12 minutes")])
+def test_a_short_time_is_in_minutes(hours, shown):
+    verdict = verdict_of([problem("LEN002", cost=Cost(91, hours=hours))], EVIDENCE, "")
+    assert f"91 steps ({shown}) since then" in verdict.line
+
+
 def test_a_run_whose_problems_are_resolved_is_healthy():
     resolved = problem("LEN002", last=60, active=False)
     verdict = verdict_of([resolved], EVIDENCE, "Raise the limit")
     assert verdict.line == (
         "Healthy: reward 0.1 → 0.6 over 100 steps; 20 of 30 rules ran and found no active fault; "
-        "LEN002 truncated-responses at steps 10 to 60 resolved."
+        "resolved: LEN002 truncated-responses at steps 10 to 60."
     )
     note = Symptom(finding("REW001", "info"), ("truncation",))
     assert verdict_of([replace(resolved, symptoms=(note,))], EVIDENCE, "").kind == "healthy"
@@ -54,6 +60,34 @@ def test_a_run_whose_problems_are_resolved_is_healthy():
         "Sick since step 10: REW002"
     )
     assert "LEN002" not in verdict_of([active, resolved], EVIDENCE, "").line
+
+
+def test_a_cause_that_is_over_is_named_as_past():
+    lost = Symptom(finding("REW002", onset=49), ("clipped-tokens", "reward-loss"))
+    over = problem("CLP001", "clipped-tokens", last=21, active=False, onset=3, cost=Cost(52))
+    verdict = verdict_of([replace(over, symptoms=(lost,))], EVIDENCE, "Make fewer updates")
+    assert verdict.line == (
+        "Sick since step 49: REW002 at .5; 52 steps since then; caused by CLP001 "
+        "high-clip-fraction at steps 3 to 21; first, make fewer updates."
+    )
+    assert (verdict.since, verdict.code) == (49, "CLP001")
+
+
+def test_a_treated_fault_is_named_as_resolved():
+    """It does not introduce the run, although it was more severe."""
+    over = problem("MIS002", "wrong-old-logprobs", severity="critical", last=36, active=False)
+    treated = replace(over, is_treated=True)
+    active = problem("MIS003", "off-policy")
+    assert verdict_of([active, treated], EVIDENCE, "Correct it").line == (
+        "Sick since step 10: MIS003 at .5; 91 steps since then; resolved: MIS002 "
+        "importance-ratio-not-one at steps 10 to 36; first, correct it."
+    )
+    assert "MIS002" not in verdict_of([active, over], EVIDENCE, "Correct it").line
+    from_it = replace(active, origin=Origin(over.cause))
+    line = verdict_of([from_it, treated], EVIDENCE, "Correct it").line
+    assert "it followed MIS002 importance-ratio-not-one at steps 10 to 36" in line
+    assert line.count("MIS002") == 1
+    assert verdict_of([treated], EVIDENCE, "").kind == "healthy"
 
 
 def test_a_solved_run_is_told_to_stop_and_not_to_go_back():

@@ -1,0 +1,76 @@
+"""One page of a real browser, with everything that goes wrong on it."""
+
+import re
+from typing import Any
+
+WIDTH, HEIGHT = 1280, 900
+SECONDS = 120_000
+"""Milliseconds to wait for the browser; the machine runs other tests as well."""
+
+_PROBES = re.compile(r"/_stcore/(health|host-config)")
+"""Streamlit's client looks for its server below the page's path first, and gets a 404 there."""
+
+
+class Browser:
+    """One browser page, with everything that went wrong on it."""
+
+    def __init__(self, context: Any, scheme: str = "light") -> None:
+        """Open a page.
+
+        Args:
+            context: the browser, or a context of it, whose pages share what they have loaded.
+            scheme: `light` or `dark`.
+        """
+        self.page = context.new_page()
+        self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+        self.page.emulate_media(color_scheme=scheme)
+        self.complaints: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", self._on_dialog)
+        self.page.on("request", self._on_request)
+
+    def _on_console(self, message: Any) -> None:
+        is_probe = _PROBES.search(message.location.get("url", ""))
+        if message.type == "error" and not is_probe:
+            self.complaints.append(f"{message.text} {message.location}")
+
+    def _on_dialog(self, dialog: Any) -> None:
+        self.complaints.append(f"a script of a run opened a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _on_request(self, request: Any) -> None:
+        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:", "ws://127.0.0.1:")):
+            self.complaints.append(f"the page loads {request.url}")
+
+    def open(self, url: str) -> None:
+        self.page.goto(url)
+        self.page.get_by_test_id("stMainBlockContainer").wait_for(timeout=SECONDS)
+        self.settle()
+
+    def go(self, title: str) -> None:
+        """Click a page in the navigation."""
+        self.page.get_by_test_id("stTopNavLink").get_by_text(title, exact=True).click()
+        self.page.wait_for_url(re.compile(r".*/[a-z]*\?.*"), timeout=SECONDS)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the script has run."""
+        running = self.page.get_by_test_id("stStatusWidgetRunningIcon")
+        self.page.wait_for_timeout(500)
+        running.wait_for(state="hidden", timeout=SECONDS)
+
+    def sees(self, text: str | re.Pattern[str]) -> None:
+        """Wait until the page has the text."""
+        self.page.get_by_text(text).first.wait_for(timeout=SECONDS)
+
+    def draws(self) -> None:
+        """Wait until a chart is drawn."""
+        self.page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=SECONDS)
+
+    def check(self) -> None:
+        """Assert that the page has no exception, no defect, and no complaint of the browser."""
+        assert self.page.get_by_test_id("stException").count() == 0
+        assert self.page.get_by_text("This section cannot be shown").all_inner_texts() == []
+        assert self.complaints == []
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
