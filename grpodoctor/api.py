@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ def check(
     framework: str | None = None,
     format: str | None = None,  # noqa: A002 - named as the option of the command
     run_config: str | os.PathLike[str] | None = None,
+    where: Mapping[str, str | int] | None = None,
 ) -> RunReport:
     """Diagnose one run from its logs and rollout dumps, like `grpodoctor check`.
 
@@ -46,12 +47,13 @@ def check(
         framework: framework whose config keys the remedies use; the run's own if None.
         format: name of a framework or of a file format; detected if None.
         run_config: file with the run's config, if the log does not contain it.
+        where: columns and the values of the rows to read, to choose one of several runs in a log.
 
     Raises:
         RunError: if there is no run to read, or several.
         ConfigError: if a selector matches no rule, or a name is unknown.
     """
-    options = _read_options(format, run_config)
+    options = _read_options(format, run_config, where)
     if is_remote(str(path)):
         return _check_remote(str(path), select, ignore, framework, options)
     return RunReport(
@@ -67,10 +69,14 @@ def check(
 
 
 def _read_options(
-    format_name: str | None, run_config: str | os.PathLike[str] | None
+    format_name: str | None,
+    run_config: str | os.PathLike[str] | None,
+    where: Mapping[str, str | int] | None,
 ) -> ReadOptions:
     return ReadOptions(
-        format=format_name, run_config=None if run_config is None else Path(run_config)
+        format=format_name,
+        run_config=None if run_config is None else Path(run_config),
+        where={column: str(value) for column, value in (where or {}).items()},
     )
 
 
@@ -195,6 +201,7 @@ def open_run(
     *,
     format: str | None = None,  # noqa: A002 - named as the option of the command
     run_config: str | os.PathLike[str] | None = None,
+    where: Mapping[str, str | int] | None = None,
 ) -> RecordedRun:
     """Open a run on disk, of our recorder or of any framework.
 
@@ -202,9 +209,10 @@ def open_run(
         path: the run directory, or the logs of another framework.
         format: name of a framework or of a file format; detected if None.
         run_config: file with the run's config, if the log does not contain it.
+        where: columns and the values of the rows to read, to choose one of several runs in a log.
 
     Raises:
         RunError: if the path is missing, or no file in it can be read.
         ConfigError: if the format is unknown.
     """
-    return RecordedRun(Path(path), _read_options(format, run_config))
+    return RecordedRun(Path(path), _read_options(format, run_config, where))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import grpodoctor
-from grpodoctor.errors import RunError
+from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.recorder import Recorder
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
@@ -118,3 +118,35 @@ def test_a_run_without_responses_says_so(native_run: Path, trl_log: Path) -> Non
 def test_a_missing_run_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such file or directory"):
         grpodoctor.check(tmp_path / "none")
+
+
+def test_one_run_of_an_exported_chart_is_chosen(tmp_path):
+    log = tmp_path / "chart.csv"
+    rows = [f"{step},{0.2 + step / 100},{0.9 - step / 100}" for step in range(40)]
+    log.write_text("\n".join(["Step,up - train/reward,down - train/reward", *rows]))
+    with pytest.raises(RunError, match="--where run=down"):
+        grpodoctor.check(log)
+    assert grpodoctor.check(log, where={"run": "down"}).verdict.kind == "sick"
+    assert grpodoctor.open_run(log, where={"run": "up"}).records[-1].values[
+        "reward/mean"
+    ].value == pytest.approx(0.59)
+
+
+def test_one_of_two_runs_in_a_log_is_chosen_by_its_number(tmp_path):
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"step": step, "reward": first + slope * step}
+        for first, slope in ((0.9, -0.01), (0.2, 0.01))
+        for step in range(40)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    last = grpodoctor.check(log)
+    assert last.verdict.kind == "healthy"
+    assert "choose another with --where run_number=1" in " ".join(str(last).split())
+    first = grpodoctor.check(log, where={"run_number": 1})
+    assert (first.verdict.kind, first.data.report.run.steps) == ("sick", 40)
+    missing = grpodoctor.check(log, where={"run_number": 7})
+    assert "there is no run 7: the log contains 2" in " ".join(str(missing).split())
+    assert grpodoctor.check(log, where={"run_number": 2}).verdict.line == last.verdict.line
+    with pytest.raises(ConfigError, match="count the runs from 1"):
+        grpodoctor.check(log, where={"run_number": 0})

@@ -12,7 +12,8 @@ import threading
 import time
 import webbrowser
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
@@ -22,8 +23,14 @@ from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.support.lasting_output import outlive_terminal
 from grpodoctor.support.programs import program
 
-_PORTS_TRIED = 100
 _START_SECONDS = 60.0
+_SHARED_MODULES = (
+    "pandas",
+    "plotly.graph_objects",
+    "pyarrow.compute",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+)
 _REDIRECT = '<!doctype html><meta http-equiv="refresh" content="0;url={url}">'
 
 
@@ -32,7 +39,8 @@ class Address:
     """Where the dashboard is."""
 
     host: str
-    port: int
+    port: int | None
+    """None until the server listens on the first free port."""
     token: str
 
     @property
@@ -68,30 +76,31 @@ class Address:
         return f"{origin}/?token={quote(self.token)}"
 
 
-def free_port(host: str, wanted: int | None, first: int) -> int:
-    """The wanted port, or the first free one.
+def check_address(host: str, port: int | None) -> None:
+    """Check that this machine can listen on an address; any port does if None is given.
 
     Raises:
-        ConfigError: if the wanted port is taken, no port is free, or the host is not an address of
-            this machine.
+        ConfigError: if the port is taken, or the host is not an address of this machine.
     """
-    candidates = range(first, first + _PORTS_TRIED) if wanted is None else (wanted,)
-    for port in candidates:
-        try:
-            _bind(host, port)
-        except OSError as error:
-            if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
-                raise ConfigError(
-                    f"cannot listen on {host[:100]}: {error.strerror or error}",
-                    where="--host",
-                    remedy="pass an address of this machine, such as 127.0.0.1",
-                ) from None
-            why = "is in use" if error.errno == errno.EADDRINUSE else "needs more rights"
-        else:
-            return port
-    if wanted is None:
-        raise ConfigError(f"no port from {first} to {candidates[-1]} is free", where="--port")
-    raise ConfigError(f"port {wanted} {why}", where="--port", remedy="pass another port")
+    try:
+        _bind(host, port or 0)
+    except OSError as error:
+        if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+            raise ConfigError(
+                f"cannot listen on {host[:100]}: {error.strerror or error}",
+                where="--host",
+                remedy="pass an address of this machine, such as 127.0.0.1",
+            ) from None
+        why = "is in use" if error.errno == errno.EADDRINUSE else "needs more rights"
+        raise _port_error(port, why) from None
+
+
+def _port_error(port: int | None, why: str) -> ConfigError:
+    return ConfigError(
+        f"port {port} {why}" if port else f"the port in Streamlit's settings {why}",
+        where="--port",
+        remedy="pass another port",
+    )
 
 
 def _bind(host: str, port: int) -> None:
@@ -113,35 +122,48 @@ def serve(
 
     Args:
         settings: for the pages.
-        address: where to listen.
+        address: where to listen; on the first free port from Streamlit's 8501 if it has none.
         stack: keeps the file that the browser opens.
         open_browser: whether to open a browser once the address was printed.
     """
     from streamlit.web import cli
 
+    _import_before_threads()
     # Streamlit prints before it stops. A closed pipe would end its signal handler, and not it.
     outlive_terminal()
     script = program("app", "main.py")
-    page: Path | None = None
-    if open_browser:
-        page = _redirect_page(address.url if not address.is_wildcard else _local_url(address))
-        stack.callback(page.unlink, missing_ok=True)
-    threading.Thread(target=_announce, args=(address, page), daemon=True).start()
+    threading.Thread(
+        target=_announce, args=(address, stack if open_browser else None), daemon=True
+    ).start()
     # The settings are no argument of a process, where other users of the machine could read the
     # token: Streamlit runs in this process.
     options = [
         ("server.address", address.host),
-        ("server.port", address.port),
+        # Without a port, Streamlit takes the first one that is free when it listens.
+        *([("server.port", address.port)] if address.port else []),
         ("server.headless", "true"),
         ("browser.gatherUsageStats", "false"),
         # No other name leads here, so a page of another site cannot reach it under its own.
         *(("server.allowedHosts", host) for host in address.local_names),
     ]
     flags = [f"--{name}={value}" for name, value in options]
-    with suppress(SystemExit):
+    try:
         cli.main(
             ["run", str(script), *flags, "--", settings.model_dump_json()], standalone_mode=False
         )
+    except SystemExit as end:
+        if end.code:  # another program took the port since it was checked
+            raise _port_error(address.port, "is in use") from None
+
+
+def _import_before_threads() -> None:
+    """Import what pages and background readers import when they first need it.
+
+    Two threads that import packages which import each other, as pandas and PyArrow do, can see one
+    of them half imported.
+    """
+    for module in _SHARED_MODULES:
+        import_module(module)
 
 
 def _local_url(address: Address) -> str:
@@ -159,21 +181,46 @@ def _redirect_page(url: str) -> Path:
     return Path(name)
 
 
-def _announce(address: Address, page: Path | None) -> None:
-    """Print the address once the server answers, and open a browser if there is a page for it."""
-    if not _answers(address):
+def _announce(wanted: Address, stack: ExitStack | None) -> None:
+    """Print the address once the server answers.
+
+    Args:
+        wanted: where the server listens; its port may still be unknown.
+        stack: keeps the file that a browser opens; None to open none.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    address = replace(wanted, port=_own_port(deadline))
+    if not _answers(address, deadline):
         print(f"warning: {address.origin} does not answer yet", file=sys.stderr, flush=True)
     print(f"grpodoctor dashboard: {address.url}", flush=True)
     print("Ctrl-C stops it; the runs continue", flush=True)
-    if page is not None:
+    if stack is not None:
+        page = _redirect_page(_local_url(address) if address.is_wildcard else address.url)
+        stack.callback(page.unlink, missing_ok=True)
         with suppress(webbrowser.Error):
             webbrowser.open(page.as_uri())
 
 
-def _answers(address: Address) -> bool:
+def _own_port(deadline: float) -> int:
+    """The port on which this process listens.
+
+    Another program's server may answer on the port that this one asked for, so an answer alone does
+    not show that this one has started.
+    """
+    from streamlit import config
+    from streamlit.runtime import Runtime
+    from streamlit.runtime.runtime import RuntimeState
+
+    while time.monotonic() < deadline:
+        if Runtime.exists() and Runtime.instance().state is not RuntimeState.INITIAL:
+            break
+        time.sleep(0.05)
+    return int(config.get_option("server.port"))
+
+
+def _answers(address: Address, deadline: float) -> bool:
     """Whether the server answers before the time is up."""
     opener = build_opener(ProxyHandler({}))
-    deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         try:
             opener.open(f"{address.origin}/_stcore/health", timeout=2).close()

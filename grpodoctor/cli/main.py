@@ -1,7 +1,8 @@
 """The command line: one lazily imported file per command.
 
 The module `grpodoctor/cli/commands/check.py` holds the command `check` as a function, with its
-options as typer annotations and its help as the docstring.
+options as typer annotations and its help as the docstring. Commands that print pages are in
+`commands/catalogue`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from grpodoctor import __version__
-from grpodoctor.errors import GrpodoctorError, InputError
+from grpodoctor.errors import ConfigError, GrpodoctorError, InputError
 
 COMMANDS = {
     "check": "Diagnose a run from its logs and rollout dumps.",
@@ -44,11 +45,17 @@ COMMANDS = {
 }
 """Name and summary of each command; `--help` prints them without importing the commands."""
 
+_CATALOGUE = ("rule", "remedy", "recipe", "metrics")
+
 FORMER_NAMES = {"formulary": "recipe"}
 """Former names of commands; they still work."""
 
 _TEXTS = (str, str | None, list[str], list[str] | None)
 """Types of parameters whose values need no conversion."""
+
+_PATHS = (Path, Path | None)
+_TEXTS_WITH_PATHS = frozenset({"paths", "run", "model"})
+"""Text parameters that take a path or something else: an address, standard input, a process."""
 
 _COLLECT_EVERY = 100_000
 """Objects created between two runs of the garbage collector; more than `check` of a log creates."""
@@ -70,6 +77,8 @@ class _FewConversions:
 
     texts: frozenset[str] = frozenset()
     """Parameters that take text, which needs no conversion."""
+    paths: frozenset[str] = frozenset()
+    """Parameters that take paths."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # a mixin of commands
@@ -80,12 +89,15 @@ class _FewConversions:
 
     def _processor(self, parameter: Any) -> Callable[[Any, Any], Any]:
         convert, is_text = parameter.process_value, parameter.name in self.texts
+        is_path = parameter.name in self.paths
         several = parameter.multiple or parameter.nargs == -1
 
         def process(ctx: Any, value: Any) -> Any:
             source = ctx.get_parameter_source(parameter.name)
             is_default = source is not None and source.name == "DEFAULT"
             is_missing = value is None or value == ()
+            if is_path and not is_default:
+                _refuse_empty_path(parameter, value)
             if (is_missing and parameter.required) or not (is_missing or is_default or is_text):
                 return convert(ctx, value)
             if several:
@@ -93,6 +105,20 @@ class _FewConversions:
             return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
         return process
+
+
+def _refuse_empty_path(parameter: Any, value: Any) -> None:
+    """Refuse the path `''`, which an unset shell variable leaves; it would be the current folder.
+
+    Raises:
+        ConfigError: if a path is empty.
+    """
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        is_option = parameter.param_type_name == "option"
+        where = parameter.opts[0] if is_option else parameter.name.upper()
+        raise ConfigError(
+            "the path is empty", where=where, remedy="pass a path, or . for the current directory"
+        )
 
 
 class _Command(_FewConversions, TyperCommand):
@@ -155,13 +181,24 @@ def _machine_fault(error: Exception) -> InputError | None:
     return None
 
 
+def command_function(name: str) -> Callable[..., Any]:
+    """The function of a command."""
+    folder = "catalogue." if name in _CATALOGUE else ""
+    function: Callable[..., Any] = getattr(
+        import_module(f"grpodoctor.cli.commands.{folder}{name}"), name
+    )
+    return function
+
+
 def _load(name: str) -> Any:
-    function = getattr(import_module(f"grpodoctor.cli.commands.{name}"), name)
+    function = command_function(name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name, cls=_Command)(function)
     command: Any = get_command(single)
     hints = get_type_hints(function)
     command.texts = frozenset(name for name, hint in hints.items() if hint in _TEXTS)
+    named = {name for name, hint in hints.items() if hint in _PATHS}
+    command.paths = named | (command.texts & _TEXTS_WITH_PATHS)
     return command
 
 
@@ -233,13 +270,22 @@ for _name, _summary in COMMANDS.items():
 
 
 def _open_streams() -> None:
-    """Replace closed streams, and characters that a stream cannot encode."""
+    """Replace closed streams, and characters that a stream cannot encode.
+
+    A stream without memory to be changed is broken, so stderr, which encodes everything, is not.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # the caller closed it
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open to the end
-        elif hasattr(stream, "reconfigure"):
+        elif hasattr(stream, "reconfigure") and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
+
+
+def _show_unraisable(unraisable: Any) -> None:
+    """Report errors that Python cannot raise; without memory it cannot even end a generator."""
+    if not issubclass(unraisable.exc_type, MemoryError):
+        sys.__unraisablehook__(unraisable)
 
 
 def main() -> None:
@@ -247,6 +293,7 @@ def main() -> None:
     # Imports create many objects and hardly any garbage. With the default of 700, the collector
     # takes a fifth of the time of a short command.
     gc.set_threshold(_COLLECT_EVERY)
+    sys.unraisablehook = _show_unraisable
     try:
         _open_streams()
         app()

@@ -129,6 +129,13 @@ MapOption = Annotated[
     list[str] | None,
     typer.Option("--map", help="Log key to read as a metric, KEY=METRIC; repeatable."),
 ]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        help="Rows to read from a log with several runs, COLUMN=VALUE; repeatable.",
+    ),
+]
 RayOption = Annotated[
     str | None,
     typer.Option("--ray", help="Ray cluster that reads rollout dumps: local, auto or an address."),
@@ -180,6 +187,7 @@ def read_options(
     mapping: list[str] | None,
     ray: str | None = None,
     project: ProjectSettings | None = None,
+    where: list[str] | None = None,
 ) -> ReadOptions:
     """The options that say how to read a framework's log.
 
@@ -190,7 +198,19 @@ def read_options(
 
     pairs = dict(project.mapping) if project else {}
     pairs.update(_pair(text) for text in mapping or ())
-    return ReadOptions(log_format, run_config, pairs, ray)
+    rows = dict(_column_and_value(text) for text in where or ())
+    return ReadOptions(log_format, run_config, pairs, ray, where=rows)
+
+
+def _column_and_value(text: str) -> tuple[str, str]:
+    from grpodoctor.errors import ConfigError
+
+    column, equals, value = (part.strip() for part in text.partition("="))
+    if not (column and equals):
+        raise ConfigError(
+            f"invalid condition {text[:60]!r}", where="--where", remedy="write COLUMN=VALUE"
+        )
+    return column, value
 
 
 def _pair(text: str) -> tuple[str, str]:

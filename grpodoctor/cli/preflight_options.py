@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from grpodoctor.cli.options import (
+    ExitZero,
+    FailOn,
+    FailOnOption,
+    JsonOption,
+    ReportFormatOption,
+    TrustRemoteCode,
+)
 from grpodoctor.errors import ConfigError
 from grpodoctor.support.files.regular_files import read_regular
 
@@ -96,6 +105,46 @@ Ignore = Annotated[
     list[str] | None, typer.Option(help="Checks to skip: codes, code prefixes or names.")
 ]
 Output = Annotated[Path | None, typer.Option(help="Report file. \\[default: stdout]")]
+
+
+@dataclass(frozen=True)
+class PreflightOptions:
+    """The options of the command."""
+
+    model: Model
+    prompts: Prompts = None
+    held_out: HeldOut = None
+    prompt_column: PromptColumn = ""
+    answer_column: AnswerColumn = ""
+    reward: Reward = None
+    reward_seconds: RewardSeconds = 60.0
+    sampler: Sampler = None
+    learner: Learner = None
+    reference: Reference = None
+    trust_remote_code: TrustRemoteCode = False
+    control: Control = None
+    run_config: RunConfig = None
+    framework: Framework = None
+    template: Template = None
+    gold_format: GoldFormat = None
+    group_size: GroupSize = 8
+    batch_prompts: BatchPrompts = 64
+    max_tokens: MaxTokens = 512
+    temperature: Temperature = None
+    samples: Samples = 8
+    limit: Limit = 64
+    memory_gib: MemoryGib = None
+    write_filtered: WriteFiltered = None
+    budget: Budget = None
+    work: Work = Path("preflight")
+    seed: Seed = 0
+    select: Select = None
+    ignore: Ignore = None
+    output_format: ReportFormatOption = None
+    output: Output = None
+    as_json: JsonOption = False
+    fail_on: FailOnOption = FailOn.warning
+    exit_zero: ExitZero = False
 
 
 def check_output(output: Path | None) -> None:

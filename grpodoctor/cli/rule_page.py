@@ -37,21 +37,30 @@ def lead_time_text(rule: Rule | Check) -> str:
     return measured.sentence if measured else "not measured: no recorded sick run raised it."
 
 
+def trials_of(rule: Rule | Check) -> list[str]:
+    """What published trials show about a rule, one sentence each; empty without a trial."""
+    from grpodoctor.report.trial_table import rule_trials
+
+    return rule_trials(rule.code)
+
+
 def former_names_lines(rule: Rule | Check) -> list[str]:
     """An empty line and the former names; nothing if there are none."""
     return ["", f"Former names: {', '.join(rule.former_names)}"] if rule.former_names else []
 
 
 def page_text(rule: Rule | Check) -> str:
-    """The manual, the thresholds and the lead time."""
+    """The manual, the thresholds, the lead time and the trials."""
     lines = [f"{rule.code} {rule.name}", "", rule.manual(), *former_names_lines(rule)]
     if rule.thresholds():
         lines += ["", "Thresholds:", *_thresholds_text(rule)]
     if lead_time := lead_time_text(rule):
-        indent = " " * 4
-        lines += [
-            "",
-            "Lead time:",
-            *wrap(lead_time, 100, initial_indent=indent, subsequent_indent=indent),
-        ]
+        lines += ["", "Lead time:", *_indented(lead_time)]
+    if trials := trials_of(rule):
+        lines += ["", "Trials:", *(line for each in trials for line in _indented(each))]
     return "\n".join(lines)
+
+
+def _indented(text: str) -> list[str]:
+    indent = " " * 4
+    return wrap(text, 100, initial_indent=indent, subsequent_indent=indent)

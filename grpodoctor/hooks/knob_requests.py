@@ -50,7 +50,9 @@ class KnobRequests:
     def begin_step(self, step: int) -> None:
         """Apply what is due at this step; every rank calls it equally often."""
         self._calls += 1
-        for request in self._inbox.take(step) if self._inbox else ():
+        # What is due at a later step is passed on in time for all ranks.
+        ahead = 0 if self._exchange is None else _DELAY
+        for request in self._inbox.take(step, ahead) if self._inbox else ():
             self._take(request)
         if self._exchange is not None:
             self._pass_on(self._exchange)
@@ -76,7 +78,7 @@ class KnobRequests:
             self._knobs.check(request.changes)  # first, because it knows what to do instead
         except InputError as error:
             return _refused(request, error)
-        changes = validate(request, self._knobs.changeable())
+        changes = validate(request, self._knobs.changeable(), is_final=False)
         return changes if isinstance(changes, Refused) else request
 
     def _pass_on(self, exchange: RankExchange) -> None:
@@ -100,7 +102,7 @@ class KnobRequests:
         except InputError as error:
             self._refused.append(_refused(request, error))
         else:
-            self._write(Event("treatment-applied", step, _applied(request, before, changes)))
+            self._write(Event(request.applied_kind, step, _applied(request, before, changes)))
 
 
 def _name(call: int) -> str:

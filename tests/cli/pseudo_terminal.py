@@ -61,6 +61,18 @@ class Terminal:
         self._resize(rows, columns)
         self.process.send_signal(signal.SIGWINCH)
 
+    def fill_up(self):
+        """Wait until a terminal that reads nothing has taken as much as it holds."""
+        ends, before = time.monotonic() + PATIENCE, 0
+        while before == 0 or self._waiting() > before:
+            assert time.monotonic() < ends, "the program printed nothing"
+            before = self._waiting()
+            time.sleep(0.5)
+
+    def _waiting(self):
+        """Number of bytes that were printed and not read."""
+        return struct.unpack("i", fcntl.ioctl(self.master, termios.FIONREAD, bytes(4)))[0]
+
     def press(self, keys):
         """Type keys."""
         os.write(self.master, keys.encode())

@@ -101,10 +101,10 @@ def test_the_settings_file_of_the_working_directory_applies(runs, tmp_path, monk
 
 def test_a_mapping_in_the_settings_file_is_read(tmp_path):
     log = tmp_path / "log.jsonl"
-    rows = [{"step": step, "my_score": step / 100, "kl": 0.01} for step in range(1, 60)]
+    rows = [{"step": step, "my_grade": step / 100, "kl": 0.01} for step in range(1, 60)]
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = tmp_path / "grpodoctor.toml"
-    settings.write_text('[map]\nmy_score = "reward/mean"\n')
+    settings.write_text('[map]\nmy_grade = "reward/mean"\n')
     assert run("check", log).returncode == 2
     assert run("check", log, "--config", settings).returncode == 0
 

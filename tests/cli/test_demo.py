@@ -11,7 +11,8 @@ from rich.console import Console
 from grpodoctor.cli.commands.demo import _introduce
 from grpodoctor.runs.reading.native_run import read_run
 
-STEPS = 40
+STEPS = 60
+"""On an idle machine the treatment is kept at about step 36; a busy one delays the watcher."""
 
 
 def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,13 +2,13 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from grpodoctor import __version__
-from grpodoctor.cli.main import COMMANDS
+from grpodoctor.cli.main import COMMANDS, _load, _show_unraisable, command_function
 from tests.cli import in_process
 
 HEAVY = ("torch", "transformers", "scipy", "plotly", "streamlit", "pyarrow", "pandas", "textual")
@@ -47,6 +47,31 @@ def test_help_imports_nothing_heavy(arguments):
     assert not names & {*HEAVY, "numpy", "pydantic"}
 
 
+def words_before_paths(command):
+    """For each parameter of a command that takes a path: the words before the path."""
+    hints = get_type_hints(command_function(command))
+    parameters = _load(command).params
+    arguments = [each for each in parameters if each.param_type_name == "argument"]
+    for each in parameters:
+        if "Path" in str(hints[each.name]) or each.name in {"run", "paths", "model"}:
+            is_option = each.param_type_name == "option"
+            yield [each.opts[0]] if is_option else ["x"] * arguments.index(each)
+
+
+def test_an_empty_path_is_not_the_current_directory():
+    tried = [[command, *words] for command in COMMANDS for words in words_before_paths(command)]
+    for words in tried:
+        done = in_process.run(*words, "")
+        assert (done.returncode, done.stdout) == (2, ""), words
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: the path is empty ("), words
+        assert words[-1] in line or not words[-1].startswith("-")
+    assert {"check", "watch", "dashboard", "mcp", "snapshot", "export"} <= {
+        each[0] for each in tried
+    }
+    assert len(tried) > 30
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_imports_nothing_heavy(command):
     _, names = modules_after(command, "--help")
@@ -60,7 +85,7 @@ def test_help_names_every_command():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_list_repeats_the_commands_summaries(command):
-    function = getattr(import_module(f"grpodoctor.cli.commands.{command}"), command)
+    function = command_function(command)
     assert function.__doc__.splitlines()[0] == COMMANDS[command]
 
 
@@ -161,3 +186,19 @@ def test_closed_streams_do_not_fail_a_command():
     command = f"{sys.executable} -m grpodoctor rule >&- 2>&-"
     done = subprocess.run(["/bin/sh", "-c", command], timeout=60, check=False)
     assert done.returncode == 0
+
+
+class _Raising:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __del__(self) -> None:
+        raise self._error
+
+
+def test_an_allocation_whose_failure_python_cannot_raise_is_silent(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", _show_unraisable)
+    _Raising(MemoryError())
+    assert capsys.readouterr().err == ""
+    _Raising(KeyError("lost"))
+    assert "KeyError: 'lost'" in capsys.readouterr().err

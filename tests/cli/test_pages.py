@@ -66,7 +66,7 @@ def test_a_remedy_is_printed_for_the_named_framework():
 
 
 def test_manual_advice_comes_with_its_settings():
-    from grpodoctor.cli.commands import remedy as command
+    from grpodoctor.cli.commands.catalogue import remedy as command
     from grpodoctor.cli.options import PageFormat
     from grpodoctor.monitor.advice import advice_for
     from grpodoctor.remedies.catalogue import remedy_of
@@ -85,7 +85,7 @@ def test_manual_advice_comes_with_its_settings():
 
 @pytest.mark.parametrize("framework", [each.name for each in configurable_frameworks()])
 def test_every_remedy_has_its_page_in_every_framework(framework):
-    from grpodoctor.cli.commands import remedy as command
+    from grpodoctor.cli.commands.catalogue import remedy as command
     from grpodoctor.cli.options import PageFormat
 
     for remedy in all_remedies():

@@ -51,6 +51,22 @@ def test_a_log_from_a_shell_substitution(tmp_path: Path) -> None:
     assert "(30 read)" in done.stdout
 
 
+def test_a_document_on_standard_input() -> None:
+    rows = [json.loads(line) for line in LOG.splitlines()]
+    state = json.dumps({"best_metric": None, "log_history": rows}, indent=2)
+    table = "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
+    for document in (state, table):
+        code, shown, complaint = check("-", stdin=document.encode())
+        assert code == 0, complaint
+        assert "(30 read)" in shown
+
+
+def test_an_unknown_stream_is_named_as_the_user_named_it() -> None:
+    code, _, complaint = check("-", stdin=b"hello\n")
+    assert code == 2
+    assert "(standard input)" in complaint
+
+
 def test_an_empty_stream_is_one_line() -> None:
     code, _, complaint = check("-")
     assert code == 2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ from grpodoctor.cli.options import (
     RunConfigOption,
     RunReportFormatOption,
     Select,
+    WhereOption,
     fails,
     project_settings,
     read_options,
@@ -84,6 +86,7 @@ def check(
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
+    where: WhereOption = None,
     ray: RayOption = None,
     suggest_map: SuggestMapOption = False,
     config: ConfigOption = None,
@@ -105,7 +108,7 @@ def check(
         ignore=split_codes(ignore),
         framework=framework,
         project=project,
-        options=read_options(log_format, run_config, mapping, ray, project),
+        options=read_options(log_format, run_config, mapping, ray, project, where),
     )
     if suggest_map:
         _suggest_map(paths, settings, config)
@@ -161,12 +164,15 @@ def _examine(path: str, settings: _Settings, stack: ExitStack) -> ReportData | N
     """
     from grpodoctor.errors import MixedRunsError
     from grpodoctor.support.files.remote_stores import is_remote
+    from grpodoctor.support.files.streams import descriptor_of
 
     if not is_remote(path) and _holds_native_runs(Path(path)):
         return None
     try:
         return _replay(path, settings, stack)
     except MixedRunsError:
+        if is_remote(path) or descriptor_of(path) is not None:
+            raise
         return None
 
 
@@ -193,7 +199,13 @@ def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
         bar = stack.enter_context(progress_bar("reading the stream", in_bytes=True))
         local = stack.enter_context(copied_stream(path, descriptor, bar))
         origin = Origin("standard input" if descriptor == 0 else path)
-    with progress_bar("reading", in_bytes=True) as progress:
+    elif options.where:
+        chosen = ", ".join(f"{column}={value}" for column, value in options.where.items())
+        origin = Origin(f"{path} ({chosen})")
+    with (
+        progress_bar("reading", in_bytes=True) as progress,
+        _named_in_errors(local, origin.address if origin else path),
+    ):
         return replay(
             local,
             select=settings.select,
@@ -203,6 +215,19 @@ def _replay(path: str, settings: _Settings, stack: ExitStack) -> ReportData:
             options=replace(options, progress=progress),
             origin=origin,
         )
+
+
+@contextmanager
+def _named_in_errors(copy: Path, name: str) -> Iterator[None]:
+    """Errors name the stream or the address that the user gave, not its temporary copy."""
+    from grpodoctor.errors import RunError
+
+    try:
+        yield
+    except RunError as error:
+        texts = (text.replace(str(copy), name) for text in (error.what, error.where, error.remedy))
+        what, where, remedy = texts
+        raise type(error)(what, where=where, remedy=remedy) from error
 
 
 def _downloaded(
@@ -222,18 +247,41 @@ def _examine_all(
     paths: Sequence[str], settings: _Settings
 ) -> tuple[list[Report], list[UnreadableRun]]:
     """Examine several runs; a path that cannot be read does not end the others."""
-    from grpodoctor.errors import RunError
-    from grpodoctor.report.run.comparison_view import UnreadableRun
-
     reports: list[Report] = []
     unreadable: list[UnreadableRun] = []
     for path in _expanded(paths, settings.options):
-        try:
-            with ExitStack() as stack:
-                reports.append(_replay(path, settings, stack).report)
-        except RunError as error:
-            unreadable.append(UnreadableRun(path, error.what))
+        _examine_into(reports, unreadable, path, settings)
     return reports, unreadable
+
+
+def _examine_into(
+    reports: list[Report], unreadable: list[UnreadableRun], path: str, settings: _Settings
+) -> None:
+    """Add the report of a run, or of each run in a log that has several."""
+    from grpodoctor.errors import MixedRunsError, RunError
+    from grpodoctor.report.run.comparison_view import UnreadableRun
+
+    try:
+        with ExitStack() as stack:
+            reports.append(_replay(path, settings, stack).report)
+    except RunError as error:
+        runs = _each_run_in(path, settings) if isinstance(error, MixedRunsError) else []
+        for one in runs:
+            _examine_into(reports, unreadable, path, one)
+        if not runs:
+            unreadable.append(UnreadableRun(path, error.what))
+
+
+def _each_run_in(path: str, settings: _Settings) -> list[_Settings]:
+    """The settings to read each run of a log that has several; none for a directory."""
+    from grpodoctor.runs.reading.run_discovery import runs_in_log
+
+    if settings.options.where or not Path(path).is_file():
+        return []
+    return [
+        replace(settings, options=replace(settings.options, where=where))
+        for where in runs_in_log(Path(path))
+    ]
 
 
 def _expanded(paths: Sequence[str], options: ReadOptions) -> list[str]:
@@ -242,11 +290,27 @@ def _expanded(paths: Sequence[str], options: ReadOptions) -> list[str]:
     from grpodoctor.support.files.remote_stores import is_remote
 
     expanded: list[str] = []
-    for path in paths:
-        is_folder = not is_remote(path) and Path(path).is_dir()
-        runs = list(map(str, runs_in(Path(path), options))) if is_folder else []
-        expanded += runs or [path]
+    with progress_bar("searching for runs") as progress:
+        for path in paths:
+            runs: list[str] = []
+            if not is_remote(path) and Path(path).is_dir():
+                warn = partial(_warn_of_cut_off, path)
+                found = runs_in(Path(path), options, progress, on_cut_off=warn)
+                runs = list(map(str, found))
+            expanded += runs or [path]
     return list(dict.fromkeys(expanded))
+
+
+def _warn_of_cut_off(path: str, left: Sequence[Path]) -> None:
+    from grpodoctor.errors import name_some
+    from grpodoctor.support.safe_text import plain
+
+    names = name_some([entry.name for entry in left])
+    print(
+        f"warning: {plain(path[:200])} has too many files to find all runs; not or only partly "
+        f"searched: {plain(names)} ({len(left)} entries); pass the directories of the runs",
+        file=sys.stderr,
+    )
 
 
 def _common_folder(paths: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from grpodoctor.cli.options import (
     FrameworkOption,
     IsolatedOption,
     MapOption,
+    WhereOption,
     project_settings,
     read_options,
 )
@@ -64,6 +65,7 @@ def dashboard(
     framework: FrameworkOption = None,
     log_format: FormatOption = None,
     mapping: MapOption = None,
+    where: WhereOption = None,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
@@ -71,12 +73,13 @@ def dashboard(
 
     Runs are only read. The address contains a random token, without which nothing is shown.
     """
-    from grpodoctor.cli.dashboard_server import Address, free_port, serve
+    from grpodoctor.cli.dashboard_server import Address, check_address, serve
 
     _require_streamlit()
-    settings = _settings(paths or ["."], framework, log_format, mapping, config, isolated)
+    settings = _settings(paths or ["."], framework, log_format, mapping, where, config, isolated)
     settings = settings.model_copy(update={"allow_treatment": allow_treatment})
-    address = Address(host, free_port(host, port, _FIRST_PORT), settings.token)
+    check_address(host, port)
+    address = Address(host, port, settings.token)
     with ExitStack() as stack:
         if not address.is_local:
             print(
@@ -99,6 +102,7 @@ def _settings(
     framework: str | None,
     log_format: str | None,
     mapping: list[str] | None,
+    where: list[str] | None,
     config: Path | None,
     isolated: bool,
 ) -> DashboardSettings:
@@ -115,13 +119,14 @@ def _settings(
 
     project = project_settings(config, isolated=isolated)
     framework = framework or project.framework
-    options = read_options(log_format, None, mapping, None, project)
+    options = read_options(log_format, None, mapping, None, project, where)
     return DashboardSettings(
         token=secrets.token_urlsafe(24),
         paths=tuple(map(_existing, paths)),
         framework=configurable_framework_named(framework).name if framework else None,
         log_format=log_format,
         mapping=dict(options.mapping),
+        where=dict(options.where),
         project_file=project.path.resolve() if project.path else None,
     )
 

@@ -67,7 +67,7 @@ def mcp(
 
 def _rule_page(code: str) -> dict[str, Any]:
     """The page of a rule or preflight check; the list of all if `code` is empty."""
-    from grpodoctor.cli.commands.rule import detail, entry
+    from grpodoctor.cli.commands.catalogue.rule import detail, entry
     from grpodoctor.preflight.catalogue import all_checks
     from grpodoctor.rules.catalogue import all_rules, find
 
@@ -77,7 +77,7 @@ def _rule_page(code: str) -> dict[str, Any]:
 
 def _remedy_page(remedy_id: str, framework: str) -> dict[str, Any]:
     """The page of a remedy; the list of all if `remedy_id` is empty."""
-    from grpodoctor.cli.commands.remedy import detail, entry
+    from grpodoctor.cli.commands.catalogue.remedy import detail, entry
     from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 
     if not remedy_id:
@@ -87,7 +87,7 @@ def _remedy_page(remedy_id: str, framework: str) -> dict[str, Any]:
 
 def _recipe_page(name: str) -> dict[str, Any]:
     """The page of a variant or preset; the list of all if `name` is empty."""
-    from grpodoctor.cli.commands.recipe import detail
+    from grpodoctor.cli.commands.catalogue.recipe import detail
     from grpodoctor.trainer.recipes import families, page_of
 
     if name:

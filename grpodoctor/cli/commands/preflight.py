@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from grpodoctor.cli import preflight_options as options
-from grpodoctor.cli.options import (
-    ExitZero,
-    FailOn,
-    FailOnOption,
-    JsonOption,
-    ReportFormat,
-    ReportFormatOption,
-    TrustRemoteCode,
-    fails,
-    split_codes,
-)
+from grpodoctor.cli.command_options import command_with
+from grpodoctor.cli.options import ReportFormat, fails, split_codes
 from grpodoctor.cli.output import report_format, write_report
+from grpodoctor.cli.preflight_options import PreflightOptions
 from grpodoctor.cli.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -29,42 +21,8 @@ if TYPE_CHECKING:
     from grpodoctor.support.progress import Progress
 
 
-def preflight(
-    model: options.Model,
-    prompts: options.Prompts = None,
-    held_out: options.HeldOut = None,
-    prompt_column: options.PromptColumn = "",
-    answer_column: options.AnswerColumn = "",
-    reward: options.Reward = None,
-    reward_seconds: options.RewardSeconds = 60.0,
-    sampler: options.Sampler = None,
-    learner: options.Learner = None,
-    reference: options.Reference = None,
-    trust_remote_code: TrustRemoteCode = False,
-    control: options.Control = None,
-    run_config: options.RunConfig = None,
-    framework: options.Framework = None,
-    template: options.Template = None,
-    gold_format: options.GoldFormat = None,
-    group_size: options.GroupSize = 8,
-    batch_prompts: options.BatchPrompts = 64,
-    max_tokens: options.MaxTokens = 512,
-    temperature: options.Temperature = None,
-    samples: options.Samples = 8,
-    limit: options.Limit = 64,
-    memory_gib: options.MemoryGib = None,
-    write_filtered: options.WriteFiltered = None,
-    budget: options.Budget = None,
-    work: options.Work = Path("preflight"),
-    seed: options.Seed = 0,
-    select: options.Select = None,
-    ignore: options.Ignore = None,
-    output_format: ReportFormatOption = None,
-    output: options.Output = None,
-    as_json: JsonOption = False,
-    fail_on: FailOnOption = FailOn.warning,
-    exit_zero: ExitZero = False,
-) -> None:
+@command_with(PreflightOptions)
+def preflight(given: PreflightOptions) -> None:
     """Check model, data, reward and engines before a run starts.
 
     Without an engine, a reward function or reference answers, the checks that require them are
@@ -72,32 +30,44 @@ def preflight(
 
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 bad input or failed engine.
     """
+    chosen_format = _report_format(given.output_format, given.as_json, given.output)
+    request = _request(given)
+    results = _run(request, select=split_codes(given.select), ignore=split_codes(given.ignore))
+    _write_report(results, chosen_format, given.output)
+    failed = fails(results.reaches, given.fail_on, given.exit_zero)
+    raise typer.Exit(2 if results.failed else int(failed))
+
+
+def _request(given: PreflightOptions) -> PreflightRequest:
+    """The options as a request.
+
+    Raises:
+        ConfigError: if an engine, a template or another option is invalid.
+    """
     from grpodoctor.preflight.inputs.prompt_rows import PromptColumns
     from grpodoctor.preflight.inputs.request import PreflightRequest
     from grpodoctor.preflight.inputs.run_settings import RunSettings
     from grpodoctor.probe.inputs.engine_spec import check_remote_code
 
-    chosen_format = _report_format(output_format, as_json, output)
     settings = RunSettings(
-        group_size=group_size, batch_prompts=batch_prompts, max_tokens=max_tokens,
-        temperatures=options.parse_temperatures(temperature), samples=samples, limit=limit,
-        gold_format=options.parse_gold_format(gold_format), memory_gib=memory_gib, seed=seed,
+        group_size=given.group_size, batch_prompts=given.batch_prompts,
+        max_tokens=given.max_tokens, temperatures=options.parse_temperatures(given.temperature),
+        samples=given.samples, limit=given.limit,
+        gold_format=options.parse_gold_format(given.gold_format), memory_gib=given.memory_gib,
+        seed=given.seed,
     )  # fmt: skip
-    request = PreflightRequest(
-        model=model, prompts=prompts, held_out=held_out, reward=reward,
-        columns=PromptColumns(prompt_column, answer_column),
-        reward_seconds=reward_seconds,
-        sampler=options.parse_engine(sampler), learner=options.parse_engine(learner),
-        reference=options.parse_engine(reference), templates=options.parse_templates(template),
-        control=control, run_config=run_config, framework=framework, folder=work, budget=budget,
-        filtered=write_filtered, settings=settings,
-    )  # fmt: skip
-    check_remote_code(
-        (request.sampler, request.learner, request.reference), is_allowed=trust_remote_code
+    sampler, learner, reference = map(
+        options.parse_engine, (given.sampler, given.learner, given.reference)
     )
-    results = _run(request, select=split_codes(select), ignore=split_codes(ignore))
-    _write_report(results, chosen_format, output)
-    raise typer.Exit(2 if results.failed else int(fails(results.reaches, fail_on, exit_zero)))
+    check_remote_code((sampler, learner, reference), is_allowed=given.trust_remote_code)
+    return PreflightRequest(
+        model=given.model, prompts=given.prompts, held_out=given.held_out, reward=given.reward,
+        columns=PromptColumns(given.prompt_column, given.answer_column),
+        reward_seconds=given.reward_seconds, sampler=sampler, learner=learner,
+        reference=reference, templates=options.parse_templates(given.template),
+        control=given.control, run_config=given.run_config, framework=given.framework,
+        folder=given.work, budget=given.budget, filtered=given.write_filtered, settings=settings,
+    )  # fmt: skip
 
 
 def _report_format(

@@ -15,6 +15,7 @@ from grpodoctor.cli.options import (
     JsonOption,
     MapOption,
     RunConfigOption,
+    WhereOption,
     project_settings,
     read_options,
 )
@@ -36,6 +37,7 @@ def snapshot(
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
+    where: WhereOption = None,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
@@ -52,7 +54,7 @@ def snapshot(
         Path(run),
         SnapshotRequest(around, window, responses),
         project=project,
-        options=read_options(log_format, run_config, mapping, project=project),
+        options=read_options(log_format, run_config, mapping, project=project, where=where),
     )
     print(json_text(data) if as_json else "\n".join(_text(data)))
 

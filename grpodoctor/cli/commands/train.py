@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from grpodoctor.cli.treated_training import TrainApply, TreatmentOptions
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 from grpodoctor.support.lasting_output import outlive_terminal
 
@@ -26,31 +27,50 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.loop import StepReport, Trainer
 
 
+_RunDir = Annotated[
+    Path | None, typer.Option("--run-dir", help="Directory of the run. \\[default: runs/<time>]")
+]
+_Steps = Annotated[
+    int | None, typer.Option("--steps", help="Total training steps. \\[default: 100]")
+]
+_Preset = Annotated[
+    str | None,
+    typer.Option("--preset", help="Published recipe, such as grpo, dapo, gspo or cispo."),
+]
+_Config = Annotated[Path | None, typer.Option("--config", help="Config file (TOML).")]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Config key and value, such as loss.clip_high=0.28; repeatable.",
+    ),
+]
+_Seed = Annotated[int | None, typer.Option("--seed", help="Random seed. \\[default: 0]")]
+_Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue from the newest checkpoint of --run-dir.")
+]
+_Apply = Annotated[TrainApply, typer.Option("--apply", help="Remedies to apply to the run.")]
+_Fork = Annotated[
+    bool,
+    typer.Option(
+        "--fork",
+        help="With --apply: try each remedy on treated and untreated branches of the latest "
+        "step, and continue with the better settings.",
+    ),
+]
+
+
 def train(
-    run_dir: Annotated[
-        Path | None,
-        typer.Option("--run-dir", help="Directory of the run. \\[default: runs/<time>]"),
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", help="Total training steps. \\[default: 100]")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option("--preset", help="Published recipe, such as grpo, dapo, gspo or cispo."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="Config file (TOML).")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Config key and value, such as loss.clip_high=0.28; repeatable.",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Random seed. \\[default: 0]")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the newest checkpoint of --run-dir.")
-    ] = False,
+    run_dir: _RunDir = None,
+    steps: _Steps = None,
+    preset: _Preset = None,
+    config: _Config = None,
+    settings: _Settings = None,
+    seed: _Seed = None,
+    resume: _Resume = False,
+    apply: _Apply = TrainApply.NONE,
+    fork: _Fork = False,
 ) -> None:
     """Train a language model with GRPO and record its vitals.
 
@@ -71,6 +91,7 @@ def train(
             "--resume uses the configuration of an existing run",
             remedy="pass its directory with --run-dir; change single settings with --set",
         )
+    treatment = TreatmentOptions(apply, fork)
     outlive_terminal()
     is_first_rank = os.environ.get("RANK", "0") == "0"
     console = Console(stderr=True, soft_wrap=True, quiet=not is_first_rank)
@@ -82,9 +103,9 @@ def train(
     directory = run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     with _report_once(ranks):
         if fresh is None:
-            _resume(console, directory, assignments, ranks)
+            _resume(console, directory, assignments, ranks, treatment)
         else:
-            _run(console, fresh, directory, ranks, resume=False)
+            _run(console, fresh, directory, ranks, treatment, resume=False)
 
 
 def _checked_config(
@@ -128,7 +149,13 @@ def _report_once(ranks: Ranks) -> Iterator[None]:
         raise typer.Exit(error.exit_code) from None
 
 
-def _resume(console: Console, directory: Path, assignments: list[str], ranks: Ranks) -> None:
+def _resume(
+    console: Console,
+    directory: Path,
+    assignments: list[str],
+    ranks: Ranks,
+    treatment: TreatmentOptions,
+) -> None:
     from grpodoctor.trainer.model.checkpoint import saved_config, steps_done, unrecorded_note
 
     config, done = saved_config(directory, assignments), steps_done(directory)
@@ -137,7 +164,7 @@ def _resume(console: Console, directory: Path, assignments: list[str], ranks: Ra
     if done >= config.steps:
         console.print(f"{done} steps are already done; request more with --steps")
     else:
-        _run(console, config, directory, ranks, resume=True)
+        _run(console, config, directory, ranks, treatment, resume=True)
 
 
 def _fresh_config(
@@ -159,7 +186,13 @@ def _fresh_config(
 
 
 def _run(
-    console: Console, config: TrainConfig, directory: Path, ranks: Ranks, *, resume: bool
+    console: Console,
+    config: TrainConfig,
+    directory: Path,
+    ranks: Ranks,
+    treatment: TreatmentOptions,
+    *,
+    resume: bool,
 ) -> None:
     from grpodoctor.support.safe_text import plain
 
@@ -170,11 +203,11 @@ def _run(
     from grpodoctor.trainer.loop import Trainer
 
     with process_group(ranks, config.ranks.timeout):
+        treatment.check(config, ranks)
         trainer = Trainer(config, directory, resume=resume, ranks=ranks)
         for line in _introduction(trainer):
             console.print(line, markup=False, highlight=False)
-        with _stop_on_signal(console, trainer), _progress(console, trainer) as show:
-            trainer.run(show)
+        trainer = _train(console, trainer, treatment)
     name = plain(str(directory))
     console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
     if not trainer.is_saved:
@@ -183,6 +216,22 @@ def _run(
         command = f"grpodoctor train --run-dir {shlex.quote(name)} --resume"
         console.print(f"to continue: {command}", markup=False, highlight=False)
     exit_rank(ranks)
+
+
+def _train(console: Console, trainer: Trainer, treatment: TreatmentOptions) -> Trainer:
+    """Train to the end, through all forks; return the trainer of the last step."""
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False)
+
+    with treatment.treating(trainer.run_dir, say) as forks:
+        following: Trainer | None = trainer
+        while following is not None:
+            trainer = following
+            with _stop_on_signal(console, trainer), _progress(console, trainer) as show:
+                trainer.run(forks.watching(trainer, show))
+            following = forks.next_trainer(trainer)
+    return trainer
 
 
 def _config_faults(config: TrainConfig) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +12,28 @@ import typer
 from grpodoctor.cli.options import PageFormat
 
 if TYPE_CHECKING:
-    from grpodoctor.trials.evidence import TrialEvidence
-    from grpodoctor.trials.trial import Trial
+    from grpodoctor.trials.evidence.collected_evidence import Evidence
+    from grpodoctor.trials.trial import Experiment, Trial
 
-_SEEDS, _QUICK_SEEDS = 5, 2
+_SEEDS, _QUICK_SEEDS, _HEALTHY_SEEDS = 5, 2, 10
 _MOST_SEEDS = 1000
+_DIRECTORY = Path("trials")
 
 Directory = Annotated[
-    Path, typer.Option("--dir", help="Directory of the runs; finished runs in it are reused.")
+    Path | None,
+    typer.Option(
+        "--dir",
+        help=f"Directory of the runs; finished runs in it are reused. [default: {_DIRECTORY}]",
+    ),
+]
+FirstSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--first-seed",
+        min=1,
+        max=_MOST_SEEDS,
+        help="First seed, to add runs to those that are published. [default: 1]",
+    ),
 ]
 Seeds = Annotated[
     int | None,
@@ -41,6 +55,7 @@ Format = Annotated[PageFormat, typer.Option("--output-format", help="Format of t
 
 
 def trials(
+    context: typer.Context,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME...]", help="Trials to run; without a name, all of them."),
@@ -48,12 +63,22 @@ def trials(
     listing: Annotated[
         bool, typer.Option("--list", help="List the trials; train nothing.")
     ] = False,
+    healthy: Annotated[
+        bool,
+        typer.Option(
+            "--healthy", help=f"Train healthy runs instead. [default: {_HEALTHY_SEEDS} seeds]"
+        ),
+    ] = False,
+    published: Annotated[
+        bool, typer.Option("--published", help="Print the published result; train nothing.")
+    ] = False,
     seeds: Seeds = None,
     quick: Annotated[
         bool, typer.Option("--quick", help=f"Use {_QUICK_SEEDS} seeds per arm.")
     ] = False,
+    first_seed: FirstSeed = None,
     steps: Steps = None,
-    directory: Directory = Path("trials"),
+    directory: Directory = None,
     jobs: Jobs = None,
     ray: RayAddress = None,
     output_format: Format = PageFormat.text,
@@ -64,25 +89,100 @@ def trials(
     rule the runs in which it fired and the steps until then, and for each remedy the gain in
     held-out accuracy with its interval.
 
+    `--healthy` trains every built-in task with the settings of several variants instead, and
+    counts what the rules report.
+
     An interrupted series continues where it was. The exit code is 1 if a run has no result.
     """
     from grpodoctor.trials.registry import all_trials, trial_of
 
-    chosen = [trial_of(name) for name in names or all_trials()]
+    _refuse_contradictions(context)
+    chosen = [trial_of(name) for name in dict.fromkeys(names or all_trials())]
     if listing:
         _list(chosen)
-        return
-    found = _evidence(
-        chosen,
-        seeds=seeds or (_QUICK_SEEDS if quick else _SEEDS),
-        steps=steps,
-        root=directory,
-        jobs=jobs,
-        ray=ray,
-    )
-    _PRINT[output_format](found)
-    if any(each.failed for each in found):
-        raise typer.Exit(1)
+    elif published:
+        _PRINT[output_format](_published())
+    else:
+        default = _QUICK_SEEDS if quick else _HEALTHY_SEEDS if healthy else _SEEDS
+        found = _evidence(
+            _healthy() if healthy else chosen,
+            seeds=_seeds(first_seed or 1, seeds or default),
+            steps=steps,
+            root=directory or _DIRECTORY,
+            jobs=jobs,
+            ray=ray,
+        )
+        _PRINT[output_format](found)
+        raise typer.Exit(int(bool(found.failed)))
+
+
+_EXCLUDED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "--list": (
+        "trains nothing and prints the names and questions of the trials",
+        ("--published", "--healthy", "--output-format"),
+    ),
+    "--published": ("trains nothing and prints the whole result", ("--healthy", "a name")),
+    "--healthy": ("trains healthy runs instead of trials", ("a name",)),
+    "--quick": (f"means --seeds {_QUICK_SEEDS}", ("--seeds",)),
+    "--ray": ("leaves the number of runs at a time to the cluster", ("--jobs",)),
+}
+"""What an option does, and the options that have no effect next to it."""
+_WITHOUT_TRAINING = ("--list", "--published")
+_TRAINING = ("--seeds", "--quick", "--first-seed", "--steps", "--dir", "--jobs", "--ray")
+
+
+def _refuse_contradictions(context: typer.Context) -> None:
+    """Refuse two options of which one would have no effect.
+
+    Raises:
+        ConfigError: if there are such options.
+    """
+    from grpodoctor.errors import ConfigError
+
+    given = {
+        parameter.opts[0] if parameter.param_type_name == "option" else "a name"
+        for parameter in context.command.params
+        if (source := context.get_parameter_source(parameter.name or ""))
+        and source.name == "COMMANDLINE"
+    }
+    for option, (purpose, excluded) in _EXCLUDED.items():
+        untrained = _TRAINING if option in _WITHOUT_TRAINING else ()
+        for other in (*excluded, *untrained):
+            if {option, other} <= given:
+                raise ConfigError(
+                    f"{option} cannot be combined with {other}: it {purpose}",
+                    remedy=f"remove {option} or {other.replace('a name', 'the name')}",
+                )
+
+
+def _seeds(first: int, count: int) -> range:
+    """The seeds to train.
+
+    Raises:
+        ConfigError: if the last one is too large.
+    """
+    from grpodoctor.errors import ConfigError
+
+    last = first + count - 1
+    if last > _MOST_SEEDS:
+        raise ConfigError(
+            f"the last seed would be {last}, and the largest is {_MOST_SEEDS}",
+            where=f"--first-seed {first} with {count} seeds",
+            remedy="choose fewer seeds or a smaller first seed",
+        )
+    return range(first, last + 1)
+
+
+def _published() -> Evidence:
+    from grpodoctor.trials.evidence.published_runs import published_evidence
+
+    return published_evidence()
+
+
+def _healthy() -> list[Experiment]:
+    from grpodoctor.trials.healthy_runs import HEALTHY
+
+    return [HEALTHY]
 
 
 def _list(chosen: Sequence[Trial]) -> None:
@@ -92,17 +192,17 @@ def _list(chosen: Sequence[Trial]) -> None:
 
 
 def _evidence(
-    chosen: Sequence[Trial],
+    chosen: Sequence[Experiment],
     *,
-    seeds: int,
+    seeds: range,
     steps: int | None,
     root: Path,
     jobs: int | None,
     ray: str | None,
-) -> list[TrialEvidence]:
+) -> Evidence:
     from grpodoctor.errors import MissingExtraError, RunError
     from grpodoctor.support.progress import progress_bar
-    from grpodoctor.trials.evidence import evidence_of
+    from grpodoctor.trials.evidence.collected_evidence import collected
 
     try:
         from grpodoctor.trials.running import spec_of
@@ -111,7 +211,7 @@ def _evidence(
         specs = [
             spec_of(trial, arm, seed, steps)
             for trial in chosen
-            for seed in range(1, seeds + 1)
+            for seed in seeds
             for arm in trial.arms
         ]
     except ModuleNotFoundError as error:
@@ -128,43 +228,49 @@ def _evidence(
             where=str(error.filename or root),
             remedy="choose another --dir",
         ) from error
-    return evidence_of(chosen, results)
+    return collected(chosen, results)
 
 
-def _print_text(found: Sequence[TrialEvidence]) -> None:
+def _print_text(found: Evidence) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from grpodoctor.trials import evidence_page as page
+    from grpodoctor.trials.evidence import evidence_page as page
 
     console = Console(highlight=False, markup=False)
-    for each in found:
+
+    def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        table = Table(box=None, pad_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        if table.row_count:
+            console.print(table)
+
+    for each in found.trials:
         console.print(f"{each.trial.name}: {each.trial.question}", style="bold")
-        for columns, rows in (
-            (page.RULE_COLUMNS, map(page.rule_row, each.rules)),
-            (page.REMEDY_COLUMNS, map(page.remedy_row, each.remedies)),
-        ):
-            table = Table(*columns, box=None, pad_edge=False)
-            for row in rows:
-                table.add_row(*row)
-            if table.row_count:
-                console.print(table)
-        for line in each.failed:
-            console.print(f"No result: {line}", soft_wrap=True)
+        show(page.RULE_COLUMNS, map(page.rule_row, each.rules))
+        show(page.REMEDY_COLUMNS, map(page.remedy_row, each.remedies))
         console.print()
+    if found.healthy is not None:
+        show(page.HEALTHY_COLUMNS, map(page.healthy_row, found.healthy.arms))
+        console.print()
+    for line in found.failed:
+        console.print(f"No result: {line}", soft_wrap=True)
     for line in page.summary(found):
         console.print(line, soft_wrap=True)
 
 
-def _print_json(found: Sequence[TrialEvidence]) -> None:
+def _print_json(found: Evidence) -> None:
     from grpodoctor.cli.pages import json_text
-    from grpodoctor.trials.evidence_page import as_json
+    from grpodoctor.trials.evidence.evidence_page import as_json
 
     print(json_text(as_json(found)))
 
 
-def _print_markdown(found: Sequence[TrialEvidence]) -> None:
-    from grpodoctor.trials.evidence_page import markdown
+def _print_markdown(found: Evidence) -> None:
+    from grpodoctor.trials.evidence.evidence_page import markdown
 
     print(markdown(found), end="")
 

@@ -27,6 +27,7 @@ from grpodoctor.cli.options import (
     MapOption,
     RunConfigOption,
     Select,
+    WhereOption,
     fails,
     project_settings,
     read_options,
@@ -110,6 +111,7 @@ def watch(
     log_format: FormatOption = None,
     run_config: RunConfigOption = None,
     mapping: MapOption = None,
+    where: WhereOption = None,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
     metrics_port: MetricsPortOption = None,
@@ -133,7 +135,7 @@ def watch(
         ignore=split_codes(ignore),
         apply=apply.value,
         project=project,
-        options=read_options(log_format, run_config, mapping, project=project),
+        options=read_options(log_format, run_config, mapping, project=project, where=where),
     )
     if once:
         _show_once(session, as_json=json)

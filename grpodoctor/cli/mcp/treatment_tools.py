@@ -15,8 +15,7 @@ from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.reading.opening import is_native
 from grpodoctor.support.safe_text import printable
-from grpodoctor.treatment.assessment import BEFORE
-from grpodoctor.treatment.doctor import Apply
+from grpodoctor.treatment.doctor import FEWEST_STEPS, Apply
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 
@@ -137,7 +136,7 @@ class TreatmentTools:
             return obstacle
         if not _change(session, remedy):
             return "it is in force already, or the run does not report its settings"
-        return "" if chart.steps_seen >= BEFORE else f"it needs {BEFORE} steps to compare with"
+        return "" if chart.steps_seen >= FEWEST_STEPS else f"the run needs {FEWEST_STEPS} steps"
 
 
 def _called_for(session: Session) -> list[tuple[Finding, Remedy]]:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from grpodoctor.monitor.report import TreatmentEntry
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
-from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.monitor.vitals import Vital, format_number, format_reading
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.phrases import TREND_ARROWS, finding_period
 from grpodoctor.report.run.view import VERDICT_TONES
@@ -48,7 +48,8 @@ ALLOWED = {
 
 _TREATMENT_STATES = {
     "proposed": "requested, waiting for the run's answer",
-    "applied": "applied",
+    "applied": "on and off by turns",
+    "keeping": "being kept",
     "undoing": "being reverted",
 }
 
@@ -182,8 +183,8 @@ class VitalLine:
             return line.append(f"n/a: {plain(vital.why_not)}", style="dim italic")
         spark = max(0, width - _LABEL - 2 * _NUMBER - 2)
         line.append(f"{sparkline(vital.history, spark, vital.start):<{spark}}", style="cyan")
-        line.append(f"{format_number(vital.now):>{_NUMBER}}", style="bold")
-        line.append(f"{format_number(vital.start):>{_NUMBER}}", style="dim")
+        line.append(f"{format_reading(vital.metric, vital.now):>{_NUMBER}}", style="bold")
+        line.append(f"{format_reading(vital.metric, vital.start):>{_NUMBER}}", style="dim")
         return line.append(f" {TREND_ARROWS[vital.trend]}")
 
 
@@ -328,8 +329,9 @@ def _current(treatment: TreatmentState) -> Text:
     )
     if treatment.state == "applied":
         line.append(f" {treatment.waited}/{treatment.patience} steps")
-        before, now = format_number(treatment.before), format_number(treatment.now)
-        line.append(f"  {treatment.metric} {before} → {now}", style="cyan")
+        off = format_reading(treatment.metric, treatment.untreated)
+        on = format_reading(treatment.metric, treatment.treated)
+        line.append(f"  {treatment.metric} {off} off, {on} on", style="cyan")
     return line
 
 

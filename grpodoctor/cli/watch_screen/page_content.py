@@ -19,7 +19,7 @@ from grpodoctor.cli.watch_screen.entries import change_text, journal_text, plot
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.snapshot import Snapshot
-from grpodoctor.monitor.vitals import Vital, format_number
+from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report.run.finding_view import problem_card, symptom_card
 from grpodoctor.report.run.view import view_of
@@ -115,16 +115,15 @@ def _vital(vital: Vital) -> Iterator[RenderableType]:
     if vital.why_not:
         yield Text(plain(f"not applicable: {vital.why_not}"))
         return
-    yield Text(f"now {format_number(vital.now)} · start {format_number(vital.start)}", "bold")
+    now, start = (format_reading(vital.metric, value) for value in (vital.now, vital.start))
+    yield Text(f"now {now} · start {start}", "bold")
     yield ""
     yield _Plot(vital)
     finite = sorted(value for value in vital.history if value == value)
     if finite:
-        yield Text(
-            f"latest {len(vital.history)} readings: lowest {format_number(finite[0])}, "
-            f"highest {format_number(finite[-1])}",
-            "dim",
-        )
+        low, high = (format_reading(vital.metric, value) for value in (finite[0], finite[-1]))
+        count = len(vital.history)
+        yield Text(f"latest {count} readings: lowest {low}, highest {high}", "dim")
 
 
 def rule_page(code: str) -> Page:

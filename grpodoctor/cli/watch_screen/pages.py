@@ -11,8 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
+from grpodoctor.cli.watch_screen.key_line import KeyLine
 from grpodoctor.cli.watch_screen.page_content import Page, proposal_page, settings_of
 from grpodoctor.monitor.snapshot import Snapshot
 from grpodoctor.rules.base import Finding
@@ -29,7 +30,7 @@ KEYS = (
     ("Space", "pause and resume the display; the run is examined all the time"),
     ("s", "save a report with charts as an HTML file in the current directory"),
     ("y", "copy the settings of the finding's first fix"),
-    ("a", "look at the proposed treatment and approve it (with --apply ask)"),
+    ("a", "open the proposed treatment (with --apply ask); then a approves, d declines it"),
     ("?", "this help"),
     ("Ctrl-Z", "suspend"),
     ("q, Ctrl-C", "quit; the run continues"),
@@ -65,7 +66,7 @@ class ContentPage(Screen[None]):
         yield Static(Text(self._heading, "bold"), id="page-title")
         with VerticalScroll(id="page"):
             yield Static(id="content")
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Show the content."""
@@ -76,7 +77,7 @@ class ContentPage(Screen[None]):
     def show(self, snapshot: Snapshot) -> None:
         """Show the state of the run; if the subject is gone, keep the content and say so."""
         self._snapshot = snapshot
-        if not self._is_ready:
+        if not self._is_ready or not self.query("#content"):  # not built yet, or being closed
             return
         content = self._content(snapshot)
         if content:
@@ -143,7 +144,7 @@ class ProposalDialog(ModalScreen[str]):
         """The proposal and the keys."""
         with VerticalScroll(id="dialog"):
             yield Static(Group(*proposal_page(self._proposal, self._snapshot)))
-        yield Footer()
+        yield KeyLine()
 
     def action_answer(self, answer: str) -> None:
         """Close with an answer."""

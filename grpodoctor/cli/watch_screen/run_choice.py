@@ -10,9 +10,10 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer, Input, OptionList
+from textual.widgets import Input, OptionList
 
 from grpodoctor.cli.watch_screen.entries import shown_path, written_ago
+from grpodoctor.cli.watch_screen.key_line import KeyLine
 from grpodoctor.cli.watch_screen.panes import Entry, Pane
 from grpodoctor.monitor.dashboard.run_summary import RunSummary
 from grpodoctor.monitor.dashboard.run_table import RunTable
@@ -54,7 +55,7 @@ class RunChoice(App[Path]):
         """The list and the keys."""
         yield Pane("Runs", id="runs")
         yield Input(placeholder="filter", id="filter")
-        yield Footer(compact=True)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Show the runs."""
@@ -109,11 +110,12 @@ class RunChoice(App[Path]):
 def _entry(run: NearbyRun, folder: Path, summary: RunSummary | None) -> Entry:
     path = shown_path(run.path, folder)
     verdict, finding = verdict_word(summary), summary.finding if summary else ""
+    written_at = max(run.written_at, summary.written if summary else 0.0)
     style = _VERDICT_STYLES.get(summary.verdict, "") if summary else "dim"
     text = Text.assemble(
         (f"{verdict:<{_VERDICT_LETTERS}}  ", style),
         (path, "bold"),
         *([f"  {finding}"] if finding else []),
-        (f"  {written_ago(run.written_at)}", "dim"),
+        (f"  {written_ago(written_at)}", "dim"),
     )
     return Entry(str(run.path), text, f"{path} {verdict} {finding}")

@@ -10,9 +10,10 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 
 from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines
+from grpodoctor.cli.watch_screen.key_line import KeyLine
 from grpodoctor.cli.watch_screen.page_content import report_page, settings_of
 from grpodoctor.cli.watch_screen.pages import ContentPage, HelpPage, ProposalDialog
 from grpodoctor.cli.watch_screen.panes import (
@@ -52,13 +53,13 @@ class WatchApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit", key_display="q", priority=False),
         Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("a", "approve", "Approve"),
         # With priority, the keys that are typed right after it go to the field.
         Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("space", "pause", "Pause", key_display="Space"),
         Binding("r", "report", "Report"),
         Binding("s", "save", "Save HTML"),
         Binding("y", "copy", "Copy fix"),
-        Binding("a", "approve", "Approve"),
         Binding("escape", "clear_filter", show=False),
         Binding("ctrl+z", "suspend_process", key_display="Ctrl-Z", show=False),
     ]
@@ -94,7 +95,7 @@ class WatchApp(App[None]):
             yield Pane("Treatment", id="treatment")
             yield Pane("Skipped", id="skipped")
         yield Input(placeholder="filter; Enter keeps it, Esc removes it", id="filter")
-        yield Footer(compact=True)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         """Show the first state, and start to follow."""

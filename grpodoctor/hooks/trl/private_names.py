@@ -76,6 +76,7 @@ BATCH_KEYS = (
     "completion_mask",
     "advantages",
     "tool_mask",
+    "prompt_mask",
     "old_per_token_logps",
     "sampling_per_token_logps",
     "ref_per_token_logps",

@@ -67,6 +67,7 @@ class _Part:
         self.generation = generation
         self.tokens_BT = to_host(tensors["completion_ids"])
         self.prompt_ids = to_host(tensors["prompt_ids"])
+        self.prompt_tokens = _unpadded(self.prompt_ids, tensors.get("prompt_mask"))
         self.advantages = to_host(tensors["advantages"]).astype(np.float64)
         self.loss_mask_BT = _loss_mask(tensors)
         self.mask_BT = self._mask(tensors, rewards)
@@ -149,9 +150,11 @@ class _Rows:
         return found
 
 
-def _keys(*arrays: Array) -> Iterator[bytes]:
-    for rows in zip(*arrays, strict=True):
-        yield b"|".join(np.ascontiguousarray(row).tobytes() for row in rows)
+def _keys(*arrays: Array) -> list[bytes]:
+    """The content of each row of the arrays."""
+    tables = [each if each.ndim > 1 else each[:, None] for each in arrays]
+    bytes_BN = np.concatenate([np.ascontiguousarray(each).view(np.uint8) for each in tables], 1)
+    return [row.tobytes() for row in bytes_BN]
 
 
 @dataclass
@@ -220,11 +223,12 @@ def _rollouts(
     advantages_BT = joined(advantages) if per_token else None
     learner_BT = old_BT if old_BT is not None else _first_pass(updates, "new_MT", mask_BT.shape)
     prompts = _prompts(parts)
+    prompt_ids = {each: blake2b(each.encode(), digest_size=8).hexdigest() for each in set(prompts)}
     return RolloutBatch(
         step=step,
         sequence_ids=names,
         group_ids_B=_groups(parts),
-        prompt_ids=[blake2b(each.encode(), digest_size=8).hexdigest() for each in prompts],
+        prompt_ids=[prompt_ids[each] for each in prompts],
         prompts=prompts,
         references=[""] * len(names),
         tokens_BT=joined([part.tokens_BT for part in parts]),
@@ -244,7 +248,21 @@ def _rollouts(
         old_logprobs_BT=old_BT,
         entropy_BT=_first_pass(updates, "entropy_MT", mask_BT.shape),
         loss_mask_BT=None if np.array_equal(loss_mask_BT, mask_BT) else loss_mask_BT,
+        prompt_tokens=_prompt_tokens(parts),
     )
+
+
+def _unpadded(ids_BP: Array, mask: Any) -> list[Array] | None:
+    """Each prompt's ids without padding; None if the padding is not known."""
+    if mask is None:
+        return None
+    mask_BP = to_host(mask).astype(bool)
+    return [ids_P[own_P] for ids_P, own_P in zip(ids_BP, mask_BP, strict=True)]
+
+
+def _prompt_tokens(parts: Sequence[_Part]) -> list[Array] | None:
+    known = [part.prompt_tokens for part in parts if part.prompt_tokens is not None]
+    return [ids for part in known for ids in part] if len(known) == len(parts) else None
 
 
 def _mean_over(values_BT: Array, mask_BT: Array) -> Array:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import time
+from dataclasses import replace
 
 from grpodoctor.cli.watch_screen.panes import Pane
 from grpodoctor.cli.watch_screen.run_choice import RunChoice
@@ -20,7 +21,7 @@ def test_the_worst_run_comes_first_as_soon_as_it_was_examined(tmp_path):
     record_run(tmp_path / "healthy", 60)
     runs = nearby_runs(tmp_path)
     assert [run.path.name for run in runs] == ["healthy", "sick"]
-    app = RunChoice(runs, tmp_path)
+    app = RunChoice([replace(run, written_at=1.0) for run in runs], tmp_path)
 
     async def choose():
         async with app.run_test(size=(100, 12)) as pilot:
@@ -31,6 +32,7 @@ def test_the_worst_run_comes_first_as_soon_as_it_was_examined(tmp_path):
             shown = [str(pane.get_option_at_index(place).prompt) for place in range(2)]
             assert [line.split()[1:3] for line in shown] == [["sick", "sick"], ["healthy"] * 2]
             assert re.search(r"[A-Z]{3}\d{3} [a-z-]+", shown[0])
+            assert re.search(r"written \d+ (s|min) ago", shown[1])  # since the list was made
             await pilot.press("enter")
 
     asyncio.run(choose())

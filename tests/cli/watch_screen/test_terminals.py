@@ -97,7 +97,7 @@ def test_a_lost_terminal_ends_the_watch(sick):
 
 def test_a_stalled_terminal_does_not_keep_the_process(sick):
     with Terminal("watch", sick, rows=100, columns=400, reads=False) as terminal:
-        time.sleep(4)
+        terminal.fill_up()
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.process.wait(PATIENCE) in {1, 128 + signal.SIGTERM}
 

@@ -90,6 +90,16 @@ def replace_rollouts(_trainer: Any, attachment: Any, _patch: Patch) -> None:
     rollouts.write_bytes(b"")
 
 
+def close_descriptors(_trainer: Any, attachment: Any, _patch: Patch) -> None:
+    """The numbers of the recorder's lock and connection name another file from now on."""
+    recorder = hook_of(attachment)._recorder
+    assert recorder.flush()
+    other = os.open(os.devnull, os.O_RDWR)
+    for own in (recorder._opened.lock.fd, recorder._writer._wire._end.fileno()):
+        os.dup2(other, own)
+    os.close(other)
+
+
 def remove_mailbox(_trainer: Any, attachment: Any, _patch: Patch) -> None:
     mailbox = attachment.run_dir / "mailbox"
     shutil.rmtree(mailbox, ignore_errors=True)
@@ -241,6 +251,14 @@ FAULTS = {
         replace_rollouts,
         recorded=PLANTED,
         says="recording ended",
+    ),
+    "descriptors": Fault(
+        "other code of the script closes all descriptors",
+        "its own files are left alone; recording ends with one warning line; the steps before it "
+        "can be read",
+        close_descriptors,
+        recorded=PLANTED,
+        says="other code of this process closed",
     ),
     "thread": Fault(
         "no thread can be started",

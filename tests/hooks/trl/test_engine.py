@@ -6,6 +6,7 @@ No vLLM that TRL 1.16 allows runs here, so a stub takes its place behind TRL's o
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,23 @@ import pytest
 
 import grpodoctor
 from grpodoctor.hooks.trl import private_names
+from grpodoctor.probe.contract import Processing, Sampling
+from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob
+from grpodoctor.probe.engines.shards import read_shards
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.run_mismatch.run_mismatch import measure_run
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.trl.engine_stub import EngineStub
+from tests.probe.attribution.in_process import InProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 MakeTrainer = Callable[..., Any]
 
 
+SIDES = ("sampler", "learner")
 CAP = "vllm_importance_sampling_clip_max"
 if not private_names._is_at_least("1.14"):
     CAP = private_names.OLD_CAP
@@ -92,6 +99,29 @@ def test_a_recorded_training_is_judged(make_trainer: MakeTrainer) -> None:
         told = scalar(record.values["mismatch/kl_k3"])
         assert figures.kl_k3 == pytest.approx(told, rel=1e-3)
     assert result.severity == "critical"
+
+
+def test_a_recorded_training_is_an_engine(
+    make_trainer: MakeTrainer, model_folder: Path, tmp_path: Path
+) -> None:
+    """The weights do not change, so a fresh engine computes what the learner computed."""
+    trainer = make_trainer("scored", learning_rate=0.0, max_steps=1)
+    EngineStub(trainer, -0.5)
+    attachment = grpodoctor.attach(trainer, depth="full")
+    trainer.train()
+    sides = [EngineSpec.parse(f"recorded:{attachment.run_dir}?side={side}") for side in SIDES]
+    fresh = EngineSpec.of("transformers", str(model_folder), {"threads": 1})
+    with InProcess(tmp_path / "probe", []) as runner:
+        (drawn,) = runner.run(sides[0], [SampleJob(sampling=Sampling())])
+        job = ScoreJob(rollouts=drawn, processing=Processing(temperature=trainer.temperature))
+        recorded, scored = (logprobs(runner.run(engine, [job])) for engine in (sides[1], fresh))
+    assert recorded.size > 16 * 4
+    assert np.abs(logprobs([drawn]) - recorded).max() == pytest.approx(0.5, abs=1e-3)
+    assert recorded == pytest.approx(scored, abs=1e-4)
+
+
+def logprobs(folders: list[Path]) -> np.ndarray:
+    return np.concatenate([shard.logprobs_N for shard in read_shards(folders[0])])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,7 +9,13 @@ import typer
 
 from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
 from grpodoctor.cli.pages import json_text
-from grpodoctor.cli.rule_page import former_names_lines, lead_time_text, page_text, threshold_docs
+from grpodoctor.cli.rule_page import (
+    former_names_lines,
+    lead_time_text,
+    page_text,
+    threshold_docs,
+    trials_of,
+)
 from grpodoctor.report.manual_page import manual_markdown
 
 if TYPE_CHECKING:
@@ -58,6 +64,7 @@ def detail(rule: Listed) -> dict[str, Any]:
         "thresholds": rule.thresholds(),
         "threshold_docs": threshold_docs(rule),
         "lead_time": lead_time_text(rule),
+        "trials": trials_of(rule),
     }
 
 
@@ -92,6 +99,8 @@ def _page_markdown(rule: Listed) -> str:
         lines += ["", "## Thresholds", "", *_thresholds_markdown(rule)]
     if lead_time := lead_time_text(rule):
         lines += ["", "## Lead time", "", lead_time]
+    if trials := trials_of(rule):
+        lines += ["", "## Trials", "", *(f"- {each}" for each in trials)]
     return "\n".join(lines)
 
 

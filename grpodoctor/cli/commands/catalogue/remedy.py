@@ -67,6 +67,7 @@ def detail(remedy: Remedy, framework: str) -> dict[str, Any]:
     from grpodoctor.frameworks.registry import configurable_framework_named
     from grpodoctor.monitor.advice import called_for_by, overlapping
     from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
+    from grpodoctor.report.trial_table import remedy_trials
 
     framework = configurable_framework_named(framework).name
     change = remedy.change(PLAIN_GRPO)
@@ -80,6 +81,7 @@ def detail(remedy: Remedy, framework: str) -> dict[str, Any]:
         "target": [_criterion(target) for target in remedy.targets],
         "guards": [_criterion(guard) for guard in remedy.guards],
         "paper": remedy.paper,
+        "trials": remedy_trials(remedy.id),
         "called_for_by": list(called_for_by(remedy.id)),
         "alternatives": list(remedy.alternatives),
         "never_with": list(overlapping(remedy.id)),
@@ -165,12 +167,23 @@ def _relations(page: dict[str, Any]) -> list[str]:
 def _page_text(page: dict[str, Any]) -> str:
     when = "applies to a live run" if page["in_flight"] else "requires a restart"
     lines = [f"{page['id']}  ({page['applicability']}, {when})", "", page["manual"]]
-    return "\n".join([*lines, "", *_change_lines(page), "", *_relations(page)])
+    return "\n".join([*lines, "", *_change_lines(page), "", *_relations(page), *_trial_lines(page)])
+
+
+def _trial_lines(page: dict[str, Any]) -> list[str]:
+    """An empty line and what published trials show; nothing without a trial."""
+    from textwrap import wrap
+
+    lines = [line for each in page["trials"] for line in wrap(each, 76)]
+    return ["", "Trials:", *(f"    {line}" for line in lines)] if lines else []
 
 
 def _page_markdown(page: dict[str, Any]) -> str:
     change = "\n".join([*_change_lines(page), "", *_relations(page)])
-    return f"# {page['id']}\n\n{manual_markdown(page['manual'])}\n\n```text\n{change}\n```"
+    parts = [f"# {page['id']}", manual_markdown(page["manual"]), f"```text\n{change}\n```"]
+    if page["trials"]:
+        parts += ["## Trials", "\n".join(f"- {each}" for each in page["trials"])]
+    return "\n\n".join(parts)
 
 
 _LISTS: dict[PageFormat, Callable[[tuple[Remedy, ...]], str]] = {

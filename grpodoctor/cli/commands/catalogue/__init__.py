@@ -1,0 +1,1 @@
+"""Commands that print pages: rules, remedies, recipes and metrics."""
