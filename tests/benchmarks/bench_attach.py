@@ -9,17 +9,27 @@ A second training samples from an engine outside the learner, so that the canary
 delivery runs as well. The engine is a transformers model behind TRL's own code for vLLM.
 
 The overhead is the median of the ratios of paired turns, with a bootstrap interval of 95 %: by the
-clock, and by the processor time of the training process. The writer process is a process of its
-own; its processor time is listed too. Both trainings end after a fixed time.
+clock, and by the processor time of the training process. The turns without grpodoctor are compared
+with each other in the same way: that line is the noise, and its interval must contain 0. Processor
+time is also listed by place: the hook in the training's thread, the recorder's thread, and the
+writer process, which is a process of its own. Both trainings end after a fixed time.
+
+The C library's allocator gives freed memory back to the system and takes it again with thousands of
+page faults, by chance many more in one step than in the next. The benchmark therefore lets the
+allocator keep freed memory. `--default-allocator` measures without this, and the page faults of
+both kinds of turns are printed in either case.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,9 +44,13 @@ WARM_UP = 10
 """Steps; in the first eight, the canary checks each delivery."""
 TURN_STEPS = 3
 FEWEST_PAIRS = 2
+FEWEST_FOR_VERDICT = 20
+"""Pairs; a bootstrap of fewer values gives too short intervals."""
 GOAL = 0.02
 DRAWS = 10_000
 """Of the bootstrap."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Options of glibc's mallopt."""
 LONG_ENOUGH = 0.3
 """Seconds; the overhead of a shorter step says nothing about real trainings."""
 
@@ -73,24 +87,59 @@ class Taps:
 
 
 @dataclass
-class Turns:
-    """Seconds per step of the turns: by the clock, and processor time."""
+class Turn:
+    """What a few steps cost, per step."""
 
-    seconds: dict[bool, list[np.ndarray]] = field(default_factory=lambda: {False: [], True: []})
-    writer: list[float] = field(default_factory=list)
-    """Processor time of child processes in the attached turns, per step."""
+    attached: bool
+    clocks: np.ndarray
+    """Seconds by the clock, and of processor time of this process with all its threads."""
+    page_faults: float
+    recorder: float
+    """Seconds of processor time of the recorder's thread."""
+    writer: float
+    """Seconds of processor time of child processes."""
+
+
+@dataclass
+class Turns:
+    """The turns of a training, in pairs: bare, attached, attached, bare, bare, attached, ..."""
+
+    turns: list[Turn] = field(default_factory=list)
+
+    def of(self, *, attached: bool) -> list[Turn]:
+        """The turns of a kind."""
+        return [turn for turn in self.turns if turn.attached == attached]
 
     def overhead(self) -> np.ndarray:
         """Relative cost of each pair, shape (pairs, clocks)."""
-        pairs = min(map(len, self.seconds.values()))
-        bare, attached = (np.array(self.seconds[kind][:pairs]) for kind in (False, True))
-        ratios: np.ndarray = attached / bare - 1
-        return ratios
+        pairs = zip(self.of(attached=False), self.of(attached=True), strict=True)
+        return np.array([attached.clocks / bare.clocks - 1 for bare, attached in pairs])
+
+    def noise(self) -> np.ndarray:
+        """Relative difference of two bare turns in a row, shape (pairs, clocks)."""
+        bare = self.of(attached=False)[1:]
+        pairs = zip(bare[::2], bare[1::2], strict=False)
+        return np.array([second.clocks / first.clocks - 1 for first, second in pairs])
 
 
-def clocks() -> np.ndarray:
-    """By the clock, and processor time of this process with all its threads."""
-    return np.array([time.perf_counter(), time.process_time()])
+def counters() -> np.ndarray:
+    """What has been used so far: the entries of `Turn`, in their order."""
+    return np.array(
+        [
+            time.perf_counter(),
+            time.process_time(),
+            resource.getrusage(resource.RUSAGE_SELF).ru_minflt,
+            processor_time_of_recorder(),
+            processor_time_of_children(),
+        ]
+    )
+
+
+def processor_time_of_recorder() -> float:
+    """Seconds that the recorder's thread has used; 0 where Linux's /proc is absent."""
+    names = {thread.name: thread.native_id for thread in threading.enumerate()}
+    times = Path(f"/proc/self/task/{names.get('grpodoctor-recorder')}/schedstat")
+    return int(times.read_text(encoding="ascii").split()[0]) / 1e9 if times.exists() else 0.0
 
 
 def processor_time_of_children() -> float:
@@ -116,12 +165,11 @@ def take_turns(taps: Taps, last: Any, seconds: float, turns: Turns) -> Iterator[
         for attached in (True, False) if pair % 2 else (False, True):
             taps.switch(attached=attached, last=last)
             yield
-            began, children = clocks(), processor_time_of_children()
+            before = counters()
             for _ in range(TURN_STEPS):
                 yield
-            turns.seconds[attached].append((clocks() - began) / TURN_STEPS)
-            if attached:
-                turns.writer.append((processor_time_of_children() - children) / TURN_STEPS)
+            by_step = (counters() - before) / TURN_STEPS
+            turns.turns.append(Turn(attached, by_step[:2], *by_step[2:].tolist()))
         pair += 1
 
 
@@ -208,28 +256,59 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def verdict_on(overhead: np.ndarray, noise: np.ndarray) -> str:
+    """Whether the goal is reached; unknown if bare turns differ from bare turns."""
+    if len(overhead) < FEWEST_FOR_VERDICT:
+        return "not shown, too few pairs"
+    low, high = interval(noise)
+    if not low <= 0 <= high:
+        return "not shown, bare turns differ from each other"
+    low, high = interval(overhead)
+    return "reached" if high < GOAL else "missed" if low > GOAL else "not shown"
+
+
+def described(values: np.ndarray) -> str:
+    """The median with its interval."""
+    low, high = interval(values)
+    return f"{float(np.median(values)):+.2%} (95 % interval {low:+.2%} to {high:+.2%})"
+
+
+def keep_freed_memory() -> None:
+    """Have glibc's allocator keep freed memory instead of returning it to the system."""
+    allocator = getattr(ctypes.CDLL(None), "mallopt", None)
+    if allocator is not None:
+        for option, value in ((_MMAP_THRESHOLD, 1 << 30), (_TRIM_THRESHOLD, (1 << 31) - 1)):
+            allocator(option, value)
+
+
 def show(title: str, turns: Turns, taps: Taps) -> None:
     """Print the figures of a training."""
     import grpodoctor
     from grpodoctor.hooks.trl.delivery_check import _ALWAYS, _MOST_TIME
 
-    bare, attached = (statistics.median(each[0] for each in turns.seconds[kind])
+    bare, attached = (statistics.median(turn.clocks[0] for turn in turns.of(attached=kind))
                       for kind in (False, True))  # fmt: skip
-    overhead = turns.overhead()
+    overhead, noise = turns.overhead(), turns.noise()
     print(f"\n{title}")
     print(f"  step without grpodoctor {bare:.3f} s, with it {attached:.3f} s; "
           f"{len(overhead)} pairs of {TURN_STEPS} steps")  # fmt: skip
     for column, clock in enumerate(("by the clock", "by processor time")):
-        low, high = interval(overhead[:, column])
-        middle = float(np.median(overhead[:, column]))
-        verdict = "reached" if high < GOAL else "missed" if low > GOAL else "not shown"
-        print(f"  overhead {clock}: {middle:+.2%} (95 % interval {low:+.2%} to {high:+.2%}); "
+        verdict = verdict_on(overhead[:, column], noise[:, column] if len(noise) else noise)
+        print(f"  overhead {clock}: {described(overhead[:, column])}; "
               f"goal below {GOAL:.0%}: {verdict}")  # fmt: skip
+        if len(noise):
+            print(f"  noise, bare turns against bare turns {clock}: "
+                  f"{described(noise[:, column])}")  # fmt: skip
     run = grpodoctor.open_run(taps.attachment.run_dir)
     own = [each for each in run.steps()["time/record"].to_pylist()[1:] if each is not None]
+    recorder, writer = (statistics.mean(getattr(turn, name) for turn in turns.of(attached=True))
+                        for name in ("recorder", "writer"))  # fmt: skip
+    faults = [statistics.mean(turn.page_faults for turn in turns.of(attached=kind))
+              for kind in (False, True)]  # fmt: skip
     print(f"  calls of the hook in the training's thread: {statistics.median(own) / bare:.2%} of a "
-          f"step; processor time of the writer process: "
-          f"{statistics.mean(turns.writer):.3f} s a step")  # fmt: skip
+          f"step; processor time of the recorder's thread {recorder * 1e3:.1f} ms, of the writer "
+          f"process {writer * 1e3:.1f} ms a step")  # fmt: skip
+    print(f"  page faults of a step: {faults[0]:,.0f} without, {faults[1]:,.0f} with grpodoctor")
     count, seconds = taps.checks()
     if count:
         print(f"  a check of the weight delivery takes {seconds / count / bare:.0%} of a step; "
@@ -245,9 +324,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=130, help="of the first training")
     parser.add_argument("--engine-seconds", type=float, default=50, help="of the second training")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--default-allocator", action="store_true", help="keep its settings")
     arguments = parser.parse_args()
+    if not arguments.default_allocator:
+        keep_freed_memory()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}; threads: {arguments.threads}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

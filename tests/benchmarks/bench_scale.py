@@ -2,17 +2,19 @@
 
 Each reader is a process of its own on one core. `check` includes rules, diagnosis and the report;
 `read` stops at the steps. Processor time counts, because other programs on the machine do not
-change it much.
+change it much. `check` of the longest log runs on a second core, if there is one, next to all
+others: about seven minutes on two cores.
 
-    python tests/benchmarks/bench_scale.py [--part N]
+    python tests/benchmarks/bench_scale.py [--part N] [--only own|rows|events]
 
-`--part 10` uses a tenth of each size.
+`--part 10` uses a tenth of each size, `--only` one kind of run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pty
 import re
@@ -23,50 +25,71 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 STEPS = 100_000
-ROWS = 2_000_000
+ROWS, FEWER_ROWS = 2_000_000, 200_000
 EVENT_FILES = 10_000
 EVENTS_PER_FILE, TAGS = 3, 5
 
-KEYS = (
-    "loss", "grad_norm", "learning_rate", "num_tokens", "reward", "reward_std", "kl", "entropy",
-    "frac_reward_zero_std", "completions/mean_length", "completions/min_length",
-    "completions/max_length", "completions/clipped_ratio", "completions/mean_terminated_length",
-    "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "epoch", "step_time",
-)  # fmt: skip
-"""With the step 20 keys, as TRL writes them."""
+LEVELS = {
+    "loss": ("optimizer/loss", 0.0, 0.0, 0.01),
+    "grad_norm": ("optimizer/grad_norm", 0.4, 0.4, 0.05),
+    "learning_rate": ("optimizer/learning_rate", 1e-6, 1e-6, 0.0),
+    "reward": ("reward/mean", 0.3, 0.6, 0.03),
+    "reward_std": ("reward/std", 0.3, 0.3, 0.02),
+    "kl": ("kl/reference/k3", 0.005, 0.015, 0.002),
+    "entropy": ("entropy/mean", 0.6, 0.5, 0.03),
+    "frac_reward_zero_std": ("groups/zero_variance_rate", 0.2, 0.2, 0.05),
+    "completions/mean_length": ("length/mean", 300, 350, 10),
+    "completions/min_length": ("length/min", 100, 100, 10),
+    "completions/max_length": ("length/max", 900, 900, 30),
+    "completions/clipped_ratio": ("length/truncated_rate", 0.01, 0.01, 0.005),
+    "completions/mean_terminated_length": ("length/terminated_mean", 300, 350, 10),
+    "clip_ratio/low_mean": ("clip/low_rate", 0.002, 0.002, 0.001),
+    "clip_ratio/high_mean": ("clip/high_rate", 0.002, 0.002, 0.001),
+    "clip_ratio/region_mean": ("text/unique_ngram_rate", 0.004, 0.004, 0.001),
+    "num_tokens": ("optimizer/update_norm_ratio", 1e-3, 1e-3, 1e-4),
+    "epoch": ("advantage/zero_rate", 0.2, 0.2, 0.05),
+    "step_time": ("time/step", 10, 10, 0.5),
+}
+"""A key of TRL's log, with the step 20 keys; a metric of the own run; the level at the start and at
+the end of the learning; the noise."""
+
+_LEARNED = 2000.0
+"""Steps in which two thirds of the change take place."""
+
+
+def readings(step: int) -> Iterator[tuple[str, str, float]]:
+    """The key, the metric and the value of each reading of a step of a run that learns."""
+    share = 1 - math.exp(-step / _LEARNED)
+    for place, (key, (metric, start, end, noise)) in enumerate(LEVELS.items()):
+        hashed = (step * 2_654_435_761 + place * 40_503_121) % 2**32
+        yield key, metric, start + (end - start) * share + noise * (hashed / 2**31 - 1)
 
 
 def write_rows(path: Path, count: int) -> None:
     """JSON lines whose values change from row to row."""
-    with path.open("w") as file:
+    with path.open("wb") as file:
         for step in range(1, count + 1):
-            wave = (step * 2_654_435_761 % 2**32) / 2**32
-            row = {key: round(0.3 + 0.01 * place + 0.1 * wave, 6) for place, key in enumerate(KEYS)}
-            file.write(json.dumps({"step": step, **row}) + "\n")
+            row = {key: round(value, 8) for key, _, value in readings(step)}
+            file.write(orjson.dumps({"step": step, **row}) + b"\n")
 
 
 def write_own_run(folder: Path, count: int) -> None:
     """A run of our recorder: its own lines, without rollouts."""
     from grpodoctor.runs.records import MANIFEST, STEPS, Manifest, StepRecord
-    from grpodoctor.vocabulary.values import Mean
+    from grpodoctor.vocabulary.values import single
 
-    names = (
-        "reward/mean", "reward/std", "length/mean", "entropy/mean", "kl/reference", "clip/low_rate",
-        "clip/high_rate", "optimizer/grad_norm", "optimizer/learning_rate", "optimizer/loss",
-        "ratio/mean", "length/max", "groups/effective_rate", "groups/zero_variance_rate",
-        "advantage/zero_rate", "time/step", "time/rollout", "time/learn",
-        "text/unique_ngram_rate", "length/truncated_rate",
-    )  # fmt: skip
     folder.mkdir()
     (folder / MANIFEST).write_bytes(Manifest().to_json())
     with (folder / STEPS).open("wb") as file:
         for step in range(1, count + 1):
-            wave = (step * 2_654_435_761 % 2**32) / 2**32
-            values = {name: Mean.of([0.3 + 0.1 * wave, 0.4]) for name in names}
-            file.write(StepRecord(step=step, values=values).to_line())
+            values = {metric: single(value) for _, metric, value in readings(step)}
+            file.write(StepRecord(step=step, values=values, time=1.7e9 + 10 * step).to_line())
 
 
 def write_events(folder: Path, count: int) -> None:
@@ -78,7 +101,7 @@ def write_events(folder: Path, count: int) -> None:
         path = folder / f"events.out.tfevents.{1_700_000_000 + number}.host.{number}.0"
         with path.open("wb") as file:
             for offset in range(EVENTS_PER_FILE):
-                for tag in KEYS[:TAGS]:
+                for tag in list(LEVELS)[3 : 3 + TAGS]:
                     message = _event(number * EVENTS_PER_FILE + offset + 1, f"train/{tag}")
                     length = struct.pack("<Q", len(message))
                     sums = masked_crcs([length, message])
@@ -136,6 +159,7 @@ def with_event_loader(folder: Path) -> int:
     return sum(1 for path in folder.iterdir() for _ in EventFileLoader(str(path)).Load())
 
 
+CHECK = "grpodoctor check"
 READERS: dict[str, Callable[[Path], int]] = {
     "grpodoctor, read": read,
     "json.loads per line": with_json,
@@ -181,84 +205,131 @@ class Cost:
             os.close(terminal)
 
 
-def reader_cost(name: str, path: Path) -> Cost:
-    """Run one of `READERS` in a process of its own.
+@dataclass(frozen=True)
+class Job:
+    """A program that reads one of the runs.
 
-    Raises:
-        SystemExit: if it failed.
+    Args:
+        run: what is read.
+        reader: one of `READERS`, or the name of `CHECK`.
+        path: the run on disk.
+        count: how many steps, rows or files it has.
+        unit: what is counted.
     """
-    cost = Cost([sys.executable, __file__, "--reader", name, str(path)])
-    if cost.code:
-        raise SystemExit(f"{name} failed")
-    return cost
+
+    run: str
+    reader: str
+    path: Path
+    count: int
+    unit: str
+
+    def cost(self) -> Cost:
+        """Run the program.
+
+        Raises:
+            SystemExit: if it failed.
+        """
+        if self.reader == CHECK:
+            words = ["-m", "grpodoctor", "check", "--json", str(self.path)]
+            cost = Cost([sys.executable, *words], on_terminal=True)
+        else:
+            words = [__file__, "--reader", self.reader, str(self.path)]
+            cost = Cost([sys.executable, *words])
+        if cost.code not in ((0, 1) if self.reader == CHECK else (0,)):
+            raise SystemExit(f"{self.reader} failed with exit code {cost.code} on {self.run}")
+        return cost
+
+    def show(self) -> None:
+        """Run the program and print one line."""
+        cost = self.cost()
+        drawn = f", progress drawn {cost.pictures} times" if cost.pictures else ""
+        print(
+            f"{self.run}: {self.reader} {cost.seconds:.1f} s of processor time ({cost.wall:.1f} s "
+            f"by the clock), {self.count / cost.seconds:,.0f} {self.unit} per second, peak "
+            f"{cost.megabytes:.0f} MB{drawn}",
+            flush=True,
+        )
 
 
-def check_cost(path: Path) -> Cost:
-    """Run `grpodoctor check` with a terminal for its progress bar.
-
-    Raises:
-        SystemExit: if it failed.
-    """
-    cost = Cost(
-        [sys.executable, "-m", "grpodoctor", "check", "--json", str(path)], on_terminal=True
-    )
-    if cost.code not in (0, 1):
-        raise SystemExit(f"check failed with exit code {cost.code}")
-    return cost
-
-
-def show(name: str, cost: Cost, count: int, what: str) -> None:
-    """Print one line."""
-    drawn = f", progress drawn {cost.pictures} times" if cost.pictures else ""
-    print(
-        f"  {name:30} {cost.seconds:6.1f} s of processor time, {count / cost.seconds:9,.0f} "
-        f"{what} per second, peak {cost.megabytes:6.0f} MB{drawn}",
-        flush=True,
-    )
-
-
-def parts(part: int, folder: Path) -> Iterator[None]:
-    """The comparisons one after another; each removes its files."""
+def own_jobs(folder: Path, part: int) -> list[Job]:
+    """A run of the own recorder."""
     own, count = folder / "own", STEPS // part
     write_own_run(own, count)
-    print(f"own run of {count:,} steps of 20 readings")
-    for name, cost in (
-        ("grpodoctor check", check_cost(own)),
-        ("grpodoctor, read", reader_cost("grpodoctor, read", own)),
-        ("json.loads per line", reader_cost("json.loads per line", own / "steps.jsonl")),
+    run = f"own run of {count:,} steps of {len(LEVELS)} readings"
+    steps = own / "steps.jsonl"
+    return [
+        *(Job(run, name, own, count, "steps") for name in (CHECK, "grpodoctor, read")),
+        Job(run, "json.loads per line", steps, count, "steps"),
+    ]
+
+
+def rows_jobs(folder: Path, part: int) -> list[Job]:
+    """Logs of JSON lines, the longest one first."""
+    jobs = []
+    for count, readers in (
+        (ROWS // part, (CHECK, "grpodoctor, read", "json.loads per line")),
+        (FEWER_ROWS // part, (CHECK, "grpodoctor, read", "pandas.read_json")),
     ):
-        show(name, cost, count, "steps")
-    yield
-    for count in (ROWS // part // 10, ROWS // part):
-        rows = folder / "rows.jsonl"
+        rows = folder / f"rows-{count}.jsonl"
         write_rows(rows, count)
-        print(f"JSONL of {count:,} rows of 20 keys, {rows.stat().st_size / 1e6:,.0f} MB")
-        show("grpodoctor check", check_cost(rows), count, "rows")
-        for name in ("grpodoctor, read", "json.loads per line", "pandas.read_json"):
-            show(name, reader_cost(name, rows), count, "rows")
-        yield
+        size = rows.stat().st_size / 1e6
+        run = f"JSONL of {count:,} rows of {len(LEVELS) + 1} keys, {size:,.0f} MB"
+        jobs += [Job(run, reader, rows, count, "rows") for reader in readers]
+    return jobs
+
+
+def event_jobs(folder: Path, part: int) -> list[Job]:
+    """Event files of TensorBoard."""
     events, count = folder / "events", EVENT_FILES // part
     write_events(events, count)
-    print(f"{count:,} TensorBoard files of {EVENTS_PER_FILE * TAGS} events")
-    show("grpodoctor check", check_cost(events), count, "files")
-    for name in ("grpodoctor, read", "tensorboard EventFileLoader"):
-        show(name, reader_cost(name, events), count, "files")
-    yield
+    run = f"{count:,} TensorBoard files of {EVENTS_PER_FILE * TAGS} events"
+    readers = (CHECK, "grpodoctor, read", "tensorboard EventFileLoader")
+    return [Job(run, reader, events, count, "files") for reader in readers]
+
+
+KINDS = {"rows": rows_jobs, "own": own_jobs, "events": event_jobs}
+
+
+def run_all(jobs: list[Job]) -> None:
+    """Run the first job on the last core and the others on the first one, or all on the only one.
+
+    Raises:
+        SystemExit: if a job failed.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    failures: list[BaseException] = []
+
+    def run(lane: list[Job], core: int) -> None:
+        os.sched_setaffinity(0, {core})  # of this thread, and of the programs that it starts
+        try:
+            for job in lane:
+                job.show()
+        except BaseException as failure:  # noqa: BLE001 - raised again by the main thread
+            failures.append(failure)
+
+    beside = threading.Thread(target=run, args=(jobs[:1], cores[-1]))
+    beside.start()
+    if len(cores) == 1:
+        beside.join()
+    run(jobs[1:], cores[0])
+    beside.join()
+    for failure in failures:
+        raise failure
 
 
 def main() -> None:
     """Print all comparisons, or be one of the readers."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", type=int, default=1, help="divide all sizes by this number")
+    parser.add_argument("--only", choices=KINDS, help="one kind of run")
     parser.add_argument("--reader", nargs=2, metavar=("NAME", "PATH"))
     chosen = parser.parse_args()
     if chosen.reader:
         print(READERS[chosen.reader[0]](Path(chosen.reader[1])))
         return
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # for the readers too
     with tempfile.TemporaryDirectory() as folder:
-        for _ in parts(chosen.part, Path(folder)):
-            pass
+        kinds = [chosen.only] if chosen.only else list(KINDS)
+        run_all([job for kind in kinds for job in KINDS[kind](Path(folder), chosen.part)])
 
 
 if __name__ == "__main__":

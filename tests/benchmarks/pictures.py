@@ -1,11 +1,13 @@
-"""The pictures of README and docs: `check` on a TRL run, `watch` and `dashboard` on a live run.
+"""The pictures of README and docs: `check` on a TRL run, a live run, the report of the demo.
 
 `make pictures` runs the real commands in tmux, and Chromium turns the captured screens into
-`docs/images/*.png`. Playwright opens the dashboard. Needs the programs tmux and chromium.
+`docs/images/*.png`. Playwright opens the dashboard and the report. Needs the programs tmux and
+chromium.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import os
 import shutil
@@ -101,53 +103,76 @@ def draw(screen: str, name: str) -> None:
 
 def photograph_dashboard(program: Path, run: Path, name: str) -> None:
     """Write the overview of a run in the dashboard as `docs/images/NAME.png`."""
-    from playwright.sync_api import sync_playwright
-
     command = [str(program), "dashboard", str(run), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as dashboard:
         try:
             assert dashboard.stdout is not None
-            address = dashboard.stdout.readline().split()[-1]
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(
-                    executable_path=_CHROMIUM, args=["--no-sandbox"]
-                )
-                page = browser.new_page(viewport={"width": 1280, "height": 1000})
-                page.goto(address)
-                page.wait_for_selector(".js-plotly-plot", timeout=_LONGEST_SECONDS * 1000)
-                time.sleep(_DRAWING_SECONDS)
-                page.screenshot(path=str(IMAGES / f"{name}.png"))
-                browser.close()
+            photograph(dashboard.stdout.readline().split()[-1], name)
         finally:
             dashboard.send_signal(signal.SIGINT)
+
+
+def photograph(address: str, name: str) -> None:
+    """Write the top of a page, once its charts are drawn, as `docs/images/NAME.png`."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.goto(address)
+        drawn = page.locator(".js-plotly-plot .main-svg").first
+        drawn.wait_for(timeout=_LONGEST_SECONDS * 1000)
+        page.wait_for_timeout(_DRAWING_SECONDS * 1000)
+        page.screenshot(path=str(IMAGES / f"{name}.png"))
+        browser.close()
     print(f"written: docs/images/{name}.png")
+
+
+def draw_check(program: Path, folder: Path) -> None:
+    """The report of a TRL run in the terminal."""
+    log = folder / "outputs" / "checkpoint-800" / "trainer_state.json"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(gzip.decompress(LOG.read_bytes()))
+    draw(capture(f"{program} check outputs/", 32, folder), "check")
+
+
+def draw_live_run(program: Path, folder: Path) -> None:
+    """The watch screen of a live run, and one of its findings."""
+    train = (
+        f"{program} train --run-dir run --steps 400 --set engine.precision=int4 "
+        "--set engine.old_logprobs=sampler >train.log 2>&1 & "
+    )
+    steps = folder / "run" / "steps.jsonl"
+
+    def is_treated() -> bool:
+        return steps.is_file() and steps.read_bytes().count(b"\n") >= _STEPS
+
+    watch = f"{train} {program} watch run --apply safe"
+    draw(capture(watch, 36, folder, is_treated), "watch")
+    opened = capture(f"{program} watch run", 36, folder, is_treated, key="Enter")
+    draw(opened, "watch-finding")
+
+
+def draw_demo(program: Path, demo: Path) -> None:
+    """The demo's report and its treated run in the dashboard; the demo is run if need be."""
+    report = demo / "report.html"
+    if not report.is_file():
+        subprocess.run([str(program), "demo", "--dir", str(demo)], check=True)
+    photograph(report.resolve().as_uri(), "report")
+    photograph_dashboard(program, demo / "treated", "dashboard")
 
 
 def main() -> None:
     """Draw the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--demo", type=Path, default=ROOT / "demo", help="folder of the demo")
+    demo: Path = parser.parse_args().demo
     program = Path(sys.executable).with_name("grpodoctor")
     IMAGES.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        log = folder / "outputs" / "checkpoint-800" / "trainer_state.json"
-        log.parent.mkdir(parents=True)
-        log.write_bytes(gzip.decompress(LOG.read_bytes()))
-        draw(capture(f"{program} check outputs/", 32, folder), "check")
-        train = (
-            f"{program} train --run-dir run --steps 400 --set engine.precision=int4 "
-            "--set engine.old_logprobs=sampler >train.log 2>&1 & "
-        )
-        steps = folder / "run" / "steps.jsonl"
-
-        def is_treated() -> bool:
-            return steps.is_file() and steps.read_bytes().count(b"\n") >= _STEPS
-
-        watch = f"{train} {program} watch run --apply safe"
-        draw(capture(watch, 36, folder, is_treated), "watch")
-        opened = capture(f"{program} watch run", 36, folder, is_treated, key="Enter")
-        draw(opened, "watch-finding")
-        photograph_dashboard(program, folder / "run", "dashboard")
-        shutil.rmtree(folder / "run", ignore_errors=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        draw_check(program, Path(scratch))
+        draw_live_run(program, Path(scratch))
+    draw_demo(program, demo)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import sys
 import tempfile
@@ -20,12 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from grpodoctor.trainer.loop import Trainer
+    from grpodoctor.trainer.samples import Samples
 
 GROUP, COMPLETIONS, LENGTH = 8, 64, 48
+PROMPT = 5
+"""Tokens of most prompts."""
 LEARNING_RATE = 1e-5
+CONTENDERS = ["TRL", "recorded", "unrecorded", "lean", "modules", "growth"]
 SIZES = [
     *((count, LENGTH) for count in (64, 128, 256, 512, 1024)),
     *((COMPLETIONS, length) for length in (96, 192, 384, 512)),
@@ -38,7 +46,7 @@ def share_of_digits(text: str) -> float:
     return sum(map(str.isdigit, text)) / LENGTH
 
 
-def our_reward(_prompts: object, completions: Sequence[str], _answers: object) -> list[float]:
+def our_reward(prompts: object, completions: Sequence[str], answers: object) -> list[float]:
     """The reward with the signature of the bundled trainer."""
     return list(map(share_of_digits, completions))
 
@@ -180,13 +188,100 @@ def run_growth(model: Path, prompts: Path, folder: Path) -> None:
     reply(peak=peak_memory())
     while requested_steps():
         seconds = []
-        for trainer in trainers.values():
+        for (count, length), trainer in trainers.items():
             started = clocks()
             trainer.train_step()
-            seconds.append((clocks() - started).tolist())
+            stepped = clocks()
+            attend_alone(trainer.policy.model, count, length)
+            seconds.append([*(stepped - started).tolist(), *(clocks() - stepped).tolist()])
         reply(seconds=seconds, peak=peak_memory())
     for trainer in trainers.values():
         trainer.recording.close(finished=True)
+
+
+def attend_alone(model: PreTrainedModel, count: int, length: int) -> None:
+    """The attention of a step and nothing else: the only part that grows faster than the tokens.
+
+    Forward and backward pass over all tokens, and one query per row and generated token.
+    """
+    config = model.config
+    heads, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    shape = (count, heads, length + PROMPT, width)
+    queries, keys, values = (torch.zeros(shape, requires_grad=True) for _ in range(3))
+    cache = torch.zeros(count * heads, shape[2], width)
+    for _ in range(config.num_hidden_layers):
+        attended = scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        attended.sum().backward()
+        with torch.inference_mode():
+            for columns in range(PROMPT, length + PROMPT):
+                read = cache[:, :columns]
+                scores = torch.bmm(read[:, :1], read.transpose(1, 2))
+                torch.bmm(scores.softmax(-1), read)
+
+
+def run_lean(model: Path, prompts: Path, folder: Path, *, modules: bool) -> None:
+    """Decode the tokens of a step once, then run one forward and backward pass over them.
+
+    Without rewards, sampling, optimizer and records. The passes are those of the bundled trainer,
+    or those of the modules of transformers.
+    """
+    trainer = our_trainer(model, prompts, folder, COMPLETIONS, LENGTH, record=False)
+    samples = sampled_batch(trainer)
+    reply(peak=peak_memory())
+    while steps := requested_steps():
+        started = clocks()
+        for _ in range(steps):
+            decode(trainer.policy.model, samples, modules=modules)
+            learn(trainer.policy.model, samples, modules=modules)
+        reply(seconds=((clocks() - started) / steps).tolist(), peak=peak_memory())
+
+
+def sampled_batch(trainer: Trainer) -> Samples:
+    """A batch of the trainer's engine."""
+    problems = trainer.task.problems(random.Random(0), COMPLETIONS // GROUP)
+    encoded = [trainer.policy.tokenizer.encode(problem.prompt) for problem in problems]
+    rows = [ids for ids in encoded for _ in range(GROUP)]
+    return trainer.engine.generate(rows, torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def decode(model: PreTrainedModel, samples: Samples, *, modules: bool) -> None:
+    """Read the prompts, then one token per row at a time; each pass gives the next logits."""
+    from grpodoctor.trainer.engines.fast_decoding import ModuleStepper, stepper_of
+    from grpodoctor.trainer.engines.kv_cache import preallocated_cache
+    from grpodoctor.trainer.model.forward import positions
+
+    attention = samples.attention_BL[:, : samples.prompt_width]
+    firsts = slice(None, None, GROUP)  # each distinct prompt once
+    cache = preallocated_cache(model, LENGTH)
+    model(
+        input_ids=samples.tokens_BL[firsts, : samples.prompt_width],
+        attention_mask=attention[firsts].long(),
+        position_ids=positions(attention[firsts]),
+        past_key_values=cache,
+        logits_to_keep=1,
+    )
+    cache.batch_select_indices(torch.arange(COMPLETIONS, device=attention.device) // GROUP)
+    stepper = (ModuleStepper if modules else stepper_of)(model, cache, attention, LENGTH)
+    lengths = attention.sum(dim=1)
+    for index in range(LENGTH - 1):
+        stepper.step(samples.response_BT[:, index], lengths + index)
+
+
+def learn(model: PreTrainedModel, samples: Samples, *, modules: bool) -> None:
+    """One forward and backward pass over the tokens of a batch."""
+    from grpodoctor.trainer.model.forward import response_logits
+    from grpodoctor.trainer.model.plain.scoring import plain_logits
+    from grpodoctor.trainer.model.plain.weights import plain_weights
+
+    weights = None if modules else plain_weights(model)
+    if weights is None:
+        batch = (samples.tokens_BL, samples.attention_BL, samples.prompt_width)
+        logits = response_logits(model, *batch)[samples.mask_BT]
+    else:
+        logits = plain_logits(weights, samples)
+    cross_entropy(logits, samples.response_BT[samples.mask_BT]).backward()
+    model.zero_grad(set_to_none=True)
 
 
 def save_model(folder: Path) -> None:
@@ -240,7 +335,7 @@ def save_prompts(file: Path) -> None:
 def main() -> None:
     """Run one of the trainers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=["TRL", "recorded", "unrecorded", "growth"])
+    parser.add_argument("name", choices=CONTENDERS)
     parser.add_argument("model", type=Path)
     parser.add_argument("prompts", type=Path)
     parser.add_argument("--threads", type=int, required=True)
@@ -252,6 +347,9 @@ def main() -> None:
             run_trl(arguments.model, arguments.prompts, folder)
         elif arguments.name == "growth":
             run_growth(arguments.model, arguments.prompts, folder)
+        elif arguments.name in ("lean", "modules"):
+            modules = arguments.name == "modules"
+            run_lean(arguments.model, arguments.prompts, folder, modules=modules)
         else:
             run_ours(
                 arguments.model, arguments.prompts, folder, record=arguments.name == "recorded"

@@ -1,7 +1,8 @@
 """Lets every system call of recording and reading fail once, and prints how it ended.
 
-make faults            all points; about an hour of one core
+make faults            all points; hours of one core
 python -m tests.faults --area recorder --kind write
+python -m tests.faults --results FILE    again with the same file: goes on behind the last point
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.faults import shim
-from tests.faults.harness import Harness, Result, Scenario, Tally
-
-Work = Callable[[Harness], Iterable[Result]]
+from tests.faults.harness import Harness, Scenario
+from tests.faults.results import Results, Row, Work, end_line, tables
 
 
 def main() -> None:
@@ -34,12 +33,17 @@ def main() -> None:
     home = Path(
         tempfile.mkdtemp(prefix="grpodoctor-faults-", dir=memory if memory.is_dir() else None)
     )
-    tallies = _tallies(home, options)
+    results = _results(home, options)
+    broken = [f"{row.point}: {row.broken}" for row in results.rows.values() if row.broken]
     if options.json:
-        print(json.dumps(_as_json(tallies)))
+        areas = results.by_area().items()
+        points = {area: len(rows) for area, rows in areas}
+        print(json.dumps({"points": points, "broken": broken}))
     else:
-        _print(tallies, time.monotonic() - began)
-    broken = [line for tally in tallies.values() for line in tally.broken]
+        minutes = (time.monotonic() - began) / 60
+        print(tables(results))
+        print(f"\n{len(results.rows):,} points, {len(broken)} broken promises, "
+              f"{minutes:.0f} minutes")  # fmt: skip
     if not broken:
         shutil.rmtree(home)
     sys.exit(1 if broken else 0)
@@ -50,8 +54,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--area", action="append", help="only this area; repeatable")
     parser.add_argument("--kind", action="append", help="only this kind of call; repeatable")
     parser.add_argument("--scenario", action="append", help="only this scenario; repeatable")
+    parser.add_argument("--number", action="append", type=int, help="only this call; repeatable")
     parser.add_argument("--sample", type=int, help="so many points of each scenario")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the allocations that fail")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--results", type=Path, help="file of results; goes on behind them")
     parser.add_argument("--json", action="store_true", help="print the tallies as JSON")
     parser.add_argument("--verbose", action="store_true", help="print each point")
     return parser.parse_args()
@@ -65,24 +72,27 @@ def _restart() -> None:
     os.execve(sys.executable, [sys.executable, "-m", "tests.faults", *sys.argv[1:]], variables)  # noqa: S606
 
 
-def _tallies(home: Path, options: argparse.Namespace) -> dict[str, Tally]:
-    """Run the sweeps in several processes, each of which forks its scenarios itself."""
-    harness = Harness(home)
-    scenarios = _scenarios(harness, home, options)
-    works = [work for scenario in scenarios for work in _works(scenario, options)]
-    files = [home / f"results-{worker}" for worker in range(options.jobs)]
+def _results(home: Path, options: argparse.Namespace) -> Results:
+    """Run what is left in several processes, each of which forks its scenarios itself."""
+    file = options.results or home / "results.jsonl"
+    known, harness = Results.read(file), Harness(home)
+    works = [
+        work
+        for scenario in _scenarios(harness, home, options)
+        for work in _works(scenario, options)
+        if not known.is_whole(work)
+    ]
+    rows = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     pids = []
-    for worker, file in enumerate(files):
+    for worker in range(options.jobs):
         pids.append(os.fork())
         if pids[-1] == 0:
-            _work(Harness(home / str(worker)), works[worker :: options.jobs], file, options)
+            share = [(work, known.done(work)) for work in works[worker :: options.jobs]]
+            _run_share(Harness(home / str(worker)), share, rows, verbose=options.verbose)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     if any(codes):
         sys.exit(f"a worker ended with {codes}")
-    tallies = {scenario.area: Tally() for scenario in scenarios}
-    for area, *ending in (row for file in files for row in json.loads(file.read_bytes())):
-        tallies[area].add(*ending)
-    return tallies
+    return Results.read(file)
 
 
 def _scenarios(harness: Harness, home: Path, options: argparse.Namespace) -> list[Scenario]:
@@ -102,54 +112,33 @@ def _scenarios(harness: Harness, home: Path, options: argparse.Namespace) -> lis
 
 
 def _works(scenario: Scenario, options: argparse.Namespace) -> Iterator[Work]:
-    """What can be done independently: a sweep, or the sample of a scenario."""
     if options.sample:
-        yield lambda harness: harness.sample(scenario, options.sample)
+        yield Work(scenario, None, options.sample)
         return
     for fault in scenario.faults:
         if not options.kind or fault.kind in options.kind:
-            yield partial(Harness.sweep, scenario=scenario, fault=fault)
+            numbers = tuple(options.number or ())
+            yield Work(scenario, fault, numbers=numbers, seed=options.seed)
 
 
-def _work(harness: Harness, works: Sequence[Work], file: Path, options: argparse.Namespace) -> None:
-    """In a worker: do a share of the work, write the results, and exit."""
+def _run_share(
+    harness: Harness, share: Sequence[tuple[Work, set[int]]], rows: int, *, verbose: bool
+) -> None:
+    """In a worker: do a share of the work, write each result at once, and exit."""
     code = 1
     try:
-        rows = []
-        for result in (result for work in works for result in work(harness)):
-            area, point = result.point.scenario.area, str(result.point)
-            rows.append((area, point, result.outcome, result.broken))
-            if options.verbose or result.broken:
-                text = f"{point}: {result.broken or result.outcome}\n"
-                os.write(sys.stderr.fileno(), text.encode())
-        file.write_text(json.dumps(rows))
+        for work, done in share:
+            for result in work.run(harness, done):
+                os.write(rows, Row.of(work, result).line())
+                if verbose or result.broken:
+                    text = f"{result.point}: {result.broken or result.outcome}\n"
+                    os.write(sys.stderr.fileno(), text.encode())
+            os.write(rows, end_line(work))
         code = 0
     except BaseException:  # noqa: BLE001 - the parent sees the exit code
         traceback.print_exc()
     finally:
         os._exit(code)
-
-
-def _as_json(tallies: dict[str, Tally]) -> dict[str, object]:
-    return {
-        area: {
-            "points": tally.points,
-            "outcomes": dict(tally.outcomes),
-            "broken": tally.broken,
-        }
-        for area, tally in tallies.items()
-    }
-
-
-def _print(tallies: dict[str, Tally], seconds: float) -> None:
-    for area, tally in tallies.items():
-        print(f"{area}: {tally.points} points")
-        for outcome, count in tally.outcomes.most_common():
-            print(f"  {count:5d}  {outcome}")
-        if tally.broken:
-            print(f"  {len(tally.broken):5d}  BROKEN PROMISES")
-    points = sum(tally.points for tally in tallies.values())
-    print(f"{points} points in {seconds / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import hashlib
 import os
+import random
 import shutil
 import signal
 import sys
@@ -19,11 +20,11 @@ import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -101,7 +102,7 @@ class Scenario(ABC):
 
     area: ClassVar[str]
     faults: ClassVar[tuple[Fault, ...]]
-    memory_points: ClassVar[int] = 40
+    memory_points: ClassVar[int] = 60
     """Allocations that fail; a run has hundreds of thousands."""
 
     def __init__(self, name: str) -> None:
@@ -167,25 +168,8 @@ class Result:
     outcome: str
     broken: str = ""
     """Which promise was broken; empty if none was."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """The outcomes of an area."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    broken: list[str] = field(default_factory=list)
-    """The points that broke a promise, and which."""
-
-    def add(self, point: str, outcome: str, broken: str) -> None:
-        if broken:
-            self.broken.append(f"{point}: {broken}")
-        else:
-            self.outcomes[outcome] += 1
-
-    @property
-    def points(self) -> int:
-        return self.outcomes.total() + len(self.broken)
+    calls: int = 0
+    """Allocations of the undisturbed run, if the point is one of a sample of them."""
 
 
 class Harness:
@@ -199,14 +183,31 @@ class Harness:
         self._home, self._runs = home, 0
         _adopt_orphans()
 
-    def sweep(self, scenario: Scenario, fault: Fault) -> Iterator[Result]:
-        """Let call 1, 2, 3 ... fail until a run does not reach the fault."""
-        if fault.kind == "memory":
-            numbers = iter(spread(self.calls(scenario, fault), scenario.memory_points))
-        else:
-            numbers = iter(range(1, 10_000))
-        for number in numbers:
-            result = self.run(Point(scenario, fault, number))
+    def sweep(
+        self,
+        scenario: Scenario,
+        fault: Fault,
+        numbers: Sequence[int] = (),
+        *,
+        seed: int = 0,
+        done: Container[int] = (),
+    ) -> Iterator[Result]:
+        """Let call 1, 2, 3 ... fail until a run does not reach the fault.
+
+        Args:
+            scenario: the program.
+            fault: the kind of call, and its error.
+            numbers: only these calls; all if empty, or a sample of the allocations.
+            seed: chooses this sample.
+            done: numbers that are left out.
+        """
+        calls = self.calls(scenario, fault) if fault.kind == "memory" else 0
+        if calls and not numbers:
+            numbers = spread(calls, scenario.memory_points, seed)
+        for number in numbers or range(1, 10_000):
+            if number in done:
+                continue
+            result = replace(self.run(Point(scenario, fault, number)), calls=calls)
             if result.fired or result.broken:
                 yield result
             if not result.fired:
@@ -294,11 +295,16 @@ def _hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def spread(calls: int, most: int) -> list[int]:
-    """Numbers from 1 to `calls`: the first few, then at a growing distance, the last included."""
-    ratio = max(1.0, calls) ** (1 / max(1, most - 1))
-    numbers = {min(calls, round(ratio**index)) for index in range(most)} if calls else set()
-    return sorted(numbers | set(range(1, min(calls, 5) + 1)))
+def spread(calls: int, most: int, seed: int = 0) -> list[int]:
+    """Numbers from 1 to `calls`: the first five, the last, and one of each of `most` intervals.
+
+    The intervals grow by an equal factor, because a run begins with the most different calls.
+    """
+    moments = random.Random(seed)
+    factor = max(1, calls) ** (1 / most)
+    borders = [round(factor**index) for index in range(most + 1)]
+    chosen = {moments.randint(low, high) for low, high in pairwise(borders)}
+    return sorted(number for number in {*chosen, *range(1, 6), calls} if 0 < number <= calls)
 
 
 def _check(ending: Ending) -> None:
@@ -396,7 +402,7 @@ def _redirect(folder: Path) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8")
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
 
 
 def _end_interpreter(code: int) -> int:
@@ -464,4 +470,4 @@ def _kill_session(leader: int) -> None:
         pass
 
 
-__all__ = ["HELPER", "TRAINER", "Ending", "Harness", "Point", "Result", "Scenario", "Tally"]
+__all__ = ["HELPER", "TRAINER", "Ending", "Harness", "Point", "Result", "Scenario"]

@@ -43,7 +43,7 @@ class _Check(Scenario):
     """
 
     options: tuple[str, ...] = ()
-    memory_points = 12
+    memory_points = 40
 
     def __init__(self, name: str, write: Callable[[Path], object]) -> None:
         super().__init__(name)

@@ -8,8 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -135,14 +134,19 @@ def disarm_process() -> None:
     _library().fault_arm_all(-1)
 
 
-@contextmanager
-def armed() -> Iterator[None]:
-    """Count calls without a path while this thread is in the block."""
-    _library().fault_arm(1)
-    try:
-        yield
-    finally:
-        _library().fault_arm(-1)
+class armed:  # noqa: N801 - used like a function
+    """Count calls without a path while this thread is in the block; entry and exit never fail."""
+
+    def __init__(self) -> None:
+        library = _library()
+        self._arm, self._disarm = library.fault_arm, library.fault_disarm
+        self._arm.restype = self._disarm.restype = None
+
+    def __enter__(self) -> None:
+        self._arm()
+
+    def __exit__(self, *_: object) -> None:
+        self._disarm()
 
 
 def arming(function: Callable[P, T]) -> Callable[P, T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import queue
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +25,9 @@ PER_RANGE = 100
 """Inputs that a worker receives at once."""
 
 SILENCE = 30.0 * SECONDS
-"""Wall-clock seconds without an outcome after which a worker hangs, even on a busy machine."""
+"""Seconds without an outcome in which a worker only waits, after which it hangs."""
+
+_WAIT = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Tally:
 
 
 class Worker:
-    """A process that reads ranges of inputs; it is started again behind an input that ended it.
+    """A process that reads ranges of inputs; it goes on behind an input that ended its fork.
 
     Args:
         seed: of the mutations.
@@ -83,7 +87,7 @@ class Worker:
             self._process = None
 
     def _read(self, target: Target, first: int, count: int, tally: Tally) -> int:
-        """Read up to the end of the range or of the process; return the next number."""
+        """Read up to the end of the range or of the fork that reads; return the next number."""
         process = self._process = self._process or self._start()
         process.stdin.write(f"{first} {count} {target.name}\n")
         process.stdin.flush()
@@ -93,6 +97,8 @@ class Worker:
             mark, _, rest = line.rstrip("\n").partition(" ")
             if mark == "done":
                 return first
+            if mark == "!":
+                return self._note_death(target, first, int(rest), tally, in_flight=in_flight)
             in_flight = mark == ">"
             if mark == "=":
                 seconds, _, what = rest.partition(" ")
@@ -101,28 +107,58 @@ class Worker:
                 first += 1
         self._process = None
         process.communicate()
-        code = process.returncode
+        return self._note_death(target, first, process.returncode, tally, in_flight=in_flight)
+
+    def _note_death(
+        self, target: Target, number: int, code: int, tally: Tally, *, in_flight: bool
+    ) -> int:
         if not in_flight:
             raise RuntimeError(
                 f"the worker ended before an input of {target.name}: exit code {code}"
             )
-        tally.note(target.name, first, _cause(code, target.seconds))
-        return first + 1
+        tally.note(target.name, number, _cause(code, target.seconds))
+        return number + 1
 
     def _start(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.worker", str(self._seed)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0,
         )  # fmt: skip
         self._answered = time.monotonic()
         threading.Thread(target=self._kill_if_silent, args=(process,), daemon=True).start()
         return process
 
     def _kill_if_silent(self, process: subprocess.Popen[str]) -> None:
+        answered, waits = self._answered, 0
         while process.poll() is None:
-            if time.monotonic() - self._answered > SILENCE:
-                process.kill()
-            time.sleep(1)
+            if answered != self._answered:
+                answered, waits = self._answered, 0
+            elif _is_asleep(process.pid):
+                waits += 1
+            if waits * _WAIT > SILENCE:
+                _kill_with_forks(process.pid)
+            time.sleep(_WAIT)
+
+
+def _is_asleep(group: int) -> bool:
+    """Whether each process of a group waits for something.
+
+    One that is ready to run and gets no processor, or is suspended, does not hang. One that runs
+    for too long reaches its limit of processor time.
+    """
+    states = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, owner = path.read_text().rpartition(")")[2].split()[:3]
+            if int(owner) == group:
+                states.append(state)
+    return set(states) <= {"S", "D", "Z"}
+
+
+def _kill_with_forks(pid: int) -> None:
+    """Kill a worker and the fork that reads for it: both are a process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _cause(code: int, seconds: int) -> str:

@@ -25,11 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from grpodoctor.cli.main import COMMANDS, _load
+from grpodoctor.cli.main import COMMANDS, _load, command_function
 from tests.fuzz.limits import MEGABYTES, SECONDS, limit_memory, peak_megabytes, reset_peak
 from tests.runs.log_formats.sound_logs import SOUND
 
@@ -161,7 +160,7 @@ def _value(rng: random.Random, command: str, parameter: Any, paths: Sequence[str
 @cache
 def _kinds(command: str) -> dict[str, list[type]]:
     """The classes in the annotation of each parameter."""
-    function = getattr(import_module(f"grpodoctor.cli.commands.{command}"), command)
+    function = command_function(command)
     return {name: list(_classes(hint)) for name, hint in get_type_hints(function).items()}
 
 

@@ -6,18 +6,25 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from grpodoctor.cli.suggest_map import _write
 from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError
+from grpodoctor.frameworks.registry import generic_framework
+from grpodoctor.frameworks.rollout_formats.base import Responses
+from grpodoctor.frameworks.translation import has_common_names
+from grpodoctor.measure.ragged import Ragged, fingerprints
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.monitor.project_settings import load_settings
 from grpodoctor.probe.inputs.checksums import open_checkpoint
 from grpodoctor.probe.inputs.plan import read_plan
 from grpodoctor.probe.inputs.prompts import read_prompts
+from grpodoctor.probe.results.token_text import texts_of
 from grpodoctor.remedies.base import number
+from grpodoctor.remedies.length.longer_limit import LongerLimit
 from grpodoctor.runs.reading.map_suggestions import KeyStatistics, Suggestion
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.rollouts import read_rollouts
@@ -113,3 +120,32 @@ def test_settings_are_not_computed_from_readings_that_overflowed(value: float) -
 @pytest.mark.parametrize("setting", [float("inf"), float("nan"), 10**400])
 def test_a_knob_without_a_finite_number_is_unknown(setting: float) -> None:
     assert number({"max_length": setting}, "max_length") is None
+
+
+def test_lengths_that_are_no_lengths_are_unknown() -> None:
+    lengths = np.array([5.0, -1.0, np.inf, np.nan])
+    responses = Responses(steps_B=np.zeros(4, np.int64), names=list("abcd"), lengths_B=lengths)
+    assert responses.lengths_B is not None
+    assert np.array_equal(responses.lengths_B, [5.0, np.nan, np.nan, np.nan], equal_nan=True)
+
+
+def test_a_tokenizer_with_infinite_ids_has_no_texts(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 1e999}}}')
+    assert texts_of(str(tmp_path)) == {}
+
+
+def test_a_key_with_very_many_parts_is_no_common_name() -> None:
+    table = generic_framework()
+    assert has_common_names(table, ["a/b/entropy"])
+    assert not has_common_names(table, ["a/" * 100_000 + "entropy"])  # hours, part by part
+
+
+def test_a_longest_response_near_the_largest_number_gives_no_limit() -> None:
+    readings = {"length/truncated_rate": 0.9, "length/max": 1e308}
+    change = {"max_length": 512}
+    assert LongerLimit().tuned(change, readings) == change
+
+
+def test_token_ids_that_are_no_numbers_have_a_fingerprint() -> None:
+    tokens = Ragged.of_lengths(np.array([1.0, np.nan, 1e300]), np.array([1, 2]))
+    assert fingerprints(tokens).size == 2

@@ -1,7 +1,8 @@
 """The process that reads inputs: `python -m tests.fuzz.worker SEED`.
 
-It prints the number of each input before it reads it and the outcome after it. A worker that dies
-thus names the input that ended it.
+A fork of it reads them. It prints the number of each input before it reads it and the outcome after
+it. A fork that dies thus names the input that ended it; the next one starts at once, because the
+imports are those of this process.
 """
 
 from __future__ import annotations
@@ -63,12 +64,33 @@ def main() -> None:
     """Read the ranges that the standard input names, one per line: first, count, target."""
     seed = int(sys.argv[1])
     limit_memory()
+    all_targets()
     with tempfile.TemporaryDirectory() as folder:
-        for line in sys.stdin:
+        while (code := _fork_status(seed, folder)) != 0:
+            print(f"! {code}", flush=True)
+
+
+def _fork_status(seed: int, folder: str) -> int:
+    """Let a fork read; returns its exit code, or minus the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            _read_ranges(seed, folder)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _read_ranges(seed: int, folder: str) -> None:
+    # Unbuffered: what this process has read ahead would be lost to the next one.
+    with open(0, "rb", buffering=0, closefd=False) as lines:
+        while line := lines.readline().decode():
             first, count, name = line.rstrip("\n").split(" ", 2)
-            _read_range(
-                target_named(name), seed, range(int(first), int(first) + int(count)), folder
-            )
+            numbers = range(int(first), int(first) + int(count))
+            _read_range(target_named(name), seed, numbers, folder)
 
 
 def _read_range(target: Target, seed: int, numbers: range, folder: str) -> None:

@@ -12,7 +12,7 @@ from tests.fuzz.targets.base import Target
 
 def targets() -> list[Target]:
     """One reader per breach; they are not among those that are fuzzed."""
-    readers = (_raise, _refuse_in_two_lines, _allocate, _crash, _run_on)
+    readers = (_raise, _refuse_in_two_lines, _allocate, _crash, _run_on, _wait)
     return [
         Target(f"planted:{each.__name__}", "file", lambda: b"sound", each, seconds=1)
         for each in readers
@@ -46,3 +46,7 @@ def _crash(_: Path) -> None:
 def _run_on(_: Path) -> None:
     while True:
         pass
+
+
+def _wait(_: Path) -> None:
+    signal.pause()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import struct
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ def _prompt_targets() -> list[Target]:
         ("jsonl", lambda: _lines(rows), texts.json_lines),
         ("json", lambda: json.dumps(rows).encode(), texts.json_document),
         ("txt", lambda: b"one plus one?\nzwei plus zwei?\n", texts.words),
+        ("csv", lambda: _cells(rows), texts.csv_cells),
         ("parquet", lambda: _table(rows), binaries.parquet_columns),
     ]
     return [
@@ -83,6 +85,15 @@ def _table(rows: list[dict[str, object]]) -> bytes:
     sink = BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), sink)
     return sink.getvalue()
+
+
+def _cells(rows: list[dict[str, object]]) -> bytes:
+    """A table as pandas writes it: lists as Python writes them."""
+    sink = StringIO(newline="")
+    writer = csv.DictWriter(sink, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue().encode()
 
 
 def _prompts(path: Path) -> None:
