@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -71,7 +71,7 @@ test-triton: venv  ## the Triton kernels, on a GPU or else in Triton's interpret
 		> $$(.venv-triton/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth
 	.venv-triton/bin/python -m pytest -n 0 tests/measure/test_hidden_triton.py
 
-faults: venv  ## let every system call of recording and reading fail once; print the outcomes; an hour
+faults: venv  ## let every system call of recording and reading fail once; print the outcomes; 20 minutes
 	$(BIN)/python -m tests.faults
 
 check: venv  ## lint, format, types, import order
@@ -85,6 +85,10 @@ bench: venv  ## print every figure that README and docs quote
 
 bench-causes: venv  ## plant faults in nine model families, print whether the probe names them
 	$(BIN)/python tests/benchmarks/bench_unseen_causes.py
+
+controller-test: venv  ## print how often the doctor keeps treatments with and without effect; 20 minutes
+	$(BIN)/python tests/benchmarks/bench_treatment_test.py
+	$(BIN)/python tests/benchmarks/bench_treatment_runs.py
 
 planted: venv  ## train runs with planted causes, print whether check names them; an hour
 	$(BIN)/python tests/benchmarks/planted_causes.py
@@ -105,8 +109,19 @@ pictures: venv  ## capture the terminal pictures of the README; needs tmux and c
 probe-grid: venv venv-vllm  ## run the grid of docs/probe.md: vLLM against real learners, half an hour
 	$(BIN)/python -m tests.benchmarks.probe_grid
 
-docs: venv  ## regenerate docs/recipes.md from the docstrings of the algorithm variants
+TRIALS ?= trials
+evidence: venv  ## train all trials and the healthy runs in TRIALS (directory), publish them; hours
+	$(BIN)/grpodoctor trials --dir $(TRIALS)
+	$(BIN)/grpodoctor trials --healthy --dir $(TRIALS)
+	$(MAKE) publish TRIALS=$(TRIALS)
+
+publish: venv  ## add the finished runs in TRIALS to the published ones, regenerate docs/evidence.md
+	$(BIN)/python -m grpodoctor.trials.evidence.publishing $(TRIALS)
+	$(BIN)/grpodoctor trials --published --output-format markdown > docs/evidence.md
+
+docs: venv  ## regenerate docs/recipes.md from docstrings and docs/evidence.md from the published runs
 	$(BIN)/grpodoctor recipe --output-format markdown > docs/recipes.md
+	$(BIN)/grpodoctor trials --published --output-format markdown > docs/evidence.md
 
 large-dump: venv  ## read a rollout dump of 5 GB; print steps, responses and peak memory in MB
 	dump=$$(mktemp -d) && trap 'rm -rf "$$dump"' EXIT && \
