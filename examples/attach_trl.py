@@ -1,6 +1,6 @@
 """Train with TRL, watched and treated by grpodoctor: one line more than a plain TRL script.
 
-    python examples/attach_trl.py runs/trl 120
+    python examples/attach_trl.py runs/trl 600
     grpodoctor watch runs/trl/grpodoctor --apply safe      # in another terminal
 
 A tiny model learns to write six sevens. The learning rate is far too high on purpose. The script
@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import grpodoctor
 
-output, steps = (sys.argv[1:] + ["runs/trl", "120"][len(sys.argv) - 1 :])[:2]
+output, steps = (sys.argv[1:] + ["runs/trl", "600"][len(sys.argv) - 1 :])[:2]
 
 
 def tiny_model(folder: Path) -> str:

@@ -62,7 +62,7 @@ class Browser:
 
     def sees(self, text: str | re.Pattern[str]) -> None:
         """Wait until the page has the text."""
-        self.page.get_by_text(text).first.wait_for(timeout=SECONDS)
+        self.page.get_by_text(text).filter(visible=True).first.wait_for(timeout=SECONDS)
 
     def draws(self) -> None:
         """Wait until a chart is drawn."""

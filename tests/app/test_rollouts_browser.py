@@ -41,7 +41,7 @@ def _open(page: Any, address: str, **params: str) -> None:
     place, token = address.split("/?")
     query = "&".join([token, *(f"{name}={value}" for name, value in params.items())])
     page.goto(f"{place}/rollouts?{query}")
-    page.get_by_text("24 responses").first.wait_for(timeout=_WAIT)
+    page.get_by_text("24 responses").filter(visible=True).first.wait_for(timeout=_WAIT)
     page.locator('[data-test-script-state="notRunning"]').first.wait_for(timeout=_WAIT)
 
 
@@ -86,6 +86,6 @@ def test_differences_in_a_group_are_marked(page: Any, address: str) -> None:
 
 def test_hostile_text_runs_nothing(page: Any, address: str) -> None:
     _open(page, address, sequence="step-20/seq-1", step="20")
-    page.get_by_text("<script>alert(1)</script>").first.wait_for(timeout=_WAIT)
+    page.get_by_text("<script>alert(1)</script>").filter(visible=True).first.wait_for(timeout=_WAIT)
     assert (page.dialogs, page.errors) == ([], [])
     assert page.locator("img[onerror]").count() == 0
