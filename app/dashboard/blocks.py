@@ -28,7 +28,7 @@ from grpodoctor.report.view import (
     full_blocks,
     spans,
 )
-from grpodoctor.support.safe_text import code_span, markdown, plain
+from grpodoctor.support.safe_text import code_span, plain, unlinked
 
 PLOT_CONFIG: dict[str, Any] = {
     "displaylogo": False,
@@ -58,7 +58,7 @@ TONE_ICONS: Mapping[Tone, str] = {
 def badge_text(text: str, tone: Tone | None) -> str:
     """A badge as Markdown."""
     color, icon = (TONE_COLORS[tone], TONE_ICONS[tone]) if tone else ("gray", "")
-    return f":{color}-badge[{icon} {markdown(text, limit=80)}]"
+    return f":{color}-badge[{icon} {unlinked(text, limit=80)}]"
 
 
 def inline_text(inline: Inline) -> str:
@@ -94,7 +94,7 @@ def prose(text: str) -> str:
 def _escaped(text: str) -> str:
     """Escaped text with the spaces at its ends, which `markdown` removes."""
     before, after = text[:1].isspace() * " ", text[-1:].isspace() * " "
-    return f"{before}{markdown(text)}{after}" if text.strip() else before
+    return f"{before}{unlinked(text)}{after}" if text.strip() else before
 
 
 def show_blocks(blocks: Iterable[object]) -> None:
@@ -133,7 +133,7 @@ def _codes(block: Codes) -> None:
 
 def table_markdown(block: Table) -> str:
     """A table as Markdown: for short ones, which a screen reader can read."""
-    heads = [f"{markdown(c.title)} {markdown(c.unit)}".strip() or " " for c in block.columns]
+    heads = [f"{unlinked(c.title)} {unlinked(c.unit)}".strip() or " " for c in block.columns]
     rules = ["---:" if column.numeric else ":---" for column in block.columns]
     rows = [[inline_text(cell) or " " for cell in row] for row in block.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rules, *rows))
@@ -146,7 +146,7 @@ def _table(block: Table) -> None:
 def _remedy(block: Remedy) -> None:
     """A remedy with its settings in a box that has a copy button."""
     with st.container(border=True):
-        badge = f" :gray-badge[{markdown(block.applicability)}]" if block.applicability else ""
+        badge = f" :gray-badge[{unlinked(block.applicability)}]" if block.applicability else ""
         st.markdown(f"**{prose(block.title)}**{badge}")
         if block.id:
             st.caption(code_span(block.id, limit=100))
@@ -170,8 +170,8 @@ def _copyable(lines: list[str]) -> None:
 
 def _card(block: Card) -> None:
     badge = badge_text("resolved", "good") if block.resolved else ""
-    title = f"{code_span(block.code)} **{markdown(block.title)}**"
-    note = f":gray[{markdown(block.note)}]"
+    title = f"{code_span(block.code)} **{unlinked(block.title)}**"
+    note = f":gray[{unlinked(block.note)}]"
     st.markdown(f"{badge_text(block.badge, block.tone)} {title} {note} {badge}")
     show_blocks(block.body)
     show_blocks(block.advice)
@@ -196,21 +196,21 @@ def own_markdown(text: str) -> str:
 
 
 def _response(block: Response) -> None:
-    st.markdown(f"{code_span(block.title)} {markdown(block.facts)}")
+    st.markdown(f"{code_span(block.title)} {unlinked(block.facts)}")
     if block.reason:
-        st.caption(markdown(block.reason))
+        st.caption(unlinked(block.reason))
     if block.prompt:
         st.code(block.prompt, language=None, wrap_lines=True)
     st.code(block.text, language=None, wrap_lines=True)
 
 
 def _section(block: Section) -> None:
-    st.markdown(f"##### {markdown(block.title)}")
+    st.markdown(f"##### {unlinked(block.title)}")
     show_blocks(block.blocks)
 
 
 def _heading(block: Heading) -> None:
-    st.markdown(f"**{markdown(block.text)}**")
+    st.markdown(f"**{unlinked(block.text)}**")
 
 
 def _group(block: Group) -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from grpodoctor.report.run.selection import clicked_point
 from grpodoctor.report.view import Chart
-from grpodoctor.support.safe_text import markdown, plain
+from grpodoctor.support.safe_text import plain, unlinked
 
 from .blocks import PLOT_CONFIG
 from .context import PageContext
@@ -27,7 +27,7 @@ def show_chart(chart: Chart, key: str) -> None:
         key: name of the element, the same in each drawing of the page.
     """
     st.plotly_chart(chart.figure, theme=None, key=key, config=PLOT_CONFIG, alt=plain(chart.words))
-    st.caption(markdown(chart.words))
+    st.caption(unlinked(chart.words))
 
 
 def follow_clicks(context: PageContext, key: str) -> None:

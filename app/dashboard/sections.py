@@ -11,7 +11,7 @@ import streamlit as st
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.monitor.dashboard.run_table import RunTable
-from grpodoctor.support.safe_text import markdown
+from grpodoctor.support.safe_text import unlinked
 
 _LONGEST_MESSAGE = 400
 _SEARCH_SECONDS = 2.0
@@ -33,10 +33,10 @@ def section(title: str = "", caption: str = "") -> Iterator[None]:
         try:
             yield
         except GrpodoctorError as error:
-            st.error(markdown(str(error), limit=_LONGEST_MESSAGE), icon=":material/error:")
+            st.error(unlinked(str(error), limit=_LONGEST_MESSAGE), icon=":material/error:")
         except Exception as error:  # noqa: BLE001 - one broken section must not end the page
             traceback.print_exc(file=sys.stderr)
-            what = markdown(f"{type(error).__name__}: {error}", limit=_LONGEST_MESSAGE)
+            what = unlinked(f"{type(error).__name__}: {error}", limit=_LONGEST_MESSAGE)
             st.error(
                 f"This section cannot be shown. {what}. The rest of the page is complete; please "
                 "report this defect of grpodoctor.",

@@ -13,7 +13,7 @@ from grpodoctor.frameworks.registry import configurable_frameworks
 from grpodoctor.monitor.dashboard.probe_files import probe_files
 from grpodoctor.monitor.dashboard.settings import DashboardSettings
 from grpodoctor.report.dashboard.phrases import state_phrase
-from grpodoctor.support.safe_text import markdown
+from grpodoctor.support.safe_text import unlinked
 
 from . import url_state
 from .context import AWAITS_SEARCH, PageContext, Theme, observed_run, run_table
@@ -209,7 +209,7 @@ def _choose_run(context: PageContext) -> None:
         st.rerun()  # the reader has just chosen another run
     keys = [row.key for row in context.table.refresh()]
     if len(keys) < 2:
-        st.markdown(f"**{markdown(context.run.key, limit=80)}**")
+        st.markdown(f"**{unlinked(context.run.key, limit=80)}**")
         return
     st.selectbox(
         "Run",
@@ -236,7 +236,7 @@ def _show_state(context: PageContext) -> None:
     colors = {"good": "green", "warning": "orange", "critical": "red"}
     st.badge(text, color=colors.get(tone or "", "gray"))  # type: ignore[arg-type]
     if view.message:
-        st.error(markdown(view.message, limit=400), icon=":material/error:")
+        st.error(unlinked(view.message, limit=400), icon=":material/error:")
 
 
 def _show_interval(context: PageContext) -> None:

@@ -70,6 +70,17 @@ def markdown(text: str, *, limit: int | None = None) -> str:
     return _MARKDOWN_START.sub(r"\1\\\2", bare)
 
 
+def unlinked(text: str, *, limit: int | None = None) -> str:
+    """Like `markdown`, for renderers that look for links in decoded text, such as Streamlit's.
+
+    An invisible word joiner interrupts each web and mail address.
+    """
+    escaped = markdown(text, limit=limit)
+    for mark in ("&#58;", "www", "&#64;"):
+        escaped = escaped.replace(mark, f"{mark}\u2060")
+    return escaped
+
+
 def code_span(text: str, *, limit: int | None = None) -> str:
     """Make a Markdown code span that is safe inside a table cell."""
     bare = plain(text, limit=limit)

@@ -1,10 +1,12 @@
 import json
+import re
 
 import pytest
 
 from grpodoctor.frameworks.registry import configurable_frameworks
 from grpodoctor.preflight.catalogue import all_checks
 from grpodoctor.remedies.catalogue import all_remedies
+from grpodoctor.report.manual_page import manual_markdown
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.metrics import METRICS
 from tests.cli.in_process import run
@@ -37,6 +39,14 @@ def test_the_manual_page_of_a_rule(asked):
     assert set(data["remedies"]) <= {remedy.id for remedy in all_remedies()}
     page = run("rule", asked, "--output-format", "markdown").stdout
     assert "\n## What it sees\n\nEntropy" in page
+
+
+def test_a_wrapped_line_of_a_page_starts_no_list() -> None:
+    for entry in (*all_rules(), *all_remedies()):
+        page = manual_markdown(entry.manual())
+        assert not re.search(r"^(\d+[.)]|[+*>]) ", page, re.MULTILINE), page
+    page = manual_markdown("Head.\n\nSee:\n    one of\n    1. A dot.\n\n    - an item,\n    longer")
+    assert page == "Head.\n\n## See\n\none of 1. A dot.\n\n- an item, longer"
 
 
 @pytest.mark.parametrize("command", [("rule", "ENT999"), ("remedy", "clip-hihger")])

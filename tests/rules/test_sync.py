@@ -210,6 +210,11 @@ def test_engines_that_agree_on_the_starting_weights_alone() -> None:
     assert "the sampler has other weights" in finding.summary
 
 
+def test_other_weights_begin_where_the_mismatch_leaves_its_first_readings() -> None:
+    stops = run({PROB: lambda step: 1e-4 if step < 40 else min(0.05, 0.005 * (step - 39))})
+    assert 40 <= stops.finding("SYN008").onset_step <= 42
+
+
 @pytest.mark.parametrize(
     "curve",
     [

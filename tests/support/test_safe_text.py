@@ -1,5 +1,7 @@
+import html
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -64,6 +66,12 @@ def test_markdown_holds_no_link_mention_or_markup():
     assert "<" not in safe
     assert "\\[a\\]" in safe
     assert "\\*\\*b" in safe
+
+
+def test_unlinked_text_holds_no_address_once_decoded():
+    decoded = html.unescape(escape.unlinked("http://x.y https://x.y www.a.b name@a.b"))
+    assert not re.search(r"https?://|www\.|\w@\w", decoded)
+    assert escape.plain(decoded) == "http://x.y https://x.y www.a.b name@a.b"
 
 
 @pytest.mark.parametrize("text", ["plain", "with ` tick", "`` two", "a|b"])

@@ -22,7 +22,7 @@ from grpodoctor.report.dashboard.comparison_phrases import (
     parting_table,
 )
 from grpodoctor.report.run.view import VERDICT_TONES
-from grpodoctor.support.safe_text import markdown
+from grpodoctor.support.safe_text import unlinked
 
 from .. import url_state
 from ..blocks import PLOT_CONFIG, badge_text, show_blocks
@@ -105,7 +105,7 @@ def _draw(context: PageContext, keys: Sequence[str], axis: Axis) -> None:
 def _opened(context: PageContext, key: str) -> RunView:
     view = context.opened(key).refresh(_OPEN_SECONDS)
     if view.message:
-        st.error(f"{markdown(key, limit=100)}: {markdown(view.message, limit=300)}")
+        st.error(f"{unlinked(key, limit=100)}: {unlinked(view.message, limit=300)}")
     return view
 
 
@@ -114,8 +114,8 @@ def _verdicts(views: dict[str, RunView]) -> None:
         if view.data is not None:
             verdict = view.data.report.diagnosis.verdict
             tone = VERDICT_TONES[verdict.kind]
-            name = f"**{markdown(key, limit=100)}**"
-            st.markdown(f"{badge_text(verdict.kind, tone)} {name} {markdown(verdict.text)}")
+            name = f"**{unlinked(key, limit=100)}**"
+            st.markdown(f"{badge_text(verdict.kind, tone)} {name} {unlinked(verdict.text)}")
 
 
 def _settings(views: dict[str, RunView]) -> None:
@@ -137,9 +137,9 @@ def _parting(
 ) -> None:
     first = next(iter(views))
     for key, parts in compared.items():
-        sentence = markdown(parting_sentence(parts, axis))
+        sentence = unlinked(parting_sentence(parts, axis))
         st.markdown(
-            f"**{markdown(key, limit=100)}** against **{markdown(first, limit=100)}**: {sentence}"
+            f"**{unlinked(key, limit=100)}** against **{unlinked(first, limit=100)}**: {sentence}"
         )
         if parts:
             with st.expander("All metrics"):

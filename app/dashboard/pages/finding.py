@@ -25,7 +25,7 @@ from grpodoctor.report.view import Card
 from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.rules.lead_times import lead_time_of
-from grpodoctor.support.safe_text import markdown, plain
+from grpodoctor.support.safe_text import plain, unlinked
 from grpodoctor.trials.registry import all_trials
 
 from .. import url_state
@@ -109,10 +109,10 @@ def _evidence(context: PageContext, finding: Finding) -> None:
     with st.container(border=True):
         resolved = f" {badge_text('resolved', 'good')}" if card.resolved else ""
         st.markdown(
-            f"### {badge_text(card.badge, card.tone)} {markdown(card.code)} "
-            f"{markdown(card.title)}{resolved}"
+            f"### {badge_text(card.badge, card.tone)} {unlinked(card.code)} "
+            f"{unlinked(card.title)}{resolved}"
         )
-        st.caption(markdown(card.note))
+        st.caption(unlinked(card.note))
         show_blocks(card.body)
         lead = lead_time_of(finding.code)
         if lead is not None:
@@ -212,7 +212,7 @@ def _sequence(
         if response is None:
             st.markdown("The response is not on disk: the recorder kept none, or not this one.")
             return
-        st.caption(markdown(f"{response.facts} · {response.reason}"))
+        st.caption(unlinked(f"{response.facts} · {response.reason}"))
         st.text("Prompt")
         st.code(
             plain(response.prompt, limit=_PROMPT_LETTERS, lines=True),

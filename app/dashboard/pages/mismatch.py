@@ -24,7 +24,7 @@ from grpodoctor.report.probe.view import view_of
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.panels import panels
 from grpodoctor.runs.rollout_queries.index import RolloutIndex, RolloutQuery
-from grpodoctor.support.safe_text import markdown, plain
+from grpodoctor.support.safe_text import plain, unlinked
 
 from ..blocks import PLOT_CONFIG, inline_text, show_blocks
 from ..charts import follow_clicks, show_chart
@@ -76,7 +76,7 @@ def _run(context: PageContext) -> None:
             )
             follow_clicks(context, "mismatch-panels")
             for each in shown:
-                st.caption(markdown(f"{each.title}: {each.description}"))
+                st.caption(unlinked(f"{each.title}: {each.description}"))
     has_parts = _parts(context)
     index = responses_index(context)
     has_responses = False
@@ -167,9 +167,9 @@ def _probes(context: PageContext, paths: Iterable[Path]) -> None:
     result = read_result(file)
     view = view_of(result, context.framework)
     st.markdown(f"### {inline_text(view.diagnosis)}")
-    st.caption(markdown(view.facts, limit=400))
+    st.caption(unlinked(view.facts, limit=400))
     for warning in view.warnings:
-        st.warning(markdown(warning, limit=400))
+        st.warning(unlinked(warning, limit=400))
     _probe_charts(result)
     show_blocks(view.blocks)
 
@@ -177,7 +177,7 @@ def _probes(context: PageContext, paths: Iterable[Path]) -> None:
 def _probe_charts(result: ProbeResult) -> None:
     names = short_names(result)
     for number, chart in enumerate(grid_charts(result.cells, names)):
-        st.markdown(f"**{markdown(chart.caption)}**")
+        st.markdown(f"**{unlinked(chart.caption)}**")
         show_chart(chart, f"probe-grid-{number}")
     compared = [cell for cell in result.cells if cell.comparison is not None]
     if not compared:
@@ -194,5 +194,5 @@ def _probe_charts(result: ProbeResult) -> None:
     left, right = st.columns(2)
     for number, chart in enumerate(cell_charts(comparison)):
         with left if number % 2 == 0 else right:
-            st.markdown(f"**{markdown(chart.caption)}**")
+            st.markdown(f"**{unlinked(chart.caption)}**")
             show_chart(chart, f"probe-cell-{number}")

@@ -31,7 +31,7 @@ from grpodoctor.report.run.selection import selected_steps, typed_steps
 from grpodoctor.report.run.smoothing import with_moving_means
 from grpodoctor.report.run.time_axis import time_labels
 from grpodoctor.report.run.view import VERDICT_TONES
-from grpodoctor.support.safe_text import code_span, markdown, plain
+from grpodoctor.support.safe_text import code_span, plain, unlinked
 
 from .. import url_state
 from ..blocks import PLOT_CONFIG, badge_text, prose, show_blocks
@@ -92,8 +92,8 @@ def _diagnosis(context: PageContext) -> None:
     verdict = report.diagnosis.verdict
     tone = VERDICT_TONES[verdict.kind]
     with st.container(border=True):
-        st.markdown(f"### {badge_text(verdict.kind, tone)} {markdown(verdict.text)}")
-        st.caption(markdown(facts_line(report), limit=300))
+        st.markdown(f"### {badge_text(verdict.kind, tone)} {unlinked(verdict.text)}")
+        st.caption(unlinked(facts_line(report), limit=300))
         steps = first_steps(report)
         copied = [plain(step.commented, limit=_LONGEST_SETTING) for step in steps if step.copyable]
         for step in steps:
@@ -102,9 +102,9 @@ def _diagnosis(context: PageContext) -> None:
         if copied:
             st.code("\n".join(copied), language=None, wrap_lines=True)
     for line in (damage_line(report),) if report.damage_total else ():
-        st.warning(markdown(line, limit=400))
+        st.warning(unlinked(line, limit=400))
     for defect in report.defects:
-        st.warning(markdown(defect_line(defect), limit=400))
+        st.warning(unlinked(defect_line(defect), limit=400))
 
 
 def _vitals(context: PageContext) -> None:
@@ -149,8 +149,8 @@ def _problem(context: PageContext, problem: Problem, number: int) -> None:
             resolved = "" if cause.active else f" {badge_text('resolved', 'good')}"
             st.markdown(
                 f"{badge_text(cause.severity, cause.severity)} {code_span(cause.code)} "
-                f"**{markdown(cause.name)}** :gray[{finding_period(cause)} · "
-                f"cost so far: {cost_text(problem.cost)}]{resolved}  \n{markdown(cause.summary)}"
+                f"**{unlinked(cause.name)}** :gray[{finding_period(cause)} · "
+                f"cost so far: {cost_text(problem.cost)}]{resolved}  \n{unlinked(cause.summary)}"
             )
         with button:
             _open_button(context, cause.code, cause.onset_step, number)
@@ -164,11 +164,11 @@ def _symptom(context: PageContext, symptom: Symptom, number: int, place: int) ->
     finding = symptom.finding
     text, button = st.columns([8, 1], vertical_alignment="center")
     with text:
-        because = f"  \n:gray[{markdown(symptom.because)}]" if symptom.because else ""
+        because = f"  \n:gray[{unlinked(symptom.because)}]" if symptom.because else ""
         st.markdown(
             f"{badge_text(finding.severity, finding.severity)} {code_span(finding.code)} "
-            f"**{markdown(finding.name)}** :gray[{finding_period(finding)}]  \n"
-            f"{markdown(finding.summary)}{because}"
+            f"**{unlinked(finding.name)}** :gray[{finding_period(finding)}]  \n"
+            f"{unlinked(finding.summary)}{because}"
         )
     with button:
         _open_button(context, finding.code, finding.onset_step, number, place)
@@ -221,7 +221,7 @@ def _charts(context: PageContext) -> None:
     )
     follow_clicks(context, _CHARTS)
     with st.expander("The charts in words"):
-        lines = [f"- **{panel.title}**: {markdown(panel.description)}" for panel in shown]
+        lines = [f"- **{panel.title}**: {unlinked(panel.description)}" for panel in shown]
         st.markdown("\n".join(lines))
 
 
@@ -374,7 +374,7 @@ def _about_the_log(context: PageContext) -> None:
     if not report.notes and not report.unmapped:
         return
     with st.expander("How the log was read"):
-        lines = [f"- {markdown(note, limit=400)}" for note in report.notes]
+        lines = [f"- {unlinked(note, limit=400)}" for note in report.notes]
         st.markdown("\n".join(lines))
         if report.unmapped:
             keys = " ".join(code_span(key, limit=100) for key in report.unmapped[:100])

@@ -24,7 +24,7 @@ from grpodoctor.report.dashboard.token_view import (
 )
 from grpodoctor.runs.rollout_queries.figures import Rollout
 from grpodoctor.runs.rollout_queries.index import Bounds, RolloutIndex, RolloutQuery
-from grpodoctor.support.safe_text import code_span, markdown, plain
+from grpodoctor.support.safe_text import code_span, plain, unlinked
 
 from .. import url_state
 from ..context import PageContext
@@ -78,7 +78,7 @@ def _identity(source: ResponseSource | None) -> str:
 
 def _explain_absence(context: PageContext, index: RolloutIndex | None) -> None:
     for why in list(index.unreadable.values())[:5] if index else ():
-        st.warning(markdown(why, limit=400))
+        st.warning(unlinked(why, limit=400))
     if context.view.state == "gone":
         empty("The files with the responses have vanished.", ":material/forum:")
         return
@@ -102,7 +102,7 @@ def _list(context: PageContext, index: RolloutIndex) -> None:
     with left:
         st.markdown(f"**{page_phrase(shown.total, number, _PAGE_SIZE)}**")
     if index.unreadable:
-        st.warning(markdown(f"Not read: {next(iter(index.unreadable.values()))}", limit=400))
+        st.warning(unlinked(f"Not read: {next(iter(index.unreadable.values()))}", limit=400))
     if not shown.figures:
         return
     st.session_state["rollouts-shown"] = [
@@ -198,7 +198,7 @@ def _chosen(context: PageContext, index: RolloutIndex) -> Rollout | None:
 def _response(context: PageContext, index: RolloutIndex, rollout: Rollout) -> None:
     st.subheader("Response", anchor=False)
     st.markdown(code_span(rollout["sequence_id"], limit=120))
-    st.caption(markdown(rollout_facts(rollout)))
+    st.caption(unlinked(rollout_facts(rollout)))
     components = rollout.get("components") or {}
     if components:
         parts = (f"{code_span(name, limit=60)} {value:.4g}" for name, value in components.items())
@@ -291,5 +291,5 @@ def _group(index: RolloutIndex, rollout: Rollout) -> None:
     ):
         with column:
             st.markdown(code_span(each["sequence_id"], limit=80))
-            st.caption(markdown(rollout_facts(each)))
+            st.caption(unlinked(rollout_facts(each)))
             st.html(marked_passages(marked_differences(own, other)))

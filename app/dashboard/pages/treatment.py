@@ -17,7 +17,7 @@ from grpodoctor.report.dashboard.treatment_phrases import (
 )
 from grpodoctor.report.run.charts import panel_figure
 from grpodoctor.report.run.panels import panels
-from grpodoctor.support.safe_text import code_span, markdown
+from grpodoctor.support.safe_text import code_span, unlinked
 
 from ..blocks import PLOT_CONFIG, badge_text, own_markdown, show_blocks
 from ..context import PageContext
@@ -89,11 +89,11 @@ def _treatment(context: PageContext, treatment: PastTreatment) -> None:
     badge = badge_text(treatment.state, STATE_TONES.get(treatment.state))
     reason = f" for {code_span(treatment.finding, limit=40)}" if treatment.finding else ""
     st.markdown(
-        f"### {badge} {markdown(treatment.remedy, limit=80)}{reason}\n\n"
+        f"### {badge} {unlinked(treatment.remedy, limit=80)}{reason}\n\n"
         f":gray[{steps_phrase(treatment)}]"
     )
     if treatment.verdict:
-        st.markdown(markdown(treatment.verdict, limit=600))
+        st.markdown(unlinked(treatment.verdict, limit=600))
     left, right = st.columns([1, 2])
     with left:
         _table("Change", settings_table(treatment.before, treatment.changes), treatment.changes)
@@ -101,7 +101,7 @@ def _treatment(context: PageContext, treatment: PastTreatment) -> None:
         if treatment.comparisons:
             st.markdown("**Blocks with the treatment off and on**")
             show_blocks([window_table(treatment)])
-        else:
+        elif treatment.applied_step is not None:
             st.caption(
                 "The metrics with the treatment off and on are compared after each stage of blocks."
             )

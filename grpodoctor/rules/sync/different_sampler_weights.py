@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import ORDINARY
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, first_step_where
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
@@ -17,11 +17,11 @@ _STALE = NotApplicable("the sampler has older weights by design")
 
 
 class DifferentSamplerWeights(Rule):
-    """The engines agree on the starting weights, but not after the first updates.
+    """The engines agree on the starting weights, but not after updates.
 
     What it sees:
         A first mismatch between sampler and learner that is tiny, and a mismatch many times as
-        large from the first updates on, although the samples count as fresh.
+        large after the first updates or later, although the samples count as fresh.
 
     Why it matters:
         At the first step both engines have the same weights, so the first reading is the rounding
@@ -59,6 +59,8 @@ class DifferentSamplerWeights(Rule):
     min_factor: float = 30.0
     """Multiple of the first reading. The rounding of one pair of engines stays within a factor of
     three over a whole run; weights eight steps late showed 40,000."""
+    rounding_factor: float = 3.0
+    """Multiple of the first reading within which the rounding stays; the fault begins above it."""
     max_first_step: int = 1
     """Last step at which a first reading can be that of the starting weights."""
     min_readings: int = 8
@@ -87,4 +89,10 @@ class DifferentSamplerWeights(Rule):
             "the sampler has other weights."
         )
         evidence = (cite(chart, name, first), *cite_all(chart, *_STALENESS))
-        return Sighting("warning", text, evidence, find_onset=lambda: series.first_steps[1])
+        limit = self.rounding_factor * first
+        second = series.first_steps[1]
+
+        def onset() -> int:
+            return max(second, first_step_where(series, lambda value: value >= limit))
+
+        return Sighting("warning", text, evidence, find_onset=onset)
