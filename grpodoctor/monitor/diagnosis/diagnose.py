@@ -158,6 +158,7 @@ def diagnose(
         coverage=coverage,
         progress=_progress(chart),
         rose=rose,
+        span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else other_training(reading.unmapped),
     )
     verdict = verdict_of(problems, evidence, _first_action(problems, advice))

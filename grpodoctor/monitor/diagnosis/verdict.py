@@ -43,6 +43,7 @@ class RunEvidence:
     """What a verdict needs to know about a run besides its problems."""
 
     steps: int
+    """Number of step records read."""
     readings: int
     """Readings of the reward or the accuracy."""
     coverage: Coverage
@@ -50,6 +51,8 @@ class RunEvidence:
     """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
     rose: bool = True
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
+    span: int | None = None
+    """Steps from the first to the last that was read; None if they are as many as were read."""
     why_not_judged: str = ""
     """Why the log is not judged, if the reader knows: it is no reinforcement learning."""
 
@@ -126,7 +129,8 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
             f"{_ran(evidence)} and {_found(resolved)}."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
-    progress = f"{evidence.progress} over {evidence.steps} steps" if evidence.progress else ""
+    span = evidence.steps if evidence.span is None else evidence.span
+    progress = f"{evidence.progress} over {span} steps" if evidence.progress else ""
     flat = "" if evidence.rose else ", no rise beyond noise"
     parts = [f"{progress}{flat}"] if progress else []
     sentence = f"{'; '.join([*parts, _ran(evidence)])} and {_found(resolved)}."

@@ -25,6 +25,10 @@ def test_a_healthy_run_states_its_progress_and_its_coverage():
     )
 
 
+def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
+    assert "0.6 over 991 steps;" in verdict_of([], replace(EVIDENCE, span=991), "").line
+
+
 def test_a_run_without_a_rise_is_not_called_healthy():
     verdict = verdict_of([], replace(EVIDENCE, progress="reward 0.2 → 0", rose=False), "")
     assert verdict.kind == "flat"
