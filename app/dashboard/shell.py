@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,16 +15,21 @@ from grpodoctor.report.dashboard.phrases import state_phrase
 from grpodoctor.support.safe_text import unlinked
 
 from . import url_state
+from .admission import is_admitted, refuse
+from .connection import CONNECTION_KEY, explain_lost_connection
 from .context import AWAITS_SEARCH, PageContext, Theme, observed_run, run_table
 from .registry import PAGES, PageEntry, page_entry
 from .sections import await_search, empty, section
 
 _ICON = Path(__file__).with_name("icon.svg")
-_FOCUS_STYLE = """<style>
-[data-testid="stTopNavLink"]:focus-visible { outline: 2px solid currentColor; outline-offset: 1px; }
+_STYLE = f"""<style>
+[data-testid="stTopNavLink"]:focus-visible {{
+    outline: 2px solid currentColor; outline-offset: 1px;
+}}
+.st-key-{CONNECTION_KEY} {{ position: absolute; }}
 </style>"""
-"""Streamlit shows the focus of these links only by a faint background."""
-_ADMITTED = "admitted"
+"""Streamlit shows the focus of these links only by a faint background. What explains a lost
+connection takes no space."""
 _ARRIVED = "arrived"
 _DEEP_LINKS = {
     "finding": "finding",
@@ -45,9 +49,15 @@ def show(arguments: Sequence[str]) -> None:
         arguments: the settings of the dashboard, as JSON.
     """
     st.set_page_config("grpodoctor", page_icon=str(_ICON), layout="wide")
-    st.html(_FOCUS_STYLE)
+    st.html(_STYLE)
+    explain_lost_connection()  # first, so that a page that is being drawn says it as well
     settings = _settings(arguments)
-    if settings is None or not _is_admitted(settings.token):
+    if settings is None:
+        return
+    if not is_admitted(settings.token):
+        # A page that a former dashboard drew still shows its links.
+        st.navigation(list(_pages(settings, arguments[0]).values()), position="hidden")
+        refuse()
         return
     url_state.restore()
     url_state.save(settings.token)  # a click may end this drawing before the page is complete
@@ -93,18 +103,6 @@ def _settings(arguments: Sequence[str]) -> DashboardSettings | None:
     except (IndexError, ValidationError):
         st.error("Start this dashboard with: grpodoctor dashboard PATH")
         return None
-
-
-def _is_admitted(token: str) -> bool:
-    """Whether the address has, or had, the token."""
-    given = st.query_params.get("token", "")
-    if hmac.compare_digest(given.encode(), token.encode()):
-        st.session_state[_ADMITTED] = True
-    if st.session_state.get(_ADMITTED):
-        return True
-    st.error("This address lacks the token of the dashboard.", icon=":material/lock:")
-    st.markdown("Open the address that `grpodoctor dashboard` printed; it ends in `?token=…`.")
-    return False
 
 
 def _follow_deep_link(pages: Mapping[str, st.Page], settings_json: str) -> None:

@@ -107,7 +107,7 @@ def test_nothing_is_shown_without_the_token(server: Server, browser: Browser) ->
     browser.open(f"{server.origin}/?run=finished")
     browser.sees("This address lacks the token")
     browser.open(f"{server.origin}/?token={server.token[:-1]}x")
-    browser.sees("This address lacks the token")
+    browser.sees("The token in this address is not valid")
     assert browser.page.get_by_test_id("stTopNavLink").count() == 0
 
 
