@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from grpodoctor.errors import ConfigError
+from grpodoctor.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from grpodoctor.runs.records import Event
@@ -89,6 +89,18 @@ class TreatmentOptions:
                 observer.stop()
             if lines is not None:
                 lines.end()
+
+
+def verdict_line(run_dir: Path) -> str:
+    """The verdict on a recorded run, safe to print; empty if its record cannot be read."""
+    from grpodoctor.monitor.replay import replay
+    from grpodoctor.report.run.phrases import diagnosis_line
+    from grpodoctor.support.safe_text import plain
+
+    try:
+        return plain(diagnosis_line(replay(run_dir).report))
+    except RunError:
+        return ""
 
 
 class TreatmentLines:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from grpodoctor.cli.commands.demo import _introduce
+from grpodoctor.monitor.replay import replay
 from grpodoctor.runs.reading.native_run import read_run
 
 STEPS = 60
@@ -66,6 +67,10 @@ def test_the_twins_are_the_same_run_until_the_treatment(demo: tuple[Path, str]) 
 def test_it_ends_with_a_verdict_and_a_report_of_both_runs(demo: tuple[Path, str]) -> None:
     directory, output = demo
     assert "The treatment " in output
+    report = replay(directory / "treated").report
+    summary = output[output.index(report.diagnosis.verdict.line) :].splitlines()
+    assert summary[1].startswith("grpodoctor · ")
+    assert summary[2].split()[1] == report.findings[0].code
     page = (directory / "report.html").read_text(encoding="utf-8")
     assert "untreated twin" in page
     assert "recompute-old-logprobs" in page

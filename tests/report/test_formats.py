@@ -351,7 +351,10 @@ def test_a_second_run_is_drawn_for_comparison(sick, well):
 
 
 def test_the_summary_names_findings_and_treatments(hostile):
-    lines = summary_lines(replay(hostile).report)
+    report = replay(hostile).report
+    lines = summary_lines(report)
+    assert lines[0] == plain(report.diagnosis.verdict.line)
+    assert lines[0].startswith("Sick since step ")
     assert any("REW002 reward-collapse" in line for line in lines)
     assert any(line.startswith("step 40: tis applied; correction") for line in lines)
     assert not ACTIVE.search("".join(lines))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.monitor.replay import replay
 from grpodoctor.runs.reading.native_run import read_run
 from grpodoctor.runs.recording.directory import take_run_lock
 from grpodoctor.runs.records import STEPS
@@ -42,6 +43,16 @@ def test_it_trains_and_says_what_where_and_how_to_watch(tmp_path: Path) -> None:
     manifest = read_run(tmp_path / "out").manifest
     assert manifest.seed == 3
     assert manifest.knobs["dynamic_sampling"] is True
+
+
+def test_a_treated_run_ends_with_its_verdict_first(tmp_path: Path) -> None:
+    options = ("--steps", "2", "--apply", "safe", *SMALL)
+    done = run(*options, "--run-dir", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-2:] == [
+        replay(tmp_path / "out").report.diagnosis.verdict.line,
+        "2 steps done: out",
+    ]
 
 
 def test_a_rarely_intended_setting_gives_a_note(tmp_path: Path) -> None:

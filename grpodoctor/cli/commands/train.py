@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpodoctor.cli.treated_training import TrainApply, TreatmentOptions
+from grpodoctor.cli.treated_training import TrainApply, TreatmentOptions, verdict_line
 from grpodoctor.errors import ConfigError, GrpodoctorError, MissingExtraError
 from grpodoctor.support.lasting_output import outlive_terminal
 
@@ -209,6 +209,9 @@ def _run(
             console.print(line, markup=False, highlight=False)
         trainer = _train(console, trainer, treatment)
     name = plain(str(directory))
+    is_reported = treatment.apply is not TrainApply.NONE and ranks.is_first
+    if is_reported and (line := verdict_line(directory)):
+        console.print(line, markup=False, highlight=False)
     console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
     if not trainer.is_saved:
         console.print("the checkpoint of the last step could not be written")

@@ -92,7 +92,7 @@ def news_line(news: Mapping[str, Any]) -> str:
 
 
 def summary_lines(report: Report) -> list[str]:
-    """The findings and treatments of a run, one line each, safe to print."""
+    """The verdict on a run, its identity, findings and treatments, one line each, safe to print."""
     findings = [
         f"{finding.severity} {finding.code} {finding.name} ({finding_period(finding)}): "
         f"{finding.summary}"
@@ -103,5 +103,5 @@ def summary_lines(report: Report) -> list[str]:
         for treatment in report.treatments
         if treatment.kind != "proposed"
     ]
-    lines = [facts_line(report), *findings, *treatments, diagnosis_line(report)]
+    lines = [diagnosis_line(report), facts_line(report), *findings, *treatments]
     return [plain(line) for line in lines]
