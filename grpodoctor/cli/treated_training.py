@@ -144,7 +144,8 @@ class TreatmentLines:
             self._undecided = remedy if is_new else ""
             why = body.get("summary" if is_new else "verdict") or body.get("reason") or ""
             action = f"is tried for {body.get('finding', '')}" if is_new else f"is {kind}"
-            line = f"{remedy} {action}: {why}"
+            symptom = f" ({body['reason']})" if is_new and body.get("reason") else ""
+            line = f"{remedy} {action}: {why}{symptom}"
         self._say(plain(f"step {event.step}: {line}", limit=1000))
 
 

@@ -14,11 +14,12 @@ from grpodoctor.monitor.bounded_json import bounded, short
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS, DIVIDED_METRICS
 from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
+from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
-from grpodoctor.rules.base import Rule
+from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.records import Event, Manifest, StepRecord
@@ -176,6 +177,28 @@ class Examination:
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
         )
+
+    def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:
+        """The findings of the rules in the order of the diagnosis: each cause before its symptoms.
+
+        Returns:
+            The findings with the severities of their rules, and the active cause of each active
+            symptom by the symptom's code.
+        """
+        problems = self.report().diagnosis.problems
+        by_key = {(each.code, each.onset_step): each for each in self.engine.diagnosis().findings}
+        ordered = [
+            by_key[finding.code, finding.onset_step]
+            for problem in problems
+            for finding in problem.findings
+        ]
+        causes = {
+            symptom.finding.code: problem.cause
+            for problem in problems
+            for symptom in problem.symptoms
+            if problem.cause.active and is_alarm(problem.cause) and symptom.finding.active
+        }
+        return ordered, causes
 
     def advice(self, remedies: Iterable[str], framework: str | None = None) -> dict[str, Advice]:
         """Remedies by id, resolved for this run's settings and recent readings.

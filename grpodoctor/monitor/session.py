@@ -177,8 +177,10 @@ class Session:
 
     def _treat(self) -> None:
         """Send the doctor's requests to the run, and new findings to its journal."""
-        engine = self.examination.engine
-        requests = self.doctor.observe(engine.chart, engine.diagnosis().findings)
+        requests: list[Request] = []
+        if self.apply != "none":
+            findings, causes = self.examination.findings_by_cause()
+            requests = self.doctor.observe(self.examination.engine.chart, findings, (), causes)
         fresh = [event for event in self._unsent if _journal_key(event) not in self._journaled]
         notes = [
             note_request(event, "/".join(map(str, _journal_key(event)))[:100]) for event in fresh

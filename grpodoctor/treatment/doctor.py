@@ -13,7 +13,8 @@ treatment that the run may get, or when no remedy is left for a critical finding
 to stop the run and does nothing more.
 
 With `ask`, a proposal waits for a person's approval before it is sent. It does not time out; it is
-withdrawn when its finding resolves, or when its knobs change.
+withdrawn when its finding resolves, when its knobs change, or when a cause of its finding is found
+that has a remedy.
 
 The doctor reads no clock and no disk. It receives the chart, the findings and the journal, and its
 caller sends its requests. The journal alone holds the whole state: a doctor that reads the journal
@@ -23,14 +24,14 @@ of an earlier doctor continues its treatment.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.remedies.base import Remedy, Slot
 from grpodoctor.remedies.recent_readings import recent_readings
-from grpodoctor.rules.base import SEVERITIES, Finding
+from grpodoctor.rules.base import Finding
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
 from grpodoctor.support.safe_text import printable
@@ -99,22 +100,31 @@ class Doctor(TreatmentJournal):
     ) -> None:
         super().__init__(remedies, settings or DoctorSettings())
         self.apply = apply
+        self._causes: Mapping[str, Finding] = {}
         self._source = source or random.SystemRandom()
 
     def observe(
-        self, chart: Chart, findings: Sequence[Finding], events: Iterable[Event] = ()
+        self,
+        chart: Chart,
+        findings: Sequence[Finding],
+        events: Iterable[Event] = (),
+        causes: Mapping[str, Finding] | None = None,
     ) -> list[Request]:
         """Take the state of the run after its latest step, and return the requests to send.
 
         Args:
             chart: the run so far.
-            findings: the findings of the rules, active or not.
+            findings: the findings of the rules, active or not, in the order in which they are
+                treated: each cause before its symptoms.
             events: journal lines since the last call, in order; at the first call all of them.
+            causes: the active cause of a finding, by the code of the finding.
 
         Returns:
             Requests to send, in order.
         """
         self.read_events(events)
+        recent = set(self._seen_since_kept((causes or {}).values()))
+        self._causes = {code: each for code, each in (causes or {}).items() if each in recent}
         if self.apply == "none":
             self._outbox.clear()
             return []
@@ -208,7 +218,11 @@ class Doctor(TreatmentJournal):
 
     def _propose(self, chart: Chart, findings: Sequence[Finding]) -> None:
         if self.proposal is not None and self._still_fits(self.proposal, chart, findings):
-            return
+            cause = self._causes.get(self.proposal.finding)
+            if cause is None or self._choose(chart, [cause]) is None:
+                reason = self._reason(self.proposal.finding)
+                self.proposal = replace(self.proposal, reason=reason)
+                return
         self.proposal = None
         is_limit = self._tried >= self.settings.most_treatments
         choice = None if is_limit else self._choose(chart, findings)
@@ -225,11 +239,22 @@ class Doctor(TreatmentJournal):
             before={name: chart.knobs[name] for name in changes},
             proposed_step=chart.step,
             requested_step=chart.step,
+            reason=self._reason(finding.code),
         )
         if self.apply == "ask":
             self.proposal, self._proposed_for = treatment, finding
         else:
             self._start(treatment, finding)
+
+    def _reason(self, code: str) -> str:
+        """Why a symptom is treated: its cause came first and has no remedy that can be applied."""
+        cause = self._causes.get(code)
+        if cause is None:
+            return ""
+        return (
+            f"{cause.code} {cause.name} explains {code}, but no remedy of it can be applied to the "
+            "running training now; this change treats the symptom"
+        )
 
     @property
     def _tried(self) -> int:
@@ -261,7 +286,7 @@ class Doctor(TreatmentJournal):
     ) -> tuple[Finding, Remedy, dict[str, Setting]] | None:
         occupied = self._occupied_slots(chart)
         readings = recent_readings(chart)
-        for finding in _by_urgency(findings):
+        for finding in filter(_is_treatable, findings):
             for remedy in self._allowed(finding.remedies):
                 if remedy.obstacle(chart.knobs, readings):
                     continue
@@ -362,12 +387,5 @@ class Doctor(TreatmentJournal):
         self._request("undo", treatment)
 
 
-def _by_urgency(findings: Iterable[Finding]) -> list[Finding]:
-    """Active findings, the most severe and then the earliest first, without `info`.
-
-    Findings that tie keep the engine's order, which puts causes before symptoms.
-    """
-    active = (finding for finding in findings if finding.active and finding.severity != "info")
-    return sorted(
-        active, key=lambda finding: (-SEVERITIES.index(finding.severity), finding.onset_step)
-    )
+def _is_treatable(finding: Finding) -> bool:
+    return finding.active and finding.severity != "info"

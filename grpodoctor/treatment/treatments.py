@@ -46,6 +46,8 @@ class Treatment:
     comparisons: tuple[Comparison, ...] = ()
     verdict: str = ""
     """Why it was closed."""
+    reason: str = ""
+    """Why it treats a symptom instead of the cause; empty if it does not."""
 
     @property
     def active(self) -> bool:
@@ -69,6 +71,8 @@ class Treatment:
             for e in finding.evidence
         ]
         body = {**self.body(), "summary": finding.summary, "evidence": evidence}
+        if self.reason:
+            body["reason"] = self.reason
         return Event("treatment-proposed", self.proposed_step, body)
 
     def closing(self, step: int) -> Event:

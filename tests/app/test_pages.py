@@ -249,6 +249,7 @@ def test_a_reader_approves_a_treatment_only_where_that_is_allowed(live: Path) ->
     test = drawn_until(page_test("treatment", live), "not been treated")
     assert "Approve" not in [button.label for button in test.button]
     test = drawn_until(page_test("treatment", live, allow_treatment=True), "After approval")
+    assert "explains REW002, but no remedy of it can be applied" in text_of(test)
     next(button for button in test.button if button.label == "Approve").click().run()
     assert not test.exception
     assert not test.error

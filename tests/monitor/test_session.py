@@ -1,7 +1,9 @@
 import shutil
 
+import pytest
+
 from grpodoctor.monitor.session import Session
-from tests.report.simulated import record_run
+from tests.report.simulated import KNOBS, record_run
 
 
 def test_a_run_that_was_removed_is_waited_for_again(tmp_path):
@@ -47,3 +49,31 @@ def test_a_finished_run_that_is_read_in_parts_is_finished(tmp_path, monkeypatch)
     assert parts > 1
     assert session.examination.finished
     assert list((run / "mailbox").glob("*")) == []
+
+
+@pytest.mark.parametrize("apply", ["ask", "safe"])
+def test_the_cause_that_the_verdict_names_is_treated_before_its_symptoms(tmp_path, apply):
+    knobs = {**KNOBS, "sampler_sync_every": 4}
+    run = record_run(tmp_path / "run", 60, sick_from=20, finished=False, knobs=knobs)
+    session = Session(run, apply=apply)
+    session.read_all()
+    diagnosis = session.examination.report().diagnosis
+    cause, *symptoms = diagnosis.problems[0].findings
+    assert "REW002" in {symptom.code for symptom in symptoms}
+    treatment = session.doctor.proposal if apply == "ask" else session.doctor.current
+    assert treatment.finding == cause.code == diagnosis.verdict.code
+    assert treatment.remedy == "sync-sampler"
+    assert treatment.reason == ""
+
+
+def test_a_symptom_is_treated_if_its_cause_has_no_remedy_and_that_is_said(tmp_path):
+    run = record_run(tmp_path / "run", 60, sick_from=20, finished=False)
+    session = Session(run, apply="ask")
+    session.read_all()
+    cause = session.examination.report().diagnosis.problems[0].cause
+    proposal = session.doctor.proposal
+    assert (proposal.finding, proposal.remedy) == ("REW002", "lower-learning-rate")
+    assert proposal.reason.startswith(f"{cause.code} {cause.name} explains REW002, but no remedy")
+    session.approve(proposal.id)
+    sent = [file.read_text() for file in (run / "mailbox").glob("*.json")]
+    assert any(f"{cause.code} {cause.name} explains REW002" in request for request in sent)

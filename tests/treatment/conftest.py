@@ -67,6 +67,7 @@ class Patient:
     findings: Callable[[Chart], list[Finding]] = lambda _: [
         make_finding(remedies=("recompute-old-logprobs", "tis"))
     ]
+    causes: Callable[[Chart], Mapping[str, Finding]] = lambda _: {}
     apply: TreatmentMode = "safe"
     settings: DoctorSettings = field(default_factory=DoctorSettings)
     noise: float = 0.02
@@ -129,7 +130,8 @@ class Patient:
         # Through JSON, as the journal on disk would be.
         news = [Event.from_line(event.to_line()) for event in self.journal[self.heard :]]
         self.heard = len(self.journal)
-        for request in self.doctor.observe(self.chart, self.findings(self.chart), news):
+        findings, causes = self.findings(self.chart), self.causes(self.chart)
+        for request in self.doctor.observe(self.chart, findings, news, causes):
             self.sent.append(request)
             self.mailbox.send(request)
 

@@ -89,3 +89,40 @@ def test_a_restarted_run_has_no_old_proposal(patient):
     run.train(20)
     run.doctor.read_events([Event("resumed", 20, {})])
     assert run.doctor.proposal is None
+
+
+def test_a_cause_takes_the_place_of_its_symptom(patient, finding):
+    symptom = finding("REW002", remedies=("lower-learning-rate",))
+    cause = finding("MIS002", remedies=("recompute-old-logprobs",), severity="warning", onset=12)
+    run = patient(incurable, apply="ask")
+    run.findings = lambda chart: [cause, symptom] if chart.step >= 20 else [symptom]
+    run.causes = lambda chart: {"REW002": cause} if chart.step >= 20 else {}
+    run.train(19)
+    seen = run.doctor.proposal
+    assert (seen.finding, seen.reason) == ("REW002", "")
+    run.train(1)
+    assert run.doctor.proposal.finding == "MIS002"
+    assert run.doctor.proposal.reason == ""
+    with pytest.raises(ConfigError, match="no longer proposed"):
+        run.doctor.approve(seen.id, run.step)
+    run.doctor.decline(run.doctor.proposal.id)
+    run.train(1)
+    # Without a remedy of the cause, the symptom is treated, and the proposal says so.
+    assert run.doctor.proposal.finding == "REW002"
+    assert "MIS002 mis002 explains REW002, but no remedy of it" in run.doctor.proposal.reason
+
+
+def test_a_proposal_learns_of_a_cause_without_a_remedy(patient, finding):
+    symptom = finding("REW002", remedies=("lower-learning-rate",))
+    cause = finding("SYN008", remedies=("check-weight-sync",))
+    run = patient(incurable, apply="ask", findings=lambda _: [cause, symptom])
+    run.causes = lambda chart: {"REW002": cause} if chart.step >= 20 else {}
+    run.train(19)
+    first = run.doctor.proposal
+    run.train(1)
+    assert run.doctor.proposal.id == first.id
+    assert "SYN008" in run.doctor.proposal.reason
+    approve(run)
+    run.train(1)
+    proposed = next(event for event in run.journal if event.kind == "treatment-proposed")
+    assert "SYN008 syn008 explains REW002" in proposed.body["reason"]

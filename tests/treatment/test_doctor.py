@@ -160,13 +160,11 @@ def test_it_acts_only_as_far_as_it_may(patient: Admit, finding: Admit) -> None:
         run.inbox.take(10**9)
 
 
-def test_the_most_severe_then_the_earliest_finding_comes_first(
-    patient: Admit, finding: Admit
-) -> None:
+def test_findings_are_treated_in_their_order(patient: Admit, finding: Admit) -> None:
     findings = [
-        finding("A", severity="warning", onset=1, remedies=("sync-sampler", "tis")),
+        finding("C", severity="warning", onset=3, remedies=("recheck-reward", "fewer-updates")),
         finding("B", onset=9, remedies=("clip-higher",)),
-        finding("C", onset=3, remedies=("recheck-reward", "fewer-updates")),
+        finding("A", severity="warning", onset=1, remedies=("sync-sampler", "tis")),
         finding("D", onset=2, remedies=("lower-learning-rate",), active=False),
         finding("E", severity="info", onset=0, remedies=("lower-learning-rate",)),
     ]

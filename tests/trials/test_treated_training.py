@@ -67,7 +67,8 @@ def test_each_end_of_a_treatment_is_one_line(tmp_path: Path, journal: Callable[.
     said = list[str]()
     journal("kept", 3, remedy="of-a-former-process", verdict="it fell")
     lines = TreatmentLines(tmp_path, said.append)
-    journal("proposed", 7, remedy="tis", finding="MIS001", summary="It differs\nby 3 → 4.")
+    journal("proposed", 7, remedy="tis", finding="MIS001", summary="It differs\nby 3 → 4.",
+            reason="MIS002 explains MIS001")  # fmt: skip
     journal("switched", 9, remedy="tis")
     journal("undone", 30, remedy="tis", verdict="it does not fall")
     journal("refused", 31, file="x.json", reason="it is damaged")
@@ -75,7 +76,7 @@ def test_each_end_of_a_treatment_is_one_line(tmp_path: Path, journal: Callable[.
     lines.read()
     lines.end()
     assert said == [
-        "step 7: tis is tried for MIS001: It differs by 3 → 4.",
+        "step 7: tis is tried for MIS001: It differs by 3 → 4. (MIS002 explains MIS001)",
         "step 30: tis is undone: it does not fall",
         "step 31: a request is refused: it is damaged",
         "step 40: Stop the run: MIS001 is still critical.",

@@ -71,6 +71,8 @@ def _proposal(context: PageContext) -> None:
         badge = badge_text("proposed", "info")
         st.markdown(f"### {badge} {remedy.id} for {code_span(proposal.finding, limit=40)}")
         st.markdown(own_markdown(f"{remedy.title} ({remedy.applicability})."))
+        if proposal.reason:
+            st.warning(unlinked(f"{proposal.reason}.", limit=400))
         show_blocks([settings_table(proposal.before, proposal.changes)])
         st.caption(
             "After approval, the run switches the change on and off in blocks of random order. "

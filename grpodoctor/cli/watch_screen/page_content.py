@@ -172,6 +172,7 @@ def proposal_page(proposal: Treatment, snapshot: Snapshot) -> Sequence[Renderabl
     return (
         Text.assemble((remedy.id, "bold green"), f" ({remedy.applicability}): {remedy.title}"),
         Text(plain(summary)),
+        *([Text(f"{plain(proposal.reason)}.", "yellow")] if proposal.reason else []),
         Text(change_text(proposal), "bold cyan"),
         Text(
             f"{waiting} After approval, its effect is judged, and it is undone if it does not help."

@@ -350,6 +350,7 @@ def test_a_proposal_waits_for_a_key_and_goes_to_the_mailbox(tmp_path):
         await screen.press("a")
         assert isinstance(screen.app.screen, ProposalDialog)
         assert proposal.remedy in screen.text()
+        assert f"explains {proposal.finding}" in " ".join(screen.text().split())
         await screen.press("escape")
         assert screen.app.snapshot.proposal == proposal
         await screen.press("a", "a")
