@@ -66,7 +66,7 @@ def capture(
         time.sleep(_DRAWING_SECONDS)
         if key:
             subprocess.run([*tmux, "send-keys", key], check=True)
-            time.sleep(_DRAWING_SECONDS)
+            time.sleep(2 * _DRAWING_SECONDS)  # until the notice on the end of the run has gone
         shown = subprocess.run(
             [*tmux, "capture-pane", "-e", "-p", *([] if is_ready else ["-S", "-"])],
             check=True,
@@ -157,7 +157,8 @@ def draw_demo(program: Path, demo: Path) -> None:
     """The demo's report and its treated run in the dashboard; the demo is run if need be."""
     report = demo / "report.html"
     if not report.is_file():
-        subprocess.run([str(program), "demo", "--dir", str(demo)], check=True)
+        # The report names the run as the command line does.
+        subprocess.run([str(program), "demo", "--dir", demo.name], check=True, cwd=demo.parent)
     photograph(report.resolve().as_uri(), "report")
     photograph_dashboard(program, demo / "treated", "dashboard")
 
