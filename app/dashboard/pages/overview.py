@@ -26,6 +26,7 @@ from grpodoctor.report.run.phrases import (
     defect_line,
     facts_line,
     finding_period,
+    finding_periods,
 )
 from grpodoctor.report.run.selection import selected_steps, typed_steps
 from grpodoctor.report.run.smoothing import with_moving_means
@@ -147,9 +148,10 @@ def _problem(context: PageContext, problem: Problem, number: int) -> None:
         text, button = st.columns([8, 1], vertical_alignment="center")
         with text:
             resolved = "" if cause.active else f" {badge_text('resolved', 'good')}"
+            periods = finding_periods(cause, context.report.findings)
             st.markdown(
                 f"{badge_text(cause.severity, cause.severity)} {code_span(cause.code)} "
-                f"**{unlinked(cause.name)}** :gray[{finding_period(cause)} · "
+                f"**{unlinked(cause.name)}** :gray[{periods} · "
                 f"cost so far: {cost_text(problem.cost)}]{resolved}  \n{unlinked(cause.summary)}"
             )
         with button:

@@ -12,7 +12,7 @@ from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.remedies.base import ONSET
-from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.report.run.phrases import finding_period, finding_periods
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -154,7 +154,7 @@ def _card(
         badge=finding.severity,
         code=finding.code,
         title=finding.name,
-        note=finding_period(finding),
+        note=finding_periods(finding, report.findings),
         body=(Paragraph(finding.summary), *table, *after),
         advice=_advice(finding, report, detail, brevity),
         references=finding.references if detail == "full" else (),
@@ -206,23 +206,24 @@ def _consequences(problem: Problem, detail: CardDetail, brevity: Brevity) -> tup
     blocks: list[Block] = []
     if problem.symptoms:
         is_full = detail == "full"
-        symptoms = problem.symptoms if is_full else _first_of_each_code(problem.symptoms)
+        symptoms = problem.symptoms if is_full else _other_rules(problem)
         shown = symptoms if is_full else symptoms[: brevity.symptoms]
         lines = [_symptom_line(symptom, problem) for symptom in shown]
         if len(symptoms) > len(shown):
             lines.append(_codes_of(symptoms[len(shown) :]))
-        blocks.append(Bullets(tuple(lines), "explains"))
+        if lines:
+            blocks.append(Bullets(tuple(lines), "explains"))
     if problem.confirm and detail != "short":
         blocks.append(Bullets((problem.confirm,), "check"))
     return tuple(blocks)
 
 
-def _first_of_each_code(symptoms: Sequence[Symptom]) -> Sequence[Symptom]:
-    """The symptoms without later findings of the same rule, which say the same again."""
+def _other_rules(problem: Problem) -> Sequence[Symptom]:
+    """The first symptom of each rule, without those of the cause's rule, whose steps are named."""
     first: dict[str, Symptom] = {}
-    for symptom in symptoms:
+    for symptom in problem.symptoms:
         first.setdefault(symptom.finding.code, symptom)
-    return tuple(first.values())
+    return tuple(each for code, each in first.items() if code != problem.cause.code)
 
 
 def _codes_of(symptoms: Sequence[Symptom]) -> Inline:
@@ -234,7 +235,8 @@ def _codes_of(symptoms: Sequence[Symptom]) -> Inline:
 def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
     finding = symptom.finding
     if finding.code == problem.cause.code:
-        return Span(finding.code, link=anchor_of(finding)), f"earlier, {finding_period(finding)}"
+        when = "earlier" if finding.onset_step < problem.cause.onset_step else "again"
+        return Span(finding.code, link=anchor_of(finding)), f"{when}, {finding_period(finding)}"
     because = f"{finding.name}: {symptom.because}" if symptom.because else finding.name
     return Span(finding.code, link=anchor_of(finding)), because
 

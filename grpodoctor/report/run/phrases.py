@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpodoctor.monitor.report import Report, RunFacts
@@ -17,6 +17,9 @@ CHARTS_LEGEND = (
     "Green lines: treatments."
 )
 
+_MOST_SPANS = 4
+"""Periods of a rule that are named; more are counted."""
+
 TREND_ARROWS: dict[Trend, str] = {"up": "↑", "down": "↓", "steady": "→", "unknown": ""}
 
 
@@ -27,6 +30,44 @@ def finding_period(finding: Finding) -> str:
     if finding.onset_step == finding.last_step:
         return f"step {finding.onset_step}, resolved"
     return f"steps {finding.onset_step} to {finding.last_step}, resolved"
+
+
+def finding_periods(finding: Finding, findings: Iterable[Finding]) -> str:
+    """The steps of a finding, and those at which the same rule fired before and after.
+
+    Args:
+        finding: the finding.
+        findings: all findings of the run.
+    """
+    same = sorted(
+        (each for each in findings if each.code == finding.code), key=lambda each: each.onset_step
+    )
+    parts = [finding_period(finding)]
+    for when, others in (
+        ("earlier", [each for each in same if each.onset_step < finding.onset_step]),
+        ("again", [each for each in same if each.onset_step > finding.onset_step]),
+    ):
+        parts += [f"{when} {_spans(others)}"] if others else []
+    return "; ".join(parts)
+
+
+def _spans(findings: Sequence[Finding]) -> str:
+    """Several periods by step, such as `steps 1 to 8, 21 and since step 71`."""
+    shown = findings[:_MOST_SPANS]
+    ended = [each for each in shown if not each.active]
+    spans = [
+        str(each.onset_step)
+        if each.onset_step == each.last_step
+        else f"{each.onset_step} to {each.last_step}"
+        for each in ended
+    ]
+    is_one_step = len(ended) == 1 and ended[0].onset_step == ended[0].last_step
+    parts = [f"{'step' if is_one_step else 'steps'} {spans[0]}", *spans[1:]] if spans else []
+    parts += [finding_period(each) for each in shown if each.active]
+    if len(findings) > len(shown):
+        parts.append(f"{len(findings) - len(shown)} more")
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def facts_line(report: Report) -> str:
@@ -92,11 +133,16 @@ def news_line(news: Mapping[str, Any]) -> str:
 
 
 def summary_lines(report: Report) -> list[str]:
-    """The verdict on a run, its identity, findings and treatments, one line each, safe to print."""
+    """The verdict on a run, its identity, findings and treatments, one line each, safe to print.
+
+    A rule that fired several times has one line with all its steps.
+    """
+    first = {finding.code: finding for finding in reversed(report.findings)}
     findings = [
-        f"{finding.severity} {finding.code} {finding.name} ({finding_period(finding)}): "
-        f"{finding.summary}"
+        f"{finding.severity} {finding.code} {finding.name} "
+        f"({finding_periods(finding, report.findings)}): {finding.summary}"
         for finding in report.findings
+        if finding is first[finding.code]
     ]
     treatments = [
         f"step {treatment.step}: {treatment.remedy} {treatment.kind}; {treatment.detail}"

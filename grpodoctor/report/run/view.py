@@ -27,6 +27,7 @@ from grpodoctor.report.run.phrases import (
     defect_line,
     facts_line,
     finding_period,
+    finding_periods,
 )
 from grpodoctor.report.view import (
     Block,
@@ -160,7 +161,7 @@ def _findings(report: Report, brevity: Brevity, *, verbose: bool) -> Iterator[Bl
             yield Detail(lambda full=full: full, brief)  # type: ignore[misc]
     rest = [each for each in problems if each not in shown and _is_news(each)]
     if rest:
-        yield Detail(lambda: (), _other_findings(rest, brevity, after_cards=bool(shown)))
+        yield Detail(lambda: (), _other_findings(rest, report, brevity, after_cards=bool(shown)))
 
 
 def _is_news(problem: Problem) -> bool:
@@ -174,9 +175,9 @@ def _cards(problem: Problem, report: Report) -> tuple[Block, ...]:
 
 
 def _other_findings(
-    problems: list[Problem], brevity: Brevity, *, after_cards: bool
+    problems: list[Problem], report: Report, brevity: Brevity, *, after_cards: bool
 ) -> tuple[Block, ...]:
-    lines = [_problem_line(problem.cause, brevity) for problem in problems[: brevity.lines]]
+    lines = [_problem_line(problem.cause, report, brevity) for problem in problems[: brevity.lines]]
     if len(problems) > len(lines):
         lines.append(f"and {len(problems) - len(lines)} more")
     title = "Other findings" if after_cards else "Findings"
@@ -185,9 +186,9 @@ def _other_findings(
     return (Section(title, (Bullets(tuple(lines)),)),)
 
 
-def _problem_line(cause: Finding, brevity: Brevity) -> Inline:
+def _problem_line(cause: Finding, report: Report, brevity: Brevity) -> Inline:
     badge = Span(cause.severity, "badge", cause.severity)
-    name, period = f"{cause.code} {cause.name},", finding_period(cause)
+    name, period = f"{cause.code} {cause.name},", finding_periods(cause, report.findings)
     return (
         (badge, name, f"{period}:", cause.summary) if brevity.summaries else (badge, name, period)
     )

@@ -1,0 +1,77 @@
+"""A rule that fired several times: each card, line and summary names all its steps."""
+
+from dataclasses import replace
+
+from grpodoctor.monitor.diagnosis.costs import Cost
+from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
+from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
+from grpodoctor.monitor.report import Report, RunFacts
+from grpodoctor.report.run.finding_view import problem_card, symptom_card
+from grpodoctor.report.run.phrases import finding_periods, summary_lines
+from grpodoctor.report.view import Bullets
+from grpodoctor.rules.base import Finding
+
+FIRST = Finding("MIS002", "importance-ratio-not-one", "critical", 1, 7, active=False,
+                summary="The ratio is not 1.", evidence=(), remedies=(), references=())  # fmt: skip
+SECOND = replace(FIRST, onset_step=31, last_step=40)
+OTHER = replace(FIRST, code="CLP001", name="high-clip-fraction", onset_step=2)
+
+
+def _report(cause: Finding, *symptoms: Finding) -> Report:
+    problem = Problem(
+        cause,
+        "wrong-old-logprobs",
+        Cost(7),
+        tuple(Symptom(each, ("wrong-old-logprobs",)) for each in symptoms),
+    )
+    run = RunFacts("run", "grpodoctor", 1, 50, 50)
+    return Report(run, Diagnosis(problems=(problem,)))
+
+
+def test_all_steps_of_a_rule_are_named() -> None:
+    findings = (FIRST, SECOND, OTHER)
+    assert finding_periods(FIRST, findings) == "steps 1 to 7, resolved; again steps 31 to 40"
+    assert finding_periods(SECOND, findings) == "steps 31 to 40, resolved; earlier steps 1 to 7"
+    assert finding_periods(OTHER, findings) == "steps 2 to 7, resolved"
+    active = replace(SECOND, active=True)
+    assert finding_periods(FIRST, (active, FIRST)) == "steps 1 to 7, resolved; again since step 31"
+    assert finding_periods(active, (active, FIRST)) == "since step 31; earlier steps 1 to 7"
+
+
+def test_many_periods_are_counted() -> None:
+    spans = [(1, 1), (5, 7), (9, 9), (12, 13), (20, 22), (30, 30)]
+    findings = [replace(FIRST, onset_step=first, last_step=last) for first, last in spans]
+    assert finding_periods(findings[0], findings) == (
+        "step 1, resolved; again steps 5 to 7, 9, 12 to 13, 20 to 22 and 1 more"
+    )
+    assert finding_periods(findings[2], findings[:3]) == (
+        "step 9, resolved; earlier steps 1 and 5 to 7"
+    )
+    assert finding_periods(findings[1], findings[:2]) == "steps 5 to 7, resolved; earlier step 1"
+
+
+def test_cards_and_summaries_name_all_steps_of_their_rule() -> None:
+    report = _report(FIRST, SECOND, OTHER)
+    (problem,) = report.diagnosis.problems
+    assert problem_card(problem, report).note == finding_periods(FIRST, (FIRST, SECOND))
+    assert symptom_card(problem.symptoms[0], problem, report).note.endswith("earlier steps 1 to 7")
+    lines = summary_lines(report)
+    assert [line for line in lines if "MIS002" in line] == [
+        "critical MIS002 importance-ratio-not-one (steps 1 to 7, resolved; again steps 31 to 40): "
+        "The ratio is not 1."
+    ]
+
+
+def test_a_later_period_of_the_cause_is_not_called_earlier() -> None:
+    report = _report(FIRST, SECOND, OTHER)
+    (problem,) = report.diagnosis.problems
+    texts = _explained(problem, report)
+    assert "again, steps 31 to 40, resolved" in texts
+    assert "earlier" not in texts
+    brief = problem_card(problem, report, "short")
+    assert "MIS002" not in str([each for each in brief.body if isinstance(each, Bullets)])
+
+
+def _explained(problem: Problem, report: Report) -> str:
+    body = problem_card(problem, report).body
+    return str([each for each in body if isinstance(each, Bullets)])
