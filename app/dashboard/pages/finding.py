@@ -18,14 +18,14 @@ from grpodoctor.report.run.finding_view import (
     problem_card,
     symptom_card,
 )
-from grpodoctor.report.run.panels import panels
+from grpodoctor.report.run.panels import metric_panels, panels
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.report.trial_table import remedy_trials
 from grpodoctor.report.view import Card
 from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.rules.lead_times import lead_time_of
-from grpodoctor.support.safe_text import plain, unlinked
+from grpodoctor.support.safe_text import code_span, plain, unlinked
 from grpodoctor.trials.registry import all_trials
 
 from .. import url_state
@@ -156,14 +156,23 @@ def _trials_of(remedy: str) -> str:
 
 
 def _charts(context: PageContext, finding: Finding) -> None:
+    if rule_of(finding.code).reads_config:
+        st.markdown("This finding rests on settings, which have no chart.")
+        return
+    if not finding.evidence:
+        st.markdown("This finding names no metric, so no chart belongs to it.")
+        return
     anchor = anchor_of(finding)
     shown = [
         panel
         for panel in panels(context.data)
         if any(onset.anchor == anchor and onset.value is not None for onset in panel.onsets)
-    ][:_MOST_CHARTS]
+    ]
+    metrics = tuple(dict.fromkeys(each.metric for each in finding.evidence))
+    shown = (shown or [*metric_panels(context.data, context.view.metrics, metrics)])[:_MOST_CHARTS]
     if not shown:
-        st.markdown("None of the charts shows a metric that this finding rests on.")
+        names = ", ".join(code_span(metric, limit=_ID_LETTERS) for metric in metrics)
+        st.markdown(f"The run has no readings to draw of the metrics in the evidence: {names}.")
         return
     for column, panel in zip(st.columns(max(2, len(shown))), shown, strict=False):
         with column:
@@ -187,7 +196,9 @@ def _sequences(context: PageContext, finding: Finding) -> None:
     ]
     if not named:
         st.markdown(
-            "The evidence of this finding is about whole steps, not about single sequences."
+            "This finding names no sequences."
+            if not finding.evidence or rule_of(finding.code).reads_config
+            else "The evidence of this finding is about whole steps, not about single sequences."
         )
         return
     for number, evidence in enumerate(named):

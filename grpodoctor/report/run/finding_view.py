@@ -27,6 +27,7 @@ from grpodoctor.report.view import (
     code,
 )
 from grpodoctor.rules.base import Evidence, Finding
+from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.support.safe_text import plain
 
 _MAX_ID_LETTERS = 80
@@ -36,6 +37,11 @@ _WHERE_UNKNOWN = {
     False: "The run's config was not found.",
 }
 """Why a setting is unknown, by whether the config was found."""
+_NO_EVIDENCE = {
+    True: "This finding rests on the settings of the run, not on readings.",
+    False: "This finding has no evidence: its rule named no readings.",
+}
+"""What stands in place of the evidence, by whether the rule reads the config."""
 _MOST_LINES = 3
 """Settings of a further remedy in a brief report; a remedy with more is named only."""
 
@@ -148,14 +154,14 @@ def _card(
     brevity: Brevity = BREVITIES[0],
 ) -> Card:
     evidence = finding.evidence[: {"full": None, "main": brevity.evidence, "short": 0}[detail]]
-    table = (_evidence(evidence, with_cause=detail == "full"),) if evidence else ()
+    shown = _evidence_blocks(finding, evidence, detail)
     return Card(
         tone=finding.severity,
         badge=finding.severity,
         code=finding.code,
         title=finding.name,
         note=finding_periods(finding, report.findings),
-        body=(Paragraph(finding.summary), *table, *after),
+        body=(Paragraph(finding.summary), *shown, *after),
         advice=_advice(finding, report, detail, brevity),
         references=finding.references if detail == "full" else (),
         anchor=anchor_of(finding),
@@ -239,6 +245,18 @@ def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
         return Span(finding.code, link=anchor_of(finding)), f"{when}, {finding_period(finding)}"
     because = f"{finding.name}: {symptom.because}" if symptom.because else finding.name
     return Span(finding.code, link=anchor_of(finding)), because
+
+
+def _evidence_blocks(
+    finding: Finding, evidence: tuple[Evidence, ...], detail: CardDetail
+) -> tuple[Block, ...]:
+    """The table of the evidence; in full cards, why there is none."""
+    if evidence:
+        return (_evidence(evidence, with_cause=detail == "full"),)
+    if detail != "full" or finding.evidence:
+        return ()
+    reads_config = any(each.reads_config for each in all_rules() if each.code == finding.code)
+    return (Paragraph(_NO_EVIDENCE[reads_config], "faint"),)
 
 
 def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
