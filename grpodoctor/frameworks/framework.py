@@ -61,6 +61,9 @@ class Framework:
     """Whether the first of several keys for one metric counts, in the order of the rows."""
     how_to_dump: str = ""
     """The setting that makes it dump rollouts; empty if it always or never does."""
+    how_to_dump_logprobs: str = ""
+    """How its dumps come to hold the log-probabilities of sampler and learner; empty if they always
+    or never do."""
     builds_on: tuple[str, ...] = ()
     """Frameworks whose keys it logs as well. A log with keys of both is this framework's."""
     aliases: tuple[str, ...] = ()

@@ -76,6 +76,19 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
     return f"upgrade {framework.title} to {dated[0]} or later" if dated else None
 
 
+def how_to_dump_logprobs(name: str) -> str:
+    """How the dumps of a framework come to hold the log-probabilities of both engines.
+
+    Args:
+        name: the framework's name, as in a manifest.
+
+    Returns:
+        An instruction; empty if no setting does it, or the framework is unknown.
+    """
+    framework = find_framework(name, logging_frameworks())
+    return framework.how_to_dump_logprobs if framework is not None else ""
+
+
 def _call(metrics: Sequence[str]) -> str | None:
     """The call of a torch loop's doctor that gives the best of the metrics that any call gives."""
     return next((call for each in metrics if (call := torch_loop.call_that_gives(each))), None)

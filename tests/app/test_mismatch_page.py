@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ pytest.importorskip("streamlit")
 
 from grpodoctor.probe.results.results_json import write_result
 from grpodoctor.runs.rollouts import write_rollouts
-from tests.app.page_script import page_test, run_page, text_of
+from tests.app.page_script import drawn_until, page_test, run_page, text_of
 from tests.report import probed
 from tests.report.simulated import record_run, rollouts
 
@@ -85,6 +87,56 @@ def test_without_log_probabilities_the_page_says_what_to_log(mixture: Path) -> N
     test = run_page("mismatch", mixture)
     assert not test.exception
     assert "grpodoctor probe" in text_of(test)
+
+
+def test_without_responses_the_page_names_the_setting(mixture: Path) -> None:
+    shutil.rmtree(mixture / "rollouts")
+    test = run_page("mismatch", mixture)
+    assert not test.exception
+    text = text_of(test)
+    assert "Over the run" in text
+    assert "By sequence" in text
+    assert "No responses were recorded. Record them with `record.depth=summary`" in text
+
+
+def test_responses_without_log_probabilities_are_told_from_no_responses(mixture: Path) -> None:
+    for file in (mixture / "rollouts").iterdir():
+        file.unlink()
+    write_rollouts(mixture, replace(rollouts(1), sampler_logprobs_BT=None), depth="full")
+    text = text_of(run_page("mismatch", mixture))
+    assert "recorded without the log-probabilities of both engines" in text
+    assert "`sampler_logprobs`" in text
+
+
+@pytest.mark.parametrize(
+    ("framework", "instruction"),
+    [("verl", "add rollout_log_probs, old_log_probs and responses"), ("trl", "grpodoctor attach")],
+)
+def test_a_log_without_dumps_names_what_the_framework_can_dump(
+    tmp_path: Path, framework: str, instruction: str
+) -> None:
+    log = {
+        "verl": {"data": {"critic/score/mean": 0.5, "actor/entropy": 0.3, "actor/pg_clipfrac": 0.1,
+                          "training/rollout_probs_diff_mean": 0.01}},
+        "trl": {"reward": 0.5, "completions/mean_length": 9.0,
+                "frac_reward_zero_std": 0.1, "sampling/sampling_logp_difference/mean": 0.01},
+    }[framework]  # fmt: skip
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps({"step": step, **log}) + "\n" for step in range(1, 30)))
+    text = text_of(drawn_until(run_page("mismatch", path), "By sequence"))
+    assert "No dumped responses were found next to the log." in text
+    assert instruction in text
+
+
+def test_vanished_files_are_the_reason(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "copy"
+    shutil.copytree(run, path)
+    test = drawn_until(page_test("mismatch", path.parent, run="runs/copy"), "By token")
+    shutil.rmtree(path)
+    drawn_until(test, "The files with the responses have vanished, and with them the values")
+    assert not test.exception
+    assert "Over the run" in text_of(test)
+    assert "By token" not in text_of(test)
 
 
 def test_layers_are_shown_as_heat_maps(mixture: Path) -> None:

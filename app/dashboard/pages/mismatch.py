@@ -9,8 +9,10 @@ import streamlit as st
 
 from grpodoctor.monitor.dashboard.probe_files import probe_files
 from grpodoctor.monitor.dashboard.responses import token_pairs
+from grpodoctor.monitor.sample_responses import RecordedResponses
 from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.probe.results.results_json import read_result
+from grpodoctor.report.dashboard.mismatch_phrases import why_no_sequences
 from grpodoctor.report.dashboard.part_figures import (
     part_heat_map,
     sequence_histogram,
@@ -43,6 +45,7 @@ _METRICS = {
     "mismatch/logprob_diff_mean": "Mean |Δ log-probability| of the sampled tokens, in nats. "
     "Empty: no tokens.",
 }
+_MOST_REASONS = 5
 _WORST = 10
 _SCATTER_RESPONSES = 64
 _ROW_PIXELS = 35
@@ -79,19 +82,33 @@ def _run(context: PageContext) -> None:
                 st.caption(unlinked(f"{each.title}: {each.description}"))
     has_parts = _parts(context)
     index = responses_index(context)
-    has_responses = False
     if index is not None and "prob_diff_max" in index.known_columns:
-        has_responses = True
         with section("By sequence"):
             _sequences(context, index)
         with section("By token"):
             _tokens(context, index)
-    if not (shown or has_parts or has_responses):
+        return
+    if not (shown or has_parts):
         empty(
             "This run logs neither a mismatch nor the log-probabilities of both engines. Log the "
             "sampler's log-probabilities, or compare the engines: `grpodoctor probe`.",
             ":material/difference:",
         )
+    with section("By sequence"):
+        _explain_absence(context, index)
+
+
+def _explain_absence(context: PageContext, index: RolloutIndex | None) -> None:
+    """Say why there are no values by sequence, and which setting provides them."""
+    for why in list(index.unreadable.values())[:_MOST_REASONS] if index else ():
+        st.warning(unlinked(why, limit=400))
+    why = why_no_sequences(
+        context.view.manifest.framework,
+        is_gone=context.view.state == "gone",
+        is_recorded=isinstance(context.data.responses, RecordedResponses),
+        has_responses=index is not None and index.table.num_rows > 0,
+    )
+    empty(why, ":material/difference:")
 
 
 def _parts(context: PageContext) -> bool:
@@ -141,7 +158,7 @@ def _tokens(context: PageContext, index: RolloutIndex) -> None:
     if chart is None:
         st.markdown(
             "The log-probabilities of single tokens were not recorded. Record them with "
-            "`recording.depth=worst` or `full`."
+            "`record.depth=worst` or `full`."
         )
         return
     st.caption(f"The tokens of the {len(worst)} worst responses.")

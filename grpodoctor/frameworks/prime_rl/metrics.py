@@ -54,6 +54,7 @@ that are still in flight."""
 FRAMEWORK = Framework(
     name="prime-rl",
     title="prime-rl",
+    how_to_dump_logprobs="set trainer.enable_token_export=true",
     signature=(
         "mismatch_kl/<env>/mean",
         "is_masked/mean",

@@ -37,6 +37,7 @@ FRAMEWORK = Framework(
     name="slime",
     title="slime",
     how_to_dump="set --dump-details",
+    how_to_dump_logprobs="set --dump-details",
     row_keys=RowKeys(step=("rollout/step", "train/step", "step", "_step")),
     first_step=0,
     update_counters=("step", "train/step"),

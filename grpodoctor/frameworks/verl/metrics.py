@@ -259,6 +259,8 @@ FRAMEWORK = Framework(
     name="verl",
     title="verl",
     how_to_dump="set trainer.rollout_data_dir",
+    how_to_dump_logprobs="add rollout_log_probs, old_log_probs and responses to the rows of "
+    "trainer.rollout_data_dir",
     aliases=("volcengine-verl",),
     row_keys=RowKeys(step=("step", "training/global_step", "_step")),
     signature=(
