@@ -1,8 +1,19 @@
-"""The last line of the watch screen: its keys."""
+"""The last line of the watch screen: its keys, of which Ctrl-Z suspends the program."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from textual.app import App
 from textual.widgets import Footer
+
+
+def redraw_after_suspension(app: App[Any]) -> None:
+    """Draw the whole screen when the shell continues the program.
+
+    Textual draws only what has changed, and the terminal has lost the rest.
+    """
+    app.app_resume_signal.subscribe(app, lambda _: app.refresh(layout=True))
 
 
 class KeyLine(Footer):

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, OptionList
 
 from grpodoctor.cli.watch_screen.entries import shown_path, written_ago
-from grpodoctor.cli.watch_screen.key_line import KeyLine
+from grpodoctor.cli.watch_screen.key_line import KeyLine, redraw_after_suspension
 from grpodoctor.cli.watch_screen.panes import Entry, Pane
 from grpodoctor.monitor.dashboard.run_summary import RunSummary
 from grpodoctor.monitor.dashboard.run_table import RunTable
@@ -59,6 +59,7 @@ class RunChoice(App[Path]):
 
     def on_mount(self) -> None:
         """Show the runs."""
+        redraw_after_suspension(self)
         self.query_one("#filter").display = False
         self._show({})
         self.query_one("#runs", Pane).focus()

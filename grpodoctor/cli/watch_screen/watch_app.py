@@ -13,7 +13,7 @@ from textual.containers import Container, VerticalScroll
 from textual.widgets import Input, OptionList, Static
 
 from grpodoctor.cli.watch_screen.entries import Heading, VerdictLines
-from grpodoctor.cli.watch_screen.key_line import KeyLine
+from grpodoctor.cli.watch_screen.key_line import KeyLine, redraw_after_suspension
 from grpodoctor.cli.watch_screen.page_content import report_page, settings_of
 from grpodoctor.cli.watch_screen.pages import ContentPage, HelpPage, ProposalDialog
 from grpodoctor.cli.watch_screen.panes import (
@@ -100,6 +100,7 @@ class WatchApp(App[None]):
     def on_mount(self) -> None:
         """Show the first state, and start to follow."""
         self.begin_capture_print(self)
+        redraw_after_suspension(self)
         self.query_one("#filter").display = False
         self._show(self._reader.state)
         self.query_one("#findings").focus()

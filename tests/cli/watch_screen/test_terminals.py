@@ -1,13 +1,17 @@
 """The screen in real pseudo-terminals: sizes, keys, signals, and terminals that go away."""
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
 
+from grpodoctor.cli.watch_screen.entries import ordered
+from grpodoctor.monitor.session import Session
 from tests.cli.pseudo_terminal import PATIENCE, Terminal
 from tests.report.simulated import HOSTILE, record_run
 
@@ -45,6 +49,64 @@ def test_sizes_and_keys(sick, columns, rows):
         assert "Sick since step " in assert_left(terminal, 1)
         assert time.monotonic() - began < PATIENCE / 2
     assert "\x1b]0;title" not in terminal.seen
+
+
+KEYS = {"Home": "\x1b[H", "End": "\x1b[F", "PgUp": "\x1b[5~", "PgDn": "\x1b[6~", "Tab": "\t",
+        "Shift+Tab": "\x1b[Z", "Enter": "\r", "Backspace": "\x7f", "Space": " "}  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 50)])
+def test_keys_that_move(sick, columns, rows):
+    session = Session(sick)
+    session.read_all()
+    first, *_, last = ordered(session.snapshot().findings)
+    with Terminal("watch", sick, columns=columns, rows=rows) as terminal:
+
+        def press(*names, shows):
+            start = len(terminal.text)
+            for name in names:
+                terminal.press(KEYS[name])
+            terminal.read_until(shows, start)
+
+        terminal.read_until("REW002")
+        press("End", "Enter", shows=f"{last.code} {last.name}")
+        press("Backspace", shows="Findings")
+        press("Home", "Enter", shows=f"{first.code} {first.name}")
+        press("End", shows="Trials:")
+        press("Home", shows="evidence")
+        press("Backspace", shows="Findings")
+        press("PgDn", "PgDn", "PgDn", "PgDn", "PgDn", "Enter", shows=f"{last.code} {last.name}")
+        press("Backspace", shows="Findings")
+        press("PgUp", "PgUp", "PgUp", "PgUp", "PgUp", "Enter", shows=f"{first.code} {first.name}")
+        press("Backspace", shows="Findings")
+        press("Tab", "Enter", shows="reward/mean")
+        press("Backspace", shows="Findings")
+        press("Shift+Tab", "Enter", shows=f"{first.code} {first.name}")
+        press("Backspace", shows="Findings")
+        press("Space", shows="paused")
+        terminal.press("q")
+        assert_left(terminal, 1)
+
+
+def test_a_suspended_screen_gives_the_terminal_back_and_is_drawn_again(sick):
+    with Terminal("watch", sick) as terminal:
+        terminal.read_until("Skipped")
+        terminal.read_until("REW002")
+        terminal.press("\x1a")
+        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        terminal.read_until(LEAVE_SCREEN)
+        modes = termios.tcgetattr(terminal.master)[3]
+        assert modes & termios.ICANON
+        assert modes & termios.ECHO
+        start = len(terminal.text)
+        terminal.process.send_signal(signal.SIGCONT)
+        for word in ("Sick since step", "Findings", "Vitals", "Save HTML"):
+            terminal.read_until(word, start)
+        assert terminal.seen.count(ENTER_SCREEN) == 2
+        assert not termios.tcgetattr(terminal.master)[3] & termios.ICANON
+        terminal.press("q")
+        assert_left(terminal, 1)
 
 
 def test_a_live_run_from_before_its_start(tmp_path):
