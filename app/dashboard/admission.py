@@ -1,4 +1,4 @@
-"""The token: who may see the dashboard, and what everyone else is told."""
+"""The token: who may see the dashboard, and the message for everyone else."""
 
 from __future__ import annotations
 

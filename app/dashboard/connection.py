@@ -21,7 +21,7 @@ _COMPONENT = st.components.v2.component(
 
 
 def explain_lost_connection() -> None:
-    """Let the page say what to do when its connection is lost.
+    """Show on the page what to do when its connection is lost.
 
     Streamlit asks for the reader's internet connection instead.
     """
