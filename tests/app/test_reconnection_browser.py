@@ -44,11 +44,15 @@ def test_a_page_continues_at_the_same_place_after_the_connection_was_lost(
         browser.open(f"http://127.0.0.1:{connection.port}/?{place}")
         browser.sees("step 19")
         browser.go("Rollouts")
+        # A script that is still being loaded when the connection is cut would be missing.
+        browser.page.locator("[data-testid=stDataFrame] canvas").first.wait_for(timeout=SECONDS)
         search = browser.page.get_by_label("Text in prompt or response")
         search.fill("7*3")
         search.press("Enter")
         browser.settle()
+        browser.page.wait_for_load_state("networkidle", timeout=SECONDS)
         browser.check()
+        assert search.input_value() == "7*3"
         address = browser.page.url
         assert "/rollouts?" in address
         assert "steps=5-19" in address
@@ -64,7 +68,6 @@ def test_a_page_continues_at_the_same_place_after_the_connection_was_lost(
         )
         browser.sees("step 39")
         assert browser.page.url == address
-        assert search.input_value() == "7*3"
         browser.page.get_by_role("button", name="Steps 5 to 19").wait_for(timeout=SECONDS)
         browser.go("Overview")
         browser.draws()
