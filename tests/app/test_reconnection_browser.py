@@ -6,10 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pytest
+
 from tests.app.browser_page import SECONDS, Browser
 from tests.app.conftest import Server, start, stop
 from tests.app.cut_connection import CutConnection
 from tests.report.simulated import record_run
+
+pytestmark = pytest.mark.slow  # a cut connection and a restart take half a minute each
 
 _OF_STREAMLIT = re.compile(
     r"when disconnected from server|No response received when attempting to reach /_stcore"
@@ -53,6 +57,7 @@ def test_a_page_continues_at_the_same_place_after_the_connection_was_lost(
         browser.page.wait_for_load_state("networkidle", timeout=SECONDS)
         browser.check()
         assert search.input_value() == "7*3"
+        browser.page.wait_for_url(re.compile("rollouts-text="), timeout=SECONDS)
         address = browser.page.url
         assert "/rollouts?" in address
         assert "steps=5-19" in address
@@ -69,6 +74,7 @@ def test_a_page_continues_at_the_same_place_after_the_connection_was_lost(
         browser.sees("step 39")
         assert browser.page.url == address
         browser.page.get_by_role("button", name="Steps 5 to 19").wait_for(timeout=SECONDS)
+        assert search.input_value() == "7*3"
         browser.go("Overview")
         browser.draws()
         assert "steps=5-19" in browser.page.url

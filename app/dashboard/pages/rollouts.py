@@ -126,16 +126,22 @@ def _query(context: PageContext, index: RolloutIndex) -> RolloutQuery:
     """The filters and the order that the reader chose."""
     known = index.known_columns
     text, order, way = st.columns([3, 2, 1], vertical_alignment="bottom")
-    searched = text.text_input("Text in prompt or response", key="rollouts-text", max_chars=500)
+    searched = text.text_input(
+        "Text in prompt or response", key="rollouts-text", max_chars=500, bind="query-params"
+    )
     names = [name for name in ORDERS if name in known]
-    by = order.selectbox("Order", names, format_func=ORDERS.__getitem__, key="rollouts-order")
-    is_descending = way.toggle("Descending", key="rollouts-descending")
+    by = order.selectbox(
+        "Order", names, format_func=ORDERS.__getitem__, key="rollouts-order", bind="query-params"
+    )
+    is_descending = way.toggle("Descending", key="rollouts-descending", bind="query-params")
     answers: dict[str, bool | None] = dict.fromkeys(("correct", "truncated"))
     with st.expander("Filters"):
         columns = st.columns(6)
         for column, name in zip(columns, list(answers), strict=False):
             if name in known:
-                answer = column.selectbox(name.capitalize(), list(_ANSWERS), key=f"rollouts-{name}")
+                answer = column.selectbox(
+                    name.capitalize(), list(_ANSWERS), key=f"rollouts-{name}", bind="query-params"
+                )
                 answers[name] = _ANSWERS[answer]
         bounded = [name for name in _BOUNDED if name in known]
         bounds = tuple(
@@ -157,8 +163,12 @@ def _bounds(column: Any, index: RolloutIndex, name: str) -> Bounds:
     title = ORDERS[name].split(" (")[0]
     ends = index.range_of(name)
     hint = f"{ends[0]:.4g} to {ends[1]:.4g} in this run" if ends else None
-    low = column.number_input(f"{title} from", value=None, key=f"rollouts-{name}-low", help=hint)
-    high = column.number_input(f"{title} to", value=None, key=f"rollouts-{name}-high", help=hint)
+    low = column.number_input(
+        f"{title} from", value=None, key=f"rollouts-{name}-low", help=hint, bind="query-params"
+    )
+    high = column.number_input(
+        f"{title} to", value=None, key=f"rollouts-{name}-high", help=hint, bind="query-params"
+    )
     return low, high
 
 
