@@ -1,4 +1,7 @@
-"""One process for each item of work, some at a time; one that dies costs its own item only."""
+"""One process for each item of work, some at a time; one that dies costs its own item only.
+
+The processes end with the one that started them, even if that is killed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -101,5 +105,16 @@ def _start(context: ForkServerContext, task: Callable[[T], object], item: T) -> 
 def _send_result(task: Callable[[T], object], item: T, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(BrokenPipeError):  # the parent was killed: the stored result remains
         pipe.send(task(item))
+
+
+def _end_with_parent() -> None:
+    """End this process once the one that started it has ended.
+
+    A killed parent cannot end its children. Its end closes a pipe, and this waits for that.
+    """
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

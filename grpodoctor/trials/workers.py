@@ -46,9 +46,12 @@ def run_all(
         OSError: if a directory cannot be read or written.
     """
     root.mkdir(parents=True, exist_ok=True)
-    distinct = {spec.fingerprint: spec for spec in reversed(specs)}
+    # In the order of `specs`, so that an interrupted series holds whole trials.
+    distinct: dict[str, RunSpec] = {}
+    for spec in specs:
+        distinct.setdefault(spec.fingerprint, spec)
     stored = {key: found for key, found in stored_results(root).items() if key in distinct}
-    missing = [spec for key, spec in reversed(distinct.items()) if key not in stored]
+    missing = [spec for key, spec in distinct.items() if key not in stored]
     results: dict[str, RunResult] = {}
     progress.update(0, total=len(distinct))
     for key, result in stored.items():

@@ -3,18 +3,23 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 
+from grpodoctor.cli.pages import json_text
 from grpodoctor.errors import RunError
-from grpodoctor.trials import process_pool, workers
+from grpodoctor.trials import faults, process_pool, running, workers
+from grpodoctor.trials.evidence.collected_evidence import collected
+from grpodoctor.trials.evidence.evidence_page import as_json
 from grpodoctor.trials.registry import trial_of
-from grpodoctor.trials.results import RESULT, Alarm, RunResult
+from grpodoctor.trials.results import RESULT, Alarm, RunResult, failed
 from grpodoctor.trials.running import spec_of
-from grpodoctor.trials.trial import CONTROL, DISEASE
+from grpodoctor.trials.trial import CONTROL, DISEASE, Arm
 from tests.cli.in_process import run as grpodoctor
 
 PATIENCE = 120.0
@@ -92,6 +97,72 @@ def _kill_when_training(running, root):
     while not unfinished.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(running.process.pid, signal.SIGKILL)
+
+
+def test_a_run_whose_weights_become_nan_is_data(tmp_path, monkeypatch):
+    trial = replace(trial_of("reward-constant"), disease=Arm(fault="weights_become_nan"))
+    monkeypatch.setattr(running, "experiment_of", lambda _: trial)
+    monkeypatch.setattr(faults, "DIES_AT", 2)
+    spec = spec_of(trial, DISEASE, 1, 5)
+    result = running.train(spec, tmp_path)
+    assert (result.status, result.reason) == ("done", "")
+    assert result.evaluations[0].value > 0.3
+    assert result.evaluations[-1].value == 0
+    assert result.alarm(["OPT003"]) is not None
+    results = [result, *(replace(result, spec=spec_of(trial, arm, 1, 5)) for arm in trial.arms)]
+    page = json.loads(json_text(as_json(collected([trial], results))))
+    assert page["trials"][0]["remedies"][0]["untreated"] < 0.3
+
+
+SLEEPER = """
+import time
+from grpodoctor.trials import process_pool
+start = process_pool._start
+def announcing(*arguments):
+    running = start(*arguments)
+    print("started", flush=True)
+    return running
+process_pool._start = announcing
+list(process_pool.in_processes(time.sleep, [3600.0], 1))
+"""
+
+
+def test_a_process_ends_with_its_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        # The child has this pipe, too, so its end is the end of the child.
+        assert parent.communicate(timeout=PATIENCE) == ("", None)
+
+
+def test_a_command_that_is_ended_by_a_signal_ends_its_runs(tmp_path):
+    options = ("--seeds", "1", "--steps", "100000", "--dir", str(tmp_path))
+    command = [sys.executable, "-m", "grpodoctor", "trial", "reward-constant", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + PATIENCE
+        while not list(tmp_path.glob("*/*/unfinished-1")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.terminate()
+        _, complaint = process.communicate(timeout=PATIENCE)
+    kept = f"interrupted; finished runs are kept in {tmp_path}; continue with the same command"
+    assert (process.returncode, complaint.strip()) == (130, kept)
+
+
+def test_an_interrupted_series_holds_whole_trials(tmp_path, monkeypatch):
+    """A control that two trials share is trained with the first of them."""
+    trials = [trial_of("reward-constant"), trial_of("reward-negated")]
+    specs = [spec_of(trial, arm, 1, 4) for trial in trials for arm in (CONTROL, DISEASE)]
+    assert specs[0].fingerprint == specs[2].fingerprint
+    trained = []
+
+    def train(missing, root, jobs):
+        trained.extend(missing)
+        yield from (failed(spec, "not trained") for spec in missing)
+
+    monkeypatch.setattr(workers, "_in_processes", train)
+    workers.run_all(specs, tmp_path, Counter())
+    assert trained == [specs[0], specs[1], specs[3]]
 
 
 def test_a_run_that_fails_ends_no_other(root):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpodoctor.cli.options import PageFormat
+from grpodoctor.cli.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from grpodoctor.trials.evidence.collected_evidence import Evidence
@@ -220,8 +222,14 @@ def _evidence(
         raise
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
-        with progress_bar("training trials") as progress:
+        with ended_by_signals(), progress_bar("training trials") as progress:
             results = run_all(specs, root, progress, jobs=jobs, ray=ray)
+    except KeyboardInterrupt:
+        print(
+            f"interrupted; finished runs are kept in {root}; continue with the same command",
+            file=sys.stderr,
+        )
+        raise
     except OSError as error:
         raise RunError(
             f"the runs cannot be stored: {error.strerror or error}",

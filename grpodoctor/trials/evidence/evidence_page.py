@@ -132,7 +132,10 @@ def summary(evidence: Evidence) -> list[str]:
     if evidence.healthy is not None:
         lines.append(healthy_sentence(evidence.healthy))
     if failures := evidence.failed:
-        lines.append(f"Incomplete: {_runs(len(failures))} without a result ({failures[0]}).")
+        lines.append(
+            f"Incomplete: {_runs(len(failures))} without a result ({failures[0]}). The same "
+            "command trains the missing runs."
+        )
     if any(each.seeds < 2 for each in evidence.trials):
         lines.append("With one seed there are no intervals: repeat with --seeds 2 or more.")
     return lines
