@@ -46,7 +46,7 @@ def test_new_seeds_and_trials_join_the_published_runs(tmp_path: Path) -> None:
     new = [trained("truncation", DISEASE, 2, 0.25), trained("truncation", DISEASE, 5, 0.125),
            trained("reward-hacked", CONTROL, 1, 0.75)]  # fmt: skip
     (line,) = publishing.publish(stored(tmp_path / "runs", *new), path)
-    assert line == "published: 8 runs, of which 3 new, 1 repeated, 4 as before; 0 removed"
+    assert line == "published: 9 runs, of which 4 new, 1 repeated, 4 as before; 0 removed"
     assert outcomes(path) == {
         ("reward-hacked", CONTROL, 1): 0.75,
         ("reward-hacked", "recheck-reward", 1): 0.75,
@@ -56,6 +56,7 @@ def test_new_seeds_and_trials_join_the_published_runs(tmp_path: Path) -> None:
         ("truncation", DISEASE, 1): 0.5,
         ("truncation", DISEASE, 2): 0.25,
         ("truncation", DISEASE, 5): 0.125,
+        ("truncation", "longer-limit", 2): 0.5,  # the control of this seed
     }
     assert [each.spec.seed for each in read_runs(path) if each.spec.arm == DISEASE] == [1, 1, 2, 5]
 
@@ -103,3 +104,17 @@ def test_a_repeated_seed_replaces_the_run_of_another_configuration(tmp_path: Pat
 def test_bad_input_is_one_line(arguments: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit, match=r"^(usage|error): [^\n]+$"):
         publishing.main(arguments)
+
+
+def test_a_published_control_serves_a_new_trial_with_the_same_settings(tmp_path: Path) -> None:
+    path = tmp_path / "runs.parquet"
+    write_runs([trained("truncation", CONTROL, seed, 0.5) for seed in (1, 2)], path)
+    new = trained("learning-rate-too-high", DISEASE, 2, 0.25)
+    (line,) = publishing.publish(stored(tmp_path / "runs", new), path)
+    assert line == "published: 4 runs, of which 2 new, 0 repeated, 2 as before; 0 removed"
+    assert outcomes(path) == {
+        ("learning-rate-too-high", CONTROL, 2): 0.5,
+        ("learning-rate-too-high", DISEASE, 2): 0.25,
+        ("truncation", CONTROL, 1): 0.5,
+        ("truncation", CONTROL, 2): 0.5,
+    }

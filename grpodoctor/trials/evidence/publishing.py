@@ -127,12 +127,13 @@ def publish(root: Path, path: Path = RUNS, *, replaces: bool = False) -> Iterato
     """
     finished = finished_runs(root)
     before = read_runs(path) if path.exists() else []
-    runs = merged(before, finished.runs, replaces=replaces)
+    new = [*finished.runs, *_shared(before, finished.runs)]
+    runs = merged(before, new, replaces=replaces)
     write_runs(runs, path)
-    again = len({_key(each) for each in before} & {_key(each) for each in finished.runs})
-    kept = len(runs) - len(finished.runs)
+    again = len({_key(each) for each in before} & {_key(each) for each in new})
+    kept = len(runs) - len(new)
     yield (
-        f"published: {_runs(len(runs))}, of which {len(finished.runs) - again} new, {again} "
+        f"published: {_runs(len(runs))}, of which {len(new) - again} new, {again} "
         f"repeated, {kept} as before; {len(before) - again - kept} removed"
     )
     if finished.unused:
@@ -141,6 +142,23 @@ def publish(root: Path, path: Path = RUNS, *, replaces: bool = False) -> Iterato
             f"not published: {_runs(len(finished.unused))} of no trial as it is defined now "
             f"(first: {first.title}, {first.steps} steps)"
         )
+
+
+def _shared(published: Sequence[RunResult], new: Sequence[RunResult]) -> Iterator[RunResult]:
+    """Published runs that are also an arm of a trial with new runs, for the seeds of these.
+
+    A control that several trials share is trained once.
+    """
+    from grpodoctor.trials.registry import experiment_of
+    from grpodoctor.trials.running import spec_of
+
+    known = {_key(each) for each in (*published, *new)}
+    by_settings = {each.spec.fingerprint: each for each in published}
+    for trial, seed in dict.fromkeys((each.spec.trial, each.spec.seed) for each in new):
+        experiment = experiment_of(trial)
+        for spec in (spec_of(experiment, arm, seed) for arm in experiment.arms):
+            if (trial, spec.arm, seed) not in known and spec.fingerprint in by_settings:
+                yield replace(by_settings[spec.fingerprint], spec=spec)
 
 
 def _runs(count: int, kind: str = "") -> str:
