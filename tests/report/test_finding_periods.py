@@ -75,3 +75,15 @@ def test_a_later_period_of_the_cause_is_not_called_earlier() -> None:
 def _explained(problem: Problem, report: Report) -> str:
     body = problem_card(problem, report).body
     return str([each for each in body if isinstance(each, Bullets)])
+
+
+def test_symptoms_of_one_rule_are_told_apart_by_their_steps() -> None:
+    again = replace(OTHER, onset_step=32, last_step=33)
+    report = _report(FIRST, OTHER, again)
+    (problem,) = report.diagnosis.problems
+    body = problem_card(problem, report).body
+    (explains,) = [each for each in body if isinstance(each, Bullets) and each.style == "explains"]
+    assert [line[1] for line in explains.items] == [
+        "high-clip-fraction, steps 2 to 7, resolved",
+        "high-clip-fraction, steps 32 to 33, resolved",
+    ]

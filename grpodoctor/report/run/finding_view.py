@@ -214,7 +214,7 @@ def _consequences(problem: Problem, detail: CardDetail, brevity: Brevity) -> tup
         is_full = detail == "full"
         symptoms = problem.symptoms if is_full else _other_rules(problem)
         shown = symptoms if is_full else symptoms[: brevity.symptoms]
-        lines = [_symptom_line(symptom, problem) for symptom in shown]
+        lines = [_symptom_line(symptom, problem, with_period=is_full) for symptom in shown]
         if len(symptoms) > len(shown):
             lines.append(_codes_of(symptoms[len(shown) :]))
         if lines:
@@ -238,13 +238,16 @@ def _codes_of(symptoms: Sequence[Symptom]) -> Inline:
     return ("also", *(Span(name, link=link) for name, link in links.items()))
 
 
-def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
+def _symptom_line(symptom: Symptom, problem: Problem, *, with_period: bool) -> Inline:
+    """A symptom and why it follows; with its period if its rule fired more than once."""
     finding = symptom.finding
     if finding.code == problem.cause.code:
         when = "earlier" if finding.onset_step < problem.cause.onset_step else "again"
         return Span(finding.code, link=anchor_of(finding)), f"{when}, {finding_period(finding)}"
-    because = f"{finding.name}: {symptom.because}" if symptom.because else finding.name
-    return Span(finding.code, link=anchor_of(finding)), because
+    fired = sum(each.finding.code == finding.code for each in problem.symptoms)
+    period = f", {finding_period(finding)}" if with_period and fired > 1 else ""
+    because = f": {symptom.because}" if symptom.because else ""
+    return Span(finding.code, link=anchor_of(finding)), f"{finding.name}{period}{because}"
 
 
 def _evidence_blocks(
