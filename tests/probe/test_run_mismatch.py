@@ -157,6 +157,14 @@ def test_a_growing_gap_is_a_trend(tokens: StepTokens) -> None:
     assert trend_of(flat[:3]).direction == "unknown"
 
 
+def test_a_trend_stays_within_the_range_of_its_steps(tokens: StepTokens) -> None:
+    step = mismatch_of(tokens)
+    curved = [replace(step, step=at, kl_k3=1e-4 * at**2) for at in range(1, 8)]
+    trend = trend_of(curved)  # the straight line is below zero at the first step
+    assert trend.direction == "rises"
+    assert trend.first == pytest.approx(1e-4)
+
+
 def test_verl_dumps_with_both_sides_are_read(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for step in (1, 2):
@@ -186,5 +194,9 @@ def test_bad_input_is_one_line(tmp_path: Path, trained: Path) -> None:
         done = grpodoctor("probe", "--run", str(path))
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1
+    with pytest.raises(RunError) as verl:
+        measure_run(tmp_path, 5)
+    assert "rollout_log_probs" in verl.value.remedy
+    assert "attach" not in verl.value.remedy, "only what the framework of the dump needs"
     done = grpodoctor("probe", "--run", str(trained), "--sampler", "vllm:x")
     assert "--run and --sampler cannot be combined" in done.stderr

@@ -37,8 +37,9 @@ _FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """Types that are decoded if two tensors differ, with the bytes per entry."""
 
 NUMERIC_SETTINGS = (
-    *("rope_theta", "rope_scaling", "partial_rotary_factor", "max_position_embeddings"),
-    *("rms_norm_eps", "layer_norm_eps", "hidden_act", "hidden_activation", "head_dim"),
+    *("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"),
+    *("max_position_embeddings", "hidden_act", "hidden_activation", "head_dim"),
+    *("rms_norm_eps", "layer_norm_eps"),
     *("sliding_window", "use_sliding_window", "max_window_layers", "layer_types"),
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size"),
     *("intermediate_size", "moe_intermediate_size", "vocab_size", "tie_word_embeddings"),
@@ -337,7 +338,10 @@ def _flat_rope(config: Mapping[str, Any]) -> dict[str, Any]:
     rope = config.get("rope_parameters")
     if not isinstance(rope, Mapping):
         return dict(config)
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        return dict(config)  # settings by kind of layer, which version 4 has no keys for
     scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     plain = scaling.get("rope_type", "default") == "default"
     flat = {"rope_theta": rope.get("rope_theta"), "rope_scaling": None if plain else scaling}
-    return {**config, **flat}
+    rest = {key: value for key, value in config.items() if key != "rope_parameters"}
+    return {**rest, **flat}

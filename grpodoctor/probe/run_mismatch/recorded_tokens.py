@@ -18,12 +18,25 @@ from grpodoctor.support.files.regular_files import files_below
 
 _MAX_TOKENS = 200_000
 """Tokens that are kept of a step: enough for every figure, in constant memory."""
-_REMEDY = (
-    "record whole responses: attach(trainer, depth='full'), --set record.depth=full, prime-rl "
-    "trainer.enable_token_export=true, slime --dump-details, or NeMo RL's train_data_step files; "
-    "for verl, add rollout_log_probs, old_log_probs and responses to the rows of "
-    "trainer.rollout_data_dir"
-)
+_REMEDY = "record log-probabilities of both sides as docs/probe.md describes for `recorded`"
+_REMEDIES = {
+    "grpodoctor": (
+        "record whole responses with attach(trainer, depth='full') or --set record.depth=full; "
+        "TRL returns the sampler's values only with use_vllm=True"
+    ),
+    "prime-rl": "set trainer.enable_token_export=true",
+    "slime": "dump with --dump-details",
+    "nemo-rl": "keep the files train_data_step*.jsonl that NeMo RL logs",
+    "trl": (
+        "attach(trainer, depth='full') records both sides with use_vllm=True; the completions that "
+        "TRL logs hold no log-probabilities"
+    ),
+    "verl": (
+        "add rollout_log_probs, old_log_probs and responses to the rows of "
+        "trainer.rollout_data_dir, because verl saves no log-probabilities per token"
+    ),
+}
+"""How a framework records both sides, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +92,12 @@ def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
     kept = _last_steps(dumps, steps, notes)
     if not kept:
         names = ", ".join(sorted({form.name for form, _ in dumps}))
+        writers = sorted({form.framework for form, _ in dumps})
+        remedies = [_REMEDIES.get(writer, _REMEDY) for writer in writers]
         raise RunError(
             f"the rollouts ({names}) do not hold log-probabilities of both sampler and learner",
             where=str(run),
-            remedy=_REMEDY,
+            remedy="; ".join(dict.fromkeys(remedies)),
         )
     frameworks = tuple(sorted({form.framework for form, _ in dumps}))
     return RecordedTokens(tuple(kept[step] for step in sorted(kept)), frameworks, notes.damaged)

@@ -68,6 +68,6 @@ def trend_of(steps: Sequence[StepMismatch]) -> Trend:
     line = theilslopes(values, numbers)
     first, last = (float(line.intercept + line.slope * number) for number in numbers[[0, -1]])
     test = kendalltau(numbers, values)
-    if test.pvalue >= _LEVEL:
-        return Trend("flat", max(first, 0.0), max(last, 0.0))
-    return Trend("rises" if line.slope > 0 else "falls", max(first, 0.0), max(last, 0.0))
+    least = float(values.min())  # a line through a curved series may leave the range of a KL
+    direction = "flat" if test.pvalue >= _LEVEL else "rises" if line.slope > 0 else "falls"
+    return Trend(direction, max(first, least), max(last, least))

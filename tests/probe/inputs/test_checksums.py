@@ -92,6 +92,16 @@ def test_settings_that_bear_on_the_numbers_are_told(tmp_path: Path) -> None:
     assert [line.split()[0] for line in told] == ["rope_theta", "rms_norm_eps"]
 
 
+def test_rotary_settings_by_kind_of_layer_are_compared(tmp_path: Path) -> None:
+    one, other = model(tmp_path / "a"), model(tmp_path / "b")
+    for folder, theta in ((one, 1e4), (other, 1e6)):
+        config = json.loads((folder / "config.json").read_text())
+        config["rope_parameters"] = {"sliding_attention": {"rope_theta": theta}}
+        (folder / "config.json").write_text(json.dumps(config))
+    (setting,) = compared(one, other).settings
+    assert setting.startswith("rope_parameters")
+
+
 def test_quantised_modules_are_left_to_attribution(tmp_path: Path) -> None:
     one, other = model(tmp_path / "a"), model(tmp_path / "b")
     from safetensors.torch import load_file
