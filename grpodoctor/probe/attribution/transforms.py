@@ -65,8 +65,9 @@ def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recog
             yield Recognized(
                 "log-base", f"logarithms to base {name[3:]}", changed_N / unit, other_N
             )
-    is_other_unit = any(abs(factor * unit - 1) < _NEAR for unit in _FACTORS.values())
-    if factor <= 0 or abs(factor - 1) < _UNITY or is_other_unit:
+    # The inverse of a unit: the other column has it, and is recognized in its turn.
+    is_inverse = any(abs(factor * unit - 1) < _NEAR for unit in _FACTORS.values())
+    if factor <= 0 or abs(factor - 1) < _UNITY or is_inverse:
         return
     if _spread(changed_N[at] / other_N[at]) < _UNITY:
         yield Recognized("scaled-logprobs", f"scaled by {factor:.3g}", changed_N / factor, other_N)
@@ -158,6 +159,8 @@ def _summed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Reco
 
 def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     at = tokens.finite_N
+    if not at.any():
+        return
     for edge, limit, words in (
         (changed_N[at].min(), np.maximum, "below"),
         (changed_N[at].max(), np.minimum, "above"),

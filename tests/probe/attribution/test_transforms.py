@@ -7,6 +7,7 @@ import pytest
 
 from grpodoctor.probe.attribution.causes.reporting.units import Units
 from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.transforms import applied, recognized
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -95,3 +96,11 @@ def test_values_of_other_responses() -> None:
     result = Units().experiment(None, mixed, hypothesis)
     assert result is not None
     assert "other responses" in result.summary
+
+
+def test_a_column_without_finite_values_has_no_change() -> None:
+    pair = variant()
+    nothing_N = np.full(pair.tokens.sampler_N.size, np.nan)
+    tokens = applied(pair.tokens, nothing_N, nothing_N)
+    causes = {each.cause for each in recognized(tokens, nothing_N, nothing_N)}
+    assert not causes & {"log-base", "scaled-logprobs", "rounding", "clipping"}

@@ -58,14 +58,14 @@ class TensorSearch:
         self.names = frozenset(names)
         self._rollouts: Path | None
         self._rollouts, at = experiments.sub_sample(variant)
-        base = self._took(variant, at)
+        base = self._restrict(variant, at)
         if base <= EXACT:  # the few responses agree: the gap is in others
             self._rollouts = None
-            base = self._took(variant, np.arange(variant.tokens.sampler_N.size))
+            base = self._restrict(variant, np.arange(variant.tokens.sampler_N.size))
         self._gaps: dict[Names, float] = {frozenset(): base}
 
-    def _took(self, variant: Variant, at: np.ndarray) -> float:
-        """The gap of the responses on which sets of tensors are tried."""
+    def _restrict(self, variant: Variant, at: np.ndarray) -> float:
+        """Try sets of tensors on some tokens only; returns the gap of these tokens."""
         self._counted = variant.tokens.counted_N[at]
         self._target = variant.tokens.sampler_N[at]
         return difference_gap(*self._counting(variant.tokens.learner_N[at]))
