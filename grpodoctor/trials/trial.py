@@ -100,6 +100,8 @@ class Trial(Experiment):
     """The healthy counterpart."""
     onset: int = 1
     """The step at which the disease begins."""
+    misses: str = ""
+    """Why a rule misses diseased runs, if the published runs show it; Markdown."""
 
     @property
     def arms(self) -> Mapping[str, Arm | Treated]:

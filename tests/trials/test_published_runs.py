@@ -113,3 +113,14 @@ def test_contradictory_options_are_one_line(arguments, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stderr.count("\n") <= 2
+
+
+def test_only_a_rule_that_misses_runs_has_a_reason_for_it(evidence):
+    """The page explains misses; an explanation must not outlive them."""
+    explained = [each for each in evidence.trials if each.trial.misses]
+    assert explained
+    page = markdown(evidence)
+    for found in explained:
+        assert any(rule.fired.hits < 0.9 * rule.fired.runs for rule in found.rules)
+        assert found.trial.misses in page
+        assert any(f"`{code}`" in found.trial.misses for code in found.trial.rules)

@@ -33,6 +33,8 @@ TRIALS = (
         disease=Arm(settings=(_reward("noise"),)),
         control=_CONTROL,
         rules=("REW001",),
+        misses="`REW001` compares the halves of a hundred readings, so it examines only the last "
+        "steps of these runs.",
         steps=120,
         remedies=_REPAIRED,
     ),
@@ -43,6 +45,8 @@ TRIALS = (
         settings=("task.hedge_rate=0.1",),
         disease=Arm(settings=("task.verifier=any",)),
         rules=("REW005",),
+        misses="`REW005` requires an accuracy that falls. In two of the runs that it misses, "
+        "accuracy rises: their policies do not exploit the verifier within these steps.",
         steps=150,
         remedies=(Treated(remedy="recheck-reward", settings=("task.verifier=last",)),),
     ),

@@ -12,6 +12,8 @@ TRIALS = (
         settings=("model.warm_start_steps=500",),
         disease=Arm(settings=_HARD),
         rules=("GRP002",),
+        misses="`GRP002` requires a large share of all-incorrect groups and no rise of the reward. "
+        "At the end of these runs, few groups are all-incorrect, and the policies learn.",
         # Easier prompts have other held-out problems, so their outcome cannot be compared.
         remedies=(Treated(remedy="dynamic-sampling"),),
     ),
@@ -30,6 +32,8 @@ TRIALS = (
         question="Do rewards of very different scale starve the task reward, and does GDPO help?",
         disease=Arm(settings=("task.reward=grpodoctor.trials.rewards:format_first",)),
         rules=("REW010",),
+        misses="`REW010` requires a component that falls while another supplies the reward's "
+        "rise. The diseased runs learn the task as well as the controls.",
         remedies=(
             Treated(remedy="gdpo", preset="gdpo"),
             Treated(

@@ -228,6 +228,9 @@ def _trial_section(found: TrialEvidence) -> Iterator[str]:
     if found.rules:
         yield ""
         yield from _table(RULE_COLUMNS, map(rule_row, found.rules))
+    if trial.misses:
+        yield ""
+        yield trial.misses
     if found.remedies:
         yield ""
         yield from _table(REMEDY_COLUMNS, map(remedy_row, found.remedies))
