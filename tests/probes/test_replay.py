@@ -14,11 +14,9 @@ import torch
 
 from grpodoctor.probe.comparison.experts import compare_experts
 from tests.probes.conftest import engine
-from tests.probes.models import texts, variant
+from tests.probes.models import texts
 from tests.probes.programs import Ran, score
 from tests.probes.test_transformers import tiny_mixture
-
-GATES = r"mlp\.gate\."
 
 
 def drawn(model: Path, want: Sequence[str] = ("experts",), **options: Any) -> list:
@@ -50,9 +48,29 @@ def with_experts(responses: Sequence[Any], experts: Sequence[np.ndarray]) -> lis
 
 @pytest.fixture(scope="module")
 def rough(moe_model: Path) -> list:
-    """Responses of the mixture with noise on its routers."""
-    mixed = str(variant(moe_model.parent / "mixed", moe_model, perturb=1.0, only=GATES))
-    return drawn(moe_model, weights=mixed, weights_only=GATES)
+    """Responses of the mixture, routed to another expert for each token in two of four layers.
+
+    Nothing else differs, so replay closes the gap on any processor. Routers with noise would also
+    weight the experts differently.
+    """
+    from contract import Processing
+
+    source = engine(moe_model)
+    own = drawn(moe_model)
+    return source.replay(
+        with_experts(own, [rerouted(each.extras["experts"]) for each in own]),
+        Processing(),
+        ("experts",),
+    )
+
+
+def rerouted(experts_NLK: np.ndarray) -> np.ndarray:
+    """The first expert that was not chosen, in place of the last one in the layers 0 and 2."""
+    other_NLK = experts_NLK.copy()
+    for layer in (0, 2):
+        for chosen_K in other_NLK[:, layer]:
+            chosen_K[-1] = next(e for e in range(len(chosen_K) + 1) if e not in chosen_K)
+    return other_NLK
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -106,7 +124,7 @@ def test_replay_closes_the_gap_of_flips(moe_model: Path, rough: list, batch_toke
     held = source.replay(rough, Processing(), ("experts", "entropy"))
     assert (sets(free) != sets(rough)).any(axis=(1, 2)).mean() > 0.3
     assert (sets(held) == sets(rough)).all()
-    assert k3(held, rough) < 0.5 * k3(free, rough)
+    assert k3(held, rough) < 1e-3 * k3(free, rough)
     # Margins are those of the routers' own choice.
     assert set(held[0].extras) == {"experts", "entropy", "router_margin"}
     assert set(source.replay(rough[:1], Processing(), ())[0].extras) == set()
@@ -121,7 +139,7 @@ def test_experts_of_a_bfloat16_sampler_are_replayed(moe_model: Path) -> None:
     held = source.replay(sampled, Processing(), ("experts",))
     assert (sets(free) != sets(sampled)).any()
     assert (sets(held) == sets(sampled)).all()
-    assert k3(held, sampled) < k3(free, sampled)
+    assert (joined(held) != joined(free)).any()
 
 
 def test_missing_experts_leave_the_choice_to_the_router(moe_model: Path, rough: list) -> None:
@@ -227,7 +245,7 @@ def shards(folder: Path, responses: Sequence[Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(moe_model: Path, rough: list, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Scores of the noisy mixture's responses: free, replayed, and replayed in reverse order."""
+    """Scores of the rerouted responses: free, replayed, and replayed in reverse order."""
     folder = tmp_path_factory.mktemp("replay")
     inputs = shards(folder / "sample", rough)
     tasks = [
@@ -242,7 +260,7 @@ def test_the_program_replays_the_experts_of_its_inputs(ran: Ran) -> None:
     drawn, free, held, back = map(ran.arrays, ("sample", "free", "held", "back"))
     assert ran.answer["tasks"]["held"]["tokens"] == len(drawn["logprobs_N"])
     gaps = [np.abs(each["logprobs_N"] - drawn["logprobs_N"]).mean() for each in (free, held)]
-    assert gaps[1] < 0.7 * gaps[0]
+    assert gaps[1] < 1e-2 * gaps[0]
     assert np.abs(held["logprobs_N"] - back["logprobs_N"]).max() < 5e-5
 
 
