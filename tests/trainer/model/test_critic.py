@@ -62,6 +62,7 @@ def test_a_value_depends_only_on_earlier_tokens() -> None:
 
 def test_padding_changes_no_value() -> None:
     critic, samples = Critic(build("llama"), small()), drawn()
+    critic.model.backbone.double()  # the rounding of float32 depends on the processor
     with torch.no_grad():
         critic.model.head.weight.normal_(generator=torch.Generator().manual_seed(0))
     pad = torch.nn.functional.pad
@@ -73,7 +74,7 @@ def test_padding_changes_no_value() -> None:
         logprobs_BT=pad(samples.logprobs_BT, (0, 2)),
     )
     torch.testing.assert_close(
-        critic.values(wider)[:, :-2], critic.values(samples), rtol=1e-4, atol=1e-4
+        critic.values(wider)[:, :-2], critic.values(samples), rtol=1e-5, atol=1e-6
     )
 
 
