@@ -264,6 +264,15 @@ def test_a_single_low_reading_or_noise_is_no_sudden_fall() -> None:
     assert run({REWARD: RISING}).findings("REW014") == []
 
 
+def test_a_short_log_must_fall_further_for_a_sudden_fall() -> None:
+    high = [0.9, 0.88, 0.92, 0.99, 0.99, 0.93, 0.97, 0.96, 0.95, 0.92, 0.98, 0.94]
+    finding = run({REWARD: [*high, 0.57, 0.0]}, 14).finding("REW014")
+    assert (finding.severity, finding.onset_step) == ("warning", 12)
+    spread = [0.4, 0.44, 0.5, 0.57, 0.6, 0.56, 0.5, 0.45, 0.41, 0.42]  # 0 is at 6.9 noises
+    assert run({REWARD: [*spread, 0.0, 0.0]}, 12).findings("REW014") == []
+    assert run({REWARD: [*spread, *spread, 0.0, 0.0]}, 22).finding("REW014").severity == "warning"
+
+
 def test_a_fall_that_recovers_resolves() -> None:
     reward = breaks_down(0.2, 0.1, *[0.75] * 10)
     assert not run({REWARD: reward}, len(reward)).finding("REW014").active

@@ -33,7 +33,7 @@ _ACCURACIES = ("accuracy", "accuracies", "acc", "answer_accuracy", "correct_rate
                "success_rate", "win_rate", "pass_rate", "exact_match", "frac_correct",
                "fraction_correct", "correct_fraction", "correct_ratio", "solved_rate",
                "task_success", "pass_at_1", "pass1", "success", "correct", "correct_answer_rate",
-               "answer_correct_rate", "final_answer_accuracy")
+               "answer_correct_rate", "final_answer_accuracy", "pass@1")
 _RESPONSES = ("response", "responses", "resp", "completion", "completions", "generation", "gen",
               "output", "answer", "rollout")
 _LENGTHS = ("length", "len", "tokens", "token_length", "length_tokens", "token_count")
@@ -74,11 +74,11 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "reward/min": ("reward_min", "min_reward", "rewards_min", "reward/min", "rewards/min"),
     "reward/heldout": (*_mean_names(_REWARDS, _HELD_OUT_SETS), *_mean_names(_GOLDS)),
     "accuracy/train": (*_mean_names(_ACCURACIES, _TRAINED), "train/accuracy"),
-    "accuracy/heldout": _mean_names((*_ACCURACIES, "pass@1"), _HELD_OUT_SETS),
-    "entropy/mean": _mean_names(("entropy", "token_entropy", "policy_entropy", "actor_entropy",
+    "accuracy/heldout": _mean_names(_ACCURACIES, _HELD_OUT_SETS),
+    "entropy/mean": _mean_names(("entropy", "ent", "token_entropy", "policy_entropy", "actor_entropy",
                                  "response_entropy", "per_token_entropy", "generation_entropy")),
     "length/mean": tuple(name for name in (
-        "length", "mean_length", "avg_length", "average_length", "average_response_length",
+        "length", "len", "mean_length", "avg_length", "average_length", "average_response_length",
         "avg_len", "mean_len", "tokens_per_response",
         "tokens_per_completion", "tokens_per_sample", "num_tokens_per_response",
         *_mean_names(_RESPONSE_LENGTHS, ("", "train_"))) if name not in _TOTALS),

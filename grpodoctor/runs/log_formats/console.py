@@ -13,6 +13,10 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
+from grpodoctor.runs.log_formats.decoding.recurring_lines import (
+    RecurringLines,
+    parse_recurring_line,
+)
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 
@@ -62,6 +66,7 @@ class Console:
         self._in_list = False
         """Whether the line above is a heading or an entry of the list below it."""
         self._bars = _ProgressBarSteps()
+        self._recurring = RecurringLines()
 
     def rewind(self) -> None:
         """Start over at the first line."""
@@ -161,6 +166,7 @@ class Console:
         if parsed is None:
             row = self._json_row(text)
             if row is not None:
+                self._recurring.count_other_row()
                 yield from self._end_block()
                 yield row
                 return
@@ -175,6 +181,7 @@ class Console:
 
     def _complete_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
         if len(parsed.pairs) <= MOST_KEYS:
+            self._recurring.count_other_row()
             yield from self._end_block()
             yield self._row(parsed.pairs, parsed.step, parsed.counter)
 
@@ -208,9 +215,14 @@ class Console:
         parsed = lines.parse_labeled_line(text)
         if parsed is not None:
             values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
+            self._recurring.count_other_row()
             yield LogRow(parsed.step, values, counter=parsed.counter)
             return
-        parsed = lines.parse_bullet(text) or lines.parse_table_cells(text)
+        line = parse_recurring_line(text)
+        if line is not None and (rows := self._recurring.add(line)):
+            yield from rows
+            return
+        parsed = lines.parse_bullet(text) or lines.parse_table_cells(text) if not line else None
         if parsed is not None:
             if not parsed.pairs.keys().isdisjoint(self._block):
                 yield from self._end_block()
@@ -227,6 +239,7 @@ class Console:
 
     def _end_block(self) -> Iterator[LogRow]:
         if len(self._block) > 1:
+            self._recurring.count_other_row()
             yield self._row(self._block, self._block_step)
         self._block = {}
 
@@ -235,7 +248,7 @@ class Console:
         rows = list(self._close()) if self._closes == "-" else []
         if self._closes == "}" and self._depth <= 0:
             rows += self._close()
-        return rows + list(self._end_block())
+        return [*rows, *self._recurring.finish(), *self._end_block()]
 
     def _row(self, pairs: Mapping[str, float], step: int | None, counter: str = "") -> LogRow:
         own = next((pairs[key] for key in self._keys.step if key in pairs), None)

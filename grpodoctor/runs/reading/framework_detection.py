@@ -161,6 +161,13 @@ class FrameworkDetector:
 
     def _unknown_keys_error(self, keys: set[str]) -> RunError:
         where = str(self._path)
+        if keys and all(key.startswith("console/") for key in keys):  # prose with labels
+            return RunError(
+                "no line of the text has a step and a known metric",
+                where=where,
+                remedy="pass the metrics that the trainer saves, or print one line per step, such "
+                "as `step=12 reward_mean=0.41 response_length=230`",
+            )
         if keys:
             return RunError(
                 f"no known framework logs these keys: {name_some(sorted(keys))}",

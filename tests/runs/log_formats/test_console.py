@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
@@ -488,3 +489,70 @@ def test_a_line_of_times_that_is_no_heading_takes_no_time(tmp_path: Path) -> Non
     """A pattern with nested repetitions tries each way to divide such a line, for hours."""
     line = "2025-12-26 18:30:27 12:00:01,123 " * 6 + "1.5 2.5 3.5, 4/5 waiting for the engine:"
     assert rows_of(f"{line}\n" * 3 + f"{line[:79]}:\n", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[step {step}] avg_loss=0.5 acc=0.4",
+        "step {step}/900 acc 0.40 kl 0.002 len 184 tok",
+        "2026-01-02 10:00:00,123 - INFO - Step {step}/900 | Loss: 0.5 | Accuracy: 40.0%",
+        "iter: {step}, acc: 26/65, time: 3s",
+        "Training step {step} - Accuracy: 0.4 ± 0.1 - Completion length: 1,220.4",
+        "[{step}/900] acc=0.4 len=120",
+    ],
+)
+def test_labeled_lines_that_recur_with_a_growing_step_are_rows(line: str, tmp_path: Path) -> None:
+    text = "The answer at step 3: accuracy 5\n"
+    for step in (10, 20, 30, 40):
+        text += "Step 1: He has 240 apples, 25% of them red.\n" + line.format(step=step) + "\n"
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [10, 20, 30, 40]
+    values = {"line/acc", "line/accuracy"} & rows[0].values.keys()
+    assert rows[0].values[values.pop()] == pytest.approx(0.4)
+
+
+def test_a_held_out_line_is_kept_apart_from_training(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {step}: acc=0.4, len=120\n[eval] step {step}: acc=0.7\n" for step in range(5)
+    )
+    run = open_run(_written(text, tmp_path))
+    steps = list(run.steps)
+    assert scalar(steps[-1].values["accuracy/train"]) == 0.4
+    assert scalar(steps[-1].values["accuracy/heldout"]) == 0.7
+    assert scalar(steps[-1].values["length/mean"]) == 120
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 1: acc=0.4\nstep 2: acc=0.5\n",
+        "".join(f"step {step}: acc={part / 4}\n" for step in range(9) for part in range(4)),
+        "".join(f"sample {step} step {step}: acc=0.5\n" for step in range(9)),
+        "".join(f"Step {9 - step}: accuracy 0.5\n" for step in range(9)),
+        "".join(f"Step {step}: mass 0.5, height=3\n" for step in range(9)),
+    ],
+    ids=["too few", "parts of a step", "samples", "counts down", "unknown labels"],
+)
+def test_labeled_lines_that_do_not_stand_for_steps_are_no_rows(text: str, tmp_path: Path) -> None:
+    assert rows_of(text, tmp_path) == []
+
+
+def test_a_progress_bar_with_labels_is_read_once_per_step(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 6):
+        drawn = f"Epoch 1:  10%|#   | {step}/50 [00:10<01:30,  2.00s/it, acc=0.{step}"
+        text += f"\r{drawn}, len=9]\r{drawn}5, len=10]"
+    rows = rows_of(text + "\n", tmp_path)
+    assert [(row.step, row.values["line/acc"]) for row in rows] == [
+        (step, pytest.approx(step / 10 + 0.05)) for step in range(1, 6)
+    ]
+
+
+def test_prose_with_labels_is_no_log(tmp_path: Path) -> None:
+    path = _written("* Rent: 1200\n* Utilities: 150\nreward is 0.9\n" * 20, tmp_path)
+    with pytest.raises(
+        RunError, match="no line of the text has a step and a known metric"
+    ) as error:
+        list(open_run(path).steps)
+    assert "Rent" not in str(error.value)
