@@ -499,7 +499,7 @@ def test_a_line_of_times_that_is_no_heading_takes_no_time(tmp_path: Path) -> Non
         "2026-01-02 10:00:00,123 - INFO - Step {step}/900 | Loss: 0.5 | Accuracy: 40.0%",
         "iter: {step}, acc: 26/65, time: 3s",
         "Training step {step} - Accuracy: 0.4 ± 0.1 - Completion length: 1,220.4",
-        "[{step}/900] acc=0.4 len=120",
+        "[{step}/900] acc=0.4 kl=0.01",
     ],
 )
 def test_labeled_lines_that_recur_with_a_growing_step_are_rows(line: str, tmp_path: Path) -> None:
@@ -531,8 +531,9 @@ def test_a_held_out_line_is_kept_apart_from_training(tmp_path: Path) -> None:
         "".join(f"sample {step} step {step}: acc=0.5\n" for step in range(9)),
         "".join(f"Step {9 - step}: accuracy 0.5\n" for step in range(9)),
         "".join(f"Step {step}: mass 0.5, height=3\n" for step in range(9)),
+        "".join(f"[{step}00/900] acc=0.5 | errors=0\n" for step in range(9)),
     ],
-    ids=["too few", "parts of a step", "samples", "counts down", "unknown labels"],
+    ids=["too few", "parts of a step", "samples", "counts down", "unknown labels", "evaluation"],
 )
 def test_labeled_lines_that_do_not_stand_for_steps_are_no_rows(text: str, tmp_path: Path) -> None:
     assert rows_of(text, tmp_path) == []

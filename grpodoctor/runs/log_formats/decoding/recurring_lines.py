@@ -7,7 +7,6 @@ grows, and one of the labels is a known name, they are the metrics of a run. Pro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -52,6 +51,12 @@ _OTHER_BAR = re.compile(
     r"eval|valid|\btest|generat|sampl|load|download|map\b|filter|tokeniz|split|shard|files?\b|score",
     re.IGNORECASE,
 )
+_MAY_COUNT = re.compile(
+    r"step|iter|\bit\b|update|batch|rollout|episode|round|epoch|\d\s?/\s?\d", re.IGNORECASE
+)
+"""What every line with a step has; a fast test, since most lines of a log are prose."""
+_OF_TRAINING = re.compile(r"reward|return|loss|kl|lr|learning|grad|entropy|adv|clip")
+"""Labels that only a training prints. An evaluation also counts its problems: `[7/500] acc=0.4`."""
 _HELD_OUT = re.compile(r"\b(?:eval\w{0,6}|val|validation|test|held[ -]?out)\b", re.IGNORECASE)
 
 
@@ -162,6 +167,8 @@ def parse_recurring_line(text: str) -> LabeledLine | None:
     """Parse a line with a step and labeled numbers; None if no label is a known name."""
     if len(text) > _LONGEST or "│" in text or "┃" in text or "{" in text:
         return None
+    if not _MAY_COUNT.search(text):
+        return None
     if "%|" in text:
         bar = _BAR.search(text)
         return _parse_bar(bar) if bar else None
@@ -180,7 +187,10 @@ def parse_recurring_line(text: str) -> LabeledLine | None:
     ]
     values = {key: value for each in found for key, value in _values_of(*each).items()}
     before = text[: found[0][1].start()] if found else ""
-    step = _step_of(before, counters)
+    step = next((counters[name] for name in _STEP_NAMES if name in counters), None)
+    count = _COUNT.search(before) if step is None else None
+    if count is not None and any(map(_OF_TRAINING.search, values)):
+        step = int(count[1])
     if step is None or not any(map(_is_known, values)):
         return None
     prefix = "line/eval_" if _HELD_OUT.search(before) else "line/"
@@ -192,13 +202,6 @@ def _counter_of(label: str, match: re.Match[str]) -> str:
     """The name of a step counter; empty if the pair is none."""
     name = label if label == "global_step" else label.rpartition("_")[2]
     return name if name in _STEP_NAMES and match[3].isdecimal() else ""
-
-
-def _step_of(before: str, counters: Mapping[str, int]) -> int | None:
-    step = next((counters[name] for name in _STEP_NAMES if name in counters), None)
-    if step is None and (count := _COUNT.search(before)):
-        return int(count[1])
-    return step
 
 
 def _parse_bar(bar: re.Match[str]) -> LabeledLine | None:
