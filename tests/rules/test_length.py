@@ -82,6 +82,13 @@ def test_nearly_all_cut_is_critical() -> None:
     assert finding.onset_step == 0, "it takes five readings to say so, and all of them are cut"
 
 
+def test_truncation_after_the_answer_of_solved_prompts_is_a_note() -> None:
+    solved = run({CUT: 1.0, "accuracy/train": noisy(0.98, 0.01, 1)}, count=30)
+    assert solved.finding("LEN002").severity == "info"
+    unsolved = run({CUT: 1.0, "accuracy/train": noisy(0.5, 0.01, 1)}, count=30)
+    assert unsolved.finding("LEN002").severity == "critical"
+
+
 def test_levels_and_growth_of_truncation() -> None:
     assert run({CUT: noisy(0.3, 0.02, 1)}).finding("LEN002").severity == "info"
     assert run({CUT: noisy(0.6, 0.02, 1)}).finding("LEN002").severity == "warning"

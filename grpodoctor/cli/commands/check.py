@@ -280,7 +280,7 @@ def _each_run_in(path: str, settings: _Settings) -> list[_Settings]:
         return []
     return [
         replace(settings, options=replace(settings.options, where=where))
-        for where in runs_in_log(Path(path))
+        for where in runs_in_log(Path(path), partial(_warn_of_note, path))
     ]
 
 
@@ -311,6 +311,12 @@ def _warn_of_cut_off(path: str, left: Sequence[Path]) -> None:
         f"searched: {plain(names)} ({len(left)} entries); pass the directories of the runs",
         file=sys.stderr,
     )
+
+
+def _warn_of_note(path: str, note: str) -> None:
+    from grpodoctor.support.safe_text import plain
+
+    print(f"warning: {note} ({plain(path[:200])})", file=sys.stderr)
 
 
 def _common_folder(paths: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
     has_improved,
+    is_solved,
     reading_noise,
 )
 from grpodoctor.rules.shared.whole_run import falls_over_run
@@ -31,7 +32,8 @@ class TruncatedResponses(Rule):
         The share of responses that end at the length limit instead of by themselves: high, or grown
         several times since the start of the run. The finding is critical if nearly all are
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
-        learns to answer within the limit.
+        learns to answer within the limit. Where the prompts are solved all the same, it is a note:
+        the answer comes before the limit.
 
     Why it matters:
         A response that is truncated before its answer is graded as incorrect even if its reasoning
@@ -120,7 +122,8 @@ class TruncatedResponses(Rule):
         text = f"{share:.0%} of responses are truncated by the length limit{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
-        return Sighting(self._severity(series, share, rise), text, evidence, find_onset=onset)
+        severity = "info" if is_solved(chart) else self._severity(series, share, rise)
+        return Sighting(severity, text, evidence, find_onset=onset)
 
     def _early_rise(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that is not yet high, but has grown several times and still grows."""

@@ -16,7 +16,7 @@ from grpodoctor.support.files.growing_files import Chunk, Tail
 
 _DELIMITERS = (",", "\t", ";")
 _LONGEST_HEADER = 1_000_000
-_MOST_RUNS = 64
+_MOST_RUNS = 128
 """Runs of a table that are read."""
 _EXTREMES = ("__MIN", "__MAX")
 
@@ -38,6 +38,7 @@ class CommaSeparated:
         self.config: Mapping[str, Any] = {}
         self._header: list[str] = []
         self._runs: list[RunOfTable] = []
+        self._notes: list[str] = []
         self._delimiter = ","
         self._tail: Tail[list[LogRow]] = Tail(path, self._parse, each_line_is_a_row=True)
 
@@ -54,7 +55,7 @@ class CommaSeparated:
         """Read the rows of the next block."""
         chunk = self._tail.read()
         rows = [row for rows in chunk.records for row in rows]
-        return Chunk(rows, chunk.damage, chunk.size, chunk.more)
+        return Chunk(rows, chunk.damage, chunk.size, chunk.more, self._notes)
 
     def _parse(self, line: bytes) -> list[LogRow]:
         text = line.decode("utf-8-sig", "replace")
@@ -63,7 +64,13 @@ class CommaSeparated:
                 return []
             self._delimiter = delimiter_of(text)
             self._header = self._fields(text)
-            self._runs = runs_of(self._header)
+            runs = runs_of(self._header)
+            self._runs = runs[:_MOST_RUNS]
+            if len(runs) > _MOST_RUNS:
+                self._notes = [
+                    f"the table has {len(runs)} runs; the first {_MOST_RUNS} are read, so export "
+                    "the others into a table of their own"
+                ]
             return []
         fields = self._fields(text)
         if fields == self._header:  # a resumed job repeats the header
@@ -110,7 +117,7 @@ def runs_of(header: list[str]) -> list[RunOfTable]:
     if not found:
         return [RunOfTable("", names, [])]
     several = len(found) > 1
-    return [_run_of_table(run, names, named=several) for run in list(found)[:_MOST_RUNS]]
+    return [_run_of_table(run, names, named=several) for run in found]
 
 
 def _run_of_table(run: str, names: list[str], *, named: bool) -> RunOfTable:

@@ -188,8 +188,12 @@ def _can_be_read(file: Path, options: ReadOptions) -> bool:
         return False
 
 
-def runs_in_log(log: Path) -> list[dict[str, str]]:
+def runs_in_log(log: Path, on_note: Callable[[str], None]) -> list[dict[str, str]]:
     """The runs in a log with a column that tells several apart, as `ReadOptions.where` names them.
+
+    Args:
+        log: the log.
+        on_note: is told what was left out.
 
     Returns:
         At most `MOST_RUNS` runs, in the order of their first rows; none if it has only one.
@@ -198,19 +202,23 @@ def runs_in_log(log: Path) -> list[dict[str, str]]:
         RunError: if the log cannot be read.
     """
     columns, names, found = RunColumns(), dict[str, dict[str, None]](), ""
-    for row in _rows_of(log):
+    for row in _rows_of(log, on_note):
         for column in columns.names_in(row):
             names.setdefault(column, {})[cell_of(row, column) or ""] = None
         found = found or columns.add(row)
     return [{found: name} for name in names.get(found, ())][:MOST_RUNS]
 
 
-def _rows_of(log: Path) -> Iterator[LogRow]:
+def _rows_of(log: Path, on_note: Callable[[str], None]) -> Iterator[LogRow]:
+    notes: set[str] = set()
     logs = LogFiles(log, None, RowKeys())
     logs.search()
     for file in logs.in_order():
         more = True
         while more:
             chunk = file.reader.read()
+            for note in set(chunk.notes) - notes:
+                notes.add(note)
+                on_note(note)
             yield from chunk.records
             more = chunk.more

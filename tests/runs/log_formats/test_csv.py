@@ -12,6 +12,7 @@ from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.csv import CommaSeparated
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.run_discovery import runs_in_log
 from grpodoctor.vocabulary.values import scalar
 
 
@@ -54,6 +55,18 @@ def test_a_chart_that_was_exported_from_wandb(tmp_path: Path) -> None:
     assert (second.texts["run"], dict(second.values)) == ("run-2", {"train/reward": 0.9})
     (row,) = rows_of("Step,run-1 - train/reward\n10,0.5\n", tmp_path)
     assert "run" not in row.texts, "one run needs no choice"
+
+
+def test_a_table_of_more_runs_than_are_read_says_so(tmp_path: Path) -> None:
+    names = [f"run{number}" for number in range(130)]
+    lines = ['"Step",' + ",".join(f'"{name} - reward"' for name in names)]
+    lines += [f"{step}," + ",".join(["0.5"] * len(names)) for step in range(6)]
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(lines) + "\n")
+    notes: list[str] = []
+    assert len(runs_in_log(path, notes.append)) == 128
+    (note,) = notes
+    assert "has 130 runs; the first 128 are read" in note
 
 
 def test_a_run_that_has_ended_has_no_rows(tmp_path: Path) -> None:

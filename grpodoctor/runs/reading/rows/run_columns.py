@@ -25,7 +25,7 @@ _START = 2 * _MIN_SHARED
 """Steps of a run that make its start. A resumed job may have a new name and repeat a few steps, but
 they are not the first ones of the job before it."""
 
-MOST_RUNS = 64
+MOST_RUNS = 128
 """Different values above which a column does not name runs."""
 
 _COLUMNS = _NAMES | _SEEDS

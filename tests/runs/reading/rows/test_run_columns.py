@@ -60,7 +60,7 @@ def test_each_run_of_a_log_has_its_own_verdict(
         list(open_run(path).steps)
     done = run("check", path, "--json")
     reports = json.loads(done.stdout)["runs"]
-    names = [each for one in runs_in_log(path) for each in one.values()]
+    names = [each for one in runs_in_log(path, print) for each in one.values()]
     assert len(names) == len(reports) > 1
     assert all(any(each["run"]["path"].endswith(f"={name})") for each in reports) for name in names)
     assert {each["run"]["steps"] for each in reports} == {len(STEPS)}
@@ -75,7 +75,7 @@ def test_a_csv_table_of_two_seeds_is_two_runs(tmp_path: Path) -> None:
     lines += [f"{r['seed']},{r['step']},{r['reward']},{r['loss']}" for r in in_blocks("seed", 7, 8)]
     path = tmp_path / "all.csv"
     path.write_text("\n".join(lines) + "\n")
-    assert runs_in_log(path) == [{"seed": "7"}, {"seed": "8"}]
+    assert runs_in_log(path, print) == [{"seed": "7"}, {"seed": "8"}]
     assert len(list(open_run(path, ReadOptions(where={"seed": "8"})).steps)) == len(STEPS)
 
 
@@ -107,7 +107,7 @@ def test_columns_that_change_within_a_run_do_not_split_it(
 ) -> None:
     path = written(tmp_path / "one.jsonl", rows)
     assert len(list(open_run(path).steps)) == len(STEPS)
-    assert runs_in_log(path) == []
+    assert runs_in_log(path, print) == []
 
 
 def test_a_resumed_job_with_a_new_name_may_repeat_steps(tmp_path: Path) -> None:
