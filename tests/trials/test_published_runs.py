@@ -93,6 +93,16 @@ def test_the_published_result_from_the_command_line(evidence):
     assert done.returncode == 0
 
 
+def test_a_narrow_terminal_shows_each_gain_and_effect_on_one_line(evidence, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = grpodoctor("trials", "--published").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    gains = [each.gain for trial in evidence.trials for each in trial.remedies if each.gain]
+    for gain in gains:
+        interval = f"({gain.low:+.3f} to {gain.high:+.3f})" if gain.low is not None else ""
+        assert any(f"{gain.mean:+.3f} {interval}".strip() in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -239,6 +239,10 @@ def _evidence(
     return collected(chosen, results)
 
 
+_WIDE = 150
+"""Columns of a terminal in which the table of remedies has room for all figures."""
+
+
 def _print_text(found: Evidence) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -246,11 +250,15 @@ def _print_text(found: Evidence) -> None:
     from grpodoctor.trials.evidence import evidence_page as page
 
     console = Console(highlight=False, markup=False)
+    is_wide = console.width >= _WIDE
+    columns, row = (
+        (page.REMEDY_COLUMNS, page.remedy_row) if is_wide else (page.SHORT_COLUMNS, page.short_row)
+    )
 
     def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table = Table(box=None, pad_edge=False)
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        for number, column in enumerate(columns):
+            table.add_column(column, overflow="fold", no_wrap=number > 0 and not is_wide)
         for row in rows:
             table.add_row(*row)
         if table.row_count:
@@ -259,7 +267,7 @@ def _print_text(found: Evidence) -> None:
     for each in found.trials:
         console.print(f"{each.trial.name}: {each.trial.question}", style="bold")
         show(page.RULE_COLUMNS, map(page.rule_row, each.rules))
-        show(page.REMEDY_COLUMNS, map(page.remedy_row, each.remedies))
+        show(columns, map(row, each.remedies))
         console.print()
     if found.healthy is not None:
         show(page.HEALTHY_COLUMNS, map(page.healthy_row, found.healthy.arms))
@@ -267,7 +275,11 @@ def _print_text(found: Evidence) -> None:
     for line in found.failed:
         console.print(f"No result: {line}", soft_wrap=True)
     for line in page.summary(found):
-        console.print(line, soft_wrap=True)
+        console.print(line)
+    if found.trials and not is_wide:
+        console.print(
+            "--output-format markdown adds the control, the gain at equal cost, p and the target."
+        )
 
 
 def _print_json(found: Evidence) -> None:

@@ -30,6 +30,8 @@ REMEDY_COLUMNS = (
     "effect",
     "target",
 )
+SHORT_COLUMNS = ("remedy", "effect", "gain", "outcome")
+"""What an 80-column terminal has room for; the other columns are in the Markdown page."""
 
 
 _INTRODUCTION = f"""\
@@ -85,6 +87,13 @@ def remedy_row(evidence: RemedyEvidence) -> tuple[str, ...]:
         evidence.effect,
         f"{evidence.target} {moved}",
     )
+
+
+def short_row(evidence: RemedyEvidence) -> tuple[str, ...]:
+    """The cells of `SHORT_COLUMNS`; the outcome is untreated → treated."""
+    name, *_, effect, _ = remedy_row(evidence)
+    outcome = f"{_number(evidence.untreated)} → {_number(evidence.treated)}"
+    return (name, effect, _difference(evidence.gain), outcome)
 
 
 def healthy_row(arm: HealthyArm) -> tuple[str, ...]:
