@@ -32,6 +32,7 @@ _COLUMNS = (
     "sampler_logprobs", "sequence_token_ids", "sequence_sampled",
 )  # fmt: skip
 _LARGE = ("prompt", "text", "token_ids", "components", "sequence_token_ids", "sequence_sampled")
+_PER_TOKEN = ("token_ids", "learner_logprobs", "sampler_logprobs")
 _FIGURES = ("entropy_mean", *PER_RESPONSE)
 _NUMBERS = (*(name for name in _COLUMNS if name not in _LARGE), *_FIGURES)
 
@@ -52,6 +53,20 @@ def read_figures(
             if (column := parquet.doubles(batch, name)) is not None
         }
         yield _responses(batch), figures
+
+
+def complete_columns(part: FilePart, damage_log: DamageLog) -> frozenset[str]:
+    """The columns per token that all responses of a part have, as depth `full` records them."""
+    wanted = ("length", *_PER_TOKEN)
+    complete = set(_PER_TOKEN)
+    rows = 0
+    for batch, _ in parquet.record_batches(part, wanted, damage_log):
+        lengths = parquet.doubles(batch, "length")
+        rows += batch.num_rows
+        complete &= {
+            name for name in _PER_TOKEN if _is_complete(parquet.lists(batch, name), lengths)
+        }
+    return frozenset(complete) if rows else frozenset()
 
 
 def _responses(batch: pa.RecordBatch) -> Responses:

@@ -13,30 +13,15 @@ from numpy.typing import NDArray
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
+from grpodoctor.probe.run_mismatch.missing_side import missing_side, no_dump
+from grpodoctor.probe.run_mismatch.run_source import RecordedIds
 from grpodoctor.runs.rollout_dumps.shards import plan_shards
 from grpodoctor.support.files.regular_files import files_below
 
 _MAX_TOKENS = 200_000
 """Tokens that are kept of a step: enough for every figure, in constant memory."""
-_REMEDY = "record log-probabilities of both sides as docs/probe.md describes for `recorded`"
-_REMEDIES = {
-    "grpodoctor": (
-        "record whole responses with attach(trainer, depth='full') or --set record.depth=full; "
-        "TRL returns the sampler's values only with use_vllm=True"
-    ),
-    "prime-rl": "set trainer.enable_token_export=true",
-    "slime": "dump with --dump-details",
-    "nemo-rl": "keep the files train_data_step*.jsonl that NeMo RL logs",
-    "trl": (
-        "attach(trainer, depth='full') records both sides with use_vllm=True; the completions that "
-        "TRL logs hold no log-probabilities"
-    ),
-    "verl": (
-        "add rollout_log_probs, old_log_probs and responses to the rows of "
-        "trainer.rollout_data_dir, because verl saves no log-probabilities per token"
-    ),
-}
-"""How a framework records both sides, by its name."""
+
+_ID_LEVELS: tuple[RecordedIds, ...] = ("none", "responses", "prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +38,8 @@ class StepTokens:
     length_N: NDArray[np.int64]
     """Tokens of its response."""
     nonfinite: int
+    ids: RecordedIds = "prompts"
+    """What a live engine can be given to score the responses again."""
 
     @property
     def difference_N(self) -> NDArray[np.float64]:
@@ -85,20 +72,11 @@ def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
         raise RunError("there is no run", where=str(run), remedy="check the path")
     dumps = dumps_among(files_below(run) if run.is_dir() else [run])
     if not dumps:
-        raise RunError(
-            "the run has no rollout dump of a known format", where=str(run), remedy=_REMEDY
-        )
+        raise no_dump(run)
     notes = DamageLog()
     kept = _last_steps(dumps, steps, notes)
     if not kept:
-        names = ", ".join(sorted({form.name for form, _ in dumps}))
-        writers = sorted({form.framework for form, _ in dumps})
-        remedies = [_REMEDIES.get(writer, _REMEDY) for writer in writers]
-        raise RunError(
-            f"the rollouts ({names}) do not hold log-probabilities of both sampler and learner",
-            where=str(run),
-            remedy="; ".join(dict.fromkeys(remedies)),
-        )
+        raise missing_side(run, dumps)
     frameworks = tuple(sorted({form.framework for form, _ in dumps}))
     return RecordedTokens(tuple(kept[step] for step in sorted(kept)), frameworks, notes.damaged)
 
@@ -153,8 +131,14 @@ def _by_step(responses: Responses) -> Iterator[StepTokens]:
             yield StepTokens(
                 int(step), sampler_N[chosen_N], learner_N[chosen_N], rows_N[chosen_N],
                 position_N[chosen_N], learner.lengths_B[rows_N][chosen_N],
-                int((own_N & ~finite_N).sum()),
+                int((own_N & ~finite_N).sum()), _ids_of(responses),
             )  # fmt: skip
+
+
+def _ids_of(responses: Responses) -> RecordedIds:
+    if responses.sequences is not None:
+        return "prompts"
+    return "none" if responses.tokens is None else "responses"
 
 
 def joined(parts: Sequence[StepTokens]) -> StepTokens:
@@ -171,4 +155,5 @@ def joined(parts: Sequence[StepTokens]) -> StepTokens:
         np.concatenate([part.position_N for part in parts]),
         np.concatenate([part.length_N for part in parts]),
         sum(part.nonfinite for part in parts),
+        min((part.ids for part in parts), key=_ID_LEVELS.index),
     )

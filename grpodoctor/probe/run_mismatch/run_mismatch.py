@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from grpodoctor.probe.run_mismatch.recorded_tokens import read_recorded_tokens
-from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, UNKNOWN, LikelyCause, likely_causes
+from grpodoctor.probe.run_mismatch.experiment_commands import with_command
+from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens, read_recorded_tokens
+from grpodoctor.probe.run_mismatch.run_source import source_of
+from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, LikelyCause, likely_causes
 from grpodoctor.probe.run_mismatch.trend import StepMismatch, Trend, mismatch_of, trend_of
 from grpodoctor.rules.base import Severity
 
@@ -41,10 +43,8 @@ class RunMismatch:
 
     @property
     def is_growing(self) -> bool:
-        """Whether the KL rises to more than that of sound runs."""
-        trend = self.trend
-        grown = trend.last > _GROWTH * trend.first and trend.last > SOUND_KL
-        return trend.direction == "rises" and grown
+        """Whether the KL rises or jumps to more than that of sound runs."""
+        return _is_growing(self.trend)
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -59,11 +59,31 @@ class RunMismatch:
         }
 
 
+def _is_growing(trend: Trend) -> bool:
+    grown = trend.last > _GROWTH * trend.first and trend.last > SOUND_KL
+    return trend.direction in ("rises", "jumps") and grown
+
+
 _UNDELIVERED = LikelyCause(
+    "undelivered-weights",
     "the sampler no longer receives the learner's weights",
     "The KL grows with the steps, as it does while one side stays behind.",
-    "Compare the checksums of the sampler's and the learner's weights after a sync.",
+    "Compare the checksums of the sampler's and the learner's weights after a sync. In the "
+    "command, the side that is closer to old weights has them.",
 )
+
+
+def _jumped(trend: Trend) -> LikelyCause:
+    """The cause of a level that changes at one step."""
+    step = trend.jump_step
+    return LikelyCause(
+        "jump",
+        f"sampler or learner changed at step {step} (sync, restart, settings)",
+        f"The median KL is {trend.first:.2g} nats per token before step {step} and "
+        f"{trend.last:.2g} from there on.",
+        f"Look for a weight sync, a restart or a changed setting at step {step}. In the command, "
+        "the side that is further from a fresh engine is the one that changed.",
+    )
 
 
 def measure_run(run: Path, steps: int) -> RunMismatch:
@@ -74,13 +94,17 @@ def measure_run(run: Path, steps: int) -> RunMismatch:
     """
     recorded = read_recorded_tokens(run, steps)
     figures = tuple(mismatch_of(tokens) for tokens in recorded.steps)
-    result = RunMismatch(
-        str(run), recorded.frameworks, figures, trend_of(figures),
-        likely_causes(recorded.steps[-1]), recorded.damaged,
-    )  # fmt: skip
-    if not result.is_growing:
-        return result
-    causes = (_UNDELIVERED, *(each for each in result.causes if each.cause != UNKNOWN))
-    return RunMismatch(
-        result.run, result.frameworks, result.steps, result.trend, causes, result.damaged
-    )
+    trend, last = trend_of(figures), recorded.steps[-1]
+    source = source_of(run, tuple(figure.step for figure in figures), last.ids)
+    since = last.step if trend.direction in ("rises", "falls") else trend.jump_step or 0
+    causes = tuple(with_command(cause, source, since) for cause in _causes(last, trend))
+    return RunMismatch(str(run), recorded.frameworks, figures, trend, causes, recorded.damaged)
+
+
+def _causes(last: StepTokens, trend: Trend) -> tuple[LikelyCause, ...]:
+    """The causes of growth, then those of the last step's tokens."""
+    causes = likely_causes(last)
+    if not _is_growing(trend):
+        return causes
+    grown = _UNDELIVERED if trend.direction == "rises" else _jumped(trend)
+    return (grown, *(cause for cause in causes if cause.kind != "unknown"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +23,27 @@ UNKNOWN = "unknown: other weights, or the same weights computed differently"
 _LIVE = "Score the recorded responses with a fresh engine and this step's checkpoint"
 
 
+CauseKind = Literal[
+    "copied", "log-unit", "shifted", "storage-precision", "end-token", "prompts",
+    "truncated-support", "few-responses", "temperature", "long-context", "rounding", "unknown",
+    "undelivered-weights", "jump",
+]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class LikelyCause:
     """A cause whose signature the tokens have."""
 
+    kind: CauseKind
     cause: str
     evidence: str
     """The numbers, one sentence."""
     experiment: str
-    """What would prove it, one sentence."""
+    """What would prove it, in sentences; empty if nothing needs to be proven."""
     is_fault: bool = True
     """False for rounding, and for equal values."""
+    command: str = ""
+    """The experiment on the recorded responses, for a shell; empty if there is none."""
 
 
 def likely_causes(tokens: StepTokens) -> tuple[LikelyCause, ...]:
@@ -46,9 +57,11 @@ def likely_causes(tokens: StepTokens) -> tuple[LikelyCause, ...]:
 
 
 _COPIED = LikelyCause(
+    "copied",
     "the same values on both sides",
     "Both sides are equal to the last bit, so the record says nothing about the engines.",
-    "Check whether the trainer copies the sampler's values, or run a batch-invariant engine.",
+    "Check whether the trainer copies the sampler's values. The command compares them with those "
+    "of a fresh engine.",
     is_fault=False,
 )
 
@@ -65,6 +78,7 @@ def _units(tokens: StepTokens) -> Iterator[LikelyCause]:
         for side, value in (("sampler", unit), ("learner", 1 / unit)):
             if abs(factor / value - 1) < 0.02 and spread < 0.05:
                 yield LikelyCause(
+                    "log-unit",
                     f"the {side} reports {name}, not natural logarithms",
                     f"The sampler's values are {factor:.3f} times the learner's; {name} gives "
                     f"{value:.3f}.",
@@ -85,6 +99,7 @@ def _shifted(tokens: StepTokens) -> Iterator[LikelyCause]:
             if other > 0.9 and other > own + 0.1:
                 late = "learner" if sign > 0 else "sampler"
                 yield LikelyCause(
+                    "shifted",
                     f"the {late}'s values are shifted by {shift}",
                     f"The correlation is {own:.2f} in place, {other:.2f} when shifted by {shift}.",
                     "Compare the token ids that both sides scored, position by position.",
@@ -99,7 +114,8 @@ def _truncated_support(tokens: StepTokens) -> Iterator[LikelyCause]:
     # Every token is renormalized, unless its distribution has a single likely token.
     if one_sided and (difference_N < -1e-5).mean() > 0.25:
         yield LikelyCause(
-            "the sampler's values are over a truncated support (top-p, top-k, min-p or a grammar)",
+            "truncated-support",
+            "truncated support in the sampler (top-p, top-k, min-p, grammar)",
             f"The learner's value is below the sampler's on {(difference_N < 0).mean():.1%} of "
             f"tokens; the mean difference is {difference_N.mean():.4f}.",
             "Sample a few steps with top_p=1, top_k off, min_p=0 and no structured output; the gap "
@@ -118,6 +134,7 @@ def _temperature(tokens: StepTokens) -> Iterator[LikelyCause]:
     if opposite and all(abs(mean) > 5 * error for mean, error in (likely, rare)):
         hot = "sampler" if likely[0] > 0 else "learner"
         yield LikelyCause(
+            "temperature",
             f"another temperature: the {hot} is hotter",
             f"The learner differs by {likely[0]:+.3f} nats on likely tokens and {rare[0]:+.3f} on "
             "unlikely ones.",
@@ -129,9 +146,10 @@ def _first_tokens(tokens: StepTokens) -> Iterator[LikelyCause]:
     yield from _localized(
         tokens,
         tokens.position_N < 4,
-        "the two sides read different prompts (BOS, template, generation prompt)",
-        "first four tokens of a response",
-        "Compare the prompt ids that both sides received.",
+        "prompts",
+        cause="the two sides read different prompts (BOS, template, generation prompt)",
+        where="first four tokens of a response",
+        experiment="Compare the prompt ids that both sides received.",
     )
 
 
@@ -139,9 +157,10 @@ def _last_token(tokens: StepTokens) -> Iterator[LikelyCause]:
     yield from _localized(
         tokens,
         tokens.position_N == tokens.length_N - 1,
-        "the end token is handled differently",
-        "last token of a response",
-        "Compare the two sides without the last token of each response.",
+        "end-token",
+        cause="the end token is handled differently",
+        where="last token of a response",
+        experiment="Compare the two sides without the last token of each response.",
     )
 
 
@@ -150,9 +169,10 @@ def _late_tokens(tokens: StepTokens) -> Iterator[LikelyCause]:
     yield from _localized(
         tokens,
         tokens.position_N > limit,
-        "long contexts are computed differently (window, rope, KV cache)",
-        f"tokens after position {limit:.0f}",
-        "Probe both engines on prompts of half and of double this length.",
+        "long-context",
+        cause="long contexts are computed differently (window, rope, KV cache)",
+        where=f"tokens after position {limit:.0f}",
+        experiment="Probe both engines on prompts of half and of double this length.",
     )
 
 
@@ -165,6 +185,7 @@ def _few_responses(tokens: StepTokens) -> Iterator[LikelyCause]:
     share = float(by_row[:most].sum() / by_row.sum()) if by_row.sum() else 0.0
     if by_row.size >= 30 and share > 0.9:
         yield LikelyCause(
+            "few-responses",
             "single responses are scored as other tokens (retokenization, other prompt, adapter)",
             f"{most} of {by_row.size} responses hold {share:.0%} of the KL.",
             "Compare the token ids of these responses between sampler and learner.",
@@ -176,11 +197,14 @@ def _rounded(tokens: StepTokens) -> Iterator[LikelyCause]:
     for side, values_N in (("sampler", tokens.sampler_N), ("learner", tokens.learner_N)):
         error_N = np.abs(tokens.difference_N) / np.maximum(np.abs(values_N), 1e-12)
         if _are_bfloat16(values_N) and np.percentile(error_N[values_N != 0.0], 95) <= 2**-8:
+            is_fault = float(k3(tokens.difference_N).mean()) > SOUND_KL
             yield LikelyCause(
+                "storage-precision",
                 f"the {side}'s log-probabilities were stored in bfloat16",
                 "All its values are numbers of bfloat16, and the differences are within its "
                 "rounding.",
-                f"Store the {side}'s log-probabilities in float32.",
+                f"Store the {side}'s log-probabilities in float32." if is_fault else "",
+                is_fault=is_fault,
             )
             return
 
@@ -196,14 +220,16 @@ def _by_size(tokens: StepTokens) -> Iterator[LikelyCause]:
     mean, largest = float(k3(tokens.difference_N).mean()), float(np.abs(tokens.difference_N).max())
     if mean <= SOUND_KL:
         yield LikelyCause(
+            "rounding",
             "rounding in different kernels or precisions",
             f"The KL is {mean:.2g} nats per token and the largest difference {largest:.2g}; sound "
             f"pairs of engines reach {SOUND_KL:g}.",
-            "Run both sides in float32 for one step; the KL must fall below 1e-6.",
+            "",
             is_fault=False,
         )
     else:
         yield LikelyCause(
+            "unknown",
             UNKNOWN,
             f"The differences are spread over all tokens; the KL is {mean:.2g} nats per token.",
             f"{_LIVE}; the side that disagrees with it is wrong.",
@@ -215,7 +241,13 @@ SOUND_KL = 0.0011
 
 
 def _localized(
-    tokens: StepTokens, chosen_N: NDArray[np.bool_], cause: str, where: str, experiment: str
+    tokens: StepTokens,
+    chosen_N: NDArray[np.bool_],
+    kind: CauseKind,
+    *,
+    cause: str,
+    where: str,
+    experiment: str,
 ) -> Iterator[LikelyCause]:
     """The cause, if the chosen tokens have five times the gap of the others."""
     if min(chosen_N.sum(), (~chosen_N).sum()) < 30:
@@ -225,6 +257,7 @@ def _localized(
     outside, _ = _mean_and_error(gaps_N[~chosen_N])
     if inside > 5 * outside and inside - outside > 5 * error and inside > 1e-3:
         yield LikelyCause(
+            kind,
             cause,
             f"The mean gap is {inside:.3g} nats on the {where}, and {outside:.3g} elsewhere.",
             experiment,

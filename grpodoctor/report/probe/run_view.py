@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpodoctor.probe.run_mismatch.run_mismatch import RunMismatch
+from grpodoctor.probe.run_mismatch.experiment_commands import command_lines
+from grpodoctor.probe.run_mismatch.run_mismatch import CRITICAL_KL, WARNING_KL, RunMismatch
 from grpodoctor.probe.run_mismatch.signatures import LikelyCause
 from grpodoctor.report.phrases import count_of
-from grpodoctor.report.view import Block, Bullets, Card, Column, Paragraph, Section, Table, View
+from grpodoctor.report.view import (
+    Block,
+    Bullets,
+    Card,
+    Column,
+    Paragraph,
+    Remedy,
+    Section,
+    Setting,
+    Table,
+    View,
+)
 
 
 def view_of(result: RunMismatch) -> View:
@@ -29,19 +41,38 @@ def view_of(result: RunMismatch) -> View:
 
 def _diagnosis(result: RunMismatch) -> str:
     latest = result.steps[-1]
-    return (
-        f"{result.severity}: the KL of sampler and learner is {latest.kl_k3:.2g} nats per token at "
-        f"step {latest.step}; {_trend(result)}."
-    )
+    if any(cause.kind == "copied" for cause in result.causes):
+        return f"no verdict: both sides have the same values at step {latest.step}."
+    kl = f"the KL of sampler and learner is {latest.kl_k3:.2g} nats per token at step {latest.step}"
+    return f"{_verdict(result)}: {kl} ({_limit(result)}); {_trend(result)}."
+
+
+def _verdict(result: RunMismatch) -> str:
+    if result.severity != "info":
+        return result.severity
+    is_fault = any(cause.is_fault for cause in result.causes)
+    return "within limits" if is_fault or not result.causes else "healthy"
+
+
+def _limit(result: RunMismatch) -> str:
+    """The limit that the last step exceeds, or the first one that it does not."""
+    if result.steps[-1].kl_k3 > CRITICAL_KL:
+        return f"critical above {CRITICAL_KL:g}"
+    return f"warning above {WARNING_KL:g}"
 
 
 def _trend(result: RunMismatch) -> str:
     trend = result.trend
-    if trend.direction == "unknown":
-        return "there are too few steps for a trend"
-    if trend.direction == "flat":
-        return "it does not change over these steps"
-    return f"it {trend.direction} from {trend.first:.2g} to {trend.last:.2g}"
+    levels = f"from {trend.first:.2g} to {trend.last:.2g}"
+    match trend.direction:
+        case "unknown":
+            return "there are too few steps for a trend"
+        case "flat":
+            return f"there is no trend over {len(result.steps)} steps"
+        case "jumps" | "drops":
+            return f"at step {trend.jump_step} it {trend.direction} {levels} and stays there"
+        case _:
+            return f"it {trend.direction} {levels}"
 
 
 def _blocks(result: RunMismatch) -> Iterator[Block]:
@@ -54,12 +85,21 @@ def _blocks(result: RunMismatch) -> Iterator[Block]:
 def _cause(cause: LikelyCause, result: RunMismatch) -> Card:
     return Card(
         tone=result.severity,
-        badge="possible cause",
+        badge="possible cause" if cause.is_fault else "explanation",
         code="",
         title=cause.cause,
         body=(Paragraph(cause.evidence),),
-        advice=(Bullets((cause.experiment,), "advice"),),
+        advice=tuple(_advice(cause)),
     )
+
+
+def _advice(cause: LikelyCause) -> Iterator[Block]:
+    if not cause.experiment:
+        yield Paragraph("Nothing needs to change.")
+        return
+    yield Bullets((cause.experiment,), "advice")
+    if cause.command:
+        yield Remedy("run:", tuple(Setting(line) for line in command_lines(cause.command)))
 
 
 def _table(result: RunMismatch) -> Table:

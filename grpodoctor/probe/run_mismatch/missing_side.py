@@ -1,0 +1,109 @@
+"""Errors about runs without log-probabilities of both sides: what is missing, what records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from grpodoctor.errors import GrpodoctorError, RunError
+from grpodoctor.frameworks.bundled.rollouts import complete_columns
+from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart
+from grpodoctor.probe.run_mismatch.run_source import manifest_of
+from grpodoctor.runs.records import Manifest
+
+_NATIVE = "grpodoctor"
+_SIDES = {"sampler_logprobs": "sampler", "learner_logprobs": "learner"}
+_PART_BYTES = 1 << 22
+_ANY = "record log-probabilities of both sides as docs/probe.md describes for `recorded`"
+_ATTACH = "record whole responses with attach(trainer, depth='full')"
+_BUNDLED = "record whole responses with --set record.depth=full"
+_OF_DUMPS = {
+    "prime-rl": "set trainer.enable_token_export=true",
+    "slime": "dump with --dump-details",
+    "nemo-rl": "keep the files train_data_step*.jsonl that NeMo RL logs",
+    "trl": "attach(trainer, depth='full') records both sides with use_vllm=True; the completions "
+    "that TRL logs hold no log-probabilities",
+    "verl": "add rollout_log_probs, old_log_probs and responses to the rows of "
+    "trainer.rollout_data_dir, because verl saves no log-probabilities per token",
+}
+"""How the dumps of a framework get both sides, by its name."""
+_OF_SAMPLERS = {
+    "trl": "TRL returns them only with use_vllm=True; otherwise it samples with the learner itself",
+    "ms-swift": "ms-swift returns them only with use_vllm=True",
+    "verl": "set actor_rollout_ref.rollout.calculate_log_probs=True",
+    "torch": "pass sampler_logprobs to step.rollouts",
+}
+"""How a recording at depth `full` gets the sampler's values, by the framework that is recorded."""
+
+
+def no_dump(run: Path) -> RunError:
+    """The error for a run without rollouts."""
+    manifest = manifest_of(run)
+    remedy = _of_depth(manifest) if manifest.run_id else _ANY
+    return RunError("the run has no rollout dump of a known format", where=str(run), remedy=remedy)
+
+
+def missing_side(run: Path, dumps: Sequence[tuple[DumpFormat, Path]]) -> RunError:
+    """The error for a run whose rollouts lack the log-probabilities of a side.
+
+    Args:
+        run: the run's directory, or a dump.
+        dumps: its rollout dumps, with their formats.
+    """
+    names = ", ".join(sorted({form.name for form, _ in dumps}))
+    recorded = _recorded(dumps)
+    missing = [side for column, side in _SIDES.items() if column not in recorded]
+    whose = " and ".join(missing) if len(missing) == 2 else f"the {(missing or ['sampler'])[0]}"
+    return RunError(
+        f"the rollouts ({names}) hold no log-probabilities of {whose}, so there is no mismatch to "
+        "judge",
+        where=str(run),
+        remedy="; ".join(dict.fromkeys(_remedies(run, dumps, recorded, missing))),
+    )
+
+
+def _remedies(
+    run: Path,
+    dumps: Sequence[tuple[DumpFormat, Path]],
+    recorded: frozenset[str],
+    missing: Sequence[str],
+) -> list[str]:
+    """One for each framework that wrote a dump."""
+    remedies = []
+    for writer in sorted({form.framework for form, _ in dumps}):
+        if writer != _NATIVE:
+            remedies.append(_OF_DUMPS.get(writer, _ANY))
+            continue
+        manifest = manifest_of(run)
+        is_full = "token_ids" in recorded
+        remedies += [] if is_full else [_of_depth(manifest)]
+        if "sampler" in missing and (is_full or _samples_itself(manifest.config)):
+            remedies.append(_OF_SAMPLERS.get(manifest.framework, _ANY))
+        elif is_full:
+            remedies.append(_ANY)
+    return remedies
+
+
+def _of_depth(manifest: Manifest) -> str:
+    return _BUNDLED if manifest.framework == _NATIVE else _ATTACH
+
+
+def _samples_itself(config: Mapping[str, object]) -> bool:
+    """Whether TRL samples with the learner's own module, as it does by default."""
+    return config.get("use_vllm") is False
+
+
+def _recorded(dumps: Sequence[tuple[DumpFormat, Path]]) -> frozenset[str]:
+    """The columns per token that the last dump holds of all its responses."""
+    form, path = max(dumps, key=lambda dump: (dump[0].step_of(dump[1]) or -1, str(dump[1])))
+    notes = DamageLog()
+    try:
+        start, stop = form.cut(path, _PART_BYTES)[-1]
+        part = FilePart(str(path), start, stop, form.step_of(path))
+        if form.framework == _NATIVE:
+            return complete_columns(part, notes)
+        responses = next(iter(form.read(part, notes)))
+    except (GrpodoctorError, OSError, ValueError, IndexError, StopIteration):
+        return frozenset()
+    sides = {"sampler_logprobs": responses.sampler, "learner_logprobs": responses.learner}
+    return frozenset(name for name, column in sides.items() if column is not None)
