@@ -41,6 +41,7 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Sequences,
 )
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
+from grpodoctor.probe.run_mismatch.missing_side import recording_advice
 from grpodoctor.runs.rollout_dumps.shards import plan_shards
 from grpodoctor.support.files.regular_files import files_below
 
@@ -49,17 +50,6 @@ _DEFAULTS: dict[str, Any] = {
     "side": "", "step": -1, "tokenizer": "", "responses": 4096, "logprobs": "processed",
     "trust_remote_code": False,
 }  # fmt: skip
-_HOW = {
-    "grpodoctor": "record them with --set record.depth=full, or attach(trainer, depth='full')",
-    "trl": "record them with attach(trainer, depth='full'); TRL's own table has none",
-    "verl": "add rollout_log_probs, old_log_probs and responses to the rows in "
-    "trainer.rollout_data_dir",
-    "prime-rl": "set trainer.enable_token_export=true",
-    "nemo-rl": "keep the train_data_step<N>.jsonl that it writes to its log directory, and leave "
-    "loss_fn.force_on_policy_ratio off, which puts zeros there for the learner",
-    "slime": "give it --dump-details DIR, and name train_data in it",
-}
-"""How to make each framework record both sides' log-probabilities per token."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +181,9 @@ class Recorded:
         if damaged:
             worst = f"{damaged[0].file}: {damaged[0].why}"
             names += f"; {self._notes.damaged} damaged ({worst})"
-        advice = [_HOW[name] for name in self._frameworks if name in _HOW]
-        default = "use dumps of grpodoctor, prime-rl, NeMo RL or slime, which have them"
         return RefusalError(
             f"{which}{self._run} has no log-probabilities of both sides: only {names}",
-            "; ".join(advice) or default,
+            recording_advice(Path(self._run), dumps),
         )
 
     def _rows(self, responses: Responses) -> Iterator[_RecordedResponse]:

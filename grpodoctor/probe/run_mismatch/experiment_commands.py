@@ -22,8 +22,12 @@ _AND = "&&"
 _SIDES = ("sampler", "learner")
 _RECORDS = frozenset[CauseKind]({"log-unit", "shifted", "storage-precision"})
 """Causes that the two recorded columns prove without a model."""
-_BOTH_SIDES = frozenset[CauseKind]({"unknown", "undelivered-weights", "jump"})
-"""Causes of which it is open which side is wrong."""
+_READINGS: dict[CauseKind, str] = {
+    "unknown": "The side that is further from the fresh engine is wrong.",
+    "undelivered-weights": "The side that is further from the fresh engine has old weights.",
+    "jump": "The side that is further from the fresh engine is the one that changed.",
+}
+"""How to read the result, by causes of which it is open which side is wrong."""
 
 
 def with_command(cause: LikelyCause, source: RunSource, since: int) -> LikelyCause:
@@ -45,19 +49,21 @@ def with_command(cause: LikelyCause, source: RunSource, since: int) -> LikelyCau
         return replace(cause, command=_joined(source, specs[:1], specs[1]))
     is_stale = cause.kind == "undelivered-weights"
     weights = first_weights(source) if is_stale else fresh_weights(source, since)
-    sides = _SIDES if cause.kind in _BOTH_SIDES else ("sampler",)
+    sides = _SIDES if cause.kind in _READINGS else ("sampler",)
     model = weights.model or _PLACEHOLDER
     options: dict[str, str] = (
         {} if cause.kind == "few-responses" else {"responses": str(_RESPONSES)}
     )
     if source.ids == "responses":
         options["tokenizer"] = quote(model, safe="/:~")
+    is_from_start = is_stale and bool(source.model)
+    reading = "" if is_from_start else _READINGS.get(cause.kind, "")
     samplers = [_recorded(source, side, weights.step, options) for side in sides]
     learner = f"transformers:{_model_of(source, weights)}?dtype=float32"
     return replace(
         cause,
         command=_joined(source, samplers, learner),
-        experiment=" ".join(filter(None, (cause.experiment, weights.note))),
+        note=" ".join(filter(None, (reading, weights.note))),
     )
 
 

@@ -15,12 +15,14 @@ _NATIVE = "grpodoctor"
 _SIDES = {"sampler_logprobs": "sampler", "learner_logprobs": "learner"}
 _PART_BYTES = 1 << 22
 _ANY = "record log-probabilities of both sides as docs/probe.md describes for `recorded`"
+_OTHER_DUMPS = "use dumps of grpodoctor, prime-rl, NeMo RL or slime, which have them"
 _ATTACH = "record whole responses with attach(trainer, depth='full')"
 _BUNDLED = "record whole responses with --set record.depth=full"
 _OF_DUMPS = {
     "prime-rl": "set trainer.enable_token_export=true",
-    "slime": "dump with --dump-details",
-    "nemo-rl": "keep the files train_data_step*.jsonl that NeMo RL logs",
+    "slime": "give it --dump-details DIR, and name train_data in it",
+    "nemo-rl": "keep the files train_data_step*.jsonl that NeMo RL logs, and leave "
+    "loss_fn.force_on_policy_ratio off, which puts zeros there for the learner",
     "trl": "attach(trainer, depth='full') records both sides with use_vllm=True; the completions "
     "that TRL logs hold no log-probabilities",
     "verl": "add rollout_log_probs, old_log_probs and responses to the rows of "
@@ -53,26 +55,39 @@ def missing_side(run: Path, dumps: Sequence[tuple[DumpFormat, Path]]) -> RunErro
     names = ", ".join(sorted({form.name for form, _ in dumps}))
     recorded = _recorded(dumps)
     missing = [side for column, side in _SIDES.items() if column not in recorded]
-    whose = " and ".join(missing) if len(missing) == 2 else f"the {(missing or ['sampler'])[0]}"
+    if not missing:
+        return RunError(
+            f"no token of the rollouts ({names}) has finite log-probabilities of both sides",
+            where=str(run),
+            remedy="run `grpodoctor check` on it",
+        )
+    whose = " and ".join(missing) if len(missing) == 2 else f"the {missing[0]}"
     return RunError(
         f"the rollouts ({names}) hold no log-probabilities of {whose}, so there is no mismatch to "
         "judge",
         where=str(run),
-        remedy="; ".join(dict.fromkeys(_remedies(run, dumps, recorded, missing))),
+        remedy=_remedy(run, dumps, recorded, missing),
     )
 
 
-def _remedies(
+def recording_advice(run: Path, dumps: Sequence[tuple[DumpFormat, Path]]) -> str:
+    """How a run gets log-probabilities of both sides, as an instruction."""
+    recorded = _recorded(dumps)
+    missing = [side for column, side in _SIDES.items() if column not in recorded]
+    return _remedy(run, dumps, recorded, missing)
+
+
+def _remedy(
     run: Path,
     dumps: Sequence[tuple[DumpFormat, Path]],
     recorded: frozenset[str],
     missing: Sequence[str],
-) -> list[str]:
-    """One for each framework that wrote a dump."""
-    remedies = []
+) -> str:
+    """One instruction for each framework that wrote a dump."""
+    remedies: list[str] = []
     for writer in sorted({form.framework for form, _ in dumps}):
         if writer != _NATIVE:
-            remedies.append(_OF_DUMPS.get(writer, _ANY))
+            remedies.append(_OF_DUMPS.get(writer, _OTHER_DUMPS))
             continue
         manifest = manifest_of(run)
         is_full = "token_ids" in recorded
@@ -81,10 +96,12 @@ def _remedies(
             remedies.append(_OF_SAMPLERS.get(manifest.framework, _ANY))
         elif is_full:
             remedies.append(_ANY)
-    return remedies
+    return "; ".join(dict.fromkeys(remedies))
 
 
 def _of_depth(manifest: Manifest) -> str:
+    if not manifest.run_id:  # the rollouts alone do not say who recorded them
+        return f"{_ATTACH} or --set record.depth=full"
     return _BUNDLED if manifest.framework == _NATIVE else _ATTACH
 
 

@@ -68,8 +68,7 @@ _UNDELIVERED = LikelyCause(
     "undelivered-weights",
     "the sampler no longer receives the learner's weights",
     "The KL grows with the steps, as it does while one side stays behind.",
-    "Compare the checksums of the sampler's and the learner's weights after a sync. In the "
-    "command, the side that is closer to old weights has them.",
+    "Compare the checksums of the sampler's and the learner's weights after a sync.",
 )
 
 
@@ -80,9 +79,8 @@ def _jumped(trend: Trend) -> LikelyCause:
         "jump",
         f"sampler or learner changed at step {step} (sync, restart, settings)",
         f"The median KL is {trend.first:.2g} nats per token before step {step} and "
-        f"{trend.last:.2g} from there on.",
-        f"Look for a weight sync, a restart or a changed setting at step {step}. In the command, "
-        "the side that is further from a fresh engine is the one that changed.",
+        f"{trend.last:.2g} since.",
+        f"Look for a weight sync, a restart or a changed setting at step {step}.",
     )
 
 

@@ -123,12 +123,14 @@ def fresh_weights(source: RunSource, since: int) -> FreshWeights:
     if later:
         return FreshWeights(str(saved[later[0]]), last, _newer(later[0] - last + 1))
     if not source.model:
-        return FreshWeights("", last, f"Replace MODEL by the weights that sampled step {last}.")
+        return FreshWeights(
+            "", last, f"Replace MODEL by the weights from which step {last} was sampled."
+        )
     if steps[0] <= 1:
         return FreshWeights(source.model, steps[0], "")
     note = (
-        f"These are the weights of the start of the run: name the checkpoint before step {last} "
-        "instead, if it was saved."
+        "The model is that of the run's start. Name the checkpoint from which step "
+        f"{last} was sampled instead, if there is one."
     )
     return FreshWeights(source.model, last, note)
 
@@ -137,9 +139,10 @@ def first_weights(source: RunSource) -> FreshWeights:
     """The weights of the start of the run, for the last step; others if the model is not known."""
     if not source.model:
         return fresh_weights(source, source.steps[-1])
-    return FreshWeights(source.model, source.steps[-1], "")
+    note = "A sampler that agrees with the model of the run's start never received an update."
+    return FreshWeights(source.model, source.steps[-1], note)
 
 
 def _newer(updates: int) -> str:
     count = "one step" if updates == 1 else f"{updates} steps"
-    return f"The checkpoint is {count} newer than these responses, which adds a gap to both sides."
+    return f"The checkpoint is {count} newer than the responses, which adds a gap."

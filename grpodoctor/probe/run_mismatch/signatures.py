@@ -20,7 +20,6 @@ _MIN_TOKENS = 200
 _MAX_SHIFT = 3
 _UNITS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
 UNKNOWN = "unknown: other weights, or the same weights computed differently"
-_LIVE = "Score the recorded responses with a fresh engine and this step's checkpoint"
 
 
 CauseKind = Literal[
@@ -43,7 +42,9 @@ class LikelyCause:
     is_fault: bool = True
     """False for rounding, and for equal values."""
     command: str = ""
-    """The experiment on the recorded responses, for a shell; empty if there is none."""
+    """A test on the recorded responses, for a shell; empty if there is none."""
+    note: str = ""
+    """How to read the command's result, and what its model differs in; may be empty."""
 
 
 def likely_causes(tokens: StepTokens) -> tuple[LikelyCause, ...]:
@@ -60,8 +61,7 @@ _COPIED = LikelyCause(
     "copied",
     "the same values on both sides",
     "Both sides are equal to the last bit, so the record says nothing about the engines.",
-    "Check whether the trainer copies the sampler's values. The command compares them with those "
-    "of a fresh engine.",
+    "Check whether the trainer copies the sampler's values, or run a batch-invariant engine.",
     is_fault=False,
 )
 
@@ -232,7 +232,8 @@ def _by_size(tokens: StepTokens) -> Iterator[LikelyCause]:
             "unknown",
             UNKNOWN,
             f"The differences are spread over all tokens; the KL is {mean:.2g} nats per token.",
-            f"{_LIVE}; the side that disagrees with it is wrong.",
+            "Score the recorded responses with a fresh engine and this step's checkpoint; the side "
+            "that disagrees with it is wrong.",
         )
 
 

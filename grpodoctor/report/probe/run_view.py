@@ -99,7 +99,8 @@ def _advice(cause: LikelyCause) -> Iterator[Block]:
         return
     yield Bullets((cause.experiment,), "advice")
     if cause.command:
-        yield Remedy("run:", tuple(Setting(line) for line in command_lines(cause.command)))
+        lines = tuple(Setting(line) for line in command_lines(cause.command))
+        yield Remedy("test it on the recorded responses:", lines, note=cause.note)
 
 
 def _table(result: RunMismatch) -> Table:

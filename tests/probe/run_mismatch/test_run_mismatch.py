@@ -15,23 +15,8 @@ from grpodoctor.probe.run_mismatch.run_mismatch import measure_run
 from grpodoctor.probe.run_mismatch.signatures import likely_causes
 from grpodoctor.probe.run_mismatch.trend import mismatch_of, trend_of
 from grpodoctor.runs.reading.native_run import read_run
-from grpodoctor.trainer.config.train_config import load_config
-from grpodoctor.trainer.loop import Trainer
 from grpodoctor.vocabulary.values import scalar
 from tests.cli.in_process import run as grpodoctor
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run with a learner in float32 and an engine in bfloat16."""
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    assignments = [
-        *("steps=3", "threads=1", "evaluation.every=0", "model.warm_start_steps=20"),
-        *("rollout.prompts_per_batch=8", "rollout.group_size=8", "record.depth=full"),
-        *("engine.precision=bf16", "rollout.max_length=16"),
-    ]
-    Trainer(load_config(assignments=assignments), folder).run()
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +127,23 @@ def test_noise_has_no_specific_cause(tokens: StepTokens) -> None:
     assert cause.cause.startswith("rounding")
 
 
+@pytest.mark.parametrize("plant", ["noise", "bfloat16"])
+def test_a_gap_of_rounding_size_needs_no_change(plant: str, tokens: StepTokens) -> None:
+    noise_N = np.random.default_rng(1).normal(0, 0.003, tokens.learner_N.size)
+    rounded = replace(tokens, sampler_N=tokens.learner_N + noise_N)
+    (cause,) = likely_causes(rounded if plant == "noise" else _bfloat16(tokens))
+    assert cause.experiment == ""
+    assert not cause.is_fault
+
+
+def test_stored_rounding_that_exceeds_sound_engines_is_a_fault(tokens: StepTokens) -> None:
+    rare = replace(tokens, learner_N=tokens.learner_N * 40)  # rounding grows with the value
+    (cause,) = likely_causes(_bfloat16(rare))
+    assert cause.kind == "storage-precision"
+    assert cause.is_fault
+    assert "float32" in cause.experiment
+
+
 def test_a_growing_gap_is_a_trend(tokens: StepTokens) -> None:
     rng = np.random.default_rng(2)
     noise_N = rng.normal(0, 1.0, tokens.learner_N.size)
@@ -187,7 +189,7 @@ def test_bad_input_is_one_line(tmp_path: Path, trained: Path) -> None:
     (tmp_path / "1.jsonl").write_text('{"input": "a", "output": "b", "score": 1.0, "step": 1}\n')
     for path, message in (
         (tmp_path / "nowhere", "there is no run"),
-        (tmp_path, "do not hold log-probabilities of both"),
+        (tmp_path, "hold no log-probabilities of sampler and learner"),
     ):
         with pytest.raises(RunError, match=message):
             measure_run(path, 5)
