@@ -64,12 +64,15 @@ def _is_growing(trend: Trend) -> bool:
     return trend.direction in ("rises", "jumps") and grown
 
 
-_UNDELIVERED = LikelyCause(
-    "undelivered-weights",
-    "the sampler no longer receives the learner's weights",
-    "The KL grows with the steps, as it does while one side stays behind.",
-    "Compare the checksums of the sampler's and the learner's weights after a sync.",
-)
+def _undelivered(trend: Trend) -> LikelyCause:
+    """The cause of a gap that grows with each update."""
+    return LikelyCause(
+        "undelivered-weights",
+        "the sampler no longer receives the learner's weights",
+        f"The KL grows from {trend.first:.2g} to {trend.last:.2g} nats per token, as it does while "
+        "one side stays behind.",
+        "Compare the checksums of the sampler's and the learner's weights after a sync.",
+    )
 
 
 def _jumped(trend: Trend) -> LikelyCause:
@@ -104,5 +107,5 @@ def _causes(last: StepTokens, trend: Trend) -> tuple[LikelyCause, ...]:
     causes = likely_causes(last)
     if not _is_growing(trend):
         return causes
-    grown = _UNDELIVERED if trend.direction == "rises" else _jumped(trend)
+    grown = _undelivered(trend) if trend.direction == "rises" else _jumped(trend)
     return (grown, *(cause for cause in causes if cause.kind != "unknown"))

@@ -19,7 +19,7 @@ from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens
 _MIN_TOKENS = 200
 _MAX_SHIFT = 3
 _UNITS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
-UNKNOWN = "unknown: other weights, or the same weights computed differently"
+UNKNOWN = "unknown: other weights (stale, quantized), or other kernels"
 
 
 CauseKind = Literal[
@@ -136,8 +136,8 @@ def _temperature(tokens: StepTokens) -> Iterator[LikelyCause]:
         yield LikelyCause(
             "temperature",
             f"another temperature: the {hot} is hotter",
-            f"The learner differs by {likely[0]:+.3f} nats on likely tokens and {rare[0]:+.3f} on "
-            "unlikely ones.",
+            f"The learner's log-probabilities differ by {likely[0]:+.3f} nats on likely tokens and "
+            f"{rare[0]:+.3f} on unlikely ones.",
             "Set the same temperature on both sides, and divide the learner's logits by it.",
         )
 

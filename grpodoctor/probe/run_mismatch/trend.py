@@ -114,7 +114,7 @@ def _without_autocorrelation(chance: float, values_S: Floats) -> float:
 
 
 _PARAMETERS = 3
-"""Parameters of what is removed before the autocorrelation is estimated."""
+"""Parameters of the trend that is removed before the autocorrelation is estimated."""
 _NEARLY_NONE = 1e-9
 
 

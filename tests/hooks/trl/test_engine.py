@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import grpodoctor
+from grpodoctor.errors import RunError
 from grpodoctor.hooks.trl import private_names
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob
@@ -99,6 +100,24 @@ def test_a_recorded_training_is_judged(make_trainer: MakeTrainer) -> None:
         told = scalar(record.values["mismatch/kl_k3"])
         assert figures.kl_k3 == pytest.approx(told, rel=1e-3)
     assert result.severity == "critical"
+
+
+def test_without_a_correction_both_sides_are_recorded(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("uncorrected", vllm_importance_sampling_correction=False, max_steps=2)
+    EngineStub(trainer, -0.5)
+    attachment = grpodoctor.attach(trainer, depth="full")
+    trainer.train()
+    assert len(measure_run(attachment.run_dir, 20).steps) == 2
+
+
+def test_without_vllm_the_missing_side_is_named(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("alone", max_steps=1)
+    attachment = grpodoctor.attach(trainer, depth="full")
+    trainer.train()
+    with pytest.raises(RunError, match="hold no log-probabilities of the sampler") as error:
+        measure_run(attachment.run_dir, 20)
+    assert "use_vllm=True" in error.value.remedy
+    assert "depth" not in error.value.remedy
 
 
 def test_a_recorded_training_is_an_engine(
