@@ -38,11 +38,7 @@ def with_command(cause: LikelyCause, source: RunSource, since: int) -> LikelyCau
         source: the run.
         since: first step that has the difference.
     """
-    if (
-        not cause.experiment
-        or source.ids == "none"
-        or (_is_odd(source) and not source.run.is_dir())
-    ):
+    if not cause.experiment or not _is_scorable(source):
         return cause
     if cause.kind in _RECORDS:
         specs = [_recorded(source, side, source.steps[-1], {}) for side in _SIDES]
@@ -51,18 +47,20 @@ def with_command(cause: LikelyCause, source: RunSource, since: int) -> LikelyCau
     weights = first_weights(source) if is_stale else fresh_weights(source, since)
     sides = _SIDES if cause.kind in _READINGS else ("sampler",)
     model = weights.model or _PLACEHOLDER
-    options: dict[str, str] = (
-        {} if cause.kind == "few-responses" else {"responses": str(_RESPONSES)}
-    )
+    options = {"responses": str(_RESPONSES)}
+    if cause.kind == "few-responses":
+        options = {}  # the few may be any of them
     if source.ids == "responses":
         options["tokenizer"] = quote(model, safe="/:~")
     is_from_start = is_stale and bool(source.model)
     reading = "" if is_from_start else _READINGS.get(cause.kind, "")
     samplers = [_recorded(source, side, weights.step, options) for side in sides]
     learner = f"transformers:{_model_of(source, weights)}?dtype=float32"
+    # The search for a cause would explain the updates in between.
+    compares_sides = cause.kind in _READINGS and weights.is_other
     return replace(
         cause,
-        command=_joined(source, samplers, learner),
+        command=_joined(source, samplers, learner, attribution=not compares_sides),
         note=" ".join(filter(None, (reading, weights.note))),
     )
 
@@ -79,13 +77,17 @@ def command_lines(command: str) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
-def _joined(source: RunSource, samplers: list[str], learner: str) -> str:
+def _joined(
+    source: RunSource, samplers: list[str], learner: str, *, attribution: bool = True
+) -> str:
     words = ["grpodoctor", "probe"]
     for spec in samplers:
         words += ["--sampler", spec]
     words += ["--learner", learner]
     if source.temperature != 1:
         words += ["--temperature", f"{source.temperature:g}"]
+    if not attribution:
+        words.append("--no-attribution")
     command = shlex.join(words)
     return f"{shlex.join(['cd', str(source.run)])} {_AND} {command}" if _is_odd(source) else command
 

@@ -51,6 +51,8 @@ class FreshWeights:
     step: int
     note: str
     """How these weights differ from those that sampled the step, one sentence; or empty."""
+    is_other: bool = False
+    """Whether they are known to be those of another step."""
 
 
 def source_of(run: Path, steps: tuple[int, ...], ids: RecordedIds) -> RunSource:
@@ -121,7 +123,7 @@ def fresh_weights(source: RunSource, since: int) -> FreshWeights:
     last = steps[-1]
     later = [step for step in saved if step >= last]
     if later:
-        return FreshWeights(str(saved[later[0]]), last, _newer(later[0] - last + 1))
+        return FreshWeights(str(saved[later[0]]), last, _newer(later[0] - last + 1), is_other=True)
     if not source.model:
         return FreshWeights(
             "", last, f"Replace MODEL by the weights from which step {last} was sampled."
@@ -132,7 +134,7 @@ def fresh_weights(source: RunSource, since: int) -> FreshWeights:
         "The model is that of the run's start. Name the checkpoint from which step "
         f"{last} was sampled instead, if there is one."
     )
-    return FreshWeights(source.model, last, note)
+    return FreshWeights(source.model, last, note, is_other=True)
 
 
 def first_weights(source: RunSource) -> FreshWeights:
@@ -140,7 +142,7 @@ def first_weights(source: RunSource) -> FreshWeights:
     if not source.model:
         return fresh_weights(source, source.steps[-1])
     note = "A sampler that agrees with the model of the run's start never received an update."
-    return FreshWeights(source.model, source.steps[-1], note)
+    return FreshWeights(source.model, source.steps[-1], note, is_other=True)
 
 
 def _newer(updates: int) -> str:

@@ -93,6 +93,15 @@ def test_a_checkpoint_scores_the_step_that_it_sampled() -> None:
     assert "one step newer" in made("temperature", newest).note
 
 
+def test_other_weights_only_tell_which_side_is_wrong() -> None:
+    """A search for causes would explain the updates between the weights."""
+    newest = replace(SOURCE, checkpoints=((20, Path("runs/mine/checkpoints/step-000020")),))
+    exact = replace(SOURCE, checkpoints=((19, Path("runs/mine/checkpoints/step-000019")),))
+    assert made("jump", newest).command.endswith(" --no-attribution")
+    assert "--no-attribution" not in made("jump", exact).command
+    assert "--no-attribution" not in made("temperature", newest).command
+
+
 def test_old_weights_are_those_of_the_start() -> None:
     saved = (19, Path("runs/mine/checkpoints/step-000019"))
     source = replace(SOURCE, model="Qwen/Qwen3-0.6B", checkpoints=(saved,))
