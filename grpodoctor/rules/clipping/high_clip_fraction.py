@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, has_improved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of
@@ -24,7 +24,7 @@ class HighClipFraction(Rule):
     What it sees:
         The lower and upper clip fractions add up to a tenth of the tokens or more. A smaller share
         is reported if the policy also moves far within one batch, or if the share is several times
-        its starting value.
+        its starting value while the outcome does not rise.
 
     Why it matters:
         A clipped token contributes no gradient. Many clipped tokens mean that the batch was used
@@ -129,6 +129,10 @@ class HighClipFraction(Rule):
             return None
         if moves_far:
             return drift
+        # A warm-up of the learning rate starts at a share of 0, and a share of 5 % does no harm
+        # while the run improves.
+        if has_improved(chart):
+            return None
         starts = [start.level for name in sides if (start := chart.baseline(name))]
         if len(starts) == len(sides) and clipped >= self.growth_factor * sum(starts):
             return f", up from {sum(starts):.1%}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 
+from grpodoctor.runs.log_formats.decoding.nameless_files import has_json_lines
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.numbers import parse_number
@@ -74,6 +75,8 @@ def _from_columns(data: dict[str, object]) -> list[object] | None:
 def _claims(path: Path, head: bytes) -> bool:
     document = head.lstrip(_LEADING)
     if path.suffix != ".json" or _NOT_LOGS.match(path.name) or document[:1] not in (b"[", b"{"):
+        return False
+    if has_json_lines(document):  # JSON lines whose file is named as a document
         return False
     try:
         history = JsonHistory.history_of(orjson.loads(document))

@@ -13,6 +13,7 @@ from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.runs.log_formats.jsonl import JsonLines
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.vocabulary.values import scalar
 
 ROWS = [{"step": step, "reward_mean": step / 10, "loss": 0.1} for step in range(3)]
 
@@ -83,3 +84,12 @@ def test_damaged_lines_are_counted(tmp_path: Path) -> None:
     chunk = JsonLines(path, RowKeys()).read()
     assert [row.step for row in chunk.records] == [1, 3]
     assert [each.line for each in chunk.damage] == [2, 3, 4]
+
+
+def test_json_lines_in_a_file_that_is_named_as_one_document(tmp_path: Path) -> None:
+    path = tmp_path / "training_log.json"
+    lines = [f'{{"step": {step}, "loss": 0.1, "reward/mean": 0.5}}' for step in range(5)]
+    path.write_text("\n".join(lines) + "\n")
+    steps = list(open_run(path).steps)
+    assert [each.step for each in steps] == list(range(5))
+    assert scalar(steps[-1].values["reward/mean"]) == 0.5

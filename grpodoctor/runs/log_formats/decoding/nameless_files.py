@@ -31,7 +31,7 @@ def likely_names(path: Path, head: bytes) -> list[Path]:
 
 
 def _suffixes(head: bytes) -> Iterator[str]:
-    if _DOCUMENT.match(head) and not _has_json_lines(head):
+    if _DOCUMENT.match(head) and not has_json_lines(head):
         yield ".json"
         if b'"cells"' in head:
             yield ".ipynb"
@@ -39,7 +39,7 @@ def _suffixes(head: bytes) -> Iterator[str]:
         yield ".csv"
 
 
-def _has_json_lines(head: bytes) -> bool:
+def has_json_lines(head: bytes) -> bool:
     """Whether the first of several lines is a document of its own."""
     first, *others = head.strip().splitlines()
     try:
