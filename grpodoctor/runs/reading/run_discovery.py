@@ -189,11 +189,11 @@ def _can_be_read(file: Path, options: ReadOptions) -> bool:
 
 
 def runs_in_log(log: Path, on_note: Callable[[str], None]) -> list[dict[str, str]]:
-    """The runs in a log with a column that tells several apart, as `ReadOptions.where` names them.
+    """The runs in a log that has a column to distinguish them, as values of `ReadOptions.where`.
 
     Args:
         log: the log.
-        on_note: is told what was left out.
+        on_note: receives a line for each damaged or ignored part of the log.
 
     Returns:
         At most `MOST_RUNS` runs, in the order of their first rows; none if it has only one.
