@@ -42,6 +42,10 @@ _OF_THE_BATCH: frozenset[Condition] = frozenset(
 damage to the policy lasts, and stays explained."""
 
 
+_SETTINGS = "CFG"
+"""Family of the rules that judge settings and not what the run shows."""
+
+
 def is_alarm(finding: Finding) -> bool:
     """Whether a finding is a fault: at least a warning."""
     return SEVERITIES.index(finding.severity) >= SEVERITIES.index(_LEAST_SEVERE_CAUSE)
@@ -182,8 +186,8 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
     its origin.
 
     Returns:
-        Problems ordered by what to look at first: active, severe, not outlasted by an earlier
-        cause, with many symptoms, early.
+        Problems ordered by what to look at first: active, severe, observed rather than concluded
+        from a setting, not outlasted by an earlier cause, with many symptoms, early.
     """
     causes = _direct_causes(findings, context)
     origins = _cut_from_treated(causes, findings, context)
@@ -272,16 +276,31 @@ def _present(cause: Finding, symptoms: Iterable[Symptom]) -> Finding:
     return next(filter(is_alarm, lasting), cause)
 
 
-def _rank(problem: Problem, problems: Sequence[Problem]) -> tuple[bool, int, bool, int, int, str]:
+def _rank(
+    problem: Problem, problems: Sequence[Problem]
+) -> tuple[bool, int, bool, bool, int, int, str]:
     weight = sum(SEVERITIES.index(finding.severity) for finding in problem.findings)
     return (
         not problem.active,
         -SEVERITIES.index(problem.severity),
+        _is_unobserved(problem),
         not problem.cause.active and any(_outlasts(other, problem) for other in problems),
         -weight,
         problem.cause.onset_step,
         problem.cause.code,
     )
+
+
+def _is_unobserved(problem: Problem) -> bool:
+    """Whether nothing in the readings shows the effect of a setting.
+
+    A setting that may do harm comes after a fault that the run shows, unless it explains one.
+    """
+    return not any(is_alarm(finding) and not _is_setting(finding) for finding in problem.findings)
+
+
+def _is_setting(finding: Finding) -> bool:
+    return finding.code.startswith(_SETTINGS)
 
 
 def _outlasts(one: Problem, other: Problem) -> bool:
@@ -328,6 +347,8 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
         return True
     if context.condition(cause) == context.condition(effect):
         return cause.onset_step <= effect.last_step and effect.onset_step <= cause.last_step
+    if _is_setting(effect) and not _is_setting(cause):
+        return False  # nothing that a run shows has changed what a person has set
     if effect.active and not cause.active and _ends_with(context, cause, effect):
         return False
     slack = ONSET_SLACK * context.stride

@@ -181,3 +181,11 @@ def test_a_cause_that_ended_comes_after_an_earlier_one_that_lasts():
     assert list(causes(*ended, later, **quiet)) == ["OPT006", "MIS001"]
     severe = [*ended, finding("REW002", "critical", onset=12)]
     assert list(causes(*severe, lasting, **quiet)) == ["OPT006", "MIS001"]
+
+
+def test_a_fault_that_the_run_shows_comes_before_a_setting_that_explains_nothing():
+    setting, note = finding("CFG021", onset=1), finding("CFG023", "info", onset=1)
+    shown = finding("LEN002", onset=1)
+    assert list(causes(setting, note, shown)) == ["LEN002", "CFG021"]
+    assert list(causes(setting, note, shown, finding("MIS001", onset=5))) == ["CFG021", "LEN002"]
+    assert list(causes(finding("CFG021", "critical", onset=1), shown)) == ["CFG021", "LEN002"]
