@@ -33,7 +33,9 @@ program skips the shards that exist. The result of a task whose edits do not fit
 A request may name a file as `next`. The program then keeps its engine loaded after the last task,
 sets `waiting` in its answer, and runs the request that appears in that file, which has the same
 model and options. It ends if that request is `{}`, if `idle_seconds` pass without one, or if its
-parent ends. A program that ends after each request is loaded again.
+parent ends. A program that ends after each request is loaded again. The environment variable
+`GRPODOCTOR_PROBE_PID` holds the probe's process id; once that process is gone, the program kills
+its own process group, whatever it is doing.
 
 A program defines `load(model, options)`, which returns an `Engine`, and ends with `serve(load)`.
 """
@@ -54,12 +56,14 @@ from .datatypes import (
     with_defaults,
 )
 from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
+from .probe_watch import PROBE_PID
 from .shards import Shard, read_responses, read_shard, shard_paths, write_shard
 from .tasks import serve
 
 __all__ = [
     "CONTRACT_VERSION",
     "LIKELIEST",
+    "PROBE_PID",
     "REFUSED",
     "SHARD_RESPONSES",
     "TEMPERATURES",

@@ -26,6 +26,7 @@ from .datatypes import (
     Sampling,
 )
 from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
+from .probe_watch import end_with_probe
 from .shards import read_responses, shard_paths, write_shard
 
 _IDLE_SECONDS = 120.0
@@ -49,6 +50,7 @@ def serve(
         is_writer: whether this process writes files; only one of several ranks does.
         barrier: waits for the other ranks; called after each task, so that all see its files.
     """
+    end_with_probe()
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     answer = _Answer(Path(request["answer"]), is_writer=is_writer)
     try:

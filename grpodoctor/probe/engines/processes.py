@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from grpodoctor.errors import EngineError
+from grpodoctor.probe.contract import PROBE_PID
 from grpodoctor.support.subprocesses import kill_group
 
 MARK = "GRPODOCTOR_PROBE"
@@ -136,7 +137,7 @@ def _start(command: tuple[str, ...], log: Path, mark: str) -> subprocess.Popen[b
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {MARK: mark, "PYTHONUNBUFFERED": "1"},
+                env=os.environ | {MARK: mark, PROBE_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
                 process_group=0,
             )
         except OSError as error:

@@ -363,18 +363,27 @@ def test_a_job_that_only_a_loaded_engine_fails_at_is_repeated(
     assert len(shard_paths(scored)) == 3
 
 
-def test_an_engine_ends_with_the_probe_that_loaded_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_working", [False, True])
+def test_an_engine_ends_with_the_probe_that_started_it(tmp_path: Path, *, is_working: bool) -> None:
+    engine = f"program:{ENGINE}?model=x" + ("&fault=hang" if is_working else "")
     program = (
-        "import os, signal, sys; from pathlib import Path\n"
+        "import os, signal, sys, threading, time; from pathlib import Path\n"
         "from grpodoctor.probe.engines.engine_runner import EngineRunner\n"
         "from grpodoctor.probe.inputs.engine_spec import EngineSpec\n"
         "from grpodoctor.probe.engines.jobs import TokenizeJob\n"
-        f"spec = EngineSpec.parse('program:{ENGINE}?model=x')\n"
-        f"with EngineRunner(Path({str(tmp_path / 'lab')!r}), [{{'text': 'x'}}]) as runner:\n"
-        "    runner.run(spec, [TokenizeJob()])\n"
+        f"folder = Path({str(tmp_path / 'lab')!r})\n"
+        "def die():\n"
+        "    while not list(folder.rglob('*answer*.json')):  # the engine is loaded\n"
+        "        time.sleep(.05)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"if {is_working}:\n"
+        "    threading.Thread(target=die).start()\n"
+        f"with EngineRunner(folder, [{{'text': 'x'}}]) as runner:\n"
+        f"    runner.run(EngineSpec.parse({engine!r}), [TokenizeJob()])\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 60
     while alive(tmp_path / "lab"):
         assert time.monotonic() < deadline
