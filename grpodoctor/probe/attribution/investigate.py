@@ -12,7 +12,7 @@ from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.reference import with_reference
-from grpodoctor.probe.attribution.search.refit import refitted
+from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
     PROVEN,
@@ -67,7 +67,27 @@ class _Tried:
     cause: Cause
     outcome: ExperimentResult
     share: float
-    """Share of the gap that remained before the experiment."""
+    """Share of the experiment's own gap that it removed."""
+    part: float
+    """That gap as a share of the remaining one: if an engine's scores replace the reported values,
+    they may agree where the reported values did not."""
+
+    @property
+    def explained(self) -> float:
+        """Share of the remaining gap that the cause explains."""
+        return self.share * self.part
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """The state of an investigation before it accepted an edit that leaves a part of the gap."""
+
+    named: tuple[NamedCause, ...]
+    taken: frozenset[str]
+    imitated: frozenset[str]
+    steps: tuple[Step, ...]
+    left: float
+    variant: Variant
 
 
 class _Investigation:
@@ -86,6 +106,9 @@ class _Investigation:
         """Ids of named causes whose experiment imitates the cause."""
         self.steps: list[Step] = []
         """The accepted causes, in the order of their removal."""
+        self.before_edits: _Checkpoint | None = None
+        """The state before the first edit that left a part of the gap."""
+        self.tries_edits = True
         self.subset: Subset | None = None
         """The responses to which the search is limited, if only some differ."""
 
@@ -117,11 +140,48 @@ class _Investigation:
         if not self._is_quiet(self.first.gap):
             self.variant = self._with_reference(self.first)
             self._search_subset(self.variant)
-        while len(self.named) < _MOST_CAUSES and self._round(self.variant):
-            pass
+        self._search()
         self._drop_unneeded(self.variant)
-        self._refit(self.variant)
         self._examine_remainder()
+
+    def _search(self) -> None:
+        """Accept causes until none explains the rest."""
+        self.tries_edits, self.before_edits = True, None
+        self._accept_causes()
+        if self._withdraw_edits():
+            self.tries_edits = False
+            self._accept_causes()
+
+    def _accept_causes(self) -> None:
+        while self.variant is not None and len(self.named) < _MOST_CAUSES:
+            if not self._round(self.variant):
+                return
+
+    def _withdraw_edits(self) -> bool:
+        """Withdraw edits that together with all later causes leave much of the gap.
+
+        The best of a hundred edits imitates a part of any gap, such as that of other weights. Two
+        faults can each leave a part; together they leave next to nothing.
+        """
+        saved = self.before_edits
+        if saved is None or self.variant is None or self._is_quiet(self.variant.gap):
+            return False
+        if self.variant.gap <= (1 - _WHOLE) * saved.variant.gap:
+            return False
+        self.named, self.steps = list(saved.named), list(saved.steps)
+        self.left, self.variant = saved.left, saved.variant
+        self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
+        return True
+
+    def _save(self, variant: Variant) -> None:
+        self.before_edits = _Checkpoint(
+            named=tuple(self.named),
+            taken=frozenset(self.experiments.named),
+            imitated=frozenset(self.imitated),
+            steps=tuple(self.steps),
+            left=self.left,
+            variant=variant,
+        )
 
     def _search_subset(self, variant: Variant) -> None:
         """Continue with the responses that differ, if the others agree and a cause is found."""
@@ -130,8 +190,7 @@ class _Investigation:
         if self.subset is None:
             return
         self.variant = Variant(variant.setup, variant.tokens.where(self.subset.tokens_N))
-        while len(self.named) < _MOST_CAUSES and self._round(self.variant):
-            pass
+        self._search()
         if not self.steps:  # the responses themselves are reported
             self.subset, self.variant = None, variant
 
@@ -144,19 +203,6 @@ class _Investigation:
             return
         self.named = [each for each in self.named if each.cause not in dropped]
         self.experiments.named.difference_update(dropped)
-
-    def _refit(self, variant: Variant) -> None:
-        """Fit a temperature again that was fitted while another cause distorted the gap."""
-        if len(self.steps) < 2 or self.steps[0].cause != "temperature":
-            return
-        if self._is_quiet(variant.gap) or self.steps[0].cause not in self.experiments.named:
-            return
-        try:
-            self.variant = refitted(self.experiments, variant)
-        except EngineError as error:
-            self.notes.append(f"the temperature was not fitted again: {error.what}")
-            return
-        self.left *= self.variant.gap / variant.gap
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""
@@ -177,14 +223,15 @@ class _Investigation:
             if cause.repeats and best and best.cause.uses_other_files:
                 continue
             tried = self._try(cause, variant, hypothesis)
-            if tried and (best is None or tried.share > best.share):
+            if tried and (best is None or tried.explained > best.explained):
                 best = tried
-            if best and (best.share >= _enough(best.cause) or self._settled(best)):
+            if best and (best.explained >= _enough(best.cause) or self._settled(best)):
                 break
         if best is None:
             return False
+        best = self._fitted_again(best)
         is_worth = is_worth_accepting(
-            best.share,
+            best.explained,
             left=self.left,
             is_settled=self._settled(best),
             has_imitated=bool(self.imitated),
@@ -208,6 +255,8 @@ class _Investigation:
         candidates = []
         for cause in all_causes():
             if cause.peels != peels or (cause.id in taken and not cause.repeats):
+                continue
+            if cause.repeats and not self.tries_edits:
                 continue
             if not _is_relevant(cause, variant, quiet=quiet):
                 continue
@@ -238,26 +287,44 @@ class _Investigation:
             return None
         # A gap that disappears is not chance, however few responses had it.
         by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
-        return None if by_chance else _Tried(cause, outcome, share)
+        part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
+        return None if by_chance else _Tried(cause, outcome, share, part)
 
     def _reaches(self, cause: Cause, before: Variant, after: Variant) -> bool:
         """Whether removing the cause removes enough of the gap in excess of rounding."""
         beyond = max(before.gap - (self.noise or 0.0), 0.0)
         return before.gap - after.gap > cause.least * beyond
 
+    def _fitted_again(self, tried: _Tried) -> _Tried:
+        """The cause after the numbers of all causes so far were fitted again.
+
+        What remains of an inexact number must not look like a further cause.
+        """
+        before, after = tried.outcome.before or self.variant, tried.outcome.after
+        if self.first is None or before is None or after is None or self._is_quiet(after.gap):
+            return tried
+        try:
+            fitted = refitted(self.experiments, after, self.first.setup)
+        except EngineError as error:
+            self.notes.append(f"the numbers of {tried.cause.id} were not refined: {error.what}")
+            return tried
+        numbers = fitted_numbers(fitted.setup, after.setup)
+        outcome = replace(tried.outcome, after=fitted, details=(*tried.outcome.details, *numbers))
+        return replace(tried, outcome=outcome, share=1 - fitted.gap / before.gap)
+
     def _accept(self, tried: _Tried) -> None:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
+        if tried.cause.repeats and self.before_edits is None and self.variant is not None:
+            self._save(self.variant)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
-        # An experiment may concern a part of the gap, such as the gap between scores.
-        part = min(1.0, before.gap / self.variant.gap) if self.variant and self.variant.gap else 1.0
-        sure = is_sure(tried.share * part, left=self.left, is_settled=self._settled(tried))
-        self._name(tried.cause, tried.outcome, tried.share * part, figures, proven=sure)
+        sure = is_sure(tried.explained, left=self.left, is_settled=self._settled(tried))
+        self._name(tried.cause, tried.outcome, tried.explained, figures, proven=sure)
         if self.variant is not None:
             step = Step(self.named[-1].cause, self.variant.setup, after.setup)
             self.steps.append(step)
-        self.left *= 1 - tried.share * part
+        self.left *= 1 - tried.explained
         self.variant = after if self._is_quiet(after.gap) else self._refreshed(after)
 
     def _refreshed(self, variant: Variant) -> Variant:

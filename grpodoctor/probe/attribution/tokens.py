@@ -126,8 +126,9 @@ class Tokens:
 
     @cached_property
     def difference_N(self) -> Floats:
-        """Log p of the learner minus that of the sampler."""
-        return self.learner_N - self.sampler_N
+        """Log p of the learner minus that of the sampler; NaN if both exclude the token."""
+        with np.errstate(invalid="ignore"):  # -inf minus -inf
+            return self.learner_N - self.sampler_N
 
     @cached_property
     def finite_N(self) -> Flags:

@@ -269,11 +269,24 @@ def test_a_gap_in_a_few_prompts(at: Directories, asked: Investigate) -> None:
     assert named.details[0] == "prompt 0 sample 0"
 
 
-@pytest.mark.slow
-def test_changed_router_weights_are_not_mistaken_for_flips(
+def test_a_truncation_at_another_temperature_under_rounding(
     at: Directories, asked: Investigate
 ) -> None:
-    gates = r"mlp\.gate\."
+    """The sampler's own scores lack the fault, so their rounding explains little of its gap."""
+    _, found = asked(faulty(at.dense, "hot_top_k", dtype="bfloat16"), plain(at.dense))
+    first, *others = found.causes
+    assert first.cause == "truncation"
+    assert first.figures["top_k"] == 8
+    assert first.figures["temperature"] == pytest.approx(1.2, rel=0.01)
+    assert all((each.explained or 0.0) < 0.2 for each in others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gates", [r"mlp\.gate\.", r"layers\.1\.mlp\.gate\."])
+def test_changed_router_weights_are_not_mistaken_for_something_else(
+    at: Directories, asked: Investigate, gates: str
+) -> None:
+    """Neither for flips, nor for an edit that imitates half of the gap, nor for a drift."""
     mixed = at.variant("mixed", at.moe, perturb=0.3, only=gates)
     sampler = faulty(at.moe, "none", weights=str(mixed), weights_only=gates)
     _, found = asked(sampler, plain(at.moe), experts=True)

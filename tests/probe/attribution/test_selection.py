@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     Step,
     is_sure,
@@ -70,3 +72,56 @@ def test_causes_that_later_ones_make_superfluous_are_dropped(tmp_path: Path) -> 
     assert kept.setup.learner == LEARNER
     assert kept.setup.processing.temperature == 1.4
     assert unneeded(experiments, final, steps[1:]) == ([], final)
+
+
+def test_a_cause_is_not_judged_by_scores_that_lack_it(tmp_path: Path) -> None:
+    """The sampler's scores replace the values that it reported at another temperature."""
+
+    def plain(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
+        return logits_NV
+
+    runner = Scripted(tmp_path, plain)
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = experiments.first()
+    warm = experiments.vary(first, processing=Processing(temperature=1.05))
+    final = experiments.vary(warm, rescored=SAMPLER.with_options(dtype="float32"))
+    steps = [
+        Step("temperature", first.setup, warm.setup),
+        Step("precision", warm.setup, final.setup),
+    ]
+    assert unneeded(experiments, final, steps) == ([], final)
+
+
+def test_an_edit_that_was_fitted_again_is_the_same_edit(tmp_path: Path) -> None:
+    def plain(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
+        return logits_NV
+
+    runner = Scripted(tmp_path, plain)
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = experiments.first()
+    rope, window = ("setting", '["rope", 3000.0]'), ("window", "16")
+    fitted = ("setting", '["rope", 3010.0]')
+    one = replace(first.setup, edits=(rope,))
+    final = replace(first, setup=replace(first.setup, edits=(fitted, window)))
+    steps = [
+        Step("rope-base", first.setup, one),
+        Step("sliding-window", replace(one, edits=(fitted,)), final.setup),
+    ]
+    dropped, kept = unneeded(experiments, final, steps)
+    assert dropped == ["rope-base"]  # no edit changes a scripted engine
+    assert kept.setup.edits == (window,)
+
+
+def test_numbers_are_fitted_again_until_the_gap_is_closed(tmp_path: Path) -> None:
+    def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        return logits_NV / (1.37 if engine.engine == "vllm" else 1.0)
+
+    runner = Scripted(tmp_path, hot)
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = experiments.first()
+    rough = experiments.vary(first, processing=Processing(temperature=1.4))
+    fitted = refitted(experiments, rough, first.setup)
+    assert fitted.setup.processing.temperature == pytest.approx(1.37, rel=1e-3)
+    assert fitted.gap < 0.01 * rough.gap
+    assert fitted_numbers(fitted.setup, rough.setup) == ("fitted again: temperature 1.37",)
+    assert refitted(experiments, fitted, fitted.setup) is fitted  # no cause has set a number

@@ -146,8 +146,10 @@ class EditSearch:
         trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))
         if trial.family.kind == "choice":
             return
-        size = self._target.size
-        share, explained = _regression(self._target - self._base, learner_N[:size] - self._base)
+        target_N, base_N, edited_N = map(
+            _finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
+        )
+        share, explained = _regression(target_N - base_N, edited_N - base_N)
         if share > 0:
             trial.merit = max(trial.merit, explained)
         now = trial.family.now
@@ -181,6 +183,11 @@ class EditSearch:
 
 _MOST_LOST = 0.02
 """Share of tokens that an edit may leave without a finite log-probability."""
+
+
+def _finite_or_nan(logprobs_N: Floats) -> Floats:
+    """A truncated token has -inf on both sides of a difference, which is no number."""
+    return np.where(np.isfinite(logprobs_N), logprobs_N, np.nan)
 
 
 def _regression(missing_N: Floats, moved_N: Floats) -> tuple[float, float]:

@@ -1,32 +1,125 @@
-"""Fitting a temperature again, once later causes no longer distort it."""
+"""Fitting the numbers of accepted causes again, so that their errors do not look like causes.
+
+A number was fitted to the whole gap. If the gap had a second cause, or if the first guess was a
+round number, a part of the gap remains that another number would remove.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from grpodoctor.probe.attribution.experiments import Experiments
+import numpy as np
+
+from grpodoctor.probe.attribution.edits import shown
+from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
 from grpodoctor.probe.attribution.search.edit_search import refined_numbers
-from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.variant import Setup, Variant
 
 _AROUND = (0.97, 0.985, 1.015, 1.03)
-"""First factors of the temperature; a fit under another fault is rarely further away."""
+"""First factors of a number; a fit under another fault is rarely further away."""
 _ROUNDS = 3
+_FALLS = 0.95
+"""Factor by which the gap must fall for another number to be kept."""
 
 
-def refitted(experiments: Experiments, variant: Variant) -> Variant:
-    """The variant with the temperature that leaves the smallest gap.
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number of a setup that an accepted cause has set."""
+
+    name: str
+    value: float
+    put: Callable[[Setup, float], Setup]
+    """The setup with another value."""
+
+
+def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Variant:
+    """The variant with the numbers that leave the smallest gap; the same if none is better.
+
+    The numbers are tried one after another on a few responses, and then on all of the part.
+
+    Args:
+        experiments: of the case.
+        variant: the variant whose numbers are fitted.
+        original: the setup before the causes; numbers that are equal in both stay.
 
     Raises:
         EngineError: if the learner cannot score.
         BudgetSpentError: if the time budget is used up.
     """
-    processing = variant.setup.processing
-    fitted = {processing.temperature: variant}
-    values = [factor * processing.temperature for factor in _AROUND]
-    for _ in range(_ROUNDS):
-        wanted = [replace(processing, temperature=value) for value in values]
-        experiments.score_all(variant.setup.learner, wanted, variant.setup)
-        for each in wanted:
-            fitted[each.temperature] = experiments.vary(variant, processing=each)
-        values = refined_numbers({value: each.gap for value, each in fitted.items()})
-    return min(fitted.values(), key=lambda each: each.gap)
+    setup = variant.setup
+    if setup.replay or setup.rescored is not None:
+        return variant  # the learner follows the sampler's experts, or both sides score alike
+    for number in _numbers(variant.setup, original):
+        setup = number.put(setup, _best_value(experiments, variant, setup, number))
+    if setup == variant.setup:
+        return variant
+    after = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
+    is_better = after.gap < _FALLS * variant.gap and significant(variant.tokens, after.tokens)
+    return after if is_better else variant
+
+
+def fitted_numbers(setup: Setup, before: Setup) -> tuple[str, ...]:
+    """The numbers that differ between two setups, in words."""
+    return tuple(
+        f"fitted again: {number.name} {shown(number.value)}" for number in _numbers(setup, before)
+    )
+
+
+def _numbers(setup: Setup, original: Setup) -> Iterator[_Number]:
+    """The continuous numbers that differ from those of the original setup."""
+    for name in ("temperature", "top_p", "min_p"):
+        value = getattr(setup.processing, name)
+        if value != getattr(original.processing, name) and value > 0:
+            yield _Number(name.replace("_", "-"), value, _put_processing(name))
+    for place, (name, content) in enumerate(setup.edits):
+        value = json.loads(content)
+        *attribute, number = value if isinstance(value, list) else [value]
+        if (name, content) not in original.edits and isinstance(number, float):
+            yield _Number(" ".join(map(str, attribute)) or name, number, _put_edit(place))
+
+
+def _put_processing(name: str) -> Callable[[Setup, float], Setup]:
+    def put(setup: Setup, value: float) -> Setup:
+        changes: dict[str, Any] = {name: value if name == "temperature" else min(value, 1.0)}
+        return replace(setup, processing=replace(setup.processing, **changes))
+
+    return put
+
+
+def _put_edit(place: int) -> Callable[[Setup, float], Setup]:
+    def put(setup: Setup, value: float) -> Setup:
+        name, content = setup.edits[place]
+        former = json.loads(content)
+        changed = json.dumps([*former[:-1], value] if isinstance(former, list) else value)
+        edits = (*setup.edits[:place], (name, changed), *setup.edits[place + 1 :])
+        return replace(setup, edits=edits)
+
+    return put
+
+
+def _best_value(experiments: Experiments, variant: Variant, setup: Setup, number: _Number) -> float:
+    """The value of a number that leaves the smallest gap on a few responses."""
+    losses: dict[float, float] = {}
+    values: Sequence[float] = [number.value, *(number.value * factor for factor in _AROUND)]
+    for _ in range(1 + _ROUNDS):
+        for value in values:
+            losses[value] = _gap_of(experiments, variant, number.put(setup, value))
+        values = refined_numbers(losses)
+    return min(losses, key=lambda value: losses[value])
+
+
+def _gap_of(experiments: Experiments, variant: Variant, setup: Setup) -> float:
+    """The gap of a few responses in another setup; infinite if the setup does not fit the model."""
+    folder, at = None, np.arange(variant.tokens.sampler_N.size)
+    if not setup.own_prompts:
+        folder, at = experiments.sub_sample(variant)
+    (learner_N,) = experiments.score_edits(setup, [setup.edits], folder)
+    if learner_N is None:
+        return float("inf")
+    sampler_N, learner_N = variant.tokens.sampler_N[at], learner_N[: at.size]
+    finite = variant.tokens.counted_N[at] & np.isfinite(sampler_N) & np.isfinite(learner_N)
+    return difference_gap(learner_N[finite], sampler_N[finite]) if finite.any() else float("inf")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.contract import Processing
 
 PROVEN = 0.5
 """Below this share of the remaining gap, a removed cause may only have changed the rounding."""
@@ -19,7 +22,9 @@ CLOSED = 0.005
 of the engine that it imitates. What remains below this share may be the imitation's error."""
 _NEEDED = 1.05
 """Factor by which the gap must grow without a cause that is needed."""
-_LEARNER_SIDE = ("learner", "processing", "own_prompts", "behind", "replay")
+_FITTED = 0.1
+"""Relative change of a number that fitting it again explains."""
+_LEARNER_SIDE = ("learner", "own_prompts", "behind", "replay")
 _SAMPLER_SIDE = ("rescored", "shift", "transform", "without_ends")
 
 
@@ -96,7 +101,40 @@ def _restored(final: Setup, step: Step) -> dict[str, Any] | None:
             if getattr(final, name) != getattr(after, name):
                 return None  # a later cause changed the same
             changes[name] = getattr(before, name)
-    added = [edit for edit in after.edits if edit not in before.edits]
+    if before.processing != after.processing:
+        if final.rescored != after.rescored:
+            return None  # it applies to both columns by now, so that no gap can show it
+        restored = _restored_processing(final.processing, before.processing, after.processing)
+        if restored is None:
+            return None
+        changes["processing"] = restored
+    added = {_key(edit) for edit in after.edits} - {_key(edit) for edit in before.edits}
     if added:
-        changes["edits"] = tuple(edit for edit in final.edits if edit not in added)
+        changes["edits"] = tuple(edit for edit in final.edits if _key(edit) not in added)
     return changes or None
+
+
+def _restored_processing(
+    final: Processing, before: Processing, after: Processing
+) -> Processing | None:
+    """The final processing without a cause's changes; None if a later cause changed the same."""
+    changed = [
+        each.name
+        for each in fields(after)
+        if getattr(before, each.name) != getattr(after, each.name)
+    ]
+    for name in changed:
+        fitted, now = getattr(after, name), getattr(final, name)
+        if abs(now - fitted) > _FITTED * abs(fitted):
+            return None
+    return replace(final, **{name: getattr(before, name) for name in changed})
+
+
+def _key(edit: Edit) -> tuple[str, str]:
+    """What an edit changes, whatever the number that was fitted."""
+    name, content = edit
+    value = json.loads(content)
+    is_named = isinstance(value, list) and value and isinstance(value[-1], float)
+    if is_named:
+        return name, json.dumps(value[:-1])
+    return name, "" if isinstance(value, float) else content

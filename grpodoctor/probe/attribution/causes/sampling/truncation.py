@@ -10,6 +10,7 @@ import numpy as np
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.sampling.temperature import best_processing, fit_truncated
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.refit import refitted
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.contract import Processing
@@ -73,6 +74,8 @@ class Truncation(Cause):
             if not candidates:
                 return None
             after = best_processing(experiments, variant, list(dict.fromkeys(candidates)))
+            if experiments.is_loud(after.gap):  # the guesses are round numbers
+                after = refitted(experiments, after, variant.setup)
         cut = describe_truncation(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())
         asked = describe_truncation(Processing.of(experiments.case.sampling))
