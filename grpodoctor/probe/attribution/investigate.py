@@ -10,11 +10,12 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
-from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
+    NEARLY_WHOLE,
     PROVEN,
     WORTH_NAMING,
     Step,
@@ -32,8 +33,6 @@ from grpodoctor.probe.severity import EXACT, QUIET
 
 _WHOLE = 0.9
 """A cause that explains this share of the remaining gap is accepted without trying others."""
-_NEARLY_WHOLE = 0.98
-"""The same for a cause that is only imitated: another one may imitate the gap even better."""
 _MOST_CAUSES = 6
 _FINITE = 0.98
 """Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
@@ -185,8 +184,7 @@ class _Investigation:
 
     def _search_subset(self, variant: Variant) -> None:
         """Continue with the responses that differ, if the others agree and a cause is found."""
-        if variant.tokens.sampler_experts_NLK is None:  # a flip affects the rest of its response
-            self.subset = subset_of(self.experiments, variant)
+        self.subset = subset_of(self.experiments, variant)
         if self.subset is None:
             return
         self.variant = Variant(variant.setup, variant.tokens.where(self.subset.tokens_N))
@@ -246,6 +244,8 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return False
+        if after.gap <= QUIET * _rounding(tried, before, after):
+            return True
         return self._is_quiet(after.gap) and (tried.cause.subtle or not self._is_quiet(before.gap))
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
@@ -301,7 +301,7 @@ class _Investigation:
         What remains of an inexact number must not look like a further cause.
         """
         before, after = tried.outcome.before or self.variant, tried.outcome.after
-        if self.first is None or before is None or after is None or self._is_quiet(after.gap):
+        if self.first is None or before is None or after is None or self._settled(tried):
             return tried
         try:
             fitted = refitted(self.experiments, after, self.first.setup)
@@ -316,6 +316,7 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
+        self.noise = max(self.noise or 0.0, _rounding(tried, before, after))
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
             self._save(self.variant)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
@@ -419,7 +420,23 @@ class _Investigation:
 
 def _enough(cause: Cause) -> float:
     """Share of the remaining gap from which a cause is accepted without trying others."""
-    return _NEARLY_WHOLE if cause.is_surrogate else _WHOLE
+    return NEARLY_WHOLE if cause.is_surrogate else _WHOLE
+
+
+def _rounding(tried: _Tried, before: Variant, after: Variant) -> float:
+    """k3 of the rounding that a learner in a coarser precision shows; 0 if it does not fit.
+
+    Two kernels round differently in the same precision, so the coarser learner removes a part of
+    the gap only. It moves log-probabilities by random amounts, which fit by half or more only if
+    the sampler rounds as it does.
+    """
+    identity = tried.outcome.identity
+    if identity is None or identity.id != "precision" or tried.share < PROVEN:
+        return 0.0
+    at = before.tokens.finite_N & after.tokens.finite_N
+    if not at.any():
+        return 0.0
+    return difference_gap(before.tokens.learner_N[at], after.tokens.learner_N[at])
 
 
 def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:

@@ -31,6 +31,7 @@ LEARNER = EngineSpec.of("transformers", "m", {})
         (0.9, 0.001, False, False, True),  # a removed cause leaves nothing of its own
         (0.4, 0.001, False, False, False),  # too little of a small remainder
         (0.9, 0.001, False, True, False),  # the remainder may be the imitation's error
+        (0.99, 0.001, False, True, True),  # which no other cause removes whole
         (0.9, 0.01, False, True, True),  # more than an imitation's error
         (0.1, 0.001, True, True, True),  # only rounding is left
     ],

@@ -20,6 +20,8 @@ WORTH_NAMING = 0.03
 CLOSED = 0.005
 """Share of a gap that may remain if an imitated cause explains it: its rounding is not quite that
 of the engine that it imitates. What remains below this share may be the imitation's error."""
+NEARLY_WHOLE = 0.98
+"""Share of the remaining gap that only its cause removes, even if the cause is imitated."""
 _NEEDED = 1.05
 """Factor by which the gap must grow without a cause that is needed."""
 _FITTED = 0.1
@@ -44,7 +46,7 @@ def is_worth_accepting(
 
     A gap that remains above rounding has a further cause, however small it is compared with the
     whole gap: a cause that is removed leaves nothing of its own. A cause that is imitated leaves
-    the imitation's error, which another imitation may fit.
+    the imitation's error, a part of which another imitation may fit.
 
     Args:
         share: of the remaining gap that the cause explains.
@@ -55,7 +57,8 @@ def is_worth_accepting(
     """
     if is_first or is_settled or share * left >= WORTH_NAMING:
         return True
-    return share >= PROVEN and not (has_imitated and left < CLOSED)
+    may_be_error = has_imitated and left < CLOSED
+    return share >= (NEARLY_WHOLE if may_be_error else PROVEN)
 
 
 def is_sure(share: float, *, left: float, is_settled: bool) -> bool:

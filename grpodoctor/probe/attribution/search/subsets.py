@@ -42,9 +42,9 @@ class Subset:
 
 def subset_of(experiments: Experiments, variant: Variant) -> Subset | None:
     """The subset of the responses that carries the gap; None if the gap has no two peaks."""
-    if "router-flips" in experiments.named:  # a flip affects the rest of its response
-        return None
     tokens = variant.tokens
+    if tokens.sampler_experts_NLK is not None:  # a flip affects the rest of its response
+        return None
     level_B = _levels(tokens)
     known = int(np.isfinite(level_B).sum())
     if known < _FEWEST:

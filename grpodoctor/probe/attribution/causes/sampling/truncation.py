@@ -74,8 +74,8 @@ class Truncation(Cause):
             if not candidates:
                 return None
             after = best_processing(experiments, variant, list(dict.fromkeys(candidates)))
-            if experiments.is_loud(after.gap):  # the guesses are round numbers
-                after = refitted(experiments, after, variant.setup)
+            if experiments.is_loud(after.gap) and after.gap < self.least * variant.gap:
+                after = refitted(experiments, after, variant.setup)  # the guesses are round numbers
         cut = describe_truncation(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())
         asked = describe_truncation(Processing.of(experiments.case.sampling))
