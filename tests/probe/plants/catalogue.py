@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.probe.plants import further
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -167,6 +168,23 @@ def plants(families: tuple[str, ...] = tuple(FAMILIES)) -> Iterator[Plant]:
     for number, (fault, causes) in enumerate(_DOUBLES):
         for family in _some(families, number, 3):
             yield Plant(family, fault, tuple(map(_ids, causes)), "double")
+    yield from _further(families)
+
+
+def _further(families: tuple[str, ...]) -> Iterator[Plant]:
+    yield from (plant for plant in _all_further() if plant.family in families)
+
+
+def _all_further() -> Iterator[Plant]:
+    for fault, (accepted, of) in further.COMPUTED.items():
+        for family in of:
+            yield Plant(family, fault, (frozenset(accepted),), "further")
+    for fault, (accepted, sampling, of) in further.SAMPLED.items():
+        for family in of:
+            yield Plant(family, fault, (frozenset(accepted),), "further", sampling=sampling)
+    yield Plant("qwen3", "last_lost", (frozenset({"prompt-ids"}),), "further", side="learner")
+    for family, fault, each in further.DOUBLES:
+        yield Plant(family, fault, tuple(map(frozenset, each)), "further-double")
 
 
 def _weights(families: tuple[str, ...]) -> Iterator[Plant]:

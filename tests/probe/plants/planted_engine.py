@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 import engine_transformers
 from contract import Processing, Response, Sampling, serve
 
-from tests.probe.plants import computing, reporting, sampling_faults
+from tests.probe.plants import computing, further, reporting, sampling_faults
 
 
 class Planted:
@@ -46,10 +46,11 @@ class Planted:
     ) -> list[Response]:
         """Sample and report with the faults."""
         read = self._settings.prompts([list(prompt) for prompt in prompts])
-        with self._settings.processors(self._engine):
+        with self._settings.processors(self._engine), further.reported_over(self._faults):
             drawn = self._engine.sample(read, self._settings.sampling(sampling), want)
         if self._settings.is_raw:
             drawn = self._engine.score(drawn, Processing(sampling.temperature), want)
+        drawn = further.changed_responses(self._faults, drawn)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -60,8 +61,16 @@ class Planted:
         """Score with the faults."""
         if "ignores_temperature" in self._faults:
             processing = replace(processing, temperature=1.0)
-        scored = self._engine.score(responses, processing, want)
+        responses = self._read(responses)
+        with further.reported_over(self._faults):
+            scored = self._engine.score(responses, processing, want)
         return reporting.spoilt(scored, self._faults)
+
+    def _read(self, responses: Sequence[Response]) -> Sequence[Response]:
+        """The responses after the prompts that are really read."""
+        if "last_lost" not in self._faults:
+            return responses
+        return [replace(each, prompt_ids=each.prompt_ids[:-1]) for each in responses]
 
     def close(self) -> None:
         """Free the model."""
@@ -74,7 +83,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     rest = dict(options)
     listed = [fault.partition(":") for fault in str(rest.pop("faults")).split("+") if fault]
     faults = {name: value for name, _, value in listed}
-    if faults.keys() & computing.ATTENTION:
+    if faults.keys() & (computing.ATTENTION | further.NEED_EAGER):
         rest["attention"] = "eager"
     if "dtype" in faults:
         rest["dtype"] = faults["dtype"]

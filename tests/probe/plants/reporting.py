@@ -26,6 +26,11 @@ def _bfloat16(values: Values, *_: Any) -> Values:
     return torch.tensor(values, dtype=torch.float32).bfloat16().double().numpy()
 
 
+def _block_means(values: Values, size: int) -> Values:
+    parts = np.split(values, range(size, len(values), size))
+    return np.concatenate([np.full(len(part), part.mean()) for part in parts])
+
+
 CHANGES: dict[str, _Change] = {
     "log2": lambda x, *_: x / np.log(2),
     "log10": lambda x, *_: x / np.log(10),
@@ -41,6 +46,7 @@ CHANGES: dict[str, _Change] = {
     "smoothed": lambda x, width, _: np.convolve(
         np.pad(x, (int(width) - 1, 0), mode="edge"), np.ones(int(width)) / int(width), "valid"
     ),
+    "averaged_in": lambda x, size, _: _block_means(x, int(size)),
     "cumulative": lambda x, *_: np.cumsum(x),
     "clipped": lambda x, floor, _: np.maximum(x, float(floor)),
     "clipped_above": lambda x, most, _: np.minimum(x, float(most)),

@@ -10,8 +10,11 @@ from unittest import mock
 
 import torch
 
+from tests.probe.plants import further
+
 PAD, END, BOS = 0, 1, 2
 PROCESSORS = ("repetition", "presence", "frequency", "bias", "banned", "min_tokens")
+PROCESSORS += further.PROCESSORS
 
 
 class Settings:
@@ -41,7 +44,7 @@ class Settings:
         if "padded" in self._faults:  # attended padding on the left
             width = max(map(len, prompts))
             return [[PAD] * (width - len(prompt)) + prompt for prompt in prompts]
-        return prompts
+        return further.read_prompts(self._faults, prompts)
 
     @contextmanager
     def processors(self, engine: Any) -> Iterator[None]:
@@ -101,4 +104,4 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
         logits[[int(token) for token in mine["banned"].split(",")]] = -torch.inf
     if "min_tokens" in mine and len(drawn) < int(mine["min_tokens"]):
         logits[END] = -torch.inf
-    return logits
+    return further.changed_row(logits, mine)
