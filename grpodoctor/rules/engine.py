@@ -347,7 +347,7 @@ class Engine:
 
     def _add_sighting(self, state: _RuleState, sighting: Sighting) -> Iterator[Change]:
         if not state.recent:
-            began = sighting.find_onset() if sighting.find_onset else self.chart.step
+            began = self._began(state.rule, sighting)
             state.onset = min(max(began, state.last_finding_end + 1), self.chart.step)
         state.recent.append(SEVERITIES.index(sighting.severity))
         state.clear_count = 0
@@ -360,6 +360,16 @@ class Engine:
                 yield from self._ease(state, state.finding, sighting, severity)
         elif is_persistent:
             yield self._raise(state, sighting, severity)
+
+    def _began(self, rule: Rule, sighting: Sighting) -> int:
+        """The step at which the rule dates the condition; this step if it cannot."""
+        try:
+            return sighting.find_onset() if sighting.find_onset else self.chart.step
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault in one rule must not end the others
+            self._note_defect(rule, error)
+            return self.chart.step
 
     def _raise(self, state: _RuleState, sighting: Sighting, severity: Severity) -> Change:
         rule, state.milder_count, state.severe_step = state.rule, 0, self.chart.step

@@ -382,6 +382,37 @@ def test_a_rule_that_raises_is_a_defect_and_the_others_continue() -> None:
     assert "TST009" not in diagnosis.quiet
 
 
+@dataclass(frozen=True)
+class Undated(AboveBar):
+    """Sees its condition, and raises when it dates it."""
+
+    code: ClassVar[str] = "TST008"
+    name: ClassVar[str] = "undated"
+
+    def examine(self, chart: Chart) -> RuleResult:
+        sighting = super().examine(chart)
+        assert isinstance(sighting, Sighting)
+
+        def find_onset() -> int:
+            raise IndexError("no such step")
+
+        return replace(sighting, find_onset=find_onset)
+
+
+def test_a_rule_that_cannot_date_its_finding_is_a_defect_and_the_finding_stays() -> None:
+    engine = Engine([Undated(), AboveBar()])
+    for step in range(10):
+        engine.observe(StepRecord(step, {"reward/mean": Mean.of([1.0])}))
+    diagnosis = engine.diagnosis()
+    (defect,) = diagnosis.defects
+    assert (defect.code, defect.error) == ("TST008", "IndexError: no such step")
+    dated, undated = (
+        next(each for each in diagnosis.findings if each.code == code)
+        for code in (AboveBar.code, "TST008")
+    )
+    assert undated.onset_step == dated.onset_step
+
+
 def test_a_lack_of_memory_is_no_fault_of_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     def examine(self: AboveBar, chart: Chart) -> RuleResult:
         raise MemoryError

@@ -94,6 +94,14 @@ def test_a_hacked_verifier_is_seen_by_the_held_out_figures() -> None:
     assert finding.finding("REW003").remedies[0] == "recheck-reward"
 
 
+def test_a_held_out_drop_is_dated_where_the_evaluations_fell() -> None:
+    """The levels of three evaluations show it thirty steps later."""
+    shared = noisy(0.65, 0.03, 5)
+    curve = every(10, lambda step: shared(step) if step <= 60 else 0.1)
+    finding = run({HELDOUT: curve}, count=120).finding("REW003")
+    assert (finding.severity, finding.onset_step) == ("critical", 70)
+
+
 def test_over_fitting_is_a_warning() -> None:
     curve = every(5, noisy(ramp(0.7, 0.5, 60, begin=40), 0.02, 12))
     assert run({HELDOUT: curve}).finding("REW003").severity == "warning"

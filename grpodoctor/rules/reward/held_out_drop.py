@@ -10,7 +10,12 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_metrics
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    current_metric,
+    first_step_where,
+    level_at,
+)
 from grpodoctor.rules.shared.trend import change
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import implied_count, median, step_noise
@@ -126,7 +131,13 @@ class HeldOutDrop(Rule):
         )
         is_critical = best > 0 and best - now >= self.critical_loss * best
         severity: Severity = "critical" if is_critical else "warning"
-        sighting = Sighting(severity, text, (cite(chart, name, best), cite(chart, train, then)))
+        middle = (best + now) / 2
+        sighting = Sighting(
+            severity,
+            text,
+            (cite(chart, name, best), cite(chart, train, then)),
+            find_onset=lambda: first_step_where(series, lambda value: value < middle),
+        )
         return (best - now) / (abs(best) or 1.0), sighting
 
     def _steady_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
