@@ -22,8 +22,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import late_faults
-
 from grpodoctor.monitor.replay import replay
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.reading.read_options import ReadOptions
@@ -41,7 +39,7 @@ class Plant:
     named: tuple[str, ...] = HEALTHY
     """Codes that name the cause; empty for a healthy run."""
     fault: str | None = None
-    """Function in `trials.faults`, `late_faults` or `planted_trl` that injects the cause."""
+    """Function in `grpodoctor.trials.faults` or `planted_trl` that injects the cause."""
     preset: str | None = None
     steps: int = 60
     with_config: bool = False
@@ -200,8 +198,7 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
     fixed = (f"seed={seed}", f"steps={plant.steps}", *_SMALL)
     trainer = Trainer(load_config(*layers, assignments=[*fixed, *plant.settings]), run_dir)
     if plant.fault:
-        module = late_faults if plant.fault in late_faults.LATE_FAULTS else faults
-        getattr(module, plant.fault)(trainer)
+        getattr(faults, plant.fault)(trainer)
     trainer.run()
 
 
@@ -227,13 +224,6 @@ def plants() -> dict[str, tuple[Any, Plant]]:
 
     runs: dict[str, tuple[Any, Plant]] = {
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
-    }
-    runs |= {
-        f"late/{fault.replace('_', '-')}": (
-            train_bundled,
-            Plant(("loss.kl_coefficient=0.001",), codes, fault, steps=2 * late_faults.BEGINS_AT),
-        )
-        for fault, codes in late_faults.LATE_FAULTS.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
     return runs | trl
