@@ -8,7 +8,7 @@ from typing import Any
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.knob_mapping import OutOfRange
+from grpodoctor.frameworks.knob_mapping import KnobTable, OutOfRange
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.run_config import flattened
 from grpodoctor.vocabulary.knobs import Setting
@@ -58,9 +58,34 @@ def complete_config(
         True,
         framework.name,
         table.read_facts(settings, changes),
-        table.defaults,
+        _certain_defaults(table, settings),
         table.out_of_range(settings),
     )
+
+
+_RESOLVED = 60
+"""Settings of a config that was printed with all of its defaults; an override list is shorter."""
+
+
+def _certain_defaults(table: KnobTable, settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The framework's defaults, without those that a resolved config must contain but lacks.
+
+    A config printed to a console loses the lines that another process overwrites. If a whole
+    section is missing, its values are unknown, and not the defaults.
+    """
+    if len(settings) < _RESOLVED:
+        return dict(table.defaults)
+    sections = {key.rpartition(".")[0] for key in settings}
+    lost = {
+        row.knob
+        for row in table.mappings
+        if (section := row.key.rpartition(".")[0]) and not _has_section(sections, section)
+    }
+    return {knob: value for knob, value in table.defaults.items() if knob not in lost}
+
+
+def _has_section(sections: set[str], wanted: str) -> bool:
+    return any(section == wanted or section.startswith(f"{wanted}.") for section in sections)
 
 
 def framework_of_config(settings: Mapping[str, Setting]) -> Framework:

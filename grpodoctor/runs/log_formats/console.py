@@ -13,12 +13,16 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
+from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings
 from grpodoctor.runs.log_formats.decoding.recurring_lines import (
     RecurringLines,
     parse_recurring_line,
 )
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
+
+_MOST_JOBS = 128
+"""Jobs in the log of a launcher; the lines of further ones are skipped."""
 
 _MAX_WRAPPED = 200
 """Lines of one wrapped row."""
@@ -31,6 +35,9 @@ _LINE_STEPS = {"line/step", "line/global_step", "line/iter", "line/iteration", "
 _HOLE = re.compile(rb"\0+")
 _MOST_HOLES = 4
 """Holes in the beginning of a log; binary files have hundreds of NUL bytes among others."""
+
+_JOB_COLUMN = "run_name"
+"""The column that names the run of a row, as in a table of several runs."""
 
 _HEADING_REACH = 3
 """Lines below a heading in which a dict belongs to the heading."""
@@ -54,7 +61,7 @@ class Console:
         self._forget()
 
     def _forget(self) -> None:
-        self.config: Mapping[str, Any] = {}
+        self._settings = PrintedSettings()
         self._open: list[str] = []
         """Lines of a row that may continue."""
         self._closes = ""
@@ -67,6 +74,12 @@ class Console:
         """Whether the line above is a heading or an entry of the list below it."""
         self._bars = _ProgressBarSteps()
         self._recurring = RecurringLines()
+        self._jobs: dict[str, Console] = {}
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings printed so far."""
+        return self._settings.values
 
     def rewind(self) -> None:
         """Start over at the first line."""
@@ -90,10 +103,32 @@ class Console:
             texts: the lines.
             more: whether further lines are known to follow.
         """
-        rows = [row for line in texts for row in self._line(line)]
+        own: list[str] = []
+        by_job: dict[str, list[str]] = {}
+        for line in texts:
+            job = lines.job_of(line)
+            (by_job.setdefault(job, []) if job else own).append(line)
+        rows = [row for line in own for row in self._line(line)]
         if not more:
             rows += self._finish()
-        return self._bars.numbered(rows)
+        rows, notes = self._bars.numbered(rows)
+        for job in sorted(by_job.keys() | (set() if more else self._jobs.keys())):
+            job_rows, job_notes = self._parse_job(job, by_job.get(job, ()), more=more)
+            rows, notes = [*rows, *job_rows], [*notes, *job_notes]
+        return rows, notes
+
+    def _parse_job(
+        self, job: str, texts: Iterable[str], *, more: bool
+    ) -> tuple[list[LogRow], list[str]]:
+        """Parse the lines of one of the jobs whose output a launcher mixes in one log."""
+        if job not in self._jobs and len(self._jobs) >= _MOST_JOBS:
+            return [], []
+        console = self._jobs.setdefault(job, Console(self.path, self._keys))
+        rows, notes = console.parse(
+            (text for line in texts for text in lines.visible_segments(line)), more=more
+        )
+        self._settings.add_all(console.config)
+        return [replace(row, texts={**row.texts, _JOB_COLUMN: job}) for row in rows], notes
 
     def _line(self, line: str) -> Iterator[LogRow]:
         for segment in lines.visible_segments(line):
@@ -198,18 +233,12 @@ class Console:
         parsed = lines.parse_dict(text)
         if parsed is None:
             if text.count("{") > 1 and len(text) > 200:
-                self._learn_settings(text)
+                self._settings.add(text)
             return None
         if parsed.step is None and self._since_heading <= _HEADING_REACH:
             self._since_heading = 0  # further dicts may follow
             return lines.ParsedLine(parsed.pairs, self._block_step)
         return parsed
-
-    def _learn_settings(self, text: str) -> None:
-        """Add a printed dict to the run's config; the dict printed first takes precedence."""
-        settings = lines.parse_nested_dict(lines.from_first_key(text))
-        if lines.is_settings(settings) and len(self.config) + len(settings) <= MOST_KEYS:
-            self.config = {**settings, **self.config}
 
     def _parse_block(self, text: str) -> Iterator[LogRow]:
         parsed = lines.parse_labeled_line(text)

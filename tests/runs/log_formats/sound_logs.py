@@ -79,12 +79,19 @@ def notebook() -> bytes:
     return json.dumps({"cells": [{"outputs": [table]}, {"outputs": [printed]}]}).encode()
 
 
+def kaggle() -> bytes:
+    texts = (f"{{'loss': 0.1, 'reward': {step}, 'step': {step}}}\n" for step in range(20))
+    entries = (json.dumps({"stream_name": "stdout", "time": 0.5, "data": text}) for text in texts)
+    return ("[" + "\n,".join(entries) + "\n]").encode()
+
+
 LINES = [json.dumps({**ROW, "step": step}) for step in range(1, 20)]
 SOUND: dict[str, bytes] = {
     "jsonl": "\n".join(LINES).encode(),
     "json": ("[" + ",".join(LINES) + "]").encode(),
     "trainer_state": ('{"log_history": [' + ",".join(LINES) + "]}").encode(),
     "notebook": notebook(),
+    "kaggle": kaggle(),
     "csv": (",".join(ROW) + "\n" + "\n".join(",".join(map(str, ROW.values())) for _ in LINES)
             ).encode(),
     "console": "".join(

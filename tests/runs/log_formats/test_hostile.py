@@ -27,7 +27,7 @@ from tests.runs.log_formats.sound_logs import LINES, ROW, SOUND, events, field, 
 
 PROCESSOR_SECONDS = 10.0
 MEGABYTES = 96.0
-DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "notebook", "trainer_state"), 400.0
+DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "kaggle", "notebook", "trainer_state"), 400.0
 """Read whole: an attempt takes a dozen times the file's size, which has a bound of its own."""
 FORMATS = [each.name for each in all_log_formats()]
 

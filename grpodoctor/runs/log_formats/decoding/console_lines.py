@@ -22,6 +22,10 @@ _WRAPPED = rf"(?:np\.\w+\(|tensor\()?({NUMBER})(?:, device='[\w:]+')?\)?"
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RAY = re.compile(r"^\s*\([\w.:/\- ]{1,80} pid=\d+(?:, ip=[\d.a-fA-F:]+)?\)\s?")
+_JOB = re.compile(
+    r"^\s*\((?P<name>[\w./-]{1,120}), (?P<rank>rank=\d+, )?pid=\d+(?:, ip=[\d.a-fA-F:]+)?\)\s?"
+)
+"""SkyPilot's prefix: the job, and the rank in a job on several nodes."""
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 
 _DASHED_START = re.compile(r"(?<![\w/])step:\s{0,4}(\d{1,12})\s+-\s")
@@ -34,7 +38,6 @@ _DICT_STEP = re.compile(
     r"\b(?:global[ _])?(step|rollout|iteration|perf|eval)[ :=#]+(\d{1,12})\b", re.IGNORECASE
 )
 _DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
-_ENTRY = re.compile(r"""(\s{0,400})(?:'[^'"]{1,160}'|"[^'"]{1,160}")\s*:\s*\{""")
 _DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
 _BAR = re.compile(
     r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%(?:\|[^|]{0,400}\||\s)\s*"
@@ -122,17 +125,25 @@ class ParsedLine(NamedTuple):
 def visible_segments(line: str) -> list[str]:
     """Split a line at carriage returns into the texts that a terminal shows one after another.
 
-    Colors and Ray's prefix are removed.
+    Colors and the prefixes of Ray and SkyPilot are removed.
     """
     text = line[:_MAX_LINE]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     segments = text.split("\r") if "\r" in text else [text]
     if "pid=" in text:
-        segments = [_RAY.sub("", segment) for segment in segments]
+        segments = [_RAY.sub("", _JOB.sub("", segment)) for segment in segments]
     if "[repeated " in text:
         segments = [_REPEATED.sub("", segment) for segment in segments]
     return [segment for segment in segments if segment and not segment.isspace()]
+
+
+def job_of(line: str) -> str:
+    """The job that printed a line of a launcher's log; empty if the line has no such prefix."""
+    if ", pid=" not in line:
+        return ""
+    match = _JOB.match(_ANSI.sub("", line[:400]) if "\x1b" in line else line[:400])
+    return match["name"] if match and not match["rank"] else ""
 
 
 def starts_verl_row(text: str) -> bool:
@@ -216,13 +227,22 @@ _TOKEN = re.compile(
 _MAX_DEPTH = 32
 
 
-def parse_nested_dict(text: str) -> dict[str, float | int | str | bool]:
+def parse_nested_dict(
+    text: str,
+    outer: tuple[str, ...] = (),
+    columns: dict[int, tuple[str, ...]] | None = None,
+) -> dict[str, float | int | str | bool]:
     """Parse a printed dict that contains dicts, with dotted keys; lists are skipped.
 
     A line that is missing in the middle loses only its own pairs.
+
+    Args:
+        text: the dict.
+        outer: keys of the dicts around it.
+        columns: receives the outer keys of the entries that begin in each column.
     """
     values: dict[str, float | int | str | bool] = {}
-    path: list[str] = []
+    path: list[str] = [*outer]
     key, lists = "", 0
     for token in _TOKEN.finditer(text):
         if token["brace"]:
@@ -236,22 +256,12 @@ def parse_nested_dict(text: str) -> dict[str, float | int | str | bool]:
             continue
         elif token["colon"]:
             key = token["text"]
+            if columns is not None:
+                columns[token.start() - text.rfind("\n", 0, token.start()) - 1] = tuple(path)
         elif key:
             values[".".join([*filter(None, path), key])] = _scalar(token)
             key = ""
     return values
-
-
-def from_first_key(text: str) -> str:
-    """A printed dict from its first brace, or from the key before it.
-
-    Another process may print into the middle of a dict. The rest then begins with an entry. An
-    outermost entry has at most one space before it; of others the outer keys are unknown.
-    """
-    entry = _ENTRY.match(text)
-    if entry is None:
-        return text[text.find("{") :]
-    return text if len(entry[1]) <= 1 else ""
 
 
 def _scalar(token: re.Match[str]) -> float | int | str | bool:

@@ -1,0 +1,49 @@
+"""The settings of a run, printed as one dict over many lines between lines of other processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from grpodoctor.frameworks.row_keys import MOST_KEYS
+from grpodoctor.runs.log_formats.decoding.console_lines import is_settings, parse_nested_dict
+
+_ENTRY = re.compile(r"""(\s{0,400})(?:'[^'"]{1,160}'|"[^'"]{1,160}")\s*:\s*\{""")
+_MOST_COLUMNS = 400
+
+
+class PrintedSettings:
+    """Collects the settings of printed dicts; the dict printed first takes precedence.
+
+    Another process may print into the middle of a dict. The rest then begins with an entry whose
+    outer keys were printed earlier. Python prints the entries of one dict in one column, so the
+    column of the entry gives its outer keys. An outermost entry has at most one space before it.
+    """
+
+    def __init__(self) -> None:
+        self.values: Mapping[str, Any] = {}
+        self._outer_keys: dict[int, tuple[str, ...]] = {}
+        """Of the dict that was interrupted: the outer keys of the entries in each column."""
+
+    def add_all(self, settings: Mapping[str, Any]) -> None:
+        """Add settings that another reader of the log has found."""
+        self.values = {**settings, **self.values}
+
+    def add(self, text: str) -> None:
+        """Add a printed dict, or the rest of one."""
+        entry = _ENTRY.match(text)
+        outer: tuple[str, ...] | None = ()
+        if entry is None:
+            text = text[text.find("{") :]
+        elif len(entry[1]) > 1:
+            outer = self._outer_keys.get(len(entry[1]))
+        if outer is None:
+            return
+        columns: dict[int, tuple[str, ...]] = {}
+        settings = parse_nested_dict(text, outer, columns)
+        if not is_settings(settings) or len(self.values) + len(settings) > MOST_KEYS:
+            return
+        self.values = {**settings, **self.values}
+        if text.count("{") > text.count("}"):
+            self._outer_keys = dict(list({**self._outer_keys, **columns}.items())[:_MOST_COLUMNS])
