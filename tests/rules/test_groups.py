@@ -312,6 +312,17 @@ def test_equal_extremes_of_the_reward_show_that_no_group_varies() -> None:
     assert "GRP004" in {each.code for each in patient.engine.diagnosis().skipped}
 
 
+def test_advantages_of_zero_while_rewards_differ_are_no_constant_reward() -> None:
+    """One response per prompt: half of them are correct, and every advantage is 0."""
+    curves: dict[str, Curve] = {
+        REWARD: noisy(0.8, 0.05, 4), "reward/max": 1.0, "reward/min": 0.0,
+        "advantage/max": 0.0, "advantage/min": 0.0,
+    }  # fmt: skip
+    finding = verl(curves).finding("GRP004")
+    assert "although rewards range from 0 to 1" in finding.summary
+    assert finding.remedies[0] == "larger-groups"
+
+
 def test_starvation_at_a_success_rate_near_zero_is_starvation() -> None:
     rare = noisy(0.004, 0.002, 1)
     finding = verl({ACCURACY: rare, REWARD: rare}, group_size=8).finding("GRP002")

@@ -30,6 +30,8 @@ _ZERO_VARIANCE = "groups/zero_variance_rate"
 _ALL_CORRECT = "groups/all_correct_rate"
 _ALL_INCORRECT = "groups/all_incorrect_rate"
 _CANCELLED = "groups/cancelled_rate"
+_FOR_ALIKE_GROUPS = ("larger-groups", "raise-temperature", "recheck-reward")
+"""Remedies where rewards differ between groups but never within one."""
 
 
 class ZeroRewardStd(Rule):
@@ -56,7 +58,8 @@ class ZeroRewardStd(Rule):
 
     Remedies:
         Score a correct, an incorrect and an empty response by hand. If all responses are truncated
-        (LEN002), raise the length limit first.
+        (LEN002), raise the length limit first. If rewards differ between groups but never within
+        one, check that each group has several responses, sampled at a temperature above 0.
 
     When it is wrong:
         A graded reward can give a whole group the same middle grade by chance, but not half of all
@@ -113,16 +116,31 @@ class ZeroRewardStd(Rule):
         text = (
             f"{unexplained:.0%} of groups have equal rewards, which correctness does not explain."
         )
+        remedies = None
         if is_inferred:
-            mean = chart.series("reward/mean").level(RECENT)
-            text = (
-                f"All rewards are equal in {zero_variance:.0%} of batches (mean {mean:.3g}), "
-                "which correctness does not explain."
-            )
+            text, remedies = self._of_batches(chart, zero_variance)
         metrics = (name, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
         severity: Severity = "critical" if is_critical else "warning"
         onset = self._onset(chart)
-        return Sighting(severity, text, cite_all(chart, *metrics), find_onset=onset)
+        return Sighting(severity, text, cite_all(chart, *metrics), remedies, onset)
+
+    def _of_batches(self, chart: Chart, share: float) -> tuple[str, tuple[str, ...] | None]:
+        """The summary, and the remedies, where the extremes of a batch show that no group varies.
+
+        Rewards that differ within the batch rule out a constant reward. Their advantages are all 0
+        if each group has one response, or if sampling gives equal responses.
+        """
+        mean = chart.series("reward/mean").level(RECENT)
+        highest, lowest = chart.value("reward/max"), chart.value("reward/min")
+        if highest is None or lowest is None or highest == lowest:
+            return (
+                f"All rewards are equal in {share:.0%} of batches (mean {mean:.3g}), "
+                "which correctness does not explain."
+            ), None
+        return (
+            f"All advantages are 0 in {share:.0%} of batches, although rewards range from "
+            f"{lowest:.3g} to {highest:.3g}."
+        ), _FOR_ALIKE_GROUPS
 
     def _share(self, series: Series, *, is_inferred: bool) -> float:
         """The typical share of groups, or the share of batches in which no group varies."""
