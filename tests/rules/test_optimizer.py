@@ -128,6 +128,13 @@ def test_one_token_that_is_not_finite_is_named_with_its_step() -> None:
     assert finding.evidence[0].value == 1
 
 
+def test_the_gradient_is_named_before_what_it_ruins() -> None:
+    broken = lambda _: Mean(Mean.of([0.01]).total, 1, nonfinite=1)  # noqa: E731 - a curve
+    patient = run({"kl/reference/k3": broken, GRADIENT: broken, "reward/mean": 0.0})
+    finding = patient.finding("OPT003")
+    assert finding.summary.startswith("optimizer/grad_norm has")
+
+
 def test_an_infinite_ratio_names_its_sequence() -> None:
     finding = run({"ratio/max": lambda _: Max(math.inf, "step-3/7")}).finding("OPT003")
     assert finding.evidence[0].where == "step-3/7"
@@ -295,6 +302,16 @@ def test_a_loss_that_jumps_is_reported() -> None:
     joint = jumped({40: 5.0}, {"optimizer/grad_norm": gradient}).finding("OPT004")
     assert joint.severity == "warning"
     assert "optimizer/grad_norm spikes" in joint.summary
+
+
+def test_extreme_losses_that_return_after_a_while_are_a_warning() -> None:
+    """Each is alone among twenty readings, and no bounded ratio explains any."""
+    repeated = jumped({12: 90.0, 33: 400.0, 55: 60.0})
+    assert [each.severity for each in repeated.findings("OPT004")] == ["info", "info", "warning"]
+    assert "jumped to 60" in repeated.findings("OPT004")[-1].summary
+    bounded = jumped({12: 2.0, 33: 3.0, 55: 4.0}).findings("OPT004")
+    assert {each.severity for each in bounded} == {"info"}
+    assert "over 10,000 times" in jumped({40: 9e6}).finding("OPT004").summary
 
 
 def test_an_ordinary_loss_is_quiet_and_a_missing_one_is_skipped() -> None:

@@ -72,6 +72,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "undersized-updates": {"plateau": "the updates are too small to change the policy"},
     "useless-critic": {"plateau": "advantages from an untrained critic are noise"},
     "non-finite": {
+        "zero-rewards": "a policy whose weights are NaN generates no valid response",
         "zero-gradient": "a step with NaN or infinity is skipped",
         "reward-loss": "NaN or infinity destroys the weights",
         "entropy-rise": "NaN or infinity destroys the weights",

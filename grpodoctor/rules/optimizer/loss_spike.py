@@ -12,6 +12,8 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _LOSS = "optimizer/loss"
 _GRADIENT = "optimizer/grad_norm"
+_COUNTED = 10_000
+"""Multiple from which the exact one says nothing."""
 
 
 class LossSpike(Rule):
@@ -21,7 +23,8 @@ class LossSpike(Rule):
         A loss whose distance from its recent median is many times the usual one. A single spike is
         `info`; several within a short time are a warning. A spike of a hundred times the usual
         distance is a warning if a KL divergence, the largest ratio or the gradient spikes at the
-        same step.
+        same step. Several such spikes within the latest hundred readings are a warning too, if they
+        exceed what a clipped loss with normalized advantages can reach.
 
     Why it matters:
         The level of a policy-gradient loss means nothing, but its scale is bounded, because
@@ -72,6 +75,9 @@ class LossSpike(Rule):
     """Spikes among the latest `spike_window` readings that make a warning."""
     spike_window: int = 20
     """Readings within which spikes count as repeated."""
+    largest_loss: float = 10.0
+    """Distance that only an unbounded ratio or penalty explains: an advantage normalized within a
+    group of 64 responses is at most 8, and a clipped ratio adds a quarter."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the distance of the loss from its median with the usual distance."""
@@ -88,6 +94,10 @@ class LossSpike(Rule):
         limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
         threshold, distance = limits.threshold(distances), abs(series.last - middle)
         usual = statistics.median(distances)
+        extreme = max(self.extreme_factor * usual, self.largest_loss)
+        bursts = sum(distance > extreme for distance in distances) + (distance > extreme)
+        if usual and distance > extreme and bursts >= self.warning_spikes:
+            return self._burst(chart, middle, bursts, len(earlier) + 1)
         if not distance > max(threshold, self.min_distance) or not usual:
             return None
         spikes = sum(
@@ -96,9 +106,18 @@ class LossSpike(Rule):
         )
         return self._sighting(chart, distance / usual, middle, spikes)
 
+    def _burst(self, chart: Chart, middle: float, bursts: int, readings: int) -> Sighting:
+        """Extreme losses that return: between them the loss looks ordinary."""
+        text = (
+            f"The loss jumped to {chart.series(_LOSS).last:.3g}, usually {middle:.2g}; "
+            f"{bursts} such spikes in {readings} readings."
+        )
+        return Sighting("warning", text, (cite(chart, _LOSS, middle),))
+
     def _sighting(self, chart: Chart, multiple: float, middle: float, spikes: int) -> Sighting:
         evidence = (cite(chart, _LOSS, middle),)
-        text = f"The loss is {multiple:.0f} times its usual distance from the median"
+        shown = f"{multiple:.0f}" if multiple < _COUNTED else f"over {_COUNTED:,}"
+        text = f"The loss is {shown} times its usual distance from the median"
         joint = joint_spike(chart, _GRADIENT) if multiple >= self.extreme_factor else None
         if joint is not None:
             text = f"{text}, and {joint} spikes at the same step."

@@ -85,7 +85,7 @@ class NanOrInf(Rule):
         ]
         if not counts:
             return None
-        counts.sort(key=lambda pair: not pair[0].startswith(self.critical_metrics))
+        counts.sort(key=lambda pair: self._rank(pair[0]))
         worst, worst_count = counts[0]
         is_critical = worst.startswith(self.critical_metrics) and not self._was_skipped(chart)
         evidence = tuple(
@@ -97,6 +97,11 @@ class NanOrInf(Rule):
         if worst_count == 1:
             text = f"{worst} has 1 NaN or infinite value{others}."
         return Sighting("critical" if is_critical else "warning", text, evidence)
+
+    def _rank(self, name: str) -> int:
+        """Place in the summary: what reaches the weights first, then its causes, then the rest."""
+        order = ("optimizer/", *self.critical_metrics)
+        return next((place for place, start in enumerate(order) if name.startswith(start)), 99)
 
     def _was_skipped(self, chart: Chart) -> bool:
         skipped, broken = chart.value("optimizer/skipped_rate"), chart.value("optimizer/nonfinite")
