@@ -27,10 +27,13 @@ _TOKEN_ACCURACY = frozenset(
     for name in ("mean_token_accuracy", "token_acc", "token_accuracy")
 )
 """Keys of rows of supervised fine-tuning that no row of reinforcement learning has."""
+_FINE_TUNING = "supervised fine-tuning"
+_REWARD = re.compile(r"(?:^|[/_.])rewards?(?:$|[/_.])", re.IGNORECASE)
+"""A part of a key that no log of supervised fine-tuning has."""
 _OBJECTIVES: Mapping[str, tuple[re.Pattern[str], int]] = {
     "preference optimization such as DPO": (_PREFERENCES, 2),
     "reward modeling": (_REWARD_MODEL, 3),
-    "supervised fine-tuning": (_SUPERVISED, 1),
+    _FINE_TUNING: (_SUPERVISED, 1),
 }
 """Objectives without reinforcement learning: their keys, and how many are enough evidence."""
 
@@ -64,7 +67,10 @@ def is_supervised_row(keys: Collection[str]) -> bool:
 
 def suggested_objectives(keys: Collection[str]) -> Iterator[tuple[str, str]]:
     """The objectives besides reinforcement learning that logged keys suggest, and these keys."""
+    has_rewards = any(_REWARD.search(key) for key in keys)
     for objective, (pattern, least) in _OBJECTIVES.items():
+        if has_rewards and objective == _FINE_TUNING:
+            continue  # an `eval/loss` next to rewards is the loss of the policy
         evidence = sorted(key for key in keys if pattern.fullmatch(key))
         # A log may repeat a key under prefixes: each name counts once.
         if len({key.rpartition("/")[2] for key in evidence}) >= least:

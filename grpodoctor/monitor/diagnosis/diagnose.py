@@ -16,6 +16,7 @@ from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_o
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
+from grpodoctor.rules.shared.distillation import is_distilled
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     is_solved,
@@ -159,7 +160,7 @@ def diagnose(
         progress=_progress(chart),
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
-        why_not_judged="" if readings else other_training(reading.unmapped),
+        why_not_judged="" if readings else _why_not_judged(chart, reading),
     )
     verdict = verdict_of(problems, evidence, _first_action(problems, advice))
     return Diagnosis(verdict, problems, coverage)
@@ -195,6 +196,15 @@ def _is_treated(finding: Finding, chart: Chart) -> bool:
     return bool(changed) and any(
         not changed.isdisjoint(remedy_of(remedy).change(before)) for remedy in finding.remedies
     )
+
+
+def _why_not_judged(chart: Chart, reading: Reading) -> str:
+    """Why a run without readings of a reward is not judged, if the log shows it."""
+    if is_distilled(chart):
+        return "this run distills from a teacher and has no reward to judge."
+    if any(name.startswith("reward/") for name in chart.names()):
+        return ""  # components of a reward whose total is logged under an unknown key
+    return other_training(reading.unmapped)
 
 
 def other_training(keys: Sequence[str]) -> str:

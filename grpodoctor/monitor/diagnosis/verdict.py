@@ -31,6 +31,9 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 )
 """Conditions under which a high reward is no success."""
 
+_LOST: tuple[Condition, ...] = ("reward-loss",)
+"""The condition of an outcome that fell."""
+
 _SHORTEST = 0.1
 """GPU-hours from which they are named."""
 _MOSTLY = 0.5
@@ -172,10 +175,11 @@ def _sick(
     """The verdict on a run with an active fault: what it is now, then what is over."""
     problem, *others = faults
     present = problem.present
-    parts = [_clause(present.summary), *_cost_clauses(problem), *_past_cause(problem)]
+    parts = [_clause(present.summary), *_lost_outcome(problem)]
+    parts += [*_cost_clauses(problem), *_past_cause(problem)]
     parts += [*_others(others), *_treated(problem, resolved)]
     if first_action:
-        parts.append(f"first, {first_action[:1].lower()}{first_action[1:]}")
+        parts.append(f"first, {_lower(first_action)}")
     return Verdict(
         "sick",
         f"{'; '.join(parts)}.",
@@ -183,6 +187,20 @@ def _sick(
         code=problem.cause.code,
         readings=evidence.readings,
     )
+
+
+def _lost_outcome(problem: Problem) -> list[str]:
+    """The fall of the reward that an active fault explains: what the user notices of it."""
+    for symptom in problem.symptoms:
+        fallen = symptom.finding
+        if symptom.path[-1:] == _LOST and fallen.active and is_alarm(fallen):
+            return [] if fallen is problem.present else [_lower(_clause(fallen.summary))]
+    return []
+
+
+def _lower(text: str) -> str:
+    """A sentence as a part of another one; an acronym keeps its capitals."""
+    return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text
 
 
 def _past_cause(problem: Problem) -> list[str]:

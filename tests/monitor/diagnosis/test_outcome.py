@@ -198,3 +198,33 @@ def test_a_healthy_run_names_the_measure_that_rose(tmp_path):
     verdict = replay(log).report.diagnosis.verdict
     assert verdict.kind == "healthy"
     assert verdict.sentence.startswith("reward 0.6 → 0.6, held-out reward 0.41")
+
+
+def verdict_on(tmp_path, rows):
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return json.loads(run("check", str(log), "--json").stdout)["verdict"]
+
+
+def test_a_distillation_without_a_reward_is_named_as_one(tmp_path):
+    """Its log has no reward to name with `--map`."""
+    rows = [
+        {"step": step, "teacher_kl": 3.0 / (step + 1), "optim/entropy": 1.0, "optim/lr": 1e-4,
+         "env/all/reward/total": 0.0, "env/all/ac_tokens_per_turn": 100.0,
+         "optim/kl_sample_train_v1": 1e-3}
+        for step in range(30)
+    ]  # fmt: skip
+    verdict = verdict_on(tmp_path, rows)
+    assert verdict["kind"] == "not examined"
+    assert verdict["sentence"].startswith("this run distills from a teacher")
+
+
+def test_a_loss_on_held_out_data_beside_rewards_is_no_supervised_training(tmp_path):
+    rows = [
+        {"step": step, "rewards/total_std": 0.5, "rewards/sim_std": 0.9, "train/loss": 0.2,
+         "eval/loss": 0.17, "train/lr": 1e-6}
+        for step in range(1, 31)
+    ]  # fmt: skip
+    verdict = verdict_on(tmp_path, rows)
+    assert verdict["kind"] == "not examined"
+    assert "--map KEY=reward/mean" in verdict["sentence"]

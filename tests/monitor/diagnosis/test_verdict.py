@@ -77,6 +77,19 @@ def test_a_cause_that_is_over_is_named_as_past():
     assert (verdict.since, verdict.code) == (49, "CLP001")
 
 
+def test_the_fall_of_the_reward_that_a_fault_explains_is_in_the_sentence():
+    """It is what the user has noticed; the cause alone reads like another problem."""
+    lost = Symptom(finding("REW002", onset=13), ("gradient-spike", "reward-loss"))
+    spikes = replace(problem("OPT002", "gradient-spike"), symptoms=(lost,))
+    line = verdict_of([spikes], EVIDENCE, "Divide the rate").line
+    assert line == (
+        "Sick since step 10: OPT002 at .5; REW002 at .5; 91 steps since then; first, divide the "
+        "rate."
+    )
+    over = Symptom(finding("REW002", last=60, active=False), ("gradient-spike", "reward-loss"))
+    assert "OPT002 at .5; 91" in verdict_of([replace(spikes, symptoms=(over,))], EVIDENCE, "").line
+
+
 def test_a_treated_fault_is_named_as_resolved():
     """It does not introduce the run, although it was more severe."""
     over = problem("MIS002", "wrong-old-logprobs", severity="critical", last=36, active=False)
