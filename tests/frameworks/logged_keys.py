@@ -168,6 +168,7 @@ LOGGED = {
         actor/entropy  actor/entropy_loss  actor/grad_norm  actor/kl_coef  actor/kl_loss
         actor/loss  actor/lr  actor/pg_clipfrac  actor/pg_clipfrac_lower  actor/pg_loss
         actor/ppo_kl  actor/reward_kl_penalty  actor/reward_kl_penalty_coeff
+        critic/kl  critic/kl_coeff
         critic/advantages/max  critic/advantages/mean  critic/advantages/min
         critic/returns/mean  critic/rewards/max  critic/rewards/mean  critic/rewards/min
         critic/score/max  critic/score/mean  critic/score/min

@@ -131,6 +131,12 @@ def test_the_meanings_of_pg_clipfrac(mode: str, metric: str) -> None:
     assert {name for name in found if name.startswith("clip/")} == ({metric} if metric else set())
 
 
+@pytest.mark.parametrize("key", ["critic/kl", "actor/reward_kl_penalty"])
+def test_the_kl_penalty_in_the_reward_under_both_of_its_names(key: str) -> None:
+    found, _ = read("verl", {key: 0.5, "critic/score/mean": 0.1}, {})
+    assert scalar(found["kl/reference/k1"]) == 0.5
+
+
 @pytest.mark.parametrize(
     ("kind", "metric"),
     [("low_var_kl", "kl/reference/k3"), ("kl", "kl/reference/k1"), ("mse", "kl/reference/k2"),

@@ -197,3 +197,13 @@ def test_a_burst_within_the_first_ten_readings_is_an_explosion() -> None:
     finding = Patient(steps(30, curves)).finding("ENT002")
     assert (finding.severity, finding.onset_step) == ("critical", 9)
     assert finding.onset_step <= 12
+
+
+def test_a_rise_is_dated_where_it_began() -> None:
+
+    def rising(step: int) -> float:
+        return 1.3 + 0.02 * math.sin(step) + max(0, step - 30) * 0.04
+
+    finding = Patient(steps(70, {ENTROPY: rising, **flat(0.6)})).finding("ENT002")
+    assert 28 <= finding.onset_step <= 34
+    assert finding.severity == "warning"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     current_metric,
     fall_text,
+    first_step_where,
     has_improved,
     outcome_lost,
     outcome_metric,
@@ -56,6 +58,7 @@ class EntropyExplosion(Rule):
     code: ClassVar[str] = "ENT002"
     name: ClassVar[str] = "entropy-explosion"
     condition: ClassVar[Condition] = "entropy-rise"
+    explains: ClassVar[tuple[Condition, ...]] = ("truncation",)
     summary: ClassVar[str] = "Entropy rose far above its starting value."
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
     remedies: ClassVar[tuple[str, ...]] = (
@@ -78,6 +81,8 @@ class EntropyExplosion(Rule):
     """Smallest rise that counts, above the noise of small batches (.02 per step)."""
     min_spreads: float = 4.0
     """Rise as a multiple of the starting value's spread, so that a noisy start is no explosion."""
+    usual_spreads: float = 2.0
+    """Spreads of the starting value above which the rise has begun; it is dated there."""
     min_early_ratio: float = 5.0
     """Multiple of the first three readings, for a run that explodes before it has a baseline: one
     public run went from .17 to 8 nats within thirty steps."""
@@ -104,7 +109,11 @@ class EntropyExplosion(Rule):
         if severity is None:
             return None
         text = f"Entropy is {multiple:.1f} times its starting value{consequence}."
-        return Sighting(severity, text, cite_all(chart, name, outcome_metric(chart)))
+        evidence = cite_all(chart, name, outcome_metric(chart))
+        # A rise of some dozen steps is seen near its end, after the longer responses it causes.
+        usual = start.level + self.usual_spreads * start.spread
+        onset = partial(first_step_where, series, lambda value: value > usual)
+        return Sighting(severity, text, evidence, find_onset=onset)
 
     def _multiple(self, series: Series, level: float) -> float | None:
         """Entropy as a multiple of its starting value; None if it has not risen enough."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
+from grpodoctor.runs.log_formats.decoding.console_lines import visible_segments
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
 from grpodoctor.support.files.regular_files import MOST_ENTRIES, kind_of, open_regular
+from grpodoctor.support.safe_text import printable
 
 _HEAD = 4096
 _MAX_REASONS = 3
@@ -19,6 +22,14 @@ _COMPRESSED = {
     b"\xfd7zXZ": "xz",
 }
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_TAIL = 512 * 1024
+"""Bytes at the end of a log that are searched for an exception."""
+_TRACES = (b"Traceback (most recent call last)", b'  File "')
+"""Hydra leaves out the heading of a traceback."""
+_EXCEPTION = re.compile(r"(?:\w{1,80}\.){0,8}\w{0,80}(?:Error|Exception)(?::\s.{0,1000})?")
+_LONGEST_LINE = 1000
+_SHOWN = 160
+"""Characters of an exception in the message."""
 _REMEDY = "pass a training log or its directory, or set the format of the log with --format"
 
 
@@ -47,6 +58,13 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
         return _error(path, "the file is empty")
     if reason:
         return _error(path, f"the file is {reason}")
+    error = _last_exception(path)
+    if error:
+        return NoLogError(
+            f"no training step in the log; the program stopped with {error}",
+            where=str(path),
+            remedy="fix this error first; if the file is no training log, pass the one of the run",
+        )
     return _error(path, "the file is in no known format and has no line with a step")
 
 
@@ -66,6 +84,26 @@ def _file_reasons(directory: Path, names: list[str]) -> str:
 
 def _error(path: Path, what: str) -> RunError:
     return NoLogError(f"no readable log; {what}", where=str(path), remedy=_REMEDY)
+
+
+def _last_exception(path: Path) -> str:
+    """The last exception that a program printed into a log; empty if there is none."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            text = file.read(_TAIL)
+    except (OSError, RunError):
+        return ""
+    if not any(mark in text for mark in _TRACES):
+        return ""
+    found = ""
+    for line in text.decode(errors="replace").splitlines():
+        if "Error" not in line and "Exception" not in line:
+            continue
+        for segment in visible_segments(line):
+            if _EXCEPTION.fullmatch(segment.strip()[:_LONGEST_LINE]):
+                found = segment.strip()
+    return printable(found, _SHOWN) if found else ""
 
 
 def _content(path: Path) -> str:

@@ -228,3 +228,19 @@ def test_a_loss_on_held_out_data_beside_rewards_is_no_supervised_training(tmp_pa
     verdict = verdict_on(tmp_path, rows)
     assert verdict["kind"] == "not examined"
     assert "--map KEY=reward/mean" in verdict["sentence"]
+
+
+def test_truncation_by_a_policy_that_becomes_random_is_no_short_limit(tmp_path):
+    """A public run: entropy doubled while the reward stayed, and a longer limit was advised."""
+    noise = random.Random(1)
+    rows = [
+        {"step": step, "critic/score/mean": 0.7 + noise.gauss(0, 0.02),
+         "critic/score/max": 1.0, "critic/score/min": 0.0,
+         "actor/entropy": 1.3 + max(0, step - 15) * 0.05 + noise.gauss(0, 0.02),
+         "actor/pg_clipfrac": 0.02, "actor/grad_norm": 0.6,
+         "response_length/mean": 35.0 + max(0, step - 10) * 1.5,
+         "response_length/clip_ratio": min(0.3, 0.006 + max(0, step - 8) * 0.012)}
+        for step in range(1, 46)
+    ]  # fmt: skip
+    verdict = verdict_on(tmp_path, rows)
+    assert (verdict["kind"], verdict["code"]) == ("sick", "ENT002")

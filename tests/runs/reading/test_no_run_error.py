@@ -86,3 +86,32 @@ def test_a_compressed_log_that_is_cut_off_is_called_damaged(tmp_path: Path) -> N
     with pytest.raises(RunError) as error:
         list(open_run(path).steps)
     assert "gzip: damaged, or contains no log" in str(error.value)
+
+
+CRASHED = """\
+\x1b[36m(main_task pid=19)\x1b[0m {{'data': {{'n': 4}}}}
+Error executing job with overrides: ['trainer.n_gpus_per_node=8']
+{heading}  File "/home/x/main.py", line 37, in main
+ray.exceptions.RayTaskError(OutOfMemoryError): ray::main_task()
+\x1b[36m(main_task pid=19)\x1b[0m torch.OutOfMemoryError: CUDA out of memory. Tried 4 GiB\x1b[0m
+    full_key: reward_model.enable
+"""
+
+
+@pytest.mark.parametrize("heading", ["Traceback (most recent call last):\n", ""])
+def test_a_run_that_stopped_before_its_first_step_names_its_exception(
+    tmp_path: Path, heading: str
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(CRASHED.format(heading=heading))
+    with pytest.raises(
+        RunError, match="stopped with torch.OutOfMemoryError: CUDA".replace(".", r"\.")
+    ):
+        open_run(path)
+
+
+def test_a_text_about_an_error_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "notes.log"
+    path.write_text("The usual cause is\nValueError: bad config\n" * 20)
+    with pytest.raises(RunError, match="no known format"):
+        open_run(path)
