@@ -236,11 +236,11 @@ def test_truncation_by_a_policy_that_becomes_random_is_no_short_limit(tmp_path):
     rows = [
         {"step": step, "critic/score/mean": 0.7 + noise.gauss(0, 0.02),
          "critic/score/max": 1.0, "critic/score/min": 0.0,
-         "actor/entropy": 1.3 + max(0, step - 15) * 0.05 + noise.gauss(0, 0.02),
+         "actor/entropy": 1.3 + max(0, step - 15) * 0.036 + noise.gauss(0, 0.02),
          "actor/pg_clipfrac": 0.02, "actor/grad_norm": 0.6,
          "response_length/mean": 35.0 + max(0, step - 10) * 1.5,
-         "response_length/clip_ratio": min(0.3, 0.006 + max(0, step - 8) * 0.012)}
-        for step in range(1, 46)
+         "response_length/clip_ratio": min(0.3, 0.006 + max(0, step - 5) * 0.01)}
+        for step in range(1, 51)
     ]  # fmt: skip
     verdict = verdict_on(tmp_path, rows)
     assert (verdict["kind"], verdict["code"]) == ("sick", "ENT002")
