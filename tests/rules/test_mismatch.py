@@ -50,6 +50,20 @@ def test_harm_is_a_warning_and_ruin_critical() -> None:
     assert run(quantised(0.09, 0.5)).finding("MIS001").severity == "critical"
 
 
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [(MEAN, 0.05), ("mismatch/logprob_diff_mean", 0.2), ("mismatch/kl_k3", 0.1)],
+)
+def test_a_mismatch_is_dated_where_it_rose(name: str, level: float) -> None:
+    """The median of twenty readings exceeds the threshold ten readings after the rise."""
+    curves: dict[str, Curve] = {
+        "reward/mean": 0.5,
+        name: lambda step: level if step >= 40 else level / 100,
+    }
+    finding = Patient(steps(80, curves)).finding("MIS001")
+    assert 38 <= finding.onset_step <= 42
+
+
 @pytest.mark.parametrize("name", ["mismatch/kl_k1", "mismatch/kl_k3"])
 @pytest.mark.parametrize(
     ("level", "severity"), [(0.001, None), (0.009, None), (0.035, "warning"), (0.2, "critical")]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -11,7 +14,7 @@ from grpodoctor.rules.shared.engine_correction import (
     correction_of,
     mismatch_remedies,
 )
-from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, first_step_where
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import PROBED
@@ -144,7 +147,21 @@ class EngineMismatch(Rule):
         evidence = cite_all(chart, *differences, _WEIGHT)
         if not any(len(chart.series(name)) for name in _PROBABILITIES):
             evidence = cite_all(chart, _LOGPROBS, *_KLS, _WEIGHT)
-        return Sighting(severity, f"{text}{probe_text}.", evidence, remedies)
+        onset = self._find_onset(chart)
+        return Sighting(severity, f"{text}{probe_text}.", evidence, remedies, onset)
+
+    def _find_onset(self, chart: Chart) -> Callable[[], int] | None:
+        """Dates a mean that exceeds its threshold: a level of twenty readings is ten late."""
+        thresholds = {
+            _MEAN: self.warning_difference,
+            _LOGPROBS: self.warning_logprob,
+            current_metric(chart, _KLS): self.warning_kl,
+        }
+        for name, threshold in thresholds.items():
+            series = chart.series(name)
+            if len(series) and series.level(2 * RECENT) >= threshold:
+                return partial(first_step_where, series, partial(operator.le, threshold))
+        return None
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(_MEAN)
