@@ -179,9 +179,8 @@ class RunContext:
 def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Problem, ...]:
     """Group findings by their most likely cause.
 
-    The cause of a finding is one that is not dated after it, if there is one, then the one with the
-    fewest causal links, then the most severe, then the latest before it: a recent change is more
-    likely the cause than a permanent state.
+    The cause of a finding is the one with the fewest causal links, then the most severe, then the
+    latest before it: a recent change is more likely the cause than a permanent state.
 
     A cause that was treated is past: an alarm that outlives it heads a problem, and the cause is
     its origin.
@@ -315,13 +314,7 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
     causes: dict[int, int] = {}
     for index, finding in enumerate(findings):
         candidates = [
-            (
-                _is_dated_after(other, finding, context),
-                len(path),
-                -SEVERITIES.index(other.severity),
-                -other.onset_step,
-                place,
-            )
+            (len(path), -SEVERITIES.index(other.severity), -other.onset_step, place)
             for place, other in enumerate(findings)
             if place != index
             and _may_explain(other, finding, context)
@@ -332,11 +325,6 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
                 causes[index] = place
                 break
     return causes
-
-
-def _is_dated_after(cause: Finding, effect: Finding, context: RunContext) -> bool:
-    """Whether a cause is dated after its effect; success grows while it has effects."""
-    return cause.onset_step > effect.onset_step and context.condition(cause) != "solved"
 
 
 def _root(index: int, causes: Mapping[int, int]) -> int:

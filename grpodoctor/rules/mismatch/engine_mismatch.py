@@ -15,7 +15,7 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
 )
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, first_step_where
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import PROBED
 
@@ -160,7 +160,7 @@ class EngineMismatch(Rule):
         for name, threshold in thresholds.items():
             series = chart.series(name)
             if len(series) and series.level(2 * RECENT) >= threshold:
-                return partial(first_step_where, series, partial(operator.le, threshold))
+                return partial(_first_step_above, series, threshold)
         return None
 
     def _by_mean(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -235,3 +235,9 @@ class EngineMismatch(Rule):
                 text = f"The worst token differs by {level:.2f} in probability"
                 return "warning", f"{text}, up from {start.level:.2f}"
         return None
+
+
+def _first_step_above(series: Series, threshold: float) -> int:
+    """First step since which most readings reach a threshold; the step of the first that does."""
+    since = first_step_where(series, partial(operator.le, threshold))
+    return next(step for step, value in series if step >= since and value >= threshold)

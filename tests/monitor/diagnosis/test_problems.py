@@ -64,20 +64,6 @@ def test_a_cause_that_ended_long_before_explains_nothing():
     assert causes(ended, finding("REW002", "critical", onset=25)) == {"MIS001": ["REW002"]}
 
 
-def test_a_cause_before_the_effect_is_preferred_to_a_closer_one_after_it():
-    """Truncation is one link from the collapse, the mismatch two; but the responses came later."""
-    findings = [
-        finding("MIS001", "critical", onset=135),
-        finding("REW002", "critical", onset=135),
-        finding("ENT002", "critical", onset=145),
-        finding("LEN002", "critical", onset=145),
-    ]
-    (problem,) = problems_of(findings, RunContext(rules=RULES, stride=5.0))
-    assert problem.cause.code == "MIS001"
-    because = {each.finding.code: each.because for each in problem.symptoms}
-    assert because["REW002"] == "the gradient is biased by the gap between sampler and learner"
-
-
 def test_a_note_does_not_explain_an_alarm():
     assert causes(finding("LEN002", "info"), finding("GRP002", "critical")) == {
         "GRP002": [],
