@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import planted_unseen
 
 from grpodoctor.monitor.replay import replay
 from grpodoctor.rules.base import Finding
@@ -39,7 +41,7 @@ class Plant:
     named: tuple[str, ...] = HEALTHY
     """Codes that name the cause; empty for a healthy run."""
     fault: str | None = None
-    """Function in `grpodoctor.trials.faults` or `planted_trl` that injects the cause."""
+    """Function in `trials.faults`, `planted_unseen` or `planted_trl` that injects the cause."""
     preset: str | None = None
     steps: int = 60
     with_config: bool = False
@@ -198,8 +200,16 @@ def train_bundled(plant: Plant, seed: int, run_dir: Path) -> None:
     fixed = (f"seed={seed}", f"steps={plant.steps}", *_SMALL)
     trainer = Trainer(load_config(*layers, assignments=[*fixed, *plant.settings]), run_dir)
     if plant.fault:
-        getattr(faults, plant.fault)(trainer)
+        _fault(plant.fault)(trainer)
     trainer.run()
+
+
+def _fault(name: str) -> Callable[[Any], None]:
+    """The function that injects a cause; those of `planted_unseen` share names with others."""
+    if name.startswith(planted_unseen.PREFIX):
+        return planted_unseen.FAULTS[name.removeprefix(planted_unseen.PREFIX)]
+    function: Callable[[Any], None] = getattr(faults, name)
+    return function
 
 
 def train_trl(plant: Plant, seed: int, run_dir: Path) -> None:
@@ -226,7 +236,21 @@ def plants() -> dict[str, tuple[Any, Plant]]:
         f"bundled/{name}": (train_bundled, plant) for name, plant in BUNDLED.items()
     }
     trl = {f"trl/{name}": (train_trl, Plant(*row)) for name, row in planted_trl.PLANTS.items()}
-    return runs | trl
+    return runs | trl | _unseen()
+
+
+def _unseen() -> dict[str, tuple[Any, Plant]]:
+    """The causes that were planted after the rules were written."""
+    import planted_trl_unseen
+
+    runs: dict[str, tuple[Any, Plant]] = {}
+    for name, (settings, codes, fault, preset) in planted_unseen.PLANTS.items():
+        own = fault and f"{planted_unseen.PREFIX}{fault}"
+        plant = Plant(settings, codes, own, preset, planted_unseen.STEPS)
+        runs[f"new/{name}"] = (train_bundled, plant)
+    for name, row in planted_trl_unseen.PLANTS.items():
+        runs[f"new-trl/{name}"] = (train_trl, Plant(*row))
+    return runs
 
 
 def results_of(

@@ -110,14 +110,17 @@ def train(settings: Sequence[str], fault: str | None, seed: int, steps: int, run
     """Train with TRL, and keep `trainer_state.json` and the config."""
     chosen = dict(text.split("=", 1) for text in settings)
     task_settings = {key: chosen.pop(key) for key in [k for k in chosen if k.startswith("task.")]}
-    rewards = REWARDS[chosen.pop("reward", "good")]()
+    import planted_trl_unseen
+
+    reward, faults = chosen.pop("reward", "good"), FAULTS | planted_trl_unseen.FAULTS
+    rewards = (REWARDS | planted_trl_unseen.REWARDS)[reward]()
     arguments = {**_BASE, **{key: json.loads(value) for key, value in chosen.items()}}
     run_dir.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         model, rows = _prepare(Path(folder), seed, task_settings)
         trainer = _trainer(model, rows, rewards, arguments, seed, steps, run_dir)
         if fault:
-            FAULTS[fault](trainer)
+            faults[fault](trainer)
         trainer.train()
     trainer.state.save_to_json(str(run_dir / "trainer_state.json"))
     config = run_dir.with_name(f"config-{run_dir.name.rpartition('-')[2]}.json")
@@ -186,7 +189,7 @@ def _trainer(
     return trainer
 
 
-def _on_batch(trainer: Any, change: Callable[[dict[str, Any]], None]) -> None:
+def on_batch(trainer: Any, change: Callable[[dict[str, Any]], None]) -> None:
     """Change every generated batch."""
     generate = trainer._generate_and_score_completions
 
@@ -199,15 +202,15 @@ def _on_batch(trainer: Any, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _flip_sign(trainer: Any) -> None:
-    _on_batch(trainer, lambda batch: batch.update(advantages=-batch["advantages"]))
+    on_batch(trainer, lambda batch: batch.update(advantages=-batch["advantages"]))
 
 
 def _shuffle(trainer: Any) -> None:
-    _on_batch(trainer, lambda batch: batch.update(advantages=batch["advantages"].roll(1, 0)))
+    on_batch(trainer, lambda batch: batch.update(advantages=batch["advantages"].roll(1, 0)))
 
 
 def _positive_only(trainer: Any) -> None:
-    _on_batch(trainer, lambda batch: batch.update(advantages=batch["advantages"].abs()))
+    on_batch(trainer, lambda batch: batch.update(advantages=batch["advantages"].abs()))
 
 
 def _shift_old(trainer: Any) -> None:
@@ -216,12 +219,12 @@ def _shift_old(trainer: Any) -> None:
     def shift(batch: dict[str, Any]) -> None:
         batch["old_per_token_logps"] = batch["old_per_token_logps"].roll(-1, 1)
 
-    _on_batch(trainer, shift)
+    on_batch(trainer, shift)
 
 
 def _pad_in_loss(trainer: Any) -> None:
     """The loss covers the padding after the end token."""
-    _on_batch(
+    on_batch(
         trainer,
         lambda batch: batch.update(completion_mask=torch.ones_like(batch["completion_mask"])),
     )
@@ -232,7 +235,7 @@ def _nan_advantage(trainer: Any) -> None:
         if trainer.state.global_step >= 40:
             batch["advantages"][0] = float("nan")
 
-    _on_batch(trainer, broken)
+    on_batch(trainer, broken)
 
 
 @torch.no_grad()
