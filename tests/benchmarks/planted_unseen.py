@@ -177,7 +177,7 @@ def _replayed_samples(trainer: Any) -> None:
 
 def _few_prompts(trainer: Any) -> None:
     problems = trainer.task.problems(random.Random(3), 8)
-    trainer.task.problems = lambda rng, count: [problems[i % 8] for i in range(count)]
+    trainer.task.problems = lambda _, count: [problems[i % 8] for i in range(count)]
 
 
 def _few_prompts_evaluated(trainer: Any) -> None:
@@ -266,7 +266,7 @@ def _gradient_scaled(trainer: Any) -> None:
 
 def _gradient_kept(trainer: Any) -> None:
     """Gradients are never cleared."""
-    trainer.learner.optimizer.zero_grad = lambda set_to_none=True: None
+    trainer.learner.optimizer.zero_grad = lambda **_: None
 
 
 def _temperature_decays(trainer: Any) -> None:
@@ -332,11 +332,9 @@ FAULTS: dict[str, Fault] = {
         lambda r, problem, text, i: 1 - r if share(f"{problem.prompt}{text}{i}") < 0.4 else r
     ),
     "position_bonus": _graded(lambda r, _, __, i: r + 3.0 * (i % 8 == 0)),
-    "tiny_noise": _graded(
-        lambda r, problem, text, i: 1e-4 * share(f"{problem.prompt}{text}{i}")
-    ),
+    "tiny_noise": _graded(lambda _, problem, text, i: 1e-4 * share(f"{problem.prompt}{text}{i}")),
     "clipped": _graded(lambda r, *_: min(r, 0.0), start=STARTS_AT),
-    "substring": _graded(lambda r, problem, text, _: float(problem.answer in text)),
+    "substring": _graded(lambda _r, problem, text, _i: float(problem.answer in text)),
     "unfinished_is_right": _graded(lambda r, _, text, __: 1.0 if not _is_whole(text) else r),
     "other_component": _other_component,
     "sorted_by_difficulty": _sorted_by_difficulty,
@@ -476,7 +474,6 @@ HEALTHY: dict[str, tuple[tuple[str, ...], str | None, str | None]] = {
 """Settings, fault (a change that does no harm), preset."""
 
 PLANTS = {name: (*row, None) for name, row in SICK.items()} | {
-    name: (settings, (), change, preset)
-    for name, (settings, change, preset) in HEALTHY.items()
+    name: (settings, (), change, preset) for name, (settings, change, preset) in HEALTHY.items()
 }
 """Settings, codes that name the cause, fault, preset."""
