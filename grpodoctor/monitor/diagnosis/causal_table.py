@@ -17,6 +17,8 @@ _OFF_POLICY = "the importance ratios contain the gap between sampler and learner
 _WRONG_RATIO = "the importance ratios are wrong before the first update"
 _TOO_FAR = "each update moves the policy too far"
 _RUINED = "a policy that a few updates have ruined earns nothing"
+_MANGLED = "a policy that a few updates have ruined writes other text"
+_PAID = "the policy writes more of the text that the reward function pays for"
 _NO_VARIANCE = "equal rewards leave no advantage"
 
 CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
@@ -67,7 +69,9 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "oversized-updates": {
         "expert-instability": _TOO_FAR, "gradient-spike": _TOO_FAR, "large-kl": _TOO_FAR,
         "clipped-tokens": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
-        "equal-rewards": _RUINED,
+        "equal-rewards": _RUINED, "entropy-loss": _TOO_FAR, "entropy-rise": _TOO_FAR,
+        "repetition": _MANGLED, "length-growth": _MANGLED, "length-loss": _MANGLED,
+        "truncation": _MANGLED,
     },
     "undersized-updates": {"plateau": "the updates are too small to change the policy"},
     "useless-critic": {"plateau": "advantages from an untrained critic are noise"},
@@ -117,6 +121,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "reward-hacking": {
         "held-out-loss": "the policy optimizes the reward function instead of the task",
+        "repetition": _PAID, "length-growth": _PAID,
     },
     "reward-loss": {"zero-rewards": "after a collapse hardly any response is correct"},
     "cancelled-components": {

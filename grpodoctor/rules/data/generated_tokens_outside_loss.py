@@ -1,0 +1,61 @@
+"""DAT005."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.runs.chart import Chart
+from grpodoctor.vocabulary.conditions import Condition
+
+_UNTRAINED = "optimizer/untrained_token_rate"
+
+
+class GeneratedTokensOutsideLoss(Rule):
+    """The loss leaves out tokens that the policy generated.
+
+    What it sees:
+        Generated tokens outside the loss mask, in responses of which other tokens are in the loss.
+
+    Why it matters:
+        The policy never learns the tokens that are left out. Without the end token it does not
+        learn when to stop, so responses grow; without the first tokens it does not learn which way
+        of answering to choose. A mask that is shifted by one leaves out one token per response and
+        may include one that was not generated (DAT001).
+
+    Evidence it needs:
+        `optimizer/untrained_token_rate`, which the bundled trainer records.
+
+    Remedies:
+        Print one response with its loss mask, token by token, from the prompt's last token to the
+        first token of padding.
+
+    When it is wrong:
+        A method that selects tokens on purpose by the loss mask.
+
+    References:
+        DAPO, arXiv 2503.14476, Eq. 8: the sum runs over all tokens of a response.
+    """
+
+    code: ClassVar[str] = "DAT005"
+    name: ClassVar[str] = "generated-tokens-outside-loss"
+    condition: ClassVar[Condition] = "wrong-loss-tokens"
+    explains: ClassVar[tuple[Condition, ...]] = ("undersized-updates", "length-growth")
+    summary: ClassVar[str] = "The loss leaves out tokens that the policy generated."
+    inputs: ClassVar[tuple[Need, ...]] = (_UNTRAINED,)
+    remedies: ClassVar[tuple[str, ...]] = ("check-loss-mask",)
+    references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
+
+    min_share: float = 0.0001
+    """Share of the generated tokens. It is exactly zero with a correct mask; one token in a
+    response of ten thousand is the least that a shifted mask leaves out."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Compare the share with zero."""
+        series = chart.series(_UNTRAINED)
+        share = series.level(RECENT)
+        if not share >= self.min_share or not series.last > 0:
+            return None
+        text = f"{share:.2g} of the generated tokens are not in the loss."
+        return Sighting("warning", text, (cite(chart, _UNTRAINED, 0.0),))
