@@ -1,7 +1,8 @@
 """Causes that were planted after the rules were written, in runs of the bundled trainer.
 
-Most begin at step 40 of 80: the run is healthy until then. The accepted codes were fixed before
-the first of these runs was examined.
+Many begin at step 40 of 80: the run is healthy until then. The accepted codes were fixed before
+the first of these runs was examined, except those of rules that were written because of them:
+DAT005, ENT005, GRP008, GRP009, KLD005 and SYN009.
 """
 
 from __future__ import annotations
@@ -381,7 +382,9 @@ SICK: dict[str, Row] = {
     "wrong-keys-half": ((), ("GRP002", "GRP007"), "wrong_keys"),
     "labels-flipped-40": ((), ("REW011", "REW001", "REW012", "REW005", "REW008"), "label_noise"),
     "position-bonus": ((), ("REW011", "REW001", "REW012"), "position_bonus"),
-    "only-tiny-noise": ((), ("REW011", "REW001", "REW004", "GRP004", "REW012"), "tiny_noise"),
+    "only-tiny-noise": (
+        (), ("GRP009", "REW011", "REW001", "REW004", "GRP004", "REW012"), "tiny_noise"
+    ),
     "reward-clipped": ((), (*_FALL, "REW004", "GRP004", "GRP002"), "clipped"),
     "substring-verifier": (
         (), ("REW005", "REW003", "REW008", "REW009", "LEN006", "LEN004", "REW012"), "substring"
@@ -409,10 +412,12 @@ SICK: dict[str, Row] = {
     "gradient-kept": (
         (), (*_TOO_FAR, "OPT002", "OPT004", "REW001", "REW002"), "gradient_kept"
     ),
-    "one-rank-uncentred": ((), ("GRP005",), "uncentred_half"),
-    "groups-mixed": ((), ("GRP005", "INS001", "REW001", "REW011"), "mixed_groups"),
-    "end-not-in-loss": ((), ("DAT001", "LEN007", "LEN006", "LEN002", "LEN004"), "without_end"),
-    "mask-off-by-one": ((), ("DAT001", "INS001", "MIS002", "LEN007"), "without_first"),
+    "one-rank-uncentred": ((), ("GRP005", "GRP008"), "uncentred_half"),
+    "groups-mixed": ((), ("GRP008", "GRP005", "INS001", "REW001", "REW011"), "mixed_groups"),
+    "end-not-in-loss": (
+        (), ("DAT005", "DAT001", "LEN007", "LEN006", "LEN002", "LEN004"), "without_end"
+    ),
+    "mask-off-by-one": ((), ("DAT005", "DAT001", "INS001", "MIS002", "LEN007"), "without_first"),
     "old-logprobs-unscaled": ((), ("MIS002", "CLP001", "KLD001"), "old_logprobs_off"),
     "weight-decay-100": (
         (), (*_TOO_FAR, *_FALL, "ENT002", "CFG060", "REW003"), "weight_decay"
@@ -420,9 +425,9 @@ SICK: dict[str, Row] = {
     "beta1-0.999": (
         ("optimizer.beta1=0.999",), (*_TOO_FAR, *_FALL, "OPT002", "REW001", "CFG060"), None
     ),
-    "entropy-sign": ((), ("CFG053", "ENT001", "ENT003"), "negative_entropy"),
+    "entropy-sign": ((), ("ENT005", "CFG053", "ENT001", "ENT003"), "negative_entropy"),
     "reference-follows": (
-        ("loss.kl_coefficient=0.1",), ("KLD003", "CFG040"), "reference_follows"
+        ("loss.kl_coefficient=0.1",), ("KLD005", "KLD003", "CFG040"), "reference_follows"
     ),
     "prompts-cut": ((), (*_FALL, "GRP002", "REW003"), "prompts_cut"),
     "temperature-decays": (
@@ -435,7 +440,7 @@ SICK: dict[str, Row] = {
     "samples-replayed": (
         (), (*_TOO_FAR, *_OFF, "SYN006", "MIS002"), "replayed_samples"
     ),
-    "weights-reset": ((), (*_FALL, "SYN004", "SYN005", "SYN003"), "weights_reset"),
+    "weights-reset": ((), ("SYN009", *_FALL, "SYN004", "SYN005", "SYN003"), "weights_reset"),
     "only-norm-trained": ((), ("OPT005", "OPT001", "REW001"), "frozen"),
     "stop-token-lost": ((), ("LEN007", "LEN002", "LEN006", *_FALL), "end_ignored"),
     "updates-repeated-8x": ((), _TOO_FAR, "updates_repeated"),

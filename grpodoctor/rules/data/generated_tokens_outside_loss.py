@@ -16,7 +16,7 @@ class GeneratedTokensOutsideLoss(Rule):
     """The loss leaves out tokens that the policy generated.
 
     What it sees:
-        Generated tokens outside the loss mask, in responses of which other tokens are in the loss.
+        Generated tokens outside the loss mask, in responses whose other tokens are in the loss.
 
     Why it matters:
         The policy never learns the tokens that are left out. Without the end token it does not

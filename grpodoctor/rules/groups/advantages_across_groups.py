@@ -28,7 +28,7 @@ class AdvantagesAcrossGroups(Rule):
     Why it matters:
         The responses are compared with those to other prompts: rows are out of order after a
         gather, group ids are wrong, or one rank computes advantages differently. The gradient then
-        follows which prompts are easy instead of which responses are better.
+        prefers responses to easy prompts to better responses.
 
     Evidence it needs:
         `advantage/zero_rate`, `groups/zero_variance_rate`, the setting `advantage`. Optional:

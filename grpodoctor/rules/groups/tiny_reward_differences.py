@@ -31,7 +31,7 @@ class TinyRewardDifferences(Rule):
 
     Remedies:
         Round rewards to what they mean, or use advantages without the division. Check that the part
-        of the reward that tells right from wrong is not zero throughout.
+        of the reward that tells right from wrong is not always zero.
 
     When it is wrong:
         Rewards on a small scale by intention, such as log-probabilities per token.
@@ -52,7 +52,7 @@ class TinyRewardDifferences(Rule):
     """Standard deviation of the rewards. A single point of a thousand-point scale, or one right
     answer in a million, has more."""
     readings: int = 10
-    """Latest readings, of which the median counts."""
+    """Latest readings; all must be small, and their median is reported."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Judge the spread over the latest readings."""
