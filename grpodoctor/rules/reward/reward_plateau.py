@@ -72,8 +72,8 @@ class RewardPlateau(Rule):
     """Readings in each half. In small runs learning shows within twenty steps, in large ones within
     a hundred."""
     early_readings: int = 60
-    """Readings from which a run without any rise gets a note: three times those within which
-    learning shows in small runs."""
+    """Readings from which a run without any rise, also on held-out prompts, gets a note: three
+    times those within which learning shows in small runs."""
     min_rise: float = 2.0
     """Standard errors by which the second half must be higher to count as rising; nineteen of
     twenty flat curves stay below."""
@@ -126,7 +126,12 @@ class RewardPlateau(Rule):
         middle = len(values) // 2
         if level_shift(values[:middle], values[middle:]) >= self.min_heldout_rise:
             return None
-        text = f"{_noun(name)} has not risen in {len(values)} readings."
+        heldout = self._heldout_shift(chart, since=series.steps(len(values))[0])
+        if heldout is None or heldout >= self.min_heldout_rise:
+            return None  # large runs begin to rise after a hundred readings
+        text = (
+            f"{_noun(name)} has not risen in {len(values)} readings, nor has held-out evaluation."
+        )
         return Sighting("info", text, cite_all(chart, name, *_HELDOUT))
 
     def _never_rose(self, chart: Chart, series: Series) -> bool:
