@@ -249,7 +249,7 @@ def _sampling_readings(step: TrainingStep) -> dict[str, Reading]:
         if kept
         else NotApplicable("no group is learned from"),
         "optimizer/left_out_rate": Rate.of(_array(~batch.loss_mask_BT.any(dim=1))),
-        "optimizer/untrained_token_rate": _untrained_tokens(batch),
+        "optimizer/untrained_token_rate": _untrained_tokens(rollouts, batch),
     }
     if rollouts.limit_hit is not None:
         readings["groups/limit_hit_rate"] = Rate.of([rollouts.limit_hit])
@@ -260,10 +260,10 @@ def _sampling_readings(step: TrainingStep) -> dict[str, Reading]:
     return readings
 
 
-def _untrained_tokens(batch: LearnBatch) -> Reading:
+def _untrained_tokens(rollouts: RolloutGroups, batch: LearnBatch) -> Reading:
     """Generated tokens outside the loss, of the responses that are in the loss."""
     trained_B = batch.loss_mask_BT.any(dim=1)
-    generated_BT = batch.samples.mask_BT & trained_B[:, None]
+    generated_BT = rollouts.samples.mask_BT & trained_B[:, None]
     if not generated_BT.any():
         return NotApplicable("no response is in the loss")
     return Rate.of(_array(~batch.loss_mask_BT[generated_BT]))
