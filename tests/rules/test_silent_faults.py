@@ -129,17 +129,6 @@ def test_slopes_small_steps_and_large_updates_are_quiet() -> None:
     assert "SYN009" in skipped(run({}, without=("entropy/mean",)))
 
 
-def test_sixty_readings_without_any_rise_get_a_note() -> None:
-    flat: dict[str, Curve] = {
-        "accuracy/train": noisy(0.45, 0.06, 1),
-        "reward/mean": noisy(0.45, 0.06, 1),
-        "accuracy/heldout": lambda step: 0.5 if step % 10 == 0 else None,
-    }
-    assert run(flat, count=80).finding("REW001").severity == "info"
-    assert run(flat, count=50).findings("REW001") == []
-    assert run({}, count=80).findings("REW001") == []
-
-
 def skipped(patient: Patient) -> set[str]:
     """Codes of the rules that could not look."""
     return {each.code for each in patient.engine.diagnosis().skipped}

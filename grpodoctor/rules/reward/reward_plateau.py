@@ -30,10 +30,9 @@ class RewardPlateau(Rule):
 
     What it sees:
         A hundred readings whose second half is no higher than the first, below the ceiling and
-        without a rise on held-out prompts; sixty for a note on a run without any rise. The finding
-        is `info` if the run learned before. It is a warning if it never did and held-out evaluation
-        confirms it, or if five hundred readings, which is the whole run, show no rise although the
-        reward varies.
+        without a rise on held-out prompts. The finding is `info` if the run learned before. It is a
+        warning if it never did and held-out evaluation confirms it, or if five hundred readings,
+        which is the whole run, show no rise although the reward varies.
 
     Why it matters:
         The run spends compute without progress. The causes differ: a reward that rejects correct
@@ -71,9 +70,6 @@ class RewardPlateau(Rule):
     half_window: int = 50
     """Readings in each half. In small runs learning shows within twenty steps, in large ones within
     a hundred."""
-    early_readings: int = 60
-    """Readings from which a run without any rise, also on held-out prompts, gets a note: three
-    times those within which learning shows in small runs."""
     min_rise: float = 2.0
     """Standard errors by which the second half must be higher to count as rising; nineteen of
     twenty flat curves stay below."""
@@ -98,7 +94,7 @@ class RewardPlateau(Rule):
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
         series = chart.series(name)
         if len(series) < 2 * self.half_window:
-            return self._early_sighting(chart, name)
+            return None
         values = series.tail(2 * self.half_window)
         if not any(values):
             return None
@@ -115,25 +111,6 @@ class RewardPlateau(Rule):
             return self._long_sighting(chart, name)
         return self._sighting(chart, name, is_confirmed=heldout is not None and heldout <= 0)
 
-    def _early_sighting(self, chart: Chart, name: str) -> Sighting | None:
-        """A note that a short run has shown no rise at all; it may still be too short for one."""
-        series = chart.series(name)
-        if len(series) < self.early_readings or lacks_signal(chart) or never_moved(series):
-            return None
-        if has_improved(chart) is not False or is_near_ceiling(series) or is_solved(chart):
-            return None
-        values = series.tail(2 * self.half_window)
-        middle = len(values) // 2
-        if level_shift(values[:middle], values[middle:]) >= self.min_heldout_rise:
-            return None
-        heldout = self._heldout_shift(chart, since=series.steps(len(values))[0])
-        if heldout is None or heldout >= self.min_heldout_rise:
-            return None  # large runs begin to rise after a hundred readings
-        text = (
-            f"{_noun(name)} has not risen in {len(values)} readings, nor has held-out evaluation."
-        )
-        return Sighting("info", text, cite_all(chart, name, *_HELDOUT))
-
     def _never_rose(self, chart: Chart, series: Series) -> bool:
         """Whether the whole of a long run shows no rise, although rewards differ."""
         if series.readings < self.long_run or lacks_signal(chart) or never_moved(series):
@@ -143,8 +120,9 @@ class RewardPlateau(Rule):
     def _long_sighting(self, chart: Chart, name: str) -> Sighting:
         series = chart.series(name)
         first, last = quarter_means(series)
+        noun = "Accuracy" if name == _ACCURACY else "Reward"
         text = (
-            f"{_noun(name)} has not risen in {series.readings} readings: its first quarter "
+            f"{noun} has not risen in {series.readings} readings: its first quarter "
             f"averages {first:.3g}, its last {last:.3g}."
         )
         first_step = series.first_step
@@ -175,11 +153,10 @@ class RewardPlateau(Rule):
         recent = chart.series(name).tail(self.half_window)
         level = statistics.fmean([value for value in recent if math.isfinite(value)])
         start = chart.baseline(name)
+        noun = "Accuracy" if name == _ACCURACY else "Reward"
         is_higher = self._is_higher(chart, name)
         beyond = " beyond its noise" if is_higher else ""
-        text = (
-            f"{_noun(name)} ({level:.3g}) has not risen{beyond} for {2 * self.half_window} readings"
-        )
+        text = f"{noun} ({level:.3g}) has not risen{beyond} for {2 * self.half_window} readings"
         if is_confirmed:
             text += ", nor has held-out evaluation"
         evidence = (cite(chart, name, start.level if start else None), *cite_all(chart, *_HELDOUT))
@@ -187,7 +164,3 @@ class RewardPlateau(Rule):
             text += "; it is at its starting value."
             return Sighting("warning", text, evidence)
         return Sighting("info", f"{text}.", evidence)
-
-
-def _noun(name: str) -> str:
-    return "Accuracy" if name == _ACCURACY else "Reward"
