@@ -234,13 +234,18 @@ def _head(shard: Shard, tokens: int) -> Shard:
 def significant(before: Tokens, after: Tokens) -> bool:
     """Whether the gap of the same tokens fell by more than chance among responses.
 
+    Either its mean fell, or it fell in more responses than it grew: a few responses, such as those
+    with a flipped expert, can carry most of the gap, and then the mean has a large error.
     True if tokens were excluded: their share of the gap is known exactly.
     """
     if not np.array_equal(before.counted_N, after.counted_N):
         return True
     fall_B = before.gap_B - after.gap_B
-    error = fall_B.std() * np.sqrt(fall_B.size)
-    return bool(fall_B.sum() > _SIGNIFICANT * error)
+    if fall_B.sum() <= 0:
+        return False
+    in_mean = fall_B.sum() > _SIGNIFICANT * fall_B.std() * np.sqrt(fall_B.size)
+    in_most = np.sign(fall_B).sum() > _SIGNIFICANT * np.sqrt(np.count_nonzero(fall_B))
+    return bool(in_mean or in_most)
 
 
 def expected(tokens: Tokens) -> Floats:

@@ -111,7 +111,7 @@ class Scripted:
         logits_NV = self.seen(engine, response)
         ids_N = np.asarray(response.response_ids)
         extras = _columns(logits_NV, ids_N, job.processing) if job.want else {}
-        logprobs_NV = _processed(logits_NV, job.processing)
+        logprobs_NV = processed(logits_NV, job.processing)
         response.logprobs = logprobs_NV[np.arange(ids_N.size), ids_N].tolist()
         response.extras = extras
         return response
@@ -135,7 +135,8 @@ def noisy(logits_NV: Any, scale: Any, generator: np.random.Generator) -> Any:
     return logits_NV + np.asarray(scale)[..., None] * generator.standard_normal(logits_NV.shape)
 
 
-def _processed(logits_NV: Any, processing: Processing) -> Any:
+def processed(logits_NV: Any, processing: Processing) -> Any:
+    """Log-probabilities after temperature and truncation."""
     logprobs_NV = log_softmax(logits_NV / processing.temperature, axis=-1)
     if 0 < processing.top_k < VOCABULARY:
         kth = np.sort(logprobs_NV, axis=-1)[:, -processing.top_k, None]
@@ -144,7 +145,7 @@ def _processed(logits_NV: Any, processing: Processing) -> Any:
 
 
 def _columns(logits_NV: Any, ids_N: Any, processing: Processing) -> dict[str, Any]:
-    logprobs_NV, at = _processed(logits_NV, processing), np.arange(ids_N.size)
+    logprobs_NV, at = processed(logits_NV, processing), np.arange(ids_N.size)
     own_N = logprobs_NV[at, ids_N]
     above_NV = logprobs_NV > own_N[:, None]
     columns = [log_softmax(logits_NV / t, axis=-1)[at, ids_N] for t in TEMPERATURES]

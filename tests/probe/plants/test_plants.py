@@ -31,6 +31,23 @@ def test_a_planted_fault_is_named(root: Path, name: str) -> None:
     assert not found.missed_silently
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "causes"),
+    [
+        ("mixtral: hidden_top_p:0.9+rope_theta:500", {"rope-base", "truncation"}),
+        ("qwen3_moe: dtype:bfloat16", {"precision"}),
+    ],
+)
+def test_causes_are_judged_by_numbers_that_fit_together(
+    root: Path, name: str, causes: set[str]
+) -> None:
+    """A number that is slightly wrong, or another kernel's rounding, is no further cause."""
+    plant = next(each for each in plants() if each.name == name)
+    found = outcome(plant, root)
+    assert dict(found.causes) == dict.fromkeys(causes, "proven"), found.verdict
+
+
 def test_an_unknown_fault_is_called_unknown(root: Path) -> None:
     plant = Plant("llama", "noise:0.1", (frozenset({"unknown"}),))
     found = outcome(plant, root)

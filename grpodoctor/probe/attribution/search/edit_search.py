@@ -236,7 +236,7 @@ def _refined(trial: _Trial) -> list[float]:
         whole = sorted({max(1, round(value)) for value in new})
         return [value for value in whole if json.dumps(value) not in trial.gaps]
     nice = [
-        _rounded(value, digits) for value in (new[4:] or [values[best]]) for digits in (1, 2, 3)
+        rounded_to(value, digits) for value in (new[4:] or [values[best]]) for digits in (1, 2, 3)
     ]
     fresh = dict.fromkeys(value for value in (*new, *nice) if math.isfinite(value))
     return [value for value in fresh if json.dumps(value) not in trial.gaps]
@@ -255,6 +255,6 @@ def _vertex(axis: Sequence[float], gaps: Sequence[float], best: int) -> list[flo
     return [point] if a < point < c else []
 
 
-def _rounded(value: float, digits: int) -> float:
+def rounded_to(value: float, digits: int) -> float:
     """A number with few significant digits: settings are seldom others."""
     return float(f"{value:.{digits - 1}e}") if value else 0.0

@@ -15,13 +15,16 @@ import numpy as np
 
 from grpodoctor.probe.attribution.edits import shown
 from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
-from grpodoctor.probe.attribution.search.edit_search import refined_numbers
+from grpodoctor.probe.attribution.search.edit_search import refined_numbers, rounded_to
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Setup, Variant
 
 _AROUND = (0.97, 0.985, 1.015, 1.03)
 """First factors of a number; a fit under another fault is rarely further away."""
 _ROUNDS = 3
+_SWEEPS = 2
+"""A number that was fitted first is fitted again next to the others' new values."""
+_DIGITS = (1, 2, 3)
 _FALLS = 0.95
 """Factor by which the gap must fall for another number to be kept."""
 
@@ -39,7 +42,7 @@ class _Number:
 def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Variant:
     """The variant with the numbers that leave the smallest gap; the same if none is better.
 
-    The numbers are tried one after another on a few responses, and then on all of the part.
+    The numbers are fitted one after another on a few responses, and tried on all of the part.
 
     Args:
         experiments: of the case.
@@ -53,13 +56,35 @@ def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Var
     setup = variant.setup
     if setup.replay or setup.rescored is not None:
         return variant  # the learner follows the sampler's experts, or both sides score alike
-    for number in _numbers(variant.setup, original):
-        setup = number.put(setup, _best_value(experiments, variant, setup, number))
+    count = len(list(_numbers(setup, original)))
+    for _ in range(min(count, _SWEEPS)):
+        for number in _numbers(setup, original):
+            setup = number.put(setup, _best_value(experiments, variant, setup, number))
+        setup = _rounded_together(experiments, variant, setup, original)
+        if not experiments.is_loud(_gap_of(experiments, variant, setup)):
+            break
     if setup == variant.setup:
         return variant
     after = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
     is_better = after.gap < _FALLS * variant.gap and significant(variant.tokens, after.tokens)
     return after if is_better else variant
+
+
+def _rounded_together(
+    experiments: Experiments, variant: Variant, setup: Setup, original: Setup
+) -> Setup:
+    """The setup with all numbers rounded, if that leaves the smallest gap.
+
+    Settings seldom have many digits. Each number was fitted next to inexact others, so a single
+    one that is rounded may fit worse.
+    """
+    setups = [setup]
+    for digits in _DIGITS:
+        rounded = setup
+        for number in _numbers(setup, original):
+            rounded = number.put(rounded, rounded_to(number.value, digits))
+        setups.append(rounded)
+    return min(setups, key=lambda each: _gap_of(experiments, variant, each))
 
 
 def fitted_numbers(setup: Setup, before: Setup) -> tuple[str, ...]:
