@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 import engine_transformers
 from contract import InapplicableError, Processing, Response, Sampling
 
+from tests.probe.plants import planted_engine
 from tests.probe.plants.families import FAMILIES, checkpoint, prompts
 
 Model = Callable[..., Path]
@@ -147,3 +148,48 @@ def test_penalties_follow_vllms_definition(model: Model) -> None:
     assert edits.processed(logits, past, []).tolist() == [[1.0, -2.0 - 1.0 - 0.25, 0.5]]
     early = ProcessorEdits(min_tokens=2).processed(logits, past, [2])
     assert early[0, 2] == -torch.inf
+
+
+@pytest.mark.parametrize(
+    ("family", "edit", "fault"),
+    [
+        ("llama", ("rope_share", -1.0), "rope_reversed"),
+        ("llama", ("rope_share", 0.5), "partial_rotary:0.5"),
+        ("mistral", ("rope_precision", "bfloat16"), "rope_bf16"),
+        ("llama", ("layer_window", ["1", 8]), "window_layer:1,8"),
+        ("gpt_neox", ("layer_window", ["odd", 8]), "window_layer:1,8"),  # it has three layers
+        ("qwen3", ("distance_bias", 0.1), "distance_bias:0.1"),
+        ("qwen3", ("qk_norm_order", "after"), "norm_after_rope"),
+        ("deepseek_v3", ("output_scale", ["shared_experts", 0.0]), "without_shared"),
+        ("llama", ("output_scale", ["mlp", 0.8]), "residual_scale:0.8"),
+        ("qwen3", ("logit_rounding", "bfloat16/inputs"), "head_bf16"),
+        ("phi", ("logit_rounding", "bfloat16"), "logits_bf16"),
+        ("llama", ("logit_clamp", 2.5), "logits_clamped:2.5"),
+        ("gemma2", ("padded_vocabulary", 16), "padded_vocabulary:16"),
+    ],
+)
+def test_an_edit_equals_a_fault_written_without_it(
+    model: Model, family: str, edit: tuple[str, Any], fault: str
+) -> None:
+    engine = loaded(model(family))
+    rows = responses(engine)
+    before = scores(engine, rows)
+    with engine.altered([edit]):
+        edited = scores(engine, rows)
+    assert np.array_equal(scores(engine, rows), before)
+    planted = planted_engine.load(str(model(family)), {"threads": 1, "faults": fault})
+    try:
+        assert np.abs(edited - scores(planted, rows)).max() < 1e-4
+    finally:
+        planted.close()
+    assert np.abs(edited - before).max() > 1e-4
+
+
+def test_typical_sampling_is_the_samplers(model: Model) -> None:
+    engine = loaded(model("llama"))
+    planted = planted_engine.load(str(model("llama")), {"threads": 1, "faults": "typical:0.8"})
+    rows = responses(planted)
+    reported = np.concatenate([each.logprobs for each in rows])
+    with engine.altered([("typical_p", 0.8)]):
+        assert np.abs(scores(engine, rows) - reported).max() < 1e-4
+    assert np.abs(scores(engine, rows) - reported).max() > 0.05

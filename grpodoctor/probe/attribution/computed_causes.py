@@ -88,6 +88,48 @@ _BY_NAME: dict[str, ComputedCause] = {
         "Check the conversion of query and key weights between interleaved and half-split rotary "
         "layouts.",
     ),
+    "rope_share": _cause(
+        "rope-layout", "The {side} rotates other dimensions",
+        "a share of {value} of the dimensions rotated (negative: backwards)",
+        "Give both engines the same partial_rotary_factor, and check which dimensions are rotated.",
+    ),
+    "rope_precision": _cause(
+        "rope-precision", "The {side} computes rotary positions in another precision",
+        "sines and cosines in {value}",
+        "Compute inverse frequencies, sines and cosines in float32 on both sides.",
+    ),
+    "qk_norm_order": _cause(
+        "qk-norm", "The {side} normalizes queries and keys at another place",
+        "queries and keys normalized after the rotation",
+        "Check the order of rotation and query-key norms in the engine's attention.",
+    ),
+    "layer_window": _cause(
+        "sliding-window", "The {side} uses a sliding window in other layers",
+        "a sliding window in the layers {value}",
+        "Give both engines the same layer_types or sliding-window pattern.",
+    ),
+    "distance_bias": _cause(
+        "attention-bias", "The {side} adds a bias to attention scores",
+        "attention scores lowered by {value} per position",
+        "Check for a position bias (ALiBi) that only one engine applies.",
+    ),
+    "logit_clamp": _cause(
+        "logit-clamp", "The {side} clamps logits", "logits clamped to ±{value}",
+        "Compute logits in float32, or remove the clamp.",
+    ),
+    "logit_rounding": _cause(
+        "logit-precision", "The {side} computes logits in another precision", "logits in {value}",
+        "Compute the output head and the log-softmax in float32 on both sides.",
+    ),
+    "typical_p": _cause(
+        "typical-p", "The {side} truncates to locally typical tokens", "typical_p {value}",
+        "Set typical_p to 1 in the sampler.",
+    ),
+    "padded_vocabulary": _cause(
+        "padded-vocabulary", "The {side} normalizes over a padded vocabulary",
+        "{value} further vocabulary entries with a logit of 0",
+        "Exclude the padding of the vocabulary from the log-softmax.",
+    ),
     "embedding_scale": _cause(
         "embedding-scale", "The {side} scales embeddings differently", "embeddings times {value}",
         "Check the embedding multiplier, such as the factor sqrt(hidden_size) of Gemma.",
@@ -202,6 +244,8 @@ def cause_of(edit: Edit) -> ComputedCause:
     name, value = edit[0], json.loads(edit[1])
     if name == "setting":
         return _of_setting(str(value[0]))
+    if name == "output_scale":
+        return _of_part(str(value[0]), float(value[1]))
     if name == "without_norm" and re.search(r"(^|,)[qk]_(layer)?norm", str(value)):
         plain = _BY_NAME[name]
         return ComputedCause("qk-norm", "The {side} skips the norms of queries and keys",
@@ -220,11 +264,26 @@ def _of_setting(attribute: str) -> ComputedCause:
     return ComputedCause("model-config", title, "{value}", _CHECK)
 
 
+def _of_part(part: str, factor: float) -> ComputedCause:
+    if factor != 0:
+        return ComputedCause(
+            "residual-scale", f"The {{side}} scales the output of {part} differently", "",
+            "Check residual multipliers, and scales that a loader folds into weights.",
+        )  # fmt: skip
+    kind = "experts" if "expert" in part else "module"
+    return ComputedCause(
+        f"missing-{kind}", f"The {{side}} skips {part}", "",
+        "Check that the engine's implementation of this model family computes this part.",
+    )  # fmt: skip
+
+
 def described(edit: Edit) -> str:
     """What the engine did with the edit, for a sentence."""
     value: Any = json.loads(edit[1])
     if edit[0] == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
+    if edit[0] == "output_scale":
+        return f"the output of {value[0]} times {shown(value[1])}"
     if edit[0] == "setting":
         return f"{value[0]} {shown(value[1])}"
     return cause_of(edit).change.format(value=shown(value))

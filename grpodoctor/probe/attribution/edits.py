@@ -17,6 +17,8 @@ Edit = tuple[str, str]
 Edits = tuple[Edit, ...]
 Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
+_WITH_ATTRIBUTE = frozenset({"setting", "output_scale"})
+"""Edits whose values are pairs of a name and a number."""
 TENSORS = "tensors"
 """Name of the entry that lists the names of the model's tensors."""
 
@@ -31,8 +33,8 @@ class EditFamily:
     now: float | None = None
     """The value of a number that changes nothing; None if unknown."""
     attribute: str = ""
-    """The attribute that the edit `setting` sets, or the token of `logit_bias`; the values are
-    then those of the attribute or the token."""
+    """The attribute that the edit `setting` sets, the part that `output_scale` scales, or the token
+    of `logit_bias`; the values are then those of the attribute, part or token."""
 
     def edit(self, value: Any) -> Edit:
         """The edit with a value."""
@@ -98,7 +100,7 @@ def _families(entry: Mapping[str, Any]) -> list[EditFamily]:
         raise ValueError(f"unknown kind {kind!r}")
     now = entry.get("now")
     now = float(now) if isinstance(now, int | float) else None
-    if name != "setting":
+    if name not in _WITH_ATTRIBUTE:
         return [EditFamily(name, tuple(values), kind, now)]
     attributes = dict.fromkeys(str(value[0]) for value in values)
     return [

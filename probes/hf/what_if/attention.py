@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,19 @@ class AttentionEdits:
     """Rounding of keys and values; see `rounding.rounded`."""
     head_order: str = ""
     """`tiled` assigns query heads to key-value heads in turn instead of in blocks."""
+    layer_window: tuple[str, int] = ("", 0)
+    """A window in some layers only: `even`, `odd`, or the number of one; and its width."""
+    distance_bias: float = 0.0
+    """Subtracted from the scores for each position of distance."""
+
+    def of(self, layer: nn.Module) -> AttentionEdits:
+        """The edits of one layer."""
+        which, width = self.layer_window
+        number = getattr(layer, "layer_idx", None)
+        if not width or number is None:
+            return self
+        applies = which == str(number) or which == ("even", "odd")[number % 2]
+        return replace(self, window=int(width)) if applies else self
 
 
 @contextmanager
@@ -55,7 +68,7 @@ def edited_attention(model: nn.Module, edits: AttentionEdits) -> Iterator[None]:
 
 def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
     def attend(
-        _module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor,
         attention_mask: Tensor | None, scaling: float | None = None, softcap: float | None = None,
         s_aux: Tensor | None = None, **_: Any,
     ) -> tuple[Tensor, None]:  # fmt: skip
@@ -68,7 +81,7 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         cap = softcap if edits.attention_soft_cap is None else edits.attention_soft_cap
         if cap:
             scores = torch.tanh(scores / cap) * cap
-        scores = scores.float() + _mask(query, key, attention_mask, edits)
+        scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
         weights = _softmax(scores, s_aux).to(query.dtype)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
@@ -91,7 +104,7 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
     if edits.window:
         unseen |= ages >= edits.window
     lowest = torch.finfo(torch.float32).min
-    mask = torch.zeros(lengths, device=query.device).masked_fill(unseen, lowest)
+    mask = (-edits.distance_bias * ages.float()).masked_fill(unseen, lowest)
     if given is None or edits.full_attention:
         return mask
     seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0

@@ -18,8 +18,12 @@ _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
+_SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
+_FEW_LAYERS = 4
 _EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2")
+_PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
+_HALVES = ("bfloat16", "float16")
 _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group32",
@@ -58,6 +62,8 @@ _NEUTRAL = {
     "attention_scale": 1.0,
     "embedding_scale": 1.0,
     "rope_scaling": 1.0,
+    "output_scale": 1.0,
+    "distance_bias": 0.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
@@ -88,6 +94,18 @@ def _attention(model: Any) -> _Listed:
     yield "attention_soft_cap", [0.0], "choice"
     yield "kv_cache", _CACHES, "choice"
     yield "head_order", ["tiled"], "choice"
+    yield "distance_bias", _SLOPES, "number"
+    widths = [width for width in _WINDOWS if width < context]
+    yield "layer_window", [[w, n] for w in _layer_groups(model) for n in widths], "choice"
+
+
+def _layer_groups(model: Any) -> list[str]:
+    """Every second layer, and in a small model each layer: window patterns differ by layer."""
+    try:
+        count = len(layers(model))
+    except InapplicableError:
+        return []
+    return ["even", "odd", *(map(str, range(count)) if count <= _FEW_LAYERS else ())]
 
 
 def _positions(model: Any) -> _Listed:
@@ -96,9 +114,16 @@ def _positions(model: Any) -> _Listed:
     yield "rope_base", _BASES, "number"
     yield "rope_scaling", (0.25, 0.5, 2.0, 4.0, 8.0), "number"
     yield "rope_off", [True], "choice"
+    yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
+    yield "rope_precision", ["bfloat16", "float16"], "choice"
+    yield "qk_norm_order", ["after"] if _has_qk_norms(model) else [], "choice"
     yield "rope_layout", ["interleaved", "halves"], "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
     yield "rope_type", kinds, "choice"
+
+
+def _has_qk_norms(model: Any) -> bool:
+    return any(hasattr(module, "q_norm") for module in model.modules())
 
 
 def _modules(model: Any) -> _Listed:
@@ -115,9 +140,13 @@ def _modules(model: Any) -> _Listed:
     if activations(model):
         yield "activation", _ACTIVATIONS, "choice"
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
+    yield "logit_clamp", _CAPS, "number"
+    yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
     yield "adapter", [0.0, 2.0] if has_adapter(model) else [], "choice"
     try:
         yield "missing_layer", list(range(len(layers(model)))), "choice"
+        for name in modules.blocks(model):
+            yield "output_scale", [[name, factor] for factor in _PARTS], "number"
     except InapplicableError:
         return
 
@@ -170,6 +199,8 @@ def _processors() -> _Listed:
     yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
+    yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
+    yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"
 
 
 def _numerics() -> _Listed:

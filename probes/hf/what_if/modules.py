@@ -154,6 +154,59 @@ def logit_soft_cap(model: Any, value: Any) -> Iterator[None]:
 
 
 @contextmanager
+def logit_clamp(model: Any, value: Any) -> Iterator[None]:
+    """A bound on the size of logits."""
+    most = float(value)
+    head = model.get_output_embeddings()
+    with _hooked([head], lambda _module, _inputs, output: output.clamp(-most, most)):
+        yield
+
+
+@contextmanager
+def logit_rounding(model: Any, value: Any) -> Iterator[None]:
+    """Logits in another precision; `bfloat16/inputs` computes the output head in it."""
+    form, _, part = str(value).partition("/")
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[form]
+
+    def lowered(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        if part:
+            bias = getattr(module, "bias", None)
+            bias = None if bias is None else bias.to(dtype)
+            output = nn.functional.linear(inputs[0].to(dtype), module.weight.to(dtype), bias)
+        return output.to(dtype).float()
+
+    with _hooked([model.get_output_embeddings()], lowered):
+        yield
+
+
+def blocks(model: nn.Module) -> list[str]:
+    """Names of the parts of decoder layers that add to the hidden states."""
+    parts = {name for layer in layers(model) for name, _ in layer.named_children()}
+    parts |= {name.rpartition(".")[2] for name, _ in model.named_modules() if "shared_exp" in name}
+    return sorted(part for part in parts if re.search(_BLOCKS, part))
+
+
+_BLOCKS = r"attn|attention|mlp|moe|feed_forward|shared_experts?$"
+
+
+@contextmanager
+def output_scale(model: nn.Module, value: Any) -> Iterator[None]:
+    """A factor on the output of all parts with a name, `[name, factor]`."""
+    name, factor = value
+
+    def scaled(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0] * float(factor), *output[1:])
+        return output * float(factor)
+
+    chosen = [part for path, part in model.named_modules() if path.rpartition(".")[2] == name]
+    if not chosen:
+        raise InapplicableError(f"this model has no part {name}")
+    with _hooked(chosen, scaled):
+        yield
+
+
+@contextmanager
 def setting(model: Any, value: Any) -> Iterator[None]:
     """Set an attribute, `[name, value]`, in the configuration and in every module that has it."""
     name, wanted = value

@@ -49,6 +49,64 @@ def rope_off(model: nn.Module, _: Any) -> Iterator[None]:
 
 
 @contextmanager
+def rope_share(model: nn.Module, value: Any) -> Iterator[None]:
+    """Rotate only the first share of the dimensions; a negative share turns them backwards."""
+    share = float(value)
+
+    def change(now: Tensor) -> Tensor:
+        kept = _steps(now) < abs(share) * now.numel()
+        return now * kept * (-1 if share < 0 else 1)
+
+    with _frequencies(model, change):
+        yield
+
+
+@contextmanager
+def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
+    """Round the sines and cosines."""
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[str(value)]
+
+    def lowered(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return tuple(part.to(dtype).to(part.dtype) for part in output)
+
+    modules = {id(module): module for module, _ in rotary_modules(model)}.values()
+    handles = [module.register_forward_hook(lowered) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def qk_norm_order(model: nn.Module, _: Any) -> Iterator[None]:
+    """Normalize queries and keys after the rotation instead of before it."""
+    layers = [m for m in model.modules() if hasattr(m, "q_norm") and hasattr(m, "k_norm")]
+    if not layers:
+        raise InapplicableError("this model has no norms of queries and keys")
+    source = sys.modules[type(layers[0]).__module__]
+    rotate = source.apply_rotary_pos_emb
+    current: list[tuple[Any, Any]] = []
+
+    def turned(query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Any:
+        query, key = rotate(query, key, *rest, **named)
+        of_query, of_key = current.pop()
+        return of_query(query), of_key(key)
+
+    with ExitStack() as stack:
+        for layer in layers:
+            norms = layer.q_norm.forward, layer.k_norm.forward
+            hook = layer.register_forward_pre_hook(
+                lambda _module, _inputs, norms=norms: current.append(norms)
+            )
+            stack.callback(hook.remove)
+            stack.enter_context(mock.patch.object(layer.q_norm, "forward", lambda x: x))
+            stack.enter_context(mock.patch.object(layer.k_norm, "forward", lambda x: x))
+        stack.enter_context(mock.patch.object(source, "apply_rotary_pos_emb", turned))
+        yield
+
+
+@contextmanager
 def rope_type(model: Any, value: Any) -> Iterator[None]:
     """Scale frequencies by a method of transformers, such as `yarn/4` or `llama3/8`."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

@@ -30,6 +30,10 @@ class ProcessorEdits:
     """Pairs of a token and the number added to its logit."""
     min_tokens: int = 0
     """End tokens are excluded before this position."""
+    typical_p: float = 1.0
+    """Locally typical sampling keeps tokens with this total probability."""
+    padded_vocabulary: int = 0
+    """Number of further entries with a logit of 0, as an engine that pads the vocabulary has."""
 
     @property
     def changes_logits(self) -> bool:
@@ -64,7 +68,24 @@ class ProcessorEdits:
             early_N = history.position_N < self.min_tokens
             for token in ends:
                 logits_NV[:, token] = logits_NV[:, token].masked_fill(early_N, -torch.inf)
+        if self.typical_p < 1:
+            logits_NV = _typical(logits_NV, self.typical_p)
+        if self.padded_vocabulary:
+            further = logits_NV.new_zeros(len(logits_NV), int(self.padded_vocabulary))
+            logits_NV = torch.cat([logits_NV, further], dim=1)
         return logits_NV
+
+
+def _typical(logits_NV: Tensor, mass: float) -> Tensor:
+    """Without the tokens whose surprise is furthest from the entropy (Meister et al., 2022)."""
+    logprobs_NV = logits_NV.log_softmax(dim=-1)
+    entropy_N1 = -(logprobs_NV.exp() * logprobs_NV).nansum(dim=-1, keepdim=True)
+    order_NV = (logprobs_NV + entropy_N1).abs().argsort(dim=-1)
+    sorted_NV = logprobs_NV.gather(1, order_NV).exp()
+    dropped_NV = sorted_NV.cumsum(dim=-1) - sorted_NV >= mass
+    return logits_NV.masked_fill(
+        torch.zeros_like(dropped_NV).scatter(1, order_NV, dropped_NV), -torch.inf
+    )
 
 
 @dataclass(frozen=True)
