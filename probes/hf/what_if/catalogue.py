@@ -16,6 +16,8 @@ from hf.what_if.positions import rotary_modules
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_COARSE_WINDOWS = _WINDOWS[1::2]
+"""For the many groups of layers; the search refines them."""
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
 _SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
@@ -95,8 +97,9 @@ def _attention(model: Any) -> _Listed:
     yield "kv_cache", _CACHES, "choice"
     yield "head_order", ["tiled"], "choice"
     yield "distance_bias", _SLOPES, "number"
-    widths = [width for width in _WINDOWS if width < context]
-    yield "layer_window", [[w, n] for w in _layer_groups(model) for n in widths], "choice"
+    for group in _layer_groups(model):
+        widths = [width for width in _COARSE_WINDOWS if width < context]
+        yield "layer_window", [[group, width] for width in widths], "integer"
 
 
 def _layer_groups(model: Any) -> list[str]:
