@@ -253,7 +253,8 @@ class TransformersEngine:
         forced_NDK = _forced(responses, ids_BL, rows_N) if replayed else None
         wants_experts = "experts" in want
         with self._routers.watched(wants_experts, forced_NDK) as tape:
-            hidden_BLH = self._split.hidden(ids_BL.to(self._device))
+            positions_BL = self._what_if.processors.positions(responses, ids_BL)
+            hidden_BLH = self._split.hidden(ids_BL.to(self._device), positions_BL)
         hidden_NH = hidden_BLH.flatten(0, 1)[rows_N]
         del hidden_BLH
         width = chunk_rows(self._vocabulary, self._device)

@@ -185,11 +185,17 @@ def test_an_edit_equals_a_fault_written_without_it(
     assert np.abs(edited - before).max() > 1e-4
 
 
-def test_typical_sampling_is_the_samplers(model: Model) -> None:
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [(("typical_p", 0.8), "typical:0.8"), (("position_gap", 8), "position_gap:8")],
+)
+def test_an_edit_equals_the_values_that_a_faulty_sampler_reports(
+    model: Model, edit: tuple[str, Any], fault: str
+) -> None:
     engine = loaded(model("llama"))
-    planted = planted_engine.load(str(model("llama")), {"threads": 1, "faults": "typical:0.8"})
+    planted = planted_engine.load(str(model("llama")), {"threads": 1, "faults": fault})
     rows = responses(planted)
     reported = np.concatenate([each.logprobs for each in rows])
-    with engine.altered([("typical_p", 0.8)]):
+    with engine.altered([edit]):
         assert np.abs(scores(engine, rows) - reported).max() < 1e-4
     assert np.abs(scores(engine, rows) - reported).max() > 0.05

@@ -88,6 +88,12 @@ _BY_NAME: dict[str, ComputedCause] = {
         "Check the conversion of query and key weights between interleaved and half-split rotary "
         "layouts.",
     ),
+    "position_gap": _cause(
+        "position-ids", "The {side} counts the positions of the response differently",
+        "the positions of the response moved by {value}",
+        "Check the position ids after truncation, padding or a cached prompt: the response "
+        "continues at the length of its prompt.",
+    ),
     "rope_share": _cause(
         "rope-layout", "The {side} rotates other dimensions",
         "a share of {value} of the dimensions rotated (negative: backwards)",

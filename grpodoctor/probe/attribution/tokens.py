@@ -25,6 +25,8 @@ MOST_TOKENS = 400_000
 _CLIP = 5.0
 """Upper bound on |log p - log p'| per token: k3 grows exponentially, and one token in a thousand
 would otherwise dominate the mean."""
+_CHANCE = 1e-4
+"""Probability that any response is drawn twice, below which it was not drawn twice."""
 _SIGNIFICANT = 3.0
 """In standard errors over responses."""
 
@@ -141,8 +143,26 @@ class Tokens:
 
         Statistics of the sampled tokens need no value of the sampler. Without the tokens that lack
         one, such as each response's last after a shift, end tokens would seem to be too rare.
+        Copies of a response are no further draws.
         """
-        return np.isfinite(self.learner_N) & self.counted_N
+        return np.isfinite(self.learner_N) & self.counted_N & ~self.copied_B[self.rows_N]
+
+    @cached_property
+    def copied_B(self) -> Flags:
+        """Responses equal to an earlier one of their prompt, and too unlikely for a second draw."""
+        count = self.lengths_B.size
+        copied_B = np.zeros(count, np.bool_)
+        if self.ids_N is None or self.prompt_B.size != count:
+            return copied_B
+        surest_N = np.fmax(self.learner_N, self.sampler_N)  # the engine that drew it is sure of it
+        sums_B = np.bincount(self.rows_N, np.nan_to_num(surest_N, neginf=0.0), minlength=count)
+        seen: set[tuple[int, bytes]] = set()
+        for number, start in enumerate(self.starts_B):
+            ids = self.ids_N[start : start + self.lengths_B[number]].tobytes()
+            key = int(self.prompt_B[number]), ids
+            copied_B[number] = key in seen and sums_B[number] < np.log(_CHANCE / count**2)
+            seen.add(key)
+        return copied_B
 
     @cached_property
     def terms_N(self) -> Floats:

@@ -202,6 +202,7 @@ def _processors() -> _Listed:
     yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
+    yield "position_gap", (-8, -4, -1, 1, 2, 4, 8, 16, 32, 64, 128), "choice"
     yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
     yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"
 

@@ -20,6 +20,8 @@ class ProcessorEdits:
 
     padding: Any = None
     """`[token, width]`: attended padding before each prompt that is shorter than the width."""
+    position_gap: int = 0
+    """Positions that are skipped between prompt and response."""
     repetition_penalty: float = 1.0
     """On tokens of prompt and response, as in transformers and vLLM."""
     presence_penalty: float = 0.0
@@ -38,7 +40,15 @@ class ProcessorEdits:
     @property
     def changes_logits(self) -> bool:
         """Whether logits change."""
-        return replace(self, padding=None) != ProcessorEdits()
+        return replace(self, padding=None, position_gap=0) != ProcessorEdits()
+
+    def positions(self, responses: Sequence[Response], ids_BL: Tensor) -> Tensor | None:
+        """The positions of tokens that are padded on the right; None if they are as usual."""
+        if not self.position_gap:
+            return None
+        place_L = torch.arange(ids_BL.shape[1])
+        prompts_B1 = torch.tensor([[len(each.prompt_ids)] for each in responses])
+        return place_L + int(self.position_gap) * (place_L >= prompts_B1)
 
     def read(self, responses: Sequence[Response]) -> list[Response]:
         """The responses with the prompts that the model reads."""

@@ -91,3 +91,11 @@ def test_a_sample_has_plants_of_each_group() -> None:
     shuffled = sampled(wanted, 1.0, seed=3)
     assert shuffled != wanted
     assert {plant.key for plant in shuffled} == {plant.key for plant in wanted}
+
+
+def test_copied_samples_are_no_biased_tokens(root: Path) -> None:
+    """The copies repeat the chance of their tokens, which is then no evidence of a bias."""
+    plant = next(each for each in plants() if each.name == "llama: same_seed")
+    found = outcome(plant, root)
+    assert dict(found.causes) == {"duplicate-samples": "likely"}, found.summaries
+    assert found.severity == "warning"
