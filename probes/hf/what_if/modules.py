@@ -168,7 +168,7 @@ def logit_rounding(model: Any, value: Any) -> Iterator[None]:
     form, _, part = str(value).partition("/")
     dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[form]
 
-    def lowered(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    def lowered(module: Any, inputs: Any, output: Tensor) -> Tensor:
         if part:
             bias = getattr(module, "bias", None)
             bias = None if bias is None else bias.to(dtype)

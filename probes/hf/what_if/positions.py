@@ -81,7 +81,9 @@ def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
 @contextmanager
 def qk_norm_order(model: nn.Module, _: Any) -> Iterator[None]:
     """Normalize queries and keys after the rotation instead of before it."""
-    layers = [m for m in model.modules() if hasattr(m, "q_norm") and hasattr(m, "k_norm")]
+    layers: list[Any] = [
+        m for m in model.modules() if hasattr(m, "q_norm") and hasattr(m, "k_norm")
+    ]
     if not layers:
         raise InapplicableError("this model has no norms of queries and keys")
     source = sys.modules[type(layers[0]).__module__]
