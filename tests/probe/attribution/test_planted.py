@@ -86,9 +86,10 @@ def test_a_truncation_that_was_not_requested(
 
 def test_a_shifted_column(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "shift"), plain(at.dense, dtype="bfloat16"))
-    named = only(found, "off-by-one")
-    assert named.confidence == "proven"
+    named, *others = found.causes
+    assert (named.cause, named.confidence) == ("off-by-one", "proven")
     assert named.figures["shift"] == 1
+    assert {each.cause for each in others} <= {"precision"}  # which the two sides differ in, too
 
 
 def test_a_tokenizer_that_adds_a_token(at: Directories, asked: Investigate) -> None:
