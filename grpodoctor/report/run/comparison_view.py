@@ -45,16 +45,30 @@ def view_of_runs(
         root: directory that all runs are in; their paths are shown without it.
     """
     ordered = worst_first(reports)
+    log = _shared_log(ordered)
+    how = "check PATH --where RUN" if log else "check PATH"
     return View(
         product="grpodoctor",
         page_title=f"Training health of {count_of(len(ordered), 'run')}",
-        heading=root or count_of(len(ordered), "run"),
-        facts="worst first; grpodoctor check PATH explains a run",
+        heading=log or root or count_of(len(ordered), "run"),
+        facts=f"worst first; grpodoctor {how} explains a run",
         diagnosis=_counts(ordered, unreadable),
         warnings=tuple(f"{run.path}: {run.error}" for run in unreadable),
         blocks=tuple(_blocks(ordered, root)),
         json=lambda: _json(ordered, unreadable),
     )
+
+
+def _shared_log(reports: Sequence[Report]) -> str:
+    """The log that holds all runs; empty if they have logs of their own."""
+    logs = {_log_and_run(report)[0] for report in reports}
+    return logs.pop() if len(logs) == 1 else ""
+
+
+def _log_and_run(report: Report) -> tuple[str, str]:
+    """The log of several runs, and the one as `--where` takes it; empty if it has a single run."""
+    log, _, run = report.run.path.rpartition(" (")
+    return (log, run.removesuffix(")")) if "=" in run and run.endswith(")") else ("", "")
 
 
 def _counts(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> Inline:
@@ -80,13 +94,20 @@ def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
         Column("run", cut=True),
         Column("cause", cut=True),
     )
-    yield Table(columns, tuple(_row(report, root) for report in reports))
+    is_one_log = bool(_shared_log(reports))
+    names = [_log_and_run(each)[1] if is_one_log else _path_below(each, root) for each in reports]
+    rows = [_row(report, name) for report, name in zip(reports, names, strict=True)]
+    yield Table(columns, tuple(rows))
 
 
-def _row(report: Report, root: str) -> tuple[Inline, ...]:
+def _path_below(report: Report, root: str) -> str:
+    path = report.run.path
+    return path.removeprefix(f"{root.rstrip('/')}/") if root else path
+
+
+def _row(report: Report, path: str) -> tuple[Inline, ...]:
     verdict = report.diagnosis.verdict
     since = "" if verdict.since is None else str(verdict.since)
-    path = report.run.path.removeprefix(f"{root.rstrip('/')}/") if root else report.run.path
     return Span(verdict.kind, "strong", VERDICT_TONES[verdict.kind]), since, path, _cause(report)
 
 

@@ -29,10 +29,11 @@ def sweep(*jobs: str, steps: int = 40) -> str:
 
 def test_the_jobs_of_a_launcher_are_separate_runs(tmp_path: Path) -> None:
     path = tmp_path / "sweep.log"
-    path.write_text(sweep("sick-1e-5", "lr1e-6", "lr5e-7"))
+    path.write_text(sweep("lr1e-5-sick", "lr1e-6", "lr5e-7"))
     printed = run("check", str(path)).stdout
     assert "1 sick" in printed
-    assert "run_name=sick-1e-5" in printed
+    assert "  run_name=lr1e-5-sick  " in printed  # whole at 80 columns, as --where takes it
+    assert f"{path}\nworst first; grpodoctor check PATH --where RUN explains a run" in printed
     report = json.loads(run("check", str(path), "--where", "run_name=lr1e-6", "--json").stdout)
     assert report["verdict"]["kind"] == "flat"
 
