@@ -348,7 +348,7 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
     if context.condition(cause) == context.condition(effect):
         return cause.onset_step <= effect.last_step and effect.onset_step <= cause.last_step
     if _is_setting(effect) and not _is_setting(cause):
-        return False  # nothing that a run shows has changed what a person has set
+        return False  # a setting is no effect of what the run shows
     if effect.active and not cause.active and _ends_with(context, cause, effect):
         return False
     slack = ONSET_SLACK * context.stride
