@@ -40,7 +40,8 @@ _INTRODUCTION = f"""\
 Trials of rules and remedies on the bundled trainer. In each trial, the same seeds train a
 *control*, a run with the *disease*, and a run of the disease with each remedy from the first step.
 The seed varies the initial weights, the problems and the sampling. The method is described in
-[trials.md](trials.md). Treatments without an effect are listed, too. This page is printed by
+[trials.md](trials.md). Treatments without an effect are listed, too. The alarms of a run are those
+of the rules when the run was published. This page is printed by
 
 ```
 {COMMAND}
@@ -188,7 +189,7 @@ def healthy_sentence(healthy: HealthyEvidence) -> str:
 def _alarm_sentence(runs: str, counts: HealthyArm) -> str:
     low, high = rate_interval(counts.warnings, counts.steps)
     return (
-        f"In {counts.runs} distinct {runs} with {counts.steps:,} steps, the whole catalogue "
+        f"In {counts.runs} distinct {runs} with {counts.steps:,} steps, the rules that could run "
         f"reported {counts.criticals} critical findings and {counts.warnings} warnings: "
         f"{1000 * counts.warnings / counts.steps:.2f} warnings in 1,000 steps "
         f"({_PERCENT} interval {low:.2f} to {high:.2f})."
