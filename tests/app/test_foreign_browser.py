@@ -18,7 +18,7 @@ NAMES = {
     "jsonl": "metrics.jsonl", "json": "history.json", "trainer_state": "trainer_state.json",
     "notebook": "train.ipynb", "csv": "progress.csv", "console": "train.log",
     "tensorboard": "events.out.tfevents.1.host", "wandb": "run-1.wandb", "trackio": "project.db",
-    "mlflow": "metrics/reward", "parquet": "history.parquet",
+    "mlflow": "metrics/reward", "parquet": "history.parquet", "kaggle": "kernel.log",
 }  # fmt: skip
 """A file of each format, as its program names it."""
 

@@ -18,6 +18,7 @@ _FILES: dict[str, tuple[str, Mutation]] = {
     "json": ("history.json", texts.json_document),
     "trainer_state": ("trainer_state.json", texts.json_document),
     "notebook": ("train.ipynb", texts.json_document),
+    "kaggle": ("kernel.log", texts.json_document),
     "csv": ("history.csv", texts.csv_cells),
     "console": ("train.log", texts.words),
     "tensorboard": ("events.out.tfevents.1700000000.host.1.0", binaries.event_frames),
