@@ -50,12 +50,6 @@ def as_json(edits: Iterable[Edit]) -> str:
     return json.dumps(parts, sort_keys=True) if parts else ""
 
 
-def lowered_to(edits: Iterable[Edit]) -> str | None:
-    """The precision in which the edits let the model compute; None for its own."""
-    dtypes = [str(json.loads(value)) for name, value in edits if name == "compute_dtype"]
-    return dtypes[-1] if dtypes else None
-
-
 def parse_families(path: Path) -> tuple[EditFamily, ...]:
     """The edits that an engine listed.
 

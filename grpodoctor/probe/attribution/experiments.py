@@ -309,20 +309,18 @@ class Experiments:
         """
         # bfloat16 is the most common precision, so it is assumed where none is reported.
         dtypes = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
-        return self.noise_in(max(dtypes, key=lambda dtype: COARSE[dtype]))
-
-    def noise_in(self, dtype: str) -> float:
-        """k3 that rounding to a precision causes in this model; see `noise`."""
-        if dtype == "float32":
+        coarse = max(dtypes, key=lambda dtype: COARSE[dtype])
+        if coarse == "float32":
             return EXACT
         processing = self.case.processing
         learner = self.case.learner
         try:
             exact_N, rounded_N = (
-                self.score(in_precision(learner, each), processing) for each in ("float32", dtype)
+                self.score(in_precision(learner, dtype), processing)
+                for dtype in ("float32", coarse)
             )
         except EngineError:
-            return _USUAL_NOISE[dtype]
+            return _USUAL_NOISE[coarse]
         return max(difference_gap(exact_N, rounded_N), EXACT)
 
     def is_loud(self, gap: float) -> bool:

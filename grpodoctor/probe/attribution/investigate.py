@@ -78,8 +78,8 @@ class _Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    """The state of an investigation before it accepted an edit that leaves a part of the gap."""
+class _SavedState:
+    """The state of an investigation before it accepted the first edit."""
 
     named: tuple[NamedCause, ...]
     taken: frozenset[str]
@@ -105,8 +105,8 @@ class _Investigation:
         """Ids of named causes whose experiment imitates the cause."""
         self.steps: list[Step] = []
         """The accepted causes, in the order of their removal."""
-        self.before_edits: _Checkpoint | None = None
-        """The state before the first edit that left a part of the gap."""
+        self.before_edits: _SavedState | None = None
+        """The state to return to if the edits are withdrawn."""
         self.tries_edits = True
         self.subset: Subset | None = None
         """The responses to which the search is limited, if only some differ."""
@@ -173,7 +173,7 @@ class _Investigation:
         return True
 
     def _save(self, variant: Variant) -> None:
-        self.before_edits = _Checkpoint(
+        self.before_edits = _SavedState(
             named=tuple(self.named),
             taken=frozenset(self.experiments.named),
             imitated=frozenset(self.imitated),

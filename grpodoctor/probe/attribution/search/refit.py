@@ -7,8 +7,10 @@ round number, a part of the gap remains that another number would remove.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,26 @@ class _Number:
     """The setup with another value."""
 
 
+class _FewResponses:
+    """The gap of a few responses in other setups."""
+
+    def __init__(self, experiments: Experiments, variant: Variant) -> None:
+        self._experiments, self._tokens = experiments, variant.tokens
+        self._folder: Path | None = None
+        self._at = np.arange(variant.tokens.sampler_N.size)
+        if not variant.setup.own_prompts:
+            self._folder, self._at = experiments.sub_sample(variant)
+
+    def gap(self, setup: Setup) -> float:
+        """The gap in a setup; infinite if the setup does not fit the model."""
+        (learner_N,) = self._experiments.score_edits(setup, [setup.edits], self._folder)
+        if learner_N is None:
+            return math.inf
+        sampler_N, learner_N = self._tokens.sampler_N[self._at], learner_N[: self._at.size]
+        finite = self._tokens.counted_N[self._at] & np.isfinite(sampler_N) & np.isfinite(learner_N)
+        return difference_gap(learner_N[finite], sampler_N[finite]) if finite.any() else math.inf
+
+
 def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Variant:
     """The variant with the numbers that leave the smallest gap; the same if none is better.
 
@@ -57,11 +79,14 @@ def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Var
     if setup.replay or setup.rescored is not None:
         return variant  # the learner follows the sampler's experts, or both sides score alike
     count = len(list(_numbers(setup, original)))
+    if not count:
+        return variant
+    few = _FewResponses(experiments, variant)
     for _ in range(min(count, _SWEEPS)):
         for number in _numbers(setup, original):
-            setup = number.put(setup, _best_value(experiments, variant, setup, number))
-        setup = _rounded_together(experiments, variant, setup, original)
-        if not experiments.is_loud(_gap_of(experiments, variant, setup)):
+            setup = number.put(setup, _best_value(few, setup, number))
+        setup = _rounded_together(few, setup, original)
+        if not experiments.is_loud(few.gap(setup)):
             break
     if setup == variant.setup:
         return variant
@@ -70,9 +95,7 @@ def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Var
     return after if is_better else variant
 
 
-def _rounded_together(
-    experiments: Experiments, variant: Variant, setup: Setup, original: Setup
-) -> Setup:
+def _rounded_together(few: _FewResponses, setup: Setup, original: Setup) -> Setup:
     """The setup with all numbers rounded, if that leaves the smallest gap.
 
     Settings seldom have many digits. Each number was fitted next to inexact others, so a single
@@ -84,7 +107,7 @@ def _rounded_together(
         for number in _numbers(setup, original):
             rounded = number.put(rounded, rounded_to(number.value, digits))
         setups.append(rounded)
-    return min(setups, key=lambda each: _gap_of(experiments, variant, each))
+    return min(setups, key=few.gap)
 
 
 def fitted_numbers(setup: Setup, before: Setup) -> tuple[str, ...]:
@@ -126,25 +149,12 @@ def _put_edit(place: int) -> Callable[[Setup, float], Setup]:
     return put
 
 
-def _best_value(experiments: Experiments, variant: Variant, setup: Setup, number: _Number) -> float:
+def _best_value(few: _FewResponses, setup: Setup, number: _Number) -> float:
     """The value of a number that leaves the smallest gap on a few responses."""
     losses: dict[float, float] = {}
     values: Sequence[float] = [number.value, *(number.value * factor for factor in _AROUND)]
     for _ in range(1 + _ROUNDS):
         for value in values:
-            losses[value] = _gap_of(experiments, variant, number.put(setup, value))
+            losses[value] = few.gap(number.put(setup, value))
         values = refined_numbers(losses)
     return min(losses, key=lambda value: losses[value])
-
-
-def _gap_of(experiments: Experiments, variant: Variant, setup: Setup) -> float:
-    """The gap of a few responses in another setup; infinite if the setup does not fit the model."""
-    folder, at = None, np.arange(variant.tokens.sampler_N.size)
-    if not setup.own_prompts:
-        folder, at = experiments.sub_sample(variant)
-    (learner_N,) = experiments.score_edits(setup, [setup.edits], folder)
-    if learner_N is None:
-        return float("inf")
-    sampler_N, learner_N = variant.tokens.sampler_N[at], learner_N[: at.size]
-    finite = variant.tokens.counted_N[at] & np.isfinite(sampler_N) & np.isfinite(learner_N)
-    return difference_gap(learner_N[finite], sampler_N[finite]) if finite.any() else float("inf")
