@@ -26,6 +26,11 @@ SAMPLER = EngineSpec.of("vllm", "m", {})
 LEARNER = EngineSpec.of("transformers", "m", {})
 
 
+def plain(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
+    """Logits of an engine without a fault."""
+    return logits_NV
+
+
 @pytest.mark.parametrize(
     ("share", "left", "settled", "imitated", "worth"),
     [
@@ -79,10 +84,6 @@ def test_causes_that_later_ones_make_superfluous_are_dropped(tmp_path: Path) -> 
 
 def test_a_cause_is_not_judged_by_scores_that_lack_it(tmp_path: Path) -> None:
     """The sampler's scores replace the values that it reported at another temperature."""
-
-    def plain(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
-        return logits_NV
-
     runner = Scripted(tmp_path, plain)
     experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
     first = experiments.first()
@@ -96,9 +97,6 @@ def test_a_cause_is_not_judged_by_scores_that_lack_it(tmp_path: Path) -> None:
 
 
 def test_an_edit_that_was_fitted_again_is_the_same_edit(tmp_path: Path) -> None:
-    def plain(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
-        return logits_NV
-
     runner = Scripted(tmp_path, plain)
     experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
     first = experiments.first()
