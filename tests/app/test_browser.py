@@ -230,7 +230,9 @@ def test_new_steps_appear_without_losing_the_zoom(
     browser.sees("step 59")
     thread.join()
     browser.page.wait_for_function(
-        "document.querySelector('.js-plotly-plot')._fullData[0].x.at(-1) === 59", timeout=SECONDS
+        # A page that draws its chart again has none for a moment.
+        "document.querySelector('.js-plotly-plot')?._fullData?.[0].x.at(-1) === 59",
+        timeout=SECONDS,
     )
     assert _range(browser) == pytest.approx(zoomed)
     browser.check()
@@ -279,7 +281,8 @@ def test_a_click_on_a_chart_opens_what_is_behind_the_point(
 
 _PLACE = """([name, index]) => {
     const chart = document.querySelector('.js-plotly-plot');
-    const trace = chart._fullData.find(each => each.name === name);
+    const trace = chart?._fullData?.find(each => each.name === name);
+    if (!trace) return null;
     const [x, y] = ['xaxis', 'yaxis'].map(
         name => chart._fullLayout[trace[name].replace(name[0], name)]);
     const box = chart.getBoundingClientRect();
@@ -293,7 +296,9 @@ def _click(browser: Browser, curve: str, index: int) -> None:
     browser.page.set_viewport_size({"width": WIDTH, "height": 4000})  # all charts are visible
     browser.page.locator(".js-plotly-plot .nsewdrag").first.wait_for(timeout=SECONDS)
     browser.settle()
-    place = browser.page.evaluate(_PLACE, [curve, index])
+    place = browser.page.wait_for_function(
+        _PLACE, arg=[curve, index], timeout=SECONDS
+    ).json_value()
     browser.page.mouse.move(place[0] - 1, place[1] - 1)
     browser.page.wait_for_timeout(300)
     browser.page.mouse.click(*place)
@@ -315,9 +320,9 @@ def _drag(browser: Browser, begin: float, end: float) -> None:
 
 
 def _range(browser: Browser) -> list[float]:
-    found: list[float] = browser.page.evaluate(
-        "document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range"
-    )
+    found: list[float] = browser.page.wait_for_function(
+        "document.querySelector('.js-plotly-plot')?._fullLayout?.xaxis.range", timeout=SECONDS
+    ).json_value()
     return found
 
 
