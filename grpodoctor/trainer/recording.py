@@ -219,7 +219,7 @@ def rollout_batch(step: TrainingStep) -> RolloutBatch:
         entropy_BT=_array(step.scores.entropy_BT),
         loss_mask_BT=_array(batch.loss_mask_BT),
         staleness_B=np.full(len(samples), step.staleness),
-        prompt_tokens=[_array(ids_L) for ids_L in samples.prompt_ids()],
+        prompt_tokens=_arrays(samples.prompt_ids()),
     )
 
 
@@ -328,6 +328,12 @@ def _where_tokens_differ(advantages_BT: Tensor, mask_BT: Tensor) -> Tensor | Non
 
 def _array_if(tensor: Tensor | None) -> np.ndarray | None:
     return None if tensor is None else _array(tensor)
+
+
+def _arrays(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """The tensors as arrays; one that is there several times is one array, and is sent once."""
+    arrays = {id(tensor): _array(tensor) for tensor in tensors}
+    return [arrays[id(tensor)] for tensor in tensors]
 
 
 def _array(tensor: Tensor) -> np.ndarray:

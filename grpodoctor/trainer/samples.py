@@ -74,12 +74,14 @@ class Samples:
         return [row[:length] for row, length in zip(rows, lengths, strict=True)]
 
     def prompt_ids(self) -> list[Tensor]:
-        """The ids of each row's prompt, without padding."""
+        """The ids of each row's prompt, without padding; neighbours with one prompt share them."""
         width = self.prompt_width
-        return [
-            ids_L[:width][real_L[:width]]
-            for ids_L, real_L in zip(self.tokens_BL.cpu(), self.attention_BL.cpu(), strict=True)
-        ]
+        tokens_BP, real_BP = self.tokens_BL[:, :width].cpu(), self.attention_BL[:, :width].cpu()
+        differs = (tokens_BP[1:] != tokens_BP[:-1]) | (real_BP[1:] != real_BP[:-1])
+        prompts: list[Tensor] = []
+        for row, is_new in enumerate([True, *differs.any(dim=1).tolist()][: len(self)]):
+            prompts.append(tokens_BP[row, real_BP[row]] if is_new else prompts[-1])
+        return prompts
 
     def rows(self, indices: Sequence[int] | Tensor) -> Samples:
         """The rows at `indices`, in that order."""

@@ -296,9 +296,7 @@ def _click(browser: Browser, curve: str, index: int) -> None:
     browser.page.set_viewport_size({"width": WIDTH, "height": 4000})  # all charts are visible
     browser.page.locator(".js-plotly-plot .nsewdrag").first.wait_for(timeout=SECONDS)
     browser.settle()
-    place = browser.page.wait_for_function(
-        _PLACE, arg=[curve, index], timeout=SECONDS
-    ).json_value()
+    place = browser.page.wait_for_function(_PLACE, arg=[curve, index], timeout=SECONDS).json_value()
     browser.page.mouse.move(place[0] - 1, place[1] - 1)
     browser.page.wait_for_timeout(300)
     browser.page.mouse.click(*place)

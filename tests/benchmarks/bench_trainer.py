@@ -38,7 +38,9 @@ NAMES = {
     "recorded": "grpodoctor, recording",
     "unrecorded": "grpodoctor, not recording",
     "lean": "lean: one decode, forward and backward",
+    "compiled": "the same with compiled layers",
     "modules": "the same with transformers' modules",
+    "products": "their matrix products and attention",
 }
 """The lean contenders process the tokens of a step, without rewards, sampling and optimizer."""
 BLOCK = 4

@@ -33,7 +33,7 @@ GROUP, COMPLETIONS, LENGTH = 8, 64, 48
 PROMPT = 5
 """Tokens of most prompts."""
 LEARNING_RATE = 1e-5
-CONTENDERS = ["TRL", "recorded", "unrecorded", "lean", "modules", "growth"]
+CONTENDERS = ["TRL", "recorded", "unrecorded", "lean", "compiled", "modules", "products", "growth"]
 SIZES = [
     *((count, LENGTH) for count in (64, 128, 256, 512, 1024)),
     *((COMPLETIONS, length) for length in (96, 192, 384, 512)),
@@ -205,18 +205,22 @@ def attend_alone(model: PreTrainedModel, count: int, length: int) -> None:
     Forward and backward pass over all tokens, and one query per row and generated token.
     """
     config = model.config
-    heads, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+    heads, layers = config.num_attention_heads, config.num_hidden_layers
+    width = config.hidden_size // heads
     shape = (count, heads, length + PROMPT, width)
     queries, keys, values = (torch.zeros(shape, requires_grad=True) for _ in range(3))
-    cache = torch.zeros(count * heads, shape[2], width)
-    for _ in range(config.num_hidden_layers):
+    for _ in range(layers):
         attended = scaled_dot_product_attention(queries, keys, values, is_causal=True)
         attended.sum().backward()
-        with torch.inference_mode():
-            for columns in range(PROMPT, length + PROMPT):
-                read = cache[:, :columns]
-                scores = torch.bmm(read[:, :1], read.transpose(1, 2))
-                torch.bmm(scores.softmax(-1), read)
+    # In a long decode, the layers together read more than the processor's caches hold. So they take
+    # turns, as in a model, and each has written memory of its own.
+    caches = [torch.rand(2, count * heads, shape[2], width) for _ in range(layers)]
+    with torch.inference_mode():
+        for columns in range(PROMPT, length + PROMPT):
+            for cache in caches:
+                read_keys, read_values = cache[:, :, :columns]
+                scores = torch.bmm(read_keys[:, :1], read_keys.transpose(1, 2))
+                torch.bmm(scores.softmax(-1), read_values)
 
 
 def run_lean(model: Path, prompts: Path, folder: Path, *, modules: bool) -> None:
@@ -234,6 +238,46 @@ def run_lean(model: Path, prompts: Path, folder: Path, *, modules: bool) -> None
             decode(trainer.policy.model, samples, modules=modules)
             learn(trainer.policy.model, samples, modules=modules)
         reply(seconds=((clocks() - started) / steps).tolist(), peak=peak_memory())
+
+
+def compile_layers() -> None:
+    """Have torch.compile translate the layers of the learner's pass; needs a C++ compiler."""
+    from grpodoctor.trainer.model.plain import scoring
+
+    scoring._layer = torch.compile(scoring._layer)  # type: ignore[assignment]
+
+
+def run_products(model: Path, prompts: Path, folder: Path) -> None:
+    """Compute the matrix products and the attention of a step, and nothing else.
+
+    This is the part that no other way of writing the trainer makes faster: the same products in the
+    same precision from the same library.
+    """
+    trainer = our_trainer(model, prompts, folder, COMPLETIONS, LENGTH, record=False)
+    policy = trainer.policy.model
+    reply(peak=peak_memory())
+    while steps := requested_steps():
+        started = clocks()
+        for _ in range(steps):
+            multiply_alone(policy, COMPLETIONS, LENGTH)
+            attend_alone(policy, COMPLETIONS, LENGTH)
+        reply(seconds=((clocks() - started) / steps).tolist(), peak=peak_memory())
+
+
+@torch.inference_mode()
+def multiply_alone(model: PreTrainedModel, count: int, length: int) -> None:
+    """The products of a step with the layers' weights: decode, forward pass, both gradients."""
+    tokens = count * (length + PROMPT - 1)
+    for layer in model.modules():
+        if not isinstance(layer, torch.nn.Linear):
+            continue
+        weight = layer.weight
+        decoded, learned = (torch.zeros(rows, weight.shape[1]) for rows in (count, tokens))
+        for _ in range(length - 1):
+            torch.mm(decoded, weight.t())
+        output = torch.mm(learned, weight.t())
+        torch.mm(output, weight)
+        torch.mm(output.t(), learned)
 
 
 def sampled_batch(trainer: Trainer) -> Samples:
@@ -347,9 +391,13 @@ def main() -> None:
             run_trl(arguments.model, arguments.prompts, folder)
         elif arguments.name == "growth":
             run_growth(arguments.model, arguments.prompts, folder)
-        elif arguments.name in ("lean", "modules"):
+        elif arguments.name in ("lean", "compiled", "modules"):
+            if arguments.name == "compiled":
+                compile_layers()
             modules = arguments.name == "modules"
             run_lean(arguments.model, arguments.prompts, folder, modules=modules)
+        elif arguments.name == "products":
+            run_products(arguments.model, arguments.prompts, folder)
         else:
             run_ours(
                 arguments.model, arguments.prompts, folder, record=arguments.name == "recorded"
