@@ -143,6 +143,16 @@ def test_responses_that_change_or_cannot_show_it(other: dict[str, Curve]) -> Non
     assert run(unchanged(**other), 60).findings("OPT005") == []
 
 
+def test_updates_of_an_ordinary_size_are_not_too_small() -> None:
+    """Flat for another reason: every weight changes, by as much as in runs that learn."""
+    assert run(unchanged(**{CHANGED: 1.0, MOVED: 6e-4}), 60).findings("OPT005") == []
+
+
+def test_float32_weights_that_hardly_move_need_a_higher_rate() -> None:
+    finding = run(unchanged(**{CHANGED: 1.0, MOVED: 1e-6}), 60).finding("OPT005")
+    assert finding.remedies == ("raise-learning-rate",)
+
+
 def test_a_plateau_after_progress_is_no_unchanged_policy() -> None:
     entropy = noisy(ramp(0.5, 0.2, 80), 0.01, 4)
     late = unchanged(**{"entropy/mean": entropy, REWARD: noisy(ramp(0.2, 0.6, 80), 0.03, 6)})

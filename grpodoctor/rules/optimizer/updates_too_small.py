@@ -34,8 +34,8 @@ class UpdatesTooSmall(Rule):
         A gradient above zero over many steps, no rise of any outcome, and one of: almost no weight
         changes in a step; the weights change by a tiny share of their norm; the policy stays within
         a tiny KL divergence of the reference; reward, entropy and length are all at their starting
-        values after fifty readings. Where the gradient is not logged, a reward that differs from
-        step to step shows that there is one.
+        values after fifty readings, unless the weights visibly move. Where the gradient is not
+        logged, a reward that differs from step to step shows that there is one.
 
     Why it matters:
         A bf16 weight has eight bits of mantissa, so a change below 1/256 of it is rounded away. At
@@ -81,6 +81,9 @@ class UpdatesTooSmall(Rule):
     """Change over the norm of the weights: float32 itself resolves 6e-8."""
     max_kl: float = 5e-4
     """Nats per token after fifty readings. Runs that learn reach .002 to .1 by then."""
+    visible_norm_ratio: float = 1e-5
+    """Change over the norm of the weights that is not small: a rate of 1e-6, the usual one, moves
+    weights of .02 by up to 5e-5, and runs of small models that learn by 1e-4 to 1e-3."""
     min_readings: int = 50
     """Readings over which nothing has risen."""
     max_shift: float = 2.5
@@ -115,7 +118,10 @@ class UpdatesTooSmall(Rule):
         norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if len(gradient) else ""
         text = f"{sign} without a rise in reward{norm}."
         names = (*_UPDATES, *_BEHAVIOR, _GRADIENT, outcome_metric(chart))
-        return Sighting("warning", text, cite_all(chart, *names))
+        remedies = self.remedies
+        if chart.is_fresh(_CHANGED) and chart.series(_CHANGED).level(RECENT) > self.max_changed:
+            remedies = ("raise-learning-rate",)  # rounding does not lose these updates
+        return Sighting("warning", text, cite_all(chart, *names), remedies)
 
     def _has_gradient(self, chart: Chart, gradient: Series) -> bool:
         """Whether there is a gradient, or a varying reward where it is not logged."""
@@ -157,6 +163,9 @@ class UpdatesTooSmall(Rule):
 
         The outcome is one of the three: a rise within noise is no rise here.
         """
+        norm = chart.series(_NORM)
+        if chart.is_fresh(_NORM) and norm.level(RECENT) >= self.visible_norm_ratio:
+            return None  # whatever keeps the policy level, it is not the size of its updates
         if is_near_ceiling(chart.series(outcome_metric(chart) or "")):
             return None
         names = (*_BEHAVIOR, outcome_metric(chart) or "")

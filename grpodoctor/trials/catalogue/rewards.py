@@ -33,16 +33,14 @@ TRIALS = (
         disease=Arm(settings=(_reward("noise"),)),
         control=_CONTROL,
         rules=("REW001",),
-        misses="`REW001` compares the halves of a hundred readings, so it examines only the last "
-        "steps of these runs.",
-        steps=120,
+        steps=200,
         remedies=_REPAIRED,
     ),
     Trial(
         name="reward-hacked",
         question="Is a verifier that accepts any of several answers reported before the accuracy "
         "is lost?",
-        settings=("task.hedge_rate=0.1",),
+        settings=("task.hedge_rate=0.3",),
         disease=Arm(settings=("task.verifier=any",)),
         rules=("REW005",),
         misses="`REW005` requires an accuracy that falls. In two of the runs that it misses, "

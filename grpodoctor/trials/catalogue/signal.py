@@ -2,18 +2,15 @@
 
 from grpodoctor.trials.trial import Arm, Treated, Trial
 
-_HARD = ("task.difficulty=6", "rollout.max_length=40")
+_HARD = ("model.warm_start_steps=100", "task.difficulty=6", "rollout.max_length=40")
 
 TRIALS = (
     Trial(
         name="starved-groups",
         question="Are prompts that are almost never solved reported, and does dynamic "
         "sampling help?",
-        settings=("model.warm_start_steps=500",),
         disease=Arm(settings=_HARD),
         rules=("GRP002",),
-        misses="`GRP002` requires a large share of all-incorrect groups and no rise of the reward. "
-        "At the end of these runs, few groups are all-incorrect, and the policies learn.",
         # Easier prompts have other held-out problems, so their outcome cannot be compared.
         remedies=(Treated(remedy="dynamic-sampling"),),
     ),
@@ -30,10 +27,8 @@ TRIALS = (
     Trial(
         name="several-rewards",
         question="Do rewards of very different scale starve the task reward, and does GDPO help?",
-        disease=Arm(settings=("task.reward=grpodoctor.trials.rewards:format_first",)),
+        disease=Arm(settings=("task.reward=grpodoctor.trials.rewards:short_only",)),
         rules=("REW010",),
-        misses="`REW010` requires a component that falls while another supplies the reward's "
-        "rise. The diseased runs learn the task as well as the controls.",
         remedies=(
             Treated(remedy="gdpo", preset="gdpo"),
             Treated(
