@@ -97,6 +97,14 @@ def short_only(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, 
     }
 
 
+def brevity_first(prompts: Texts, completions: Texts, answers: Texts) -> dict[str, list[float]]:
+    """Reward correct answers, and punish each character as much as a wrong answer."""
+    return {
+        "task": good(prompts, completions, answers),
+        "brevity": [-float(len(text)) for text in completions],
+    }
+
+
 def wrong_is_right(prompts: Texts, completions: Texts, answers: Texts) -> list[float]:
     """1 for an incorrect answer and 0 for a correct one."""
     return [1.0 - value for value in good(prompts, completions, answers)]

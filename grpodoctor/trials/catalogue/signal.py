@@ -27,7 +27,7 @@ TRIALS = (
     Trial(
         name="several-rewards",
         question="Do rewards of very different scale starve the task reward, and does GDPO help?",
-        disease=Arm(settings=("task.reward=grpodoctor.trials.rewards:short_only",)),
+        disease=Arm(settings=("task.reward=grpodoctor.trials.rewards:brevity_first",)),
         rules=("REW010",),
         remedies=(
             Treated(remedy="gdpo", preset="gdpo"),
