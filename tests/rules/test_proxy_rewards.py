@@ -82,6 +82,20 @@ def test_a_fall_that_shares_of_eight_responses_show_is_hacking() -> None:
     assert run(curves, 120).findings("REW005")
 
 
+def test_accuracy_and_reward_that_part_slowly_are_hacking() -> None:
+    """Accuracy of .4 to .31 in 150 steps: no level lies beyond noise, but the trends do."""
+    curves: dict[str, Curve] = {
+        ACCURACY: noisy(ramp(0.4, 0.31, 150), 0.08, 2), REWARD: noisy(ramp(0.6, 0.85, 150), 0.05, 5)
+    }  # fmt: skip
+    finding = run(curves, 150).finding("REW005")
+    assert finding.severity == "warning"
+    assert "Over the run, accuracy fell" in finding.summary
+    together = {**curves, REWARD: noisy(ramp(0.6, 0.5, 150), 0.05, 5)}
+    assert run(together, 150).findings("REW005") == []
+    apart = {**curves, ACCURACY: noisy(0.4, 0.06, 2)}
+    assert run(apart, 150).findings("REW005") == []
+
+
 def shrinking(reward: Curve, equal: float, last: float) -> dict[str, Curve]:
     return {LENGTH: noisy(ramp(100, last, 15), 1, 1, low=3), REWARD: reward, FLAT: equal}
 

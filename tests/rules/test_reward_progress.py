@@ -111,6 +111,15 @@ def scaled(large: float) -> dict[str, Curve]:
     }
 
 
+def test_correctness_is_meant_to_dominate() -> None:
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(1.2, 1.1, 80), 0.02, 1),
+        component("correctness"): noisy(ramp(0.4, 0.85, 80), 0.02, 2),
+        component("format"): noisy(ramp(0.8, 0.25, 80), 0.02, 3),
+    }
+    assert run(curves, 80).finding("REW010").severity == "info"
+
+
 def test_a_component_on_a_larger_scale_is_info() -> None:
     finding = run(scaled(8.0)).finding("REW010")
     assert finding.severity == "info"

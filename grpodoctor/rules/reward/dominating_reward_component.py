@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.reward_components import (
     MEAN,
     STD,
@@ -26,8 +26,9 @@ class DominatingRewardComponent(Rule):
 
     What it sees:
         A component that supplies nearly all of the reward's rise while another one falls, or a
-        reward that rises while the component named for correctness stays near zero (warning); or a
-        component that supplies nearly all of the reward's variance while others vary (`info`).
+        reward that rises while the component named for correctness stays near zero (warning). A
+        component for correctness that supplies the rise, or one that supplies nearly all of the
+        reward's variance while others vary, is a note.
 
     Why it matters:
         Advantages are computed from the sum. A component on a larger scale, or one that is easier
@@ -119,7 +120,9 @@ class DominatingRewardComponent(Rule):
             f"while {component_name(worst)} fell from {best.level:.3g} to "
             f"{chart.series(worst).level(RECENT):.3g}."
         )
-        return Sighting("warning", text, (cite(chart, top, start), cite(chart, worst, best.level)))
+        # Correctness is meant to dominate; another part that it costs is worth a note.
+        severity: Severity = "info" if self._is_correctness(top) else "warning"
+        return Sighting(severity, text, (cite(chart, top, start), cite(chart, worst, best.level)))
 
     def _judge_correctness(self, chart: Chart, components: list[str]) -> Sighting | None:
         """A reward that rises while next to no response is correct."""
@@ -138,16 +141,21 @@ class DominatingRewardComponent(Rule):
 
     def _is_near_zero(self, chart: Chart, name: str) -> bool:
         """Whether a component for correctness is hardly ever earned and does not rise."""
-        component, series = component_name(name).lower(), chart.series(name)
-        if any(part in component for part in self.other_names) or not any(
-            part in component for part in self.correctness_names
-        ):
+        series = chart.series(name)
+        if not self._is_correctness(name):
             return False
         if len(series) < self.min_correctness_readings or never_moved(series):
             return False
         rise, error = change(series)
         is_low = 0 <= series.mean(2 * RECENT) <= self.max_correctness
         return is_low and not rise > self.min_rise * error
+
+    def _is_correctness(self, name: str) -> bool:
+        """Whether a component measures the task itself, by its name."""
+        component = component_name(name).lower()
+        if any(part in component for part in self.other_names):
+            return False
+        return any(part in component for part in self.correctness_names)
 
     def _loss(self, series: Series) -> float:
         """The share that a component lost of its best level, or over the whole run, if it paid."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT, level_at
+from grpodoctor.rules.shared.run_health import RECENT, first_step_where, level_at
+from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
 from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -22,7 +24,8 @@ class RewardHacking(Rule):
         Training accuracy below its best level of the run, beyond its noise, while the reward of the
         same responses is no lower than it was then, within its noise. Both the median and the mean
         must have fallen: with eight responses per step, accuracy takes few values, and its median
-        jumps between them.
+        jumps between them. Or accuracy that falls slowly over the whole run while the reward rises
+        over it: the trends show what no single level does.
 
     Why it matters:
         Reward and correctness have diverged: the policy earns the reward by other means, such as
@@ -68,8 +71,14 @@ class RewardHacking(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the current accuracy with the best one, and the reward now and then."""
-        accuracy, best = chart.series(_ACCURACY), chart.series(_ACCURACY).highest
-        if best is None or best.level <= 0 or len(accuracy) < BASELINE + RECENT:
+        accuracy = chart.series(_ACCURACY)
+        if len(accuracy) < BASELINE + RECENT:
+            return None
+        return self._fall_from_best(chart, accuracy) or self._slow_fall(chart, accuracy)
+
+    def _fall_from_best(self, chart: Chart, accuracy: Series) -> Sighting | None:
+        best = accuracy.highest
+        if best is None or best.level <= 0:
             return None
         now = accuracy.level(RECENT)
         # `not >=` below also covers a mean that is unknown.
@@ -86,9 +95,29 @@ class RewardHacking(Rule):
             f"Accuracy fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
             f"while the reward went from {then:.3g} to {reward_now:.3g}."
         )
-        severity: Severity = "critical" if fall >= self.critical_loss * best.level else "warning"
         evidence = (cite(chart, _ACCURACY, best.level), cite(chart, _REWARD, then))
-        return Sighting(severity, text, evidence)
+        return Sighting(self._severity(fall, best.level), text, evidence)
+
+    def _slow_fall(self, chart: Chart, accuracy: Series) -> Sighting | None:
+        """Accuracy and reward that part slowly, over the whole run."""
+        reward = chart.series(_REWARD)
+        if not falls_over_run(accuracy) or not rises_over_run(reward):
+            return None  # noise that both share moves them the same way
+        first, now = quarter_means(accuracy)
+        if not 0 < first or not first - now >= self.min_loss * first:
+            return None
+        then, reward_now = quarter_means(reward)
+        text = (
+            f"Over the run, accuracy fell from {first:.3g} to {now:.3g} while the reward rose from "
+            f"{then:.3g} to {reward_now:.3g}."
+        )
+        middle = (first + now) / 2
+        onset = partial(first_step_where, accuracy, lambda value: value < middle)
+        evidence = (cite(chart, _ACCURACY, first), cite(chart, _REWARD, then))
+        return Sighting(self._severity(first - now, first), text, evidence, find_onset=onset)
+
+    def _severity(self, fall: float, level: float) -> Severity:
+        return "critical" if fall >= self.critical_loss * level else "warning"
 
 
 def _error(series: Series) -> float:

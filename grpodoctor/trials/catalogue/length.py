@@ -5,9 +5,11 @@ from grpodoctor.trials.trial import Arm, Treated, Trial
 TRIALS = (
     Trial(
         name="truncation",
-        question="Is a length limit that cuts half of the solutions reported, and what helps?",
-        disease=Arm(settings=("rollout.max_length=8",)),
+        question="Is a length limit that cuts a third of the solutions reported, and what helps?",
+        disease=Arm(settings=("rollout.max_length=12",)),
         rules=("LEN002",),
+        misses="In the runs that `LEN002` misses, few responses are truncated at the end: the "
+        "policy learns to answer within the limit.",
         remedies=(
             Treated(remedy="longer-limit", settings=("rollout.max_length=28",)),
             Treated(remedy="overlong-mask"),

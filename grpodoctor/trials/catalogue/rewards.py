@@ -40,11 +40,9 @@ TRIALS = (
         name="reward-hacked",
         question="Is a verifier that accepts any of several answers reported before the accuracy "
         "is lost?",
-        settings=("task.hedge_rate=0.3",),
+        settings=("task.hedge_rate=0.5",),
         disease=Arm(settings=("task.verifier=any",)),
         rules=("REW005",),
-        misses="`REW005` requires an accuracy that falls. In two of the runs that it misses, "
-        "accuracy rises: their policies do not exploit the verifier within these steps.",
         steps=150,
         remedies=(Treated(remedy="recheck-reward", settings=("task.verifier=last",)),),
     ),

@@ -82,6 +82,7 @@ TRIALS = (
         "them help?",
         disease=Arm(fault="weights_never_delivered"),
         rules=("SYN002", "MIS004"),
+        steps=90,
         remedies=(Treated(remedy="check-weight-sync", removes_fault=True),),
     ),
     Trial(
