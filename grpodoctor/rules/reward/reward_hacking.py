@@ -104,7 +104,7 @@ class RewardHacking(Rule):
         if not falls_over_run(accuracy) or not rises_over_run(reward):
             return None  # noise that both share moves them the same way
         first, now = quarter_means(accuracy)
-        if not 0 < first or not first - now >= self.min_loss * first:
+        if not first > 0 or not first - now >= self.min_loss * first:
             return None
         then, reward_now = quarter_means(reward)
         text = (
