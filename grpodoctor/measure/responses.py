@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
-from grpodoctor.measure.groups import Groups
+from grpodoctor.measure.groups import Groups, uncentred_rate
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import (
     Max,
@@ -134,7 +134,12 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
         excess = bound_excess(magnitudes_B, groups)
     else:
         return {}
-    return {
+    uncentred: dict[str, Reading] = {}
+    if batch.advantages_BT is None and batch.advantages_B is not None:
+        in_loss_B = mask_BT.sum(axis=1) > 0
+        rate = uncentred_rate(groups, batch.advantages_B, batch.rewards_B, in_loss_B)
+        uncentred = {"groups/uncentred_rate": rate}
+    return uncentred | {
         "advantage/abs_max": Max.of(magnitudes_B, batch.sequence_ids),
         "advantage/bound_excess": excess,
         "advantage/positive_rate": Rate.of(per_token_N > 0),

@@ -13,6 +13,7 @@ Condition = Literal[
     "wrong-settings",
     "wrong-loss-tokens",
     "wrong-advantages",
+    "copied-rollouts",
     "wrong-reference",
     "wrong-reward",
     "noisy-reward",

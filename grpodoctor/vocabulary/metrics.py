@@ -158,6 +158,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("groups/duplicate_rate", "rate", "share", "responses",
            "Responses that are identical to an earlier one of their group, in tokens or, in a dump "
            "without tokens, in text.", "sampler", 0, 1),
+    Metric("groups/expected_duplicate_rate", "mean", "share", "responses",
+           "Chance of a response to be identical to an earlier one of its group if each is sampled on "
+           "its own, by its probability under the sampler or the learner, whichever is larger.",
+           "sampler, learner", 0, 1, how=_SAMPLER),
+    Metric("groups/uncentred_rate", "rate", "share", "groups with different rewards",
+           "Groups whose advantages have a mean other than zero, beyond rounding.", "sampler", 0, 1,
+           how=_ROLLOUTS),
     Metric("groups/text_similarity", "mean", "share", "pairs of responses of a group",
            "Share of common 6-byte pieces in two responses to the same prompt (Jaccard, estimated by "
            "MinHash), in 64 responses of each step and rank, chosen by a hash of prompt and content.",

@@ -2,7 +2,7 @@
 
 Many begin at step 40 of 80: the run is healthy until then. The accepted codes were fixed before
 the first of these runs was examined, except those of rules that were written because of them:
-DAT005, ENT005, GRP008, GRP009, KLD005 and SYN009.
+DAT005, DAT006, ENT005, GRP008, GRP009, GRP010, KLD005, OPT007 and SYN009.
 """
 
 from __future__ import annotations
@@ -196,7 +196,10 @@ def _sorted_by_difficulty(trainer: Any) -> None:
 
 
 def _gentle_curriculum(trainer: Any) -> None:
+    """Longer prompts in the second half; the held-out prompts stay."""
     inner = getattr(trainer.task, "task", trainer.task)
+    heldout = inner.heldout(64)
+    inner.heldout = lambda count: heldout[:count]
     _at_step(lambda _: setattr(inner, "size", 4))(trainer)
 
 
@@ -402,7 +405,7 @@ SICK: dict[str, Row] = {
         (), ("GRP001", "REW006", "REW011", "REW003"), "few_prompts_evaluated"
     ),
     "lr-jumps": ((), (*_TOO_FAR, *_FALL, "OPT002", "OPT004"), "lr_jumps"),
-    "lr-ends": ((), ("OPT005", "CFG051", "OPT001", "REW001", "CLP002"), "lr_ends"),
+    "lr-ends": ((), ("OPT007", "OPT005", "CFG051", "OPT001", "REW001", "CLP002"), "lr_ends"),
     "kl-100x": (
         ("loss.kl_coefficient=0.05",), ("CFG043", "KLD002", "OPT002", "OPT004", "REW001"), "kl_100x"
     ),
@@ -412,8 +415,10 @@ SICK: dict[str, Row] = {
     "gradient-kept": (
         (), (*_TOO_FAR, "OPT002", "OPT004", "REW001", "REW002"), "gradient_kept"
     ),
-    "one-rank-uncentred": ((), ("GRP005", "GRP008"), "uncentred_half"),
-    "groups-mixed": ((), ("GRP008", "GRP005", "INS001", "REW001", "REW011"), "mixed_groups"),
+    "one-rank-uncentred": ((), ("GRP005", "GRP008", "GRP010"), "uncentred_half"),
+    "groups-mixed": (
+        (), ("GRP008", "GRP010", "GRP005", "INS001", "REW001", "REW011"), "mixed_groups"
+    ),
     "end-not-in-loss": (
         (), ("DAT005", "DAT001", "LEN007", "LEN006", "LEN002", "LEN004"), "without_end"
     ),
@@ -435,7 +440,9 @@ SICK: dict[str, Row] = {
         "temperature_decays",
     ),
     "sync-stops": ((), _OFF, "sync_stops"),
-    "rows-duplicated": ((), ("ENT003", "GRP007", "REW011", "GRP004", "ENT001"), "duplicated"),
+    "rows-duplicated": (
+        (), ("DAT006", "ENT003", "GRP007", "REW011", "GRP004", "ENT001"), "duplicated"
+    ),
     "rewards-of-last-batch": ((), (*_BLIND, "INS001", "GRP005"), "previous_rewards"),
     "samples-replayed": (
         (), (*_TOO_FAR, *_OFF, "SYN006", "MIS002"), "replayed_samples"

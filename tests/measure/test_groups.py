@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from grpodoctor.measure.groups import group_readings, groups_of, length_gap
+from grpodoctor.measure.groups import group_readings, groups_of, length_gap, uncentred_rate
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, merge_all, scalar
 
 
@@ -109,3 +109,55 @@ def test_an_infinite_length_of_a_damaged_dump_raises_no_warning():
     lengths = np.array([4.0, np.inf, 6.0, 8.0])
     gap = length_gap(lengths, groups, np.array([True, False, True, True]))
     assert (gap.count, gap.nonfinite) == (0, 1)
+
+
+def test_the_expected_share_of_duplicates_is_that_of_independent_draws(real_batch, rows_of):
+    """Sixteen groups of eight draws of two tokens: a coin and a die, both fair."""
+    random = np.random.default_rng(1)
+    batch = rows_of(real_batch, slice(0, 128))
+    tokens_BT = np.zeros_like(batch.tokens_BT)
+    tokens_BT[:, 0], tokens_BT[:, 1] = random.integers(2, size=128), random.integers(6, size=128)
+    mask_BT = np.zeros_like(batch.mask_BT)
+    mask_BT[:, :2] = True
+    sampler_BT = np.full(mask_BT.shape, np.nan)
+    sampler_BT[:, :2] = -np.log([2.0, 6.0])
+    drawn = replace(
+        batch,
+        tokens_BT=tokens_BT,
+        mask_BT=mask_BT,
+        sampler_logprobs_BT=sampler_BT,
+        learner_logprobs_BT=None,
+        group_ids_B=np.arange(128) % 16,
+    )
+    readings = _readings(drawn)
+    expected = scalar(readings["groups/expected_duplicate_rate"])
+    assert expected == pytest.approx(np.mean([1 - (11 / 12) ** earlier for earlier in range(8)]))
+    assert scalar(readings["groups/duplicate_rate"]) == pytest.approx(expected, abs=0.08)
+    copied = replace(drawn, tokens_BT=np.repeat(tokens_BT[:64], 2, axis=0))
+    copied = replace(copied, group_ids_B=np.arange(128) // 8)
+    assert scalar(_readings(copied)["groups/duplicate_rate"]) > 0.5
+
+
+def test_the_larger_probability_of_the_two_engines_counts(real_batch, rows_of):
+    batch = rows_of(real_batch, slice(0, 8))
+    certain = np.zeros_like(batch.sampler_logprobs_BT)
+    sure = _readings(replace(batch, learner_logprobs_BT=certain))
+    assert scalar(sure["groups/expected_duplicate_rate"]) == 7 / 8
+    unknown = replace(batch, learner_logprobs_BT=None, sampler_logprobs_BT=None)
+    assert "groups/expected_duplicate_rate" not in _readings(unknown)
+
+
+def test_groups_whose_advantages_do_not_sum_to_zero_are_counted():
+    groups = groups_of(np.array([4, 2, 4, 2, 7, 7, 9, 9]))
+    rewards = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0])
+    centred = np.array([0.5, 0.5, -0.5, -0.5, 0.0, 0.0, 0.5, -0.5])
+    trained = np.ones(8, dtype=bool)
+    assert uncentred_rate(groups, centred, rewards, trained) == Rate(0, 3)
+    rounded = centred + 1e-3 * centred**2
+    assert uncentred_rate(groups, rounded, rewards, trained) == Rate(0, 3)
+    half = np.where(groups.index_B == 1, rewards, centred)
+    assert uncentred_rate(groups, half, rewards, trained) == Rate(1, 3)
+    masked = trained.copy()
+    masked[0] = False
+    assert uncentred_rate(groups, half, rewards, masked) == Rate(0, 2)
+    assert isinstance(uncentred_rate(groups, half, np.ones(8), trained), NotApplicable)

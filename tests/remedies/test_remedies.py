@@ -37,12 +37,15 @@ UNTREATED: dict[str, Setting] = {
 }
 IDS = {
     "balance-experts",
+    "check-advantages",
+    "check-copied-rows",
     "check-end-token",
     "check-kl-sign",
     "check-loss-mask",
     "check-reference",
     "check-resume",
     "check-routing-replay",
+    "check-schedule",
     "check-weight-sync",
     "cispo",
     "clip-cov",

@@ -12,7 +12,14 @@ REFERENCE, OLD = "kl/reference/k3", "kl/old_policy/k3"
 ZERO, EQUAL = "advantage/zero_rate", "groups/zero_variance_rate"
 UNTRAINED, COEFFICIENT = "optimizer/untrained_token_rate", "optimizer/entropy_coefficient"
 SPREAD = "groups/reward_std"
-GROUP: dict[str, Setting] = {"advantage": "group"}
+UNCENTRED, WEIGHTED = "groups/uncentred_rate", "advantage/token_weight"
+COPIES, CHANCE, GAP = (
+    "groups/duplicate_rate",
+    "groups/expected_duplicate_rate",
+    "mismatch/nll_gap",
+)
+RATE, GRADIENT = "optimizer/learning_rate", "optimizer/grad_norm"
+GROUP: dict[str, Setting] = {"advantage": "group", "group_size": 8}
 
 
 def run(
@@ -127,6 +134,89 @@ def test_slopes_small_steps_and_large_updates_are_quiet() -> None:
     assert run({**entropy(0.25), OLD: 0.05}).findings("SYN009") == []
     assert run(entropy(0.0)).findings("SYN009") == []
     assert "SYN009" in skipped(run({}, without=("entropy/mean",)))
+
+
+def test_groups_that_one_rank_does_not_centre_are_named() -> None:
+    finding = run({UNCENTRED: noisy(0.5, 0.05, 1)}, knobs=GROUP).finding("GRP010")
+    assert (finding.severity, finding.remedies) == ("warning", ("check-advantages",))
+    assert finding.onset_step == 0
+    assert run({UNCENTRED: 1.0}, knobs=GROUP).finding("GRP010").severity == "critical"
+
+
+def test_centred_groups_and_other_estimators_are_quiet() -> None:
+    assert run({UNCENTRED: 0.0}, knobs=GROUP).findings("GRP010") == []
+    once = run({UNCENTRED: lambda step: 1.0 if step == 30 else 0.0}, knobs=GROUP)
+    assert once.findings("GRP010") == []
+    assert run({UNCENTRED: 0.5, WEIGHTED: 0.9}, knobs=GROUP).findings("GRP010") == []
+    assert "GRP010" in skipped(run({UNCENTRED: 0.5}, knobs={"advantage": "batch_std"}))
+    assert "GRP010" in skipped(run({}, knobs=GROUP))
+    assert "GRP010" in skipped(run({UNCENTRED: 0.5, "groups/size": 4}, knobs=GROUP))
+    assert "GRP010" in skipped(run({UNCENTRED: 0.5}, knobs={"advantage": "group"}))
+
+
+def test_copied_responses_are_named() -> None:
+    finding = run({COPIES: noisy(0.55, 0.02, 1), CHANCE: noisy(0.15, 0.02, 2)}).finding("DAT006")
+    assert (finding.severity, finding.remedies) == ("warning", ("check-copied-rows",))
+    assert finding.onset_step == 0
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        {COPIES: ramp(0.15, 0.9, 60), CHANCE: ramp(0.12, 0.88, 60)},
+        {COPIES: lambda step: 0.6 if step % 2 else 0.2, CHANCE: 0.15},
+        {COPIES: 0.55, CHANCE: 0.15, GAP: noisy(-0.12, 0.01, 1, low=-1.0)},
+    ],
+)
+def test_duplicates_by_chance_and_of_a_sharper_sampler_are_quiet(curves: dict[str, Curve]) -> None:
+    assert run(curves).findings("DAT006") == []
+
+
+def test_restricted_sampling_and_unknown_probabilities_are_not_judged() -> None:
+    assert "DAT006" in skipped(run({}))
+    copies: dict[str, Curve] = {COPIES: 0.55, CHANCE: 0.15}
+    assert "DAT006" in skipped(run(copies, knobs={"top_p": 0.8}))
+    assert "DAT006" not in skipped(run(copies, knobs={"top_p": 1.0, "top_k": -1}))
+
+
+def rate(zero_from: int, *, until: int = 10**6, peak: float = 2e-4) -> dict[str, Curve]:
+    """A learning rate that is zero for some steps."""
+    return {RATE: lambda step: 0.0 if zero_from <= step < until else peak}
+
+
+def test_a_rate_that_falls_to_zero_is_named_from_the_fall_on() -> None:
+    finding = run(rate(30)).finding("OPT007")
+    assert (finding.severity, finding.onset_step, finding.active) == ("warning", 30, True)
+    assert finding.remedies == ("check-schedule",)
+    assert run(rate(20), count=200).finding("OPT007").onset_step == 20
+    assert run(rate(30, peak=1e-4)).finding("OPT007").severity == "warning"
+
+
+def test_a_rate_that_the_log_may_have_rounded_to_zero_gets_a_note() -> None:
+    rounded = {
+        name: (lambda step, each=name: round(healthy(1)[each](step), 4))  # type: ignore[operator]
+        for name in (GRADIENT, "optimizer/loss", "entropy/mean", "reward/std", "kl/reference/k3")
+    }
+    assert run({**rounded, **rate(30, peak=1e-4)}).finding("OPT007").severity == "info"
+    assert run({**rounded, **rate(30, peak=5e-4)}).finding("OPT007").severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        rate(10**6),
+        {RATE: ramp(2e-4, 0.0, 59)},
+        rate(0, until=20),
+        rate(30, until=35),
+        {**rate(30), GRADIENT: 0.0},
+    ],
+)
+def test_schedules_warm_ups_and_dead_gradients_are_quiet(curves: dict[str, Curve]) -> None:
+    assert run(curves).findings("OPT007") == []
+
+
+def test_without_a_logged_rate_it_is_skipped() -> None:
+    assert "OPT007" in skipped(run({}, without=(RATE,)))
 
 
 def skipped(patient: Patient) -> set[str]:

@@ -30,6 +30,11 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "large-kl": _WRONG_DATA, "clipped-tokens": _WRONG_DATA, "reward-loss": _WRONG_DATA,
         "length-growth": "advantages without a baseline push every response in one direction",
     },
+    "copied-rollouts": {
+        "diversity-loss": "copies of a response are identical",
+        "equal-rewards": "copies of a response earn the same reward",
+        "plateau": "copies add nothing to the comparison within a group",
+    },
     "wrong-reference": {"reference-drift": "the KL measures the distance to another model"},
     "wrong-reward": {
         "zero-rewards": "the reward function rejects correct answers",
@@ -157,6 +162,7 @@ CONFIRM: Mapping[Condition, str] = {
     "wrong-settings": "Compare the setting with the run's resolved config.",
     "wrong-loss-tokens": "Print the loss mask of one response next to its tokens.",
     "wrong-advantages": "Print the advantages of one group: their mean should be zero.",
+    "copied-rollouts": "Print the tokens of one group: whole responses repeat in a pattern.",
     "wrong-reference": "Score one batch with the starting policy: its reference KL must be 0.",
     "wrong-reward": "Call the reward function on a known correct and a known incorrect answer.",
     "noisy-reward": "Score the same responses twice, and compare the difference with the reward.",

@@ -52,7 +52,7 @@ class AdvantagesAcrossGroups(Rule):
     condition: ClassVar[Condition] = "wrong-advantages"
     summary: ClassVar[str] = "Responses of groups with equal rewards have advantages."
     inputs: ClassVar[tuple[Need, ...]] = (_ZERO, _EQUAL)
-    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
+    remedies: ClassVar[tuple[str, ...]] = ("check-advantages",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
     clearance: ClassVar[int] = RECENT
 
