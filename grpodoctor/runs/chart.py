@@ -251,7 +251,12 @@ class Series:
     def mean(self, count: int) -> float:
         """Mean of the latest `count` readings that are finite; NaN if there are none."""
         finite = [value for value in self.tail(count) if math.isfinite(value)]
-        return math.fsum(finite) / len(finite) if finite else math.nan
+        if not finite:
+            return math.nan
+        try:
+            return math.fsum(finite) / len(finite)
+        except OverflowError:  # of the sum, not of the mean
+            return math.fsum(value / len(finite) for value in finite)
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""

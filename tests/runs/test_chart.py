@@ -4,10 +4,11 @@ import math
 import statistics
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.runs.chart import BASELINE, MOST_METRICS, WINDOW, Chart
+from grpodoctor.runs.chart import BASELINE, MOST_METRICS, WINDOW, Chart, Series
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Absent, Max, Mean, NotApplicable, Reading
@@ -158,3 +159,10 @@ def test_memory_is_constant_over_fifty_thousand_steps() -> None:
     assert chart.steps_seen == 50_000
     assert abs(after - before) < 50_000
     assert all(len(chart.series(name)) == WINDOW for name in chart.names())
+
+
+def test_a_mean_of_huge_readings_does_not_overflow() -> None:
+    series = Series()
+    for step in range(4):
+        series.append(step, 1.5e308)
+    assert series.mean(4) == pytest.approx(1.5e308)
