@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from grpodoctor.errors import name_some
 from grpodoctor.frameworks.framework import Framework
@@ -30,31 +31,77 @@ _TOKEN_ACCURACY = frozenset(
 _FINE_TUNING = "supervised fine-tuning"
 _REWARD = re.compile(r"(?:^|[/_.])rewards?(?:$|[/_.])", re.IGNORECASE)
 """A part of a key that no log of supervised fine-tuning has."""
-_OBJECTIVES: Mapping[str, tuple[re.Pattern[str], int]] = {
-    "preference optimization such as DPO": (_PREFERENCES, 2),
-    "reward modeling": (_REWARD_MODEL, 3),
-    _FINE_TUNING: (_SUPERVISED, 1),
-}
-"""Objectives without reinforcement learning: their keys, and how many are enough evidence."""
+_ENVIRONMENT = re.compile(
+    r"(?:.*/)?(?:ep_rew_mean|ep_len_mean"  # Stable-Baselines3
+    r"|episodic_return|episodic_length|charts/SPS"  # CleanRL
+    r"|episode_reward_mean|episode_return_mean|episode_len_mean|num_env_steps_sampled)"  # RLlib
+    r"|(?:.*/)?time/(?:fps|total_timesteps)"
+)
+"""Keys of agents that learn in an environment, as the libraries for it log them."""
+_LANGUAGE = re.compile(
+    r"(?:^|[/_.])(?:tokens?|responses?|completions?|prompts?|logprobs?|logps?|generations?|pass@\d+"
+    r"|(?:kl_)?ref(?:erence)?(?:_kl)?)(?:$|[/_.])",
+    re.IGNORECASE,
+)
+"""A part of a key that only a run with a language model has."""
+_OF_LANGUAGE = ("groups/", "length/", "kl/reference", "kl/teacher", "mismatch/", "staleness/",
+                "pass_at_k/", "tools/", "text/", "correction/")  # fmt: skip
+"""Metrics, or their families, that an agent without a language model does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A kind of training that is not examined, and how its keys show it."""
+
+    name: str
+    pattern: re.Pattern[str]
+    """Its keys."""
+    least: int
+    """How many of them, with different names, are enough evidence."""
+    excluded_by: tuple[str, ...] = _REINFORCED
+    """Metrics, or their families, that such a run does not have."""
+    allowed: frozenset[str] = frozenset()
+    """Metrics among these that it has all the same."""
+    wanted: str = "reinforcement learning"
+    """What it is not."""
+
+    def described(self, evidence: str) -> str:
+        """The objective, with the keys that show it."""
+        return f"a log of {self.name} ({evidence}), not of {self.wanted}"
+
+
+_OBJECTIVES = (
+    Objective("preference optimization such as DPO", _PREFERENCES, 2),
+    Objective(
+        "reward modeling", _REWARD_MODEL, 3, allowed=frozenset({"reward/mean", "accuracy/train"})
+    ),
+    Objective(_FINE_TUNING, _SUPERVISED, 1),
+    Objective(
+        "reinforcement learning in an environment",
+        _ENVIRONMENT,
+        2,
+        excluded_by=_OF_LANGUAGE,
+        wanted="a language model",
+    ),
+)
 
 
 def other_objective(framework: Framework, keys: Collection[str]) -> str:
-    """The objective of a log that is not of reinforcement learning, with the keys that show it.
+    """The objective of a log that is not of reinforcement learning of a language model.
 
     Args:
         framework: the framework that the log's keys suggest.
         keys: the logged keys.
 
     Returns:
-        An objective and its evidence, such as `supervised fine-tuning (eval_loss)`; empty if the
-        run may be reinforcement learning.
+        The log's description with the keys that show it, such as `a log of supervised fine-tuning
+        (eval_loss), not of reinforcement learning`; empty if the run may be one to examine.
     """
     metrics = logged_metrics(framework, keys)
-    ruled_out = {name for name in metrics if name.startswith(_REINFORCED)}
-    for objective, evidence in suggested_objectives(keys):
-        is_reward_model = objective == "reward modeling"
-        if not ruled_out - ({"reward/mean", "accuracy/train"} if is_reward_model else set()):
-            return f"{objective} ({evidence})"
+    for objective, evidence in _suggested(keys):
+        excluded = {name for name in metrics if name.startswith(objective.excluded_by)}
+        if not excluded - objective.allowed:
+            return objective.described(evidence)
     return ""
 
 
@@ -65,15 +112,21 @@ def is_supervised_row(keys: Collection[str]) -> bool:
     return not any("reward" in key for key in keys)
 
 
-def suggested_objectives(keys: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The objectives besides reinforcement learning that logged keys suggest, and these keys."""
+def suggested_objectives(keys: Collection[str]) -> Iterator[str]:
+    """What else than reinforcement learning of a language model logged keys suggest."""
+    return (objective.described(evidence) for objective, evidence in _suggested(keys))
+
+
+def _suggested(keys: Collection[str]) -> Iterator[tuple[Objective, str]]:
     has_rewards = any(_REWARD.search(key) for key in keys)
-    for objective, (pattern, least) in _OBJECTIVES.items():
-        if has_rewards and objective == _FINE_TUNING:
+    for objective in _OBJECTIVES:
+        if has_rewards and objective.name == _FINE_TUNING:
             continue  # an `eval/loss` next to rewards is the loss of the policy
-        evidence = sorted(key for key in keys if pattern.fullmatch(key))
+        if objective.pattern is _ENVIRONMENT and any(map(_LANGUAGE.search, keys)):
+            continue
+        evidence = sorted(key for key in keys if objective.pattern.fullmatch(key))
         # A log may repeat a key under prefixes: each name counts once.
-        if len({key.rpartition("/")[2] for key in evidence}) >= least:
+        if len({key.rpartition("/")[2] for key in evidence}) >= objective.least:
             yield objective, name_some(evidence)
 
 

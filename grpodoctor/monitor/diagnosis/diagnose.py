@@ -209,9 +209,7 @@ def _why_not_judged(chart: Chart, reading: Reading) -> str:
 
 def other_training(keys: Sequence[str]) -> str:
     """Why a log without a reward is not judged; empty if its kind is not recognized."""
-    for objective, evidence in suggested_objectives(keys):
-        return f"this is a log of {objective} ({evidence}), not of reinforcement learning."
-    return ""
+    return next((f"this is {log}." for log in suggested_objectives(keys)), "")
 
 
 def _stride(chart: Chart, reading: Reading) -> float:

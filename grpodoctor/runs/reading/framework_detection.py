@@ -149,11 +149,13 @@ class FrameworkDetector:
             ]
         if has_common_names(generic_framework(), keys):
             return generic_framework(), ["no framework logs these keys; common names are read"]
+        if objective := other_objective(generic_framework(), keys):
+            raise self._other_objective_error(objective)
         raise self._unknown_keys_error(keys)
 
     def _other_objective_error(self, objective: str) -> RunError:
         return RunError(
-            f"a log of {objective}, not of reinforcement learning",
+            objective,
             where=str(self._path),
             remedy="pass the log of a GRPO run; if this is one, name the key of its reward with "
             "--map KEY=reward/mean",
