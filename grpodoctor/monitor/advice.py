@@ -146,7 +146,9 @@ def usable(remedies: Sequence[str], advice: Mapping[str, Advice]) -> list[Advice
     """The remedies of a finding whose mechanism applies to the run, best first.
 
     Remedies that are in force or that the framework lacks come last. If nothing else is left, the
-    alternatives precede them. All remedies if no mechanism applies.
+    alternatives precede them, first those with settings of the framework: alternatives have the
+    same effect, so one that can be pasted is better. The rule's own order is kept, since it may
+    begin with the cause. All remedies if no mechanism applies.
 
     Args:
         remedies: ids of the finding's remedies.
@@ -158,7 +160,10 @@ def usable(remedies: Sequence[str], advice: Mapping[str, Advice]) -> list[Advice
     )
     others = dict.fromkeys(each for one in own for each in one.alternatives if each in advice)
     if not any(each.is_doable for each in applicable):
-        doable = [advice[each] for each in others if advice[each].is_doable]
+        doable = sorted(
+            (advice[each] for each in others if advice[each].is_doable),
+            key=lambda each: not each.settings,
+        )
         applicable = [each for each in doable if each not in own and not each.obstacle] + applicable
     return applicable or own
 

@@ -11,6 +11,7 @@ from grpodoctor.monitor.advice import (
 )
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
+from grpodoctor.rules.catalogue import all_rules
 
 CONFIG = {"overlong": "none", "dynamic_sampling": False, "advantage": "group"}
 
@@ -111,6 +112,33 @@ def test_what_a_framework_always_does_is_not_offered_and_alternatives_take_its_p
         each.id
         for each in usable(("tis", *remedies), advice | {"tis": advice_for("tis", {}, "trl")})
     ] == ["tis"]
+
+
+MISMATCH = ("tis", "recompute-old-logprobs", "sync-sampler")
+
+
+@pytest.mark.parametrize(
+    ("framework", "first"),
+    [("tinker-cookbook", "limit-staleness"), ("prime-rl", "dppo"), ("trl", "tis")],
+)
+def test_an_alternative_with_settings_precedes_those_that_the_framework_lacks(framework, first):
+    advice = {each: advice_for(each, {}, framework) for each in with_alternatives(MISMATCH)}
+    offered = usable(MISMATCH, advice)
+    assert offered[0].id == first
+    assert offered[0].settings
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_the_order_of_a_rules_own_remedies_is_kept(rule):
+    """Also where a later one has settings, since the first may treat the cause."""
+    for framework in ("trl", "verl", "tinker-cookbook", "prime-rl", "generic", ""):
+        advice = {
+            each: advice_for(each, {}, framework) for each in with_alternatives(rule.remedies)
+        }
+        own = [each for each in rule.remedies if advice[each].is_doable]
+        doable = [each for each in own if not advice[each].obstacle]
+        offered = [each.id for each in usable(rule.remedies, advice)]
+        assert offered[: len(doable)] == doable
 
 
 def test_a_command_names_the_model_unless_its_name_is_no_plain_text():
