@@ -327,18 +327,21 @@ class Quantiles:
         """The `q` quantile, with `q` in [0, 1]; NaN for no values."""
         if not self.count:
             return math.nan
+        # Only the bucket of the answer needs its middle: a log has a histogram in every step.
         rank = q * (self.count - 1)
         seen = 0
-        for value, count in self._ascending():
-            seen += count
+        for bucket in sorted(self.negative, reverse=True):
+            seen += self.negative[bucket]
             if seen > rank:
-                return value
-        return value
-
-    def _ascending(self) -> list[tuple[float, int]]:
-        below = [(-self._middle(k), n) for k, n in sorted(self.negative.items(), reverse=True)]
-        above = [(self._middle(k), n) for k, n in sorted(self.positive.items())]
-        return [*below, *([(0.0, self.zeros)] if self.zeros else []), *above]
+                return -self._middle(bucket)
+        seen += self.zeros
+        if self.zeros and seen > rank:
+            return 0.0
+        for bucket in sorted(self.positive):
+            seen += self.positive[bucket]
+            if seen > rank:
+                return self._middle(bucket)
+        return math.nan  # `q` is at most 1, so one of the buckets has the answer
 
     @classmethod
     def _middle(cls, index: int) -> float:

@@ -70,12 +70,14 @@ class CopiedResponses(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the two shares, batch by batch."""
+        observed = chart.series(_DUPLICATES)
+        if not self._exceeds(observed.last, chart.value(_EXPECTED) or 0.0):
+            return None  # the usual case
         settings = chart.config.settings(chart.knobs)
         if any(settings.get(name, whole) not in (whole, *_OFF) for name, whole in _WHOLE.items()):
             return NOT_LOGGED
         if chart.is_fresh(_GAP) and chart.series(_GAP).level(RECENT) < self.sharper:
             return None
-        observed = chart.series(_DUPLICATES)
         expected = dict(chart.series(_EXPECTED))
         rows = [(step, each, expected[step]) for step, each in observed if step in expected]
         latest = rows[-self.readings :]

