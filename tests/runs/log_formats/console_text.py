@@ -9,6 +9,9 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
 
+VERL = "step:{step} - actor/entropy:0.31 - actor/pg_loss:-0.002 - critic/score/mean:{reward}"
+"""A row as verl prints it."""
+
 
 def rows_of(text: str, directory: Path, keys: RowKeys | None = None) -> list[LogRow]:
     path = directory / "train.log"
@@ -31,3 +34,9 @@ def seen(rows: list[LogRow]) -> list[tuple[int | None, dict[str, float]]]:
 
 def bar(step: int, total: int = 100) -> str:
     return f"\r  {step}%|▌         | {step}/{total} [00:10<09:00,  5.4s/it]"
+
+
+def written(text: str, directory: Path) -> Path:
+    path = directory / "job.log"
+    path.write_text(text, encoding="utf-8")
+    return path

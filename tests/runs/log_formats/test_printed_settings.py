@@ -1,4 +1,4 @@
-"""Settings that a console log contains between the lines of other processes."""
+"""Settings in console text: they are the run's config, and no rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from grpodoctor.frameworks.complete_config import complete_config
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.vocabulary.knobs import Setting
-from tests.runs.log_formats.console_text import settings_of
+from tests.runs.log_formats.console_text import VERL, rows_of, settings_of, written
 
 PRINTED = pformat(
     {
@@ -63,3 +64,62 @@ def test_a_default_is_uncertain_where_a_whole_config_lacks_its_section(
     known = complete_config("verl", settings, knobs)
     assert ("group_size" in known.defaults) is is_known
     assert "clip_high" in known.defaults
+
+
+CONFIG = """\
+(TaskRunner pid=9) {'actor_rollout_ref': {'actor': {'clip_ratio_high': 0.28,
+(TaskRunner pid=9)                                  'clip_ratio_low': 0.2,
+(TaskRunner pid=9)                                  'loss_agg_mode': 'token-mean',
+(TaskRunner pid=9)                                  'policy_loss': {'loss_mode': 'gspo'},
+(TaskRunner pid=9)                                  'ppo_mini_batch_size': 32,
+(TaskRunner pid=9)                                  'use_kl_loss': False},
+(TaskRunner pid=9)                        'rollout': {'n': 8, 'temperature': 1.0}},
+(TaskRunner pid=9)  'data': {'max_response_length': 4096, 'train_batch_size': 128,
+(TaskRunner pid=9)           'train_files': ['a.parquet', 'b {odd}.parquet']},
+(TaskRunner pid=9)  'trainer': {'logger': ['console', 'wandb'], 'project_name': 'x'}}
+"""
+
+
+def test_settings_printed_by_verl_are_config_and_not_a_row(tmp_path: Path) -> None:
+    found = settings_of(CONFIG, tmp_path)
+    assert found["actor_rollout_ref.actor.clip_ratio_high"] == 0.28
+    assert found["actor_rollout_ref.actor.use_kl_loss"] is False
+    assert found["actor_rollout_ref.rollout.n"] == 8
+    text = CONFIG + "".join(f"{VERL.format(step=step, reward=0.5)}\n" for step in (1, 2))
+    run = open_run(written(text, tmp_path))
+    assert len(list(run.steps)) == 2
+    knobs = run.manifest.knobs
+    assert (knobs["loss"], knobs["clip_high"], knobs["group_size"]) == ("gspo", 0.28, 8)
+    assert (knobs["updates_per_batch"], knobs["max_length"]) == (4, 4096)
+
+
+def test_arguments_printed_as_a_flat_dict_are_not_a_row(tmp_path: Path) -> None:
+    text = (
+        "{'learning_rate': 1e-06, 'loss_type': 'grpo', 'num_generations': 8, 'bf16': True, "
+        "'output_dir': '/tmp/out', 'beta': 0.0}\n"
+    )
+    assert rows_of(text, tmp_path) == []
+
+
+def test_printed_sampling_parameters_are_not_a_row(tmp_path: Path) -> None:
+    """All that a job printed that died before its first step."""
+    said = "(WorkerDict pid=9) kwargs: {'n': 1, 'logprobs': 1, 'max_tokens': 64, 'top_k': -1}\n"
+    changed = "new token ids: {'eos_token_id': 9, 'bos_token_id': None, 'pad_token_id': 9}\n"
+    assert rows_of((said + changed) * 30, tmp_path) == []
+    assert len(rows_of((said + "step:1 - actor/entropy:0.3 - actor/lr:0.1\n") * 3, tmp_path)) == 3
+
+
+def test_settings_that_continue_after_another_process_printed(tmp_path: Path) -> None:
+    text = (
+        "{'actor_rollout_ref': {'rollout': {'n': 1,\n"
+        "                                   'name': 'vllm'}},\n"
+        "WARNING: waiting for the register center\n"
+        " 'env': {'env_name': 'search', 'seed_mode': 'fixed', 'mode': 'text',\n"
+        "         'rollout': {'n': 4}, 'kind': 'tool', 'server': 'local', 'max_steps': 3,\n"
+        "         'search_url': 'http://127.0.0.1:8000/retrieve', 'resources': 'shared'},\n"
+        " 'trainer': {'logger': 'console', 'project_name': 'a', 'experiment_name': 'b',\n"
+        "             'total_training_steps': 300}}\n"
+    )
+    config = settings_of(text, tmp_path)
+    assert config["env.rollout.n"] == 4
+    assert "rollout.n" not in config

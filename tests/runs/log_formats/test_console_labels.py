@@ -1,0 +1,186 @@
+"""Console lines with labeled numbers, as scripts of one's own print them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grpodoctor.errors import RunError
+from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.vocabulary.values import scalar
+from tests.runs.log_formats.console_text import bar, rows_of, written
+
+
+def test_lines_of_custom_scripts(tmp_path: Path) -> None:
+    text = (
+        "Epoch:[1/2](974/975), Reward: -1.80, KL_ref: -0.02, Actor Loss: 0.0003, "
+        "Avg Response Len: 205.12, Learning Rate: 0.00000030\n"
+        "Epoch:[2/2](1/975), Reward: -1.70, KL_ref: -0.02, Actor Loss: 0.0002, "
+        "Avg Response Len: 201.50, Learning Rate: 0.00000029\n"
+    )
+    run = open_run(written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "generic"
+    assert [each.step for each in steps] == [974, 976]
+    assert scalar(steps[0].values["reward/mean"]) == -1.8
+    assert scalar(steps[1].values["length/mean"]) == 201.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2025-03-01 10:00:00] step 12 | loss: 0.5 | reward: 0.25 | acc: 40.0%",
+        "INFO iter=12 loss=0.5 reward=0.25 acc=0.4 lr=1e-6",
+        "Step [12/500], Loss: 0.5, Reward: 0.25, Acc: 0.4",
+    ],
+)
+def test_labels_and_assignments(line: str, tmp_path: Path) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert row.step == 12
+    assert (row.values["line/loss"], row.values["line/reward"]) == (0.5, 0.25)
+    assert row.values["line/acc"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("[gsm8k_8B]   7/100 | loss=-4.6162 | reward=0.625", 7),
+        ("step 7: loss 0.1 reward=0.625, loss=-4.6162", 7),
+        ("Epoch 1/3 | Step 7 | loss=-4.6162 | reward=0.625", 7),
+    ],
+)
+def test_a_line_with_step_reward_and_loss_is_a_row(line: str, step: int, tmp_path: Path) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert row.step == step
+    assert (row.values["line/loss"], row.values["line/reward"]) == (-4.6162, 0.625)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "key"),
+    [
+        ("[Step 240] Loss = 0.4250 -  Avg Reward = 0.625", 240, "line/avg_reward"),
+        ("Batch 10/50 | Avg Reward: 0.625 | Best: 0.471", 10, "line/avg_reward"),
+        ("Step 3: Mean Reward=0.625", 3, "line/mean_reward"),
+    ],
+)
+def test_a_mean_reward_with_a_step_is_a_row(line: str, step: int, key: str, tmp_path: Path) -> None:
+    (row,) = rows_of(f"{line}\n", tmp_path)
+    assert (row.step, row.values[key]) == (step, 0.625)
+    assert rows_of("Turn 1: reward=0.03 fixed=False\n", tmp_path) == []
+
+
+def test_the_rewards_of_a_group_are_read_where_the_line_has_a_step(tmp_path: Path) -> None:
+    text = (
+        "[step 1/200] correct=3/4 rewards=['0.80', '0.80', '0.00', '0.80'] loss=-0.0051\n"
+        "  [attempt 9] SKIP (ALL_CORRECT, rewards=[1.0, 1.0, 1.0, 1.0]), resampling\n"
+        "[step 2/200] correct=4/4 rewards=[0.5, 0.5, 0.5, 0.5] loss=0.0\n"
+    )
+    first, second = rows_of(text, tmp_path)
+    assert (first.step, second.step) == (1, 2)
+    assert first.values["line/reward_mean"] == pytest.approx(0.6)
+    assert (first.values["line/zero_variance_rate"], second.values["line/zero_variance_rate"]) == (
+        0,
+        1,
+    )
+    steps = list(open_run(written(text, tmp_path)).steps)
+    assert scalar(steps[1].values["reward/mean"]) == 0.5
+
+
+def test_two_numbers_without_a_step_are_not_a_row(tmp_path: Path) -> None:
+    assert rows_of("best so far: reward=0.5, loss=0.25\n", tmp_path) == []
+    assert rows_of("Epoch 1/3 | loss=0.25 | reward=0.5\n", tmp_path) == []
+
+
+def test_custom_lines_do_not_replace_a_frameworks_rows(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 4):
+        text += f"  [{step:03d}] ROLLOUT | reward=0.9 | loss=7 | acc=0.1 | step={step}\n"
+        text += f"{bar(step)}{bar(step)}\n{{'loss': 0.5, 'reward': 0.25, 'reward_std': 0.1, "
+        text += "'completion_length': 12.0}\n"
+    run = open_run(written(text, tmp_path))
+    steps = list(run.steps)
+    assert run.manifest.framework == "trl"
+    assert [each.step for each in steps] == [1, 2, 3]
+    assert all(scalar(each.values["reward/mean"]) == 0.25 for each in steps)
+    assert all("accuracy/train" not in each.values for each in steps)
+
+
+def test_assigned_numbers_in_parts_of_a_line(tmp_path: Path) -> None:
+    line = (
+        "[Step {step}/50] loss=-0.0000 grad=0.1967 clip=0.000 | reward=0.125 (std=0.333) | "
+        "accuracy=0.125 fmt=0.250 | ratio=0.98 seq_len=253 | t_roll=2.6s t_train=5.3s"
+    )
+    rows = rows_of("\n".join(line.format(step=step) for step in (1, 2)), tmp_path)
+    assert [row.step for row in rows] == [1, 2]
+    assert rows[0].values["line/reward"] == 0.125
+    assert rows[0].values["line/grad"] == 0.1967
+    assert rows[0].values["line/accuracy"] == 0.125
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[step {step}] avg_loss=0.5 acc=0.4",
+        "step {step}/900 acc 0.40 kl 0.002 len 184 tok",
+        "2026-01-02 10:00:00,123 - INFO - Step {step}/900 | Loss: 0.5 | Accuracy: 40.0%",
+        "iter: {step}, acc: 26/65, time: 3s",
+        "Training step {step} - Accuracy: 0.4 ± 0.1 - Completion length: 1,220.4",
+        "[{step}/900] acc=0.4 kl=0.01",
+    ],
+)
+def test_labeled_lines_that_recur_with_a_growing_step_are_rows(line: str, tmp_path: Path) -> None:
+    text = "The answer at step 3: accuracy 5\n"
+    for step in (10, 20, 30, 40):
+        text += "Step 1: He has 240 apples, 25% of them red.\n" + line.format(step=step) + "\n"
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [10, 20, 30, 40]
+    values = {"line/acc", "line/accuracy"} & rows[0].values.keys()
+    assert rows[0].values[values.pop()] == pytest.approx(0.4)
+
+
+def test_a_held_out_line_is_kept_apart_from_training(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {step}: acc=0.4, len=120\n[eval] step {step}: acc=0.7\n" for step in range(5)
+    )
+    run = open_run(written(text, tmp_path))
+    steps = list(run.steps)
+    assert scalar(steps[-1].values["accuracy/train"]) == 0.4
+    assert scalar(steps[-1].values["accuracy/heldout"]) == 0.7
+    assert scalar(steps[-1].values["length/mean"]) == 120
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 1: acc=0.4\nstep 2: acc=0.5\n",
+        "".join(f"step {step}: acc={part / 4}\n" for step in range(9) for part in range(4)),
+        "".join(f"sample {step} step {step}: acc=0.5\n" for step in range(9)),
+        "".join(f"Step {9 - step}: accuracy 0.5\n" for step in range(9)),
+        "".join(f"Step {step}: mass 0.5, height=3\n" for step in range(9)),
+        "".join(f"[{step}00/900] acc=0.5 | errors=0\n" for step in range(9)),
+    ],
+    ids=["too few", "parts of a step", "samples", "counts down", "unknown labels", "evaluation"],
+)
+def test_labeled_lines_that_do_not_stand_for_steps_are_no_rows(text: str, tmp_path: Path) -> None:
+    assert rows_of(text, tmp_path) == []
+
+
+def test_a_progress_bar_with_labels_is_read_once_per_step(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 6):
+        drawn = f"Epoch 1:  10%|#   | {step}/50 [00:10<01:30,  2.00s/it, acc=0.{step}"
+        text += f"\r{drawn}, len=9]\r{drawn}5, len=10]"
+    rows = rows_of(text + "\n", tmp_path)
+    assert [(row.step, row.values["line/acc"]) for row in rows] == [
+        (step, pytest.approx(step / 10 + 0.05)) for step in range(1, 6)
+    ]
+
+
+def test_prose_with_labels_is_no_log(tmp_path: Path) -> None:
+    path = written("* Rent: 1200\n* Utilities: 150\nreward is 0.9\n" * 20, tmp_path)
+    with pytest.raises(
+        RunError, match="no line of the text has a step and a known metric"
+    ) as error:
+        list(open_run(path).steps)
+    assert "Rent" not in str(error.value)
