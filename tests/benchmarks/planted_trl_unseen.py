@@ -113,7 +113,7 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     "healthy-lr-1e-4": (("learning_rate=1e-4",), (), None, None, 80),
     "one-nan-reward": (("reward=one_nan",), ("OPT003", "REW004", *_FALL), None, None, 80),
     "parser-breaks": (("reward=only_short",), (*_FALL, "GRP002", "REW004"), None, None, 80),
-    "reward-100x": (("reward=scaled",), ("REW010", "OPT002", "OPT004"), None, None, 80),
+    "reward-100x": (("reward=scaled",), ("REW016", "REW010", "OPT002", "OPT004"), None, None, 80),
     "labels-flipped-40": (("reward=coin",), ("REW011", "REW001", "REW012"), None, None, 80),
     "limit-lowered": ((), ("LEN002", "LEN003", "LEN005", "REW014"), "lower_limit", None, 80),
     "lr-jumps": ((), (*_TOO_FAR, *_FALL), "raise_rate", None, 80),

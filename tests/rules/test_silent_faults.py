@@ -222,3 +222,38 @@ def test_without_a_logged_rate_it_is_skipped() -> None:
 def skipped(patient: Patient) -> set[str]:
     """Codes of the rules that could not look."""
     return {each.code for each in patient.engine.diagnosis().skipped}
+
+
+@pytest.mark.parametrize(("advantage", "severity"), [("group", "info"), ("centred", "warning")])
+def test_rewards_on_another_scale_from_one_step_on_are_named(advantage: str, severity: str) -> None:
+    scaled = {name: scaled_from(30, name, 100) for name in ("reward/mean", "reward/std")}
+    finding = run(scaled, count=90, knobs={"advantage": advantage}).finding("REW016")
+    assert (finding.severity, finding.onset_step, finding.active) == (severity, 30, True)
+    assert finding.remedies == ("recheck-reward",)
+
+
+def scaled_from(step: int, name: str, factor: float) -> Curve:
+    curve = healthy(1)[name]
+    return lambda at: curve(at) * (factor if at >= step else 1)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        ramp(0.02, 0.5, 40),
+        lambda step: 0.5 if step % 2 else 0.03,
+        lambda step: 0.5 if step > 30 else 0.0,
+        lambda step: 0.45 if step > 30 else 0.06,
+        lambda step: 40.0 if 30 <= step < 33 else 0.4,
+    ],
+)
+def test_spreads_that_grow_begin_at_zero_or_return_are_quiet(spread: Curve) -> None:
+    assert run({"reward/std": spread, "groups/reward_std": 0.3}).findings("REW016") == []
+
+
+def test_the_spread_of_a_component_is_enough_and_without_any_the_scale_is_not_judged() -> None:
+    part = "reward/component/task/std"
+    spreads = (SPREAD, "reward/std")
+    scaled: dict[str, Curve] = {part: scaled_from(30, part, 100)}
+    assert run(scaled, without=spreads).finding("REW016").onset_step == 30
+    assert "REW016" in skipped(run({}, without=(*spreads, part)))
