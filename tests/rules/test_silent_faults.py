@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.values import NotApplicable
+from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
 REFERENCE, OLD = "kl/reference/k3", "kl/old_policy/k3"
@@ -257,3 +259,16 @@ def test_the_spread_of_a_component_is_enough_and_without_any_the_scale_is_not_ju
     scaled: dict[str, Curve] = {part: scaled_from(30, part, 100)}
     assert run(scaled, without=spreads).finding("REW016").onset_step == 30
     assert "REW016" in skipped(run({}, without=(*spreads, part)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_of_few_responses_has_copies_by_chance(seed: int) -> None:
+    """Four independent responses, each a duplicate with a chance of .3: an excess is common."""
+    random = np.random.default_rng(seed)
+    records = [
+        StepRecord(step, {COPIES: Rate(int(count), 4), CHANCE: Mean.of([0.3])})
+        for step, count in enumerate(random.binomial(4, 0.3, size=400))
+    ]
+    assert Patient(records).findings("DAT006") == []
+    doubled = [StepRecord(step, {COPIES: Rate(3, 4), CHANCE: Mean.of([0.1])}) for step in range(20)]
+    assert Patient(doubled).finding("DAT006").severity == "warning"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, 
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.values import Rate
 
 _DUPLICATES, _EXPECTED = "groups/duplicate_rate", "groups/expected_duplicate_rate"
 _GAP = "mismatch/nll_gap"
@@ -60,10 +62,13 @@ class CopiedResponses(Rule):
     clearance: ClassVar[int] = RECENT
 
     min_excess: float = 0.1
-    """Share of duplicates above the expected one, in each of the latest batches. In 18 runs with
-    batches of 64 responses, one batch reached .09, and the lowest of five in a row .02."""
+    """Share of duplicates above the expected one, in each of the latest batches. In 40 runs with
+    batches of 64 or 128 responses, one batch reached .09, and the lowest of five in a row .02."""
     readings: int = 5
     """Latest batches, all of which must exceed it."""
+    min_standard_errors: float = 5.0
+    """Standard errors of the mean excess of these batches, for batches of few responses. The error
+    is that of a share of one half, the largest: in batches of 64 it is twice the measured one."""
     sharper: float = -0.03
     """Gap between -log p of the samples and the entropy, in nats, below which the sampler is
     sharper than the learner; MIS003 notes it from there on."""
@@ -86,9 +91,18 @@ class CopiedResponses(Rule):
         if not all(self._exceeds(share, chance) for _, share, chance in latest):
             return None
         _, share, chance = map(statistics.fmean, zip(*latest, strict=True))
+        if not share - chance >= self._chance_excess(chart):
+            return None
         text = f"{share:.0%} of responses repeat one of their group; chance explains {chance:.0%}."
         evidence = (cite(chart, _DUPLICATES, chance), cite(chart, _EXPECTED))
         return Sighting("warning", text, evidence, find_onset=lambda: int(latest[0][0]))
+
+    def _chance_excess(self, chart: Chart) -> float:
+        """The mean excess that chance does not reach; infinite if the responses are not counted."""
+        reading = chart.reading(_DUPLICATES)
+        if not isinstance(reading, Rate) or not reading.count:
+            return math.inf
+        return self.min_standard_errors * math.sqrt(0.25 / (self.readings * reading.count))
 
     def _exceeds(self, share: float, chance: float) -> bool:
         return share - chance >= self.min_excess
