@@ -43,6 +43,8 @@ TRIALS = (
         settings=("task.hedge_rate=0.5",),
         disease=Arm(settings=("task.verifier=any",)),
         rules=("REW005",),
+        misses="`REW005` requires an accuracy that falls. In the run that it misses, it stays at "
+        "its low start.",
         steps=150,
         remedies=(Treated(remedy="recheck-reward", settings=("task.verifier=last",)),),
     ),
