@@ -125,5 +125,12 @@ def parent_connection() -> Connection:
 
 
 def send_reply(connection: Connection, reply: object) -> None:
-    """In the helper process: answer a request with a JSON value."""
-    connection.send_bytes(json.dumps(reply).encode())
+    """In the helper process: answer a request with a JSON value.
+
+    Raises:
+        SystemExit: if the parent is gone, which needs no report.
+    """
+    try:
+        connection.send_bytes(json.dumps(reply).encode())
+    except ConnectionError:
+        raise SystemExit from None

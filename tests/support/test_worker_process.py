@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Pipe
 from pathlib import Path
 
 import pytest
 
-from grpodoctor.support.worker_process import WorkerProcess
+from grpodoctor.support.worker_process import WorkerProcess, send_reply
 
 ECHO = """
 import os, time
@@ -92,6 +93,14 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path, worker: WorkerProcess) ->
     while process.exists() and "Z" not in (process / "stat").read_text().rsplit(")", 1)[1][:3]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_reply_to_a_parent_that_is_gone_ends_the_worker_without_a_report() -> None:
+    ours, theirs = Pipe()
+    ours.close()
+    with theirs, pytest.raises(SystemExit) as ended:
+        send_reply(theirs, {"got": "one"})
+    assert not ended.value.code
 
 
 def test_a_process_that_cannot_be_started_leaves_no_descriptor_open(
