@@ -107,12 +107,18 @@ def test_every_column_of_a_format_is_read_and_no_other(tmp_path: Path, name: str
         assert not [each for each in values if each.startswith("length/")]
 
 
+RECORDED_ONLY = {"groups/expected_duplicate_rate", "groups/uncentred_rate"}
+"""Readings that need whole groups with all their tokens, while a dump may hold a selection."""
+
+
 def test_a_native_dump_measures_as_the_recorder_did(tmp_path: Path) -> None:
     WRITERS["grpodoctor rollouts"](tmp_path)
     steps, _ = read(tmp_path)
     for step in STEPS:
         measured = rollout_readings(batch(step))
         for metric, reading in measured.items():
+            if metric in RECORDED_ONLY:
+                continue
             again = steps[step][metric]
             assert type(again) is type(reading), metric
             if not isinstance(reading, NotApplicable):
