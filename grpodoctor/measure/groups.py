@@ -50,12 +50,16 @@ def has_spread(groups: Groups, values_B: Floats) -> tuple[Flags, Flags]:
     return finite_G & (spread_G > noise_G), finite_G & (spread_G <= noise_G)
 
 
+EXPECTED_DUPLICATES = "groups/expected_duplicate_rate"
+UNCENTRED_RATE = "groups/uncentred_rate"
+
+
 def group_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading]:
     """`groups/*` and `length/group_gap` of a batch with responses."""
     readings = reward_groups(groups, batch.rewards_B, batch.components, batch.correct_B)
     readings["groups/duplicate_rate"] = Rate(_duplicates(batch, groups), len(batch.sequence_ids))
-    if (expected_B := _expected_duplicates(batch, groups)) is not None:
-        readings["groups/expected_duplicate_rate"] = Mean.of(expected_B)
+    if (logprobs_B := response_logprobs(batch)) is not None:
+        readings[EXPECTED_DUPLICATES] = expected_duplicates(groups, logprobs_B)
     if batch.correct_B is not None:
         readings["length/group_gap"] = length_gap(batch.lengths_B, groups, batch.correct_B)
     return readings
@@ -132,16 +136,14 @@ def _duplicates(batch: RolloutBatch, groups: Groups) -> int:
     return len(batch.sequence_ids) - len(distinct)
 
 
-def _expected_duplicates(batch: RolloutBatch, groups: Groups) -> NDArray[np.float64] | None:
-    """Probability of each response to repeat an earlier one of its group, if draws are independent.
+def response_logprobs(batch: RolloutBatch) -> NDArray[np.float64] | None:
+    """Log-probability of each whole response, under the sampler or the learner, shape (B,).
 
-    Of `r` earlier draws, each equals a response of probability `q` with probability `q`. `q` is the
-    product of the token probabilities, under the sampler or the learner, whichever is larger: the
-    estimate should not be too low where one of them has another temperature. Shape (B,); None if
-    neither is known for every token.
+    The larger of the two: an estimate of duplicates should not be too low where one of them has
+    another temperature. None if neither is known for every token.
     """
     known = (batch.sampler_logprobs_BT, batch.learner_logprobs_BT)
-    owner_N, count = np.nonzero(batch.mask_BT)[0], len(groups.index_B)
+    owner_N, count = np.nonzero(batch.mask_BT)[0], len(batch.sequence_ids)
     totals = [
         np.bincount(owner_N, weights=each[batch.mask_BT], minlength=count)
         for each in known
@@ -149,14 +151,26 @@ def _expected_duplicates(batch: RolloutBatch, groups: Groups) -> NDArray[np.floa
     ]
     if not totals:
         return None
-    log_probability_B = np.minimum(np.fmax.reduce(totals), 0.0)
-    if not np.isfinite(log_probability_B).all():
-        return None
-    rank_B = np.empty_like(groups.index_B)
-    sorted_starts_B = groups.starts_G[groups.index_B[groups.order_B]]
-    rank_B[groups.order_B] = np.arange(len(rank_B)) - sorted_starts_B
-    expected_B: NDArray[np.float64] = 1 - (1 - np.exp(log_probability_B)) ** rank_B
-    return expected_B
+    logprobs_B: NDArray[np.float64] = np.minimum(np.fmax.reduce(totals), 0.0)
+    return logprobs_B if np.isfinite(logprobs_B).all() else None
+
+
+_RARE = 1e-6
+"""Probability below which the first term of the series is exact to rounding."""
+
+
+@with_errstate(divide="ignore", invalid="ignore")
+def expected_duplicates(groups: Groups, logprobs_B: NDArray[np.float64]) -> Mean:
+    """Share of responses that repeat an earlier one of their group, if draws are independent.
+
+    Of `r` earlier draws, each equals a response of probability `q` with probability `q`, so that it
+    is new with probability `(1 - q)^r`. The mean over all orders of the group's `n` responses, so
+    that the order in which they are recorded does not matter, is `1 - (1 - (1 - q)^n) / (n q)`.
+    """
+    probability_B, size_B = np.exp(logprobs_B), groups.sizes_G[groups.index_B]
+    new_B = -np.expm1(size_B * np.log1p(-probability_B)) / (size_B * probability_B)
+    rare_B = (size_B - 1) / 2 * probability_B
+    return Mean.of(np.where(probability_B < _RARE, rare_B, 1 - new_B))
 
 
 @with_errstate(over="ignore", invalid="ignore")

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from grpodoctor.measure.batch import Flags
 from grpodoctor.measure.buckets import RankedMeans, bucket_readings, keep_lowest
-from grpodoctor.measure.groups import Groups, groups_of, length_gap, reward_groups
+from grpodoctor.measure.groups import (
+    EXPECTED_DUPLICATES,
+    UNCENTRED_RATE,
+    Groups,
+    expected_duplicates,
+    groups_of,
+    length_gap,
+    reward_groups,
+    uncentred_rate,
+)
 from grpodoctor.measure.responses import bound_excess, mean_over
 from grpodoctor.measure.similarity import group_similarity
 from grpodoctor.measure.subsample import (
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
 Column: TypeAlias = "NDArray[np.float64]"
 COMPONENT = "component/"
 """Prefix of the columns of reward components."""
+_OF_WHOLE_GROUPS = frozenset({"logprob", "in_loss", "reward", "advantage"})
 _INTEGER_COLUMNS = {
     "step": "int64", "rank": "int64", "group": "uint64", "text": "uint64",
     "prompt": "uint64", "hash_rank": "uint64", "signature": "uint64",
@@ -210,7 +220,21 @@ def _groups(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
     similarity = _similarity(columns)
     if similarity is not None:
         readings["groups/text_similarity"] = similarity
-    return readings | _group_rewards(columns, groups)
+    return readings | _whole_groups(columns, groups) | _group_rewards(columns, groups)
+
+
+def _whole_groups(columns: Mapping[str, NDArray[np.generic]], groups: Groups) -> dict[str, Reading]:
+    """Readings that need every response of a group; their columns are there if all are."""
+    known = {name: _double(values) for name, values in columns.items() if name in _OF_WHOLE_GROUPS}
+    known = {name: values for name, values in known.items() if not np.isnan(values).any()}
+    readings: dict[str, Reading] = {}
+    if "logprob" in known:
+        readings[EXPECTED_DUPLICATES] = expected_duplicates(groups, known["logprob"])
+    if known.keys() >= {"reward", "advantage", "in_loss"}:
+        in_loss_B = known["in_loss"] > 0
+        rate = uncentred_rate(groups, known["advantage"], known["reward"], in_loss_B)
+        readings[UNCENTRED_RATE] = rate
+    return readings
 
 
 def _similarity(columns: Mapping[str, NDArray[np.generic]]) -> Reading | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from grpodoctor.measure.batch import Flags, Floats, Integers, RolloutBatch
-from grpodoctor.measure.groups import Groups, uncentred_rate
+from grpodoctor.measure.groups import UNCENTRED_RATE, Groups, uncentred_rate
 from grpodoctor.support.arrays import np, with_errstate
 from grpodoctor.vocabulary.values import (
     Max,
@@ -138,7 +138,7 @@ def advantage_readings(batch: RolloutBatch, groups: Groups) -> dict[str, Reading
     if batch.advantages_BT is None and batch.advantages_B is not None:
         in_loss_B = mask_BT.sum(axis=1) > 0
         rate = uncentred_rate(groups, batch.advantages_B, batch.rewards_B, in_loss_B)
-        uncentred = {"groups/uncentred_rate": rate}
+        uncentred = {UNCENTRED_RATE: rate}
     return uncentred | {
         "advantage/abs_max": Max.of(magnitudes_B, batch.sequence_ids),
         "advantage/bound_excess": excess,

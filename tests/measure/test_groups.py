@@ -132,6 +132,9 @@ def test_the_expected_share_of_duplicates_is_that_of_independent_draws(real_batc
     readings = _readings(drawn)
     expected = scalar(readings["groups/expected_duplicate_rate"])
     assert expected == pytest.approx(np.mean([1 - (11 / 12) ** earlier for earlier in range(8)]))
+    order = np.random.default_rng(1).permutation(128)
+    shuffled = _readings(rows_of(drawn, order))["groups/expected_duplicate_rate"]
+    assert scalar(shuffled) == pytest.approx(expected)
     assert scalar(readings["groups/duplicate_rate"]) == pytest.approx(expected, abs=0.08)
     copied = replace(drawn, tokens_BT=np.repeat(tokens_BT[:64], 2, axis=0))
     copied = replace(copied, group_ids_B=np.arange(128) // 8)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.base import Responses
 from grpodoctor.measure.batch import Floats, RolloutBatch
+from grpodoctor.measure.groups import EXPECTED_DUPLICATES, UNCENTRED_RATE, response_logprobs
 from grpodoctor.measure.ragged import Ragged
 from grpodoctor.measure.response_table import ResponseTable, join_tables, table_readings
 from grpodoctor.measure.step import StepBatch, step_readings
@@ -136,6 +137,9 @@ def merge_parts(parts: Sequence[RankPart]) -> dict[str, Reading]:
         for name in measured.keys() & of_all.keys():
             if _OF_ALL_RESPONSES.fullmatch(name):
                 measured[name] = of_all[name]
+        if len(tables) > 1:  # a rank's own part of a group shows neither
+            for name in {EXPECTED_DUPLICATES, UNCENTRED_RATE} - of_all.keys():
+                measured.pop(name, None)
     return {**measured, **own}
 
 
@@ -152,7 +156,17 @@ def _table(batch: RolloutBatch, rank: int) -> ResponseTable | None:
         return None
     subsample = TextSubsample()
     table = table_of(_responses(batch, rank), subsample)
-    return ResponseTable(table.columns | subsample.columns())
+    return ResponseTable(table.columns | subsample.columns() | _of_whole_groups(batch))
+
+
+def _of_whole_groups(batch: RolloutBatch) -> dict[str, NDArray[Any]]:
+    """Columns for readings that need every response of a group, which the ranks share."""
+    columns: dict[str, NDArray[Any]] = {}
+    if (logprobs_B := response_logprobs(batch)) is not None:
+        columns["logprob"] = logprobs_B
+    if batch.advantages_BT is None and batch.advantages_B is not None:
+        columns["in_loss"] = (batch.loss_tokens_BT.sum(axis=1) > 0).astype(np.float64)
+    return columns
 
 
 def _responses(batch: RolloutBatch, rank: int) -> Responses:
