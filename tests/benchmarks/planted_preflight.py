@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.preflight.planted.cases import Case, Examined, examine
+from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
@@ -22,6 +23,8 @@ _SETS = {
     "healthy": all_healthy(),
     "planted afterwards": unseen_faults(),
     "healthy, made afterwards": unseen_healthy(),
+    "planted in the examination": examination_faults(),
+    "healthy, in the examination": examination_healthy(),
 }
 
 
