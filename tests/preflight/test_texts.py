@@ -7,6 +7,7 @@ import pytest
 from grpodoctor.preflight.answers.stated_answers import final_answer, states_answer
 from grpodoctor.preflight.texts.affixes import without_affixes
 from grpodoctor.preflight.texts.alignment import shift_of_sizes, shift_of_words
+from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
 from grpodoctor.preflight.texts.languages import language_of
 from grpodoctor.preflight.texts.normal_form import number_of, words_of
 from grpodoctor.preflight.texts.overlap import overlapping
@@ -111,3 +112,34 @@ def test_stated_answers(prompt: str, answer: str, *, states: bool) -> None:
 
 def test_the_final_answer_is_extracted() -> None:
     assert final_answer("so $\\boxed{\\frac{1}{2}}$") == "\\frac{1}{2}"
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        (r"Tom has 3 pears.\nHow many are left?", True),
+        (r"First line\n\nSecond line", True),
+        (r"Le march\u00e9 ouvre.", True),
+        ("Tom has 3 pears.\nHow many are left?", False),
+        (r"Print the values, separated by '\n'.", False),
+        (r'Write `print("a\nB")` in C.', False),
+        (r"Show that $a\neq b$ and a\nRightarrow b, \nabla f = 0, x\text{ cm}", False),
+    ],
+)
+def test_escapes_are_found_outside_code_and_formulas(text: str, *, escaped: bool) -> None:
+    assert has_escapes(text) == escaped
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("[{'role': 'user', 'content': 'Hi'}]", True),
+        ('[{"content": "Hi", "role": "user"}]', True),
+        ('{"from": "human", "value": "Hi"}', True),
+        ("array([{'role': 'user', 'content': 'Hi'}], dtype=object)", True),
+        ('Parse this object: {"role": "admin"}', False),
+        ("{1, 2, 3} is a set. What is its size?", False),
+    ],
+)
+def test_messages_written_as_text_are_found(text: str, *, written: bool) -> None:
+    assert is_written_object(text) == written

@@ -10,6 +10,8 @@ from grpodoctor.preflight.texts.normal_form import number_of
 
 REASONING = "First, I write down what is given. Then I work it out step by step.\n"
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
+_SYNTAX = re.compile(r"[\\{}\[\]\"=_;<>`]")
+"""Signs of formulas, JSON and code, in which case counts."""
 _MAX_LETTERS = 100
 """A longer answer is a text or a program, in which white space and case may count."""
 
@@ -45,7 +47,7 @@ def _spaced(form: str, answer: str) -> str | None:
 
 
 def _other_case(form: str, answer: str) -> str | None:
-    if "\\" in answer or not _LETTERS.search(answer):
+    if _SYNTAX.search(answer) or not _LETTERS.search(answer):
         return None
     changed = answer.upper() if answer != answer.upper() else answer.lower()
     return format_answer(form, changed) if changed != answer else None

@@ -18,11 +18,15 @@ FORMATS: Mapping[str, str] = {
     "sentence": "The final answer is: {answer}",
     "answer line": "Answer: {answer}",
     "code": "```python\n{answer}\n```",
+    "tags on one line": "<think>I think.</think><answer>{answer}</answer>",
 }
 """Answer formats from the trainers' own examples."""
 
 _NUMBER = re.compile(r"-?\d+")
 _THOUGHT = "I think."
+_REASONING = "First, I write down what is given.\n\nThen I work it out step by step."
+UNRELATED = "I have nothing to say about this."
+"""An answer that has nothing in common with any reference."""
 COPIED_PROMPT = "copy of the prompt"
 _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
 
@@ -43,6 +47,13 @@ def answer_formats(settings: RunSettings) -> dict[str, str]:
 def format_answer(answer_format: str, answer: str) -> str:
     """An answer in a format."""
     return answer_format.replace("{answer}", answer)
+
+
+def with_reasoning(answer_format: str) -> str:
+    """A format with thoughts of several lines, in the place of its own thought or before it."""
+    if _THOUGHT in answer_format:
+        return answer_format.replace(_THOUGHT, _REASONING)
+    return f"{_REASONING}\n{answer_format}"
 
 
 def matches_format(answer_format: str, text: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
+    UNRELATED,
     answer_formats,
     format_answer,
     wrong_answer,
@@ -27,6 +28,9 @@ REQUIRES_ANSWERS = SkippedCheck(
 NO_ANSWER_REWARDED = SkippedCheck(
     "no correct answer earns a reward, see REW101", "give the answer format with --gold-format"
 )
+_MIN_PARTS, _MIN_PART_SHARE = 4, 0.1
+"""Different parts of the reward that make a reward graded. Fixed partial credit has one or two."""
+_LARGEST = 1e100
 _MAX_ROWS = 64
 """Rows to score: enough to find a parser that misses a tenth of the answers."""
 
@@ -46,6 +50,10 @@ class ReferenceAnswers:
     """Rewards of wrong answers; minus infinity where the function fails on them."""
     empty: tuple[float, ...]
     """Rewards of an empty completion; minus infinity where the function fails on it."""
+    unrelated: tuple[float, ...] = ()
+    """Rewards of a sentence about something else, in the format; empty if it was not tried."""
+    by_format: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Rewards of the correct answers in every format that was tried, by its name."""
 
     @property
     def rewarded(self) -> tuple[bool, ...]:
@@ -67,6 +75,23 @@ class ReferenceAnswers:
             not (rewarded and (is_separated or not separates_most))
             for rewarded, is_separated in zip(self.rewarded, separated, strict=True)
         )
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the function measures the similarity to the reference, as for translations.
+
+        The answer of another row then earns a part of the reward, and the part differs from row to
+        row; a sentence about something else earns less.
+        """
+        if not self.unrelated:
+            return False
+        rows = zip(self.rewards, self.wrong, self.empty, self.unrelated, strict=True)
+        parts = {
+            round((wrong - other) / (right - other), 6)
+            for right, wrong, empty, unrelated in rows
+            if max(other := max(empty, unrelated), -_LARGEST) < wrong < right
+        }
+        return len(parts) >= max(_MIN_PARTS, _MIN_PART_SHARE * len(self.rewards))
 
     @property
     def threshold(self) -> float | None:
@@ -114,6 +139,7 @@ def score_reference_answers(
         scored, key=lambda entry: (_count_above(entry[3], empty), statistics.fmean(entry[3]))
     )
     wrong = _format_all(form, [wrong_answer(answer, answers) for answer in answers])
+    unrelated = _format_all(form, [UNRELATED] * len(answers))
     return ReferenceAnswers(
         rows=tuple(answered),
         answers=tuple(answers),
@@ -122,6 +148,8 @@ def score_reference_answers(
         rewards=rewards,
         wrong=_rewards_or_minus_infinity(reward, answered, wrong),
         empty=empty,
+        unrelated=_rewards_or_minus_infinity(reward, answered, unrelated),
+        by_format={entry[0]: entry[3] for entry in scored},
     )
 
 

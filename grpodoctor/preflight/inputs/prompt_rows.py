@@ -85,6 +85,8 @@ class PromptTable:
     """The rows without a usable prompt."""
     is_complete: bool = True
     """Whether the whole file was read."""
+    suffix: str = ""
+    """Suffix of the file's name, which is its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,9 @@ def read_prompt_table(
             defects.append(RowDefect(location, str(error)))
     if not rows:
         raise _no_prompt(path, defects, list(columns), named)
-    return PromptTable(tuple(rows), tuple(defects), next(contents, None) is None)
+    return PromptTable(
+        tuple(rows), tuple(defects), next(contents, None) is None, path.suffix.lower()
+    )
 
 
 class _UnusableRowError(Exception):

@@ -154,7 +154,10 @@ def _templates() -> Iterator[Case]:
 
 
 _STDIN = r"""
-import contextlib, io, sys
+import contextlib, io, signal, sys
+def _stop(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, _stop)
 def score(completions, tests, **kwargs):
     rewards = []
     for completion, cases in zip(completions, tests):
@@ -163,12 +166,14 @@ def score(completions, tests, **kwargs):
         for case in cases:
             out, stdin = io.StringIO(), sys.stdin
             sys.stdin = io.StringIO(case["input"])
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
             try:
                 with contextlib.redirect_stdout(out):
                     exec(code, {})
             except BaseException:
                 pass
             finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 sys.stdin = stdin
             passed += out.getvalue().strip() == case["output"].strip()
         rewards.append(passed / len(cases))
@@ -237,7 +242,7 @@ def _calls(count: int, seed: int) -> list[t.Row]:
     """Like BFCL: tools as JSON schemas, and the right call."""
     rng, rows = random.Random(seed), []
     units = ["celsius", "fahrenheit", "kelvin"]
-    for _ in range(count):
+    for number in range(count):
         city, unit, days = (
             rng.choice(list(t._CAPITALS.values())),
             rng.choice(units),
@@ -255,7 +260,7 @@ def _calls(count: int, seed: int) -> list[t.Row]:
             {"city": city, "unit": unit, "days": days} if name == "forecast" else {"city": city}
         )
         ask = (
-            f"Give me the weather of {city} for the next {days} days in {unit}."
+            f"Trip {number}: give me the weather of {city} for the next {days} days in {unit}."
             if name == "forecast" else f"How many people live in {city}? It is for slide {days} of {rng.randint(20, 400)}."
         )  # fmt: skip
         rows.append({

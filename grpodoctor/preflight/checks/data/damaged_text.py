@@ -11,8 +11,11 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
 
 _SHOWN = 4
+_TEXT_TABLES = frozenset({".csv", ".tsv"})
+"""Formats whose cells are text."""
 _PLACEHOLDER = re.compile(r"(?<![\\\w}^_$]){{?\s*([A-Za-z_]\w*)\s*}}?")
 """A name in braces that belongs to no LaTeX command."""
 _PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "choices", "options"})
@@ -20,21 +23,24 @@ _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
 
 
 class DamagedText(Check):
-    """Prompts contain unfilled placeholders or wrongly decoded characters.
+    """Prompts contain unfilled placeholders, wrong characters, or data written as text.
 
     What it sees:
         Names of columns in braces that no program filled in ({question}); text that was encoded as
-        UTF-8 and decoded as another encoding; replacement characters; and HTML entities.
+        UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
+        that are written as a backslash and an n; and lists of messages that are stored as text.
 
     Why it matters:
         A prompt with a placeholder asks nothing. Wrong characters change numbers, formulas and
         names, and the model learns a text that no user writes.
 
     What to do:
-        Make the file again: fill in the placeholders, and read the source as UTF-8.
+        Make the file again: fill in the placeholders, read the source as UTF-8, undo escapes, and
+        store messages as objects (JSON lines or Parquet, not CSV).
 
     When it is wrong:
-        Tasks about templates, encodings or HTML contain such text on purpose.
+        Tasks about templates, encodings or HTML contain such text on purpose. A backslash and an n
+        between quotation marks, in code or in a formula is not counted.
 
     References:
         None.
@@ -60,6 +66,12 @@ class DamagedText(Check):
             ),
             *self._found(rows, "contain wrongly decoded characters", _is_misread,
                          "Read the source of the data as UTF-8."),
+            *self._found(rows, "contain line breaks written as a backslash and an n", has_escapes,
+                         "Undo one level of escapes: the text was encoded as JSON twice."),
+            *self._report(_written_messages(context), len(rows),
+                          "are lists of messages stored as text",
+                          "Store messages as objects, in JSON lines or Parquet: CSV keeps only "
+                          "their text."),
             *self._found(rows, "contain HTML entities", lambda text: bool(_ENTITY.search(text)),
                          "Unescape the HTML of the source."),
         )  # fmt: skip
@@ -68,15 +80,30 @@ class DamagedText(Check):
         self, rows: Sequence[PromptRow], words: str, matches: Callable[[str], bool], advice: str
     ) -> Iterator[CheckFinding]:
         damaged = [row for row in rows if any(matches(text) for text in row.texts())]
+        yield from self._report(damaged, len(rows), words, advice)
+
+    def _report(
+        self, damaged: Sequence[PromptRow], total: int, words: str, advice: str
+    ) -> Iterator[CheckFinding]:
         if damaged:
-            share = len(damaged) / len(rows)
+            share = len(damaged) / total
             yield CheckFinding(
                 "warning" if share >= self.warning_share else "info",
-                f"{len(damaged)} of {len(rows)} prompts {words}.",
+                f"{len(damaged)} of {total} prompts {words}.",
                 (advice,),
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in damaged[:_SHOWN]),
                 {"share": share},
             )
+
+
+def _written_messages(context: PreflightContext) -> list[PromptRow]:
+    """Prompts that are messages as text. The reader of CSV files restores them; trainers do not."""
+    from_cells = context.table.suffix in _TEXT_TABLES and context.framework != "grpodoctor"
+    return [
+        row
+        for row in context.rows
+        if (row.messages and from_cells) or any(is_written_object(text) for text in row.texts())
+    ]
 
 
 _BYTE = (

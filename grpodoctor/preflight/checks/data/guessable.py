@@ -29,7 +29,8 @@ class GuessableAnswers(Check):
         prompt: the share that a blind guess gets right, and the share of the most frequent letter.
         For other answers, yes and no among them: the share of rows that the most frequent answer
         gets right. With an engine, the model's pass rate for comparison. Answers in equal shares
-        have a known chance level, so they are a note; a skewed answer key is a warning.
+        have a known chance level, so they are a note. A skewed answer key is a warning if its most
+        frequent answer avoids half of the errors of a blind guess.
 
     Why it matters:
         A guess earns the same reward as reasoning. With four options, a quarter of the responses
@@ -59,7 +60,11 @@ class GuessableAnswers(Check):
     max_p_value: ClassVar[float] = 1e-3
     """Probability of so frequent an answer by chance, below which the answer key is skewed."""
     min_excess: ClassVar[float] = 0.05
-    """Excess over chance of a skewed answer key: a smaller one is no use to the model."""
+    """Excess over chance that is worth stating: a smaller one is no use to the model."""
+    warning_skill: ClassVar[float] = 0.5
+    """Part of a blind guess's errors that the most frequent answer avoids, from which the finding
+    is a warning. Keys that people wrote are unequal too: 62% of the answers of BoolQ are yes, which
+    avoids a quarter."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Count options and answers."""
@@ -90,19 +95,19 @@ class GuessableAnswers(Check):
         share = len(choices) / rows
         letters = Counter(filter(None, (_key(answer, options) for answer, options in choices)))
         figures = {"choices": share, "guess": guess}
-        best, skew = guess, ""
+        skill, skew = 0.0, ""
         if letters:
             letter, most = letters.most_common(1)[0]
             always = most / letters.total()
             figures["always"] = always
             if self._is_skewed(most, letters.total(), guess, len(letters)):
-                best = max(best, always)
+                skill = _skill(always, guess)
                 skew = f", always {letter} {always:.0%}"
         summary = (
             f"{len(choices)} of {rows} questions are multiple choice; a blind guess gets "
             f"{guess:.0%}{skew}{_pass_rate(context, figures)}."
         )
-        severe = bool(skew) and share >= self.warning_share and best >= self.min_guess_rate
+        severe = skill >= self.warning_skill and share >= self.warning_share
         details = tuple(f"{letter}: {count}" for letter, count in sorted(letters.items()))
         severity: Severity = "warning" if severe else "info"
         advice = _ADVICE if severe else _BASELINE
@@ -136,14 +141,23 @@ class GuessableAnswers(Check):
         if letters / len(answers) > 0.5:
             details.append(f"{letters} answers are option letters")
         is_choice = len(counts) <= _MAX_CLASSES
-        if is_choice and not self._is_skewed(most, len(answers), 1 / len(counts), len(counts)):
+        chance = 1 / len(counts)
+        if is_choice and not self._is_skewed(most, len(answers), chance, len(counts)):
             summary = (
                 f"A guess among the {len(counts)} different answers is correct in {guess:.0%} of "
                 f"{len(answers)} rows{_pass_rate(context, figures)}."
             )
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
+        if is_choice and _skill(always, chance) < self.warning_skill:
+            yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
+            return
         yield CheckFinding("warning", summary, (_ADVICE,), tuple(details), figures)
+
+
+def _skill(rate: float, chance: float) -> float:
+    """Part of a blind guess's errors that a fixed answer avoids: 0 at chance, 1 if always right."""
+    return (rate - chance) / (1 - chance) if chance < 1 else 0.0
 
 
 def _key(answer: str, options: int) -> str:

@@ -20,6 +20,8 @@ _MIN_LETTERS = 60
 """Shorter prompts often have one length by their construction."""
 _CUT_END = re.compile(r"[^\W_]\s*$|[,;(\-\u2013]\s*$")
 """A letter, a digit or an opening sign at the end: neither a full stop nor a bracket."""
+_MIN_SENTENCE = 12
+"""Letters on a line that make it a sentence."""
 _CUT_START = re.compile(r"\s*(?:[a-z]|[,.;)\]])")
 _SENTENCE = re.compile(r"[.!?:\u3002\uff01\uff1f](?:\s|$)")
 _MARKS = re.compile(r"(?:\[truncated\]|\[\.\.\.\]|<truncated>|\(truncated\))", re.IGNORECASE)
@@ -120,7 +122,10 @@ def _pile(lengths: NDArray[np.int_]) -> NDArray[np.bool_]:
 
 
 def _is_cut_at_end(text: str) -> bool:
-    return bool(_CUT_END.search(text))
+    """Whether a sentence stops before its end; a last line of figures or code is no sentence."""
+    last_line = text.rstrip().rpartition("\n")[2]
+    letters = sum(letter.isalpha() for letter in last_line)
+    return letters >= _MIN_SENTENCE and bool(_CUT_END.search(text))
 
 
 def _is_cut_at_start(text: str) -> bool:
@@ -128,18 +133,25 @@ def _is_cut_at_start(text: str) -> bool:
 
 
 def _without_instruction(texts: Sequence[str]) -> list[str]:
-    """The texts without what all of them begin and end with."""
+    """The texts without the lines and sentences that all of them begin and end with."""
     first, last = min(texts), max(texts)
     start = _common_length(first, last)
     mirrored = [text[::-1] for text in texts]
     end = _common_length(min(mirrored), max(mirrored))
-    # A shared full stop or blank is no instruction.
-    end = end if end > _MIN_AFFIX else 0
+    # A shared full stop or blank is no instruction, and neither is the rest of a last sentence.
+    end = _whole_sentences(first, end) if end > _MIN_AFFIX else 0
     start = start if start > _MIN_AFFIX else 0
     return [text[start : len(text) - end] for text in texts]
 
 
 _MIN_AFFIX = 8
+
+
+def _whole_sentences(text: str, ending: int) -> int:
+    """The part of a shared ending, in characters, that begins a line or a sentence."""
+    shared = text[len(text) - ending :]
+    begin = re.search(r"\n|[.!?:\u3002\uff01\uff1f](?=\s)\s?", shared)
+    return len(shared) - begin.end() if begin else 0
 
 
 def _common_length(first: str, second: str) -> int:

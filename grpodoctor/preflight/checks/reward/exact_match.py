@@ -12,7 +12,11 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
-from grpodoctor.preflight.answers.constructed_answers import FORMATS, format_answer
+from grpodoctor.preflight.answers.constructed_answers import (
+    FORMATS,
+    format_answer,
+    with_reasoning,
+)
 from grpodoctor.preflight.answers.reference_answers import (
     NO_ANSWER_REWARDED,
     REQUIRES_ANSWERS,
@@ -26,6 +30,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
+_MIN_WORDS = 4
+"""Words of an answer that make it a text."""
 _ADVICE = {
     "white space": "Strip white space from both answers before they are compared.",
     "case": "Compare words without regard to case.",
@@ -45,6 +51,8 @@ class ExactMatchReward(Check):
         Rewarded reference answers, spelled another way: with white space around them, in upper or
         lower case, with a unit, in other LaTeX, or after a sentence of reasoning. Also the format
         that most prompts ask for. Each kind is reported if half of the answers lose their reward.
+        Reasoning of several lines is reported if it costs more than a tenth of the reward: the
+        pattern for the format then matches only responses of one line.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -56,7 +64,8 @@ class ExactMatchReward(Check):
 
     When it is wrong:
         Case and white space count in some tasks, such as code and passwords. Long answers are
-        therefore not tried. Units are a warning only if most prompts ask for a quantity.
+        therefore not tried, nor are rewards that measure the similarity to a reference. Units are a
+        warning only if most prompts ask for a quantity.
 
     References:
         TRL's math reward and verl's math_verify compare by value.
@@ -67,6 +76,8 @@ class ExactMatchReward(Check):
     summary: ClassVar[str] = "A correct answer earns nothing if it is spelled another way."
     min_lost_share: ClassVar[float] = 0.5
     """Share of answers that must lose their reward: single ones have another reason."""
+    max_lost_part: ClassVar[float] = 0.1
+    """Part of a reward that longer reasoning may cost: some rewards prefer short responses."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Score correct answers in other spellings."""
@@ -79,12 +90,15 @@ class ExactMatchReward(Check):
             return NO_ANSWER_REWARDED
         return (
             *self._other_spellings(context, context.reward, answers),
+            *self._line_breaks(context.reward, answers),
             *self._asked_format(context.reward, answers),
         )
 
     def _other_spellings(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
+        if answers.is_graded and _are_texts(answers):  # spelling belongs to a translation
+            return
         lost: dict[str, float] = {}
         examples: list[str] = []
         for kind, variant in response_variants(answers.answer_format).items():
@@ -99,6 +113,35 @@ class ExactMatchReward(Check):
                 examples.append(f"{kind}: {pairs[0][1][-80:]!r}")
         if lost:
             yield _spelling_finding(lost, examples, quantities=_ask_for_quantities(context.rows))
+
+    def _line_breaks(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+        """Thoughts of several lines must not cost a part of the reward."""
+        rows = _recognized(answers)
+        form = with_reasoning(answers.answer_format)
+        if len(rows) < _MIN_ROWS or answers.is_graded or answers.answer_format.startswith("{"):
+            return
+        texts = [format_answer(form, answers.answers[index]) for index in rows]
+        try:
+            rewards = reward([answers.rows[index] for index in rows], texts).total
+        except DataError:  # REW103 reports it
+            return
+        parts = [
+            (answers.rewards[index] - value)
+            / (answers.rewards[index] - max(answers.empty[index], 0.0))
+            for index, value in zip(rows, rewards, strict=True)
+            if answers.rewards[index] > max(answers.empty[index], 0.0)
+        ]
+        losing = [part for part in parts if part > self.max_lost_part]
+        if len(losing) > self.min_lost_share * len(rows):
+            lost = sum(losing) / len(losing)
+            yield CheckFinding(
+                "warning",
+                f"Reasoning with line breaks costs {lost:.0%} of the correct answer's reward; a "
+                "pattern stops at a line break.",
+                ("Compile the pattern with re.DOTALL, and allow white space between the parts.",),
+                (f"full reward: {answers.answer_format!r}", f"less: {form!r}"),
+                {"lost": lost},
+            )
 
     def _asked_format(
         self, reward: UserReward, answers: ReferenceAnswers
@@ -121,6 +164,12 @@ class ExactMatchReward(Check):
                     (f"rewarded format: {answers.answer_format!r}",),
                     {"share": share},
                 )
+
+
+def _are_texts(answers: ReferenceAnswers) -> bool:
+    """Whether most answers are sentences."""
+    sentences = sum(len(answer.split()) >= _MIN_WORDS for answer in answers.answers)
+    return sentences > len(answers.answers) / 2
 
 
 def _recognized(answers: ReferenceAnswers) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -13,12 +14,13 @@ from grpodoctor.preflight.answers.constructed_answers import (
     BadCompletion,
     bad_completions,
 )
+from grpodoctor.preflight.answers.multiple_choice import count_options, option_letter
 from grpodoctor.preflight.answers.reference_answers import (
     NO_ANSWER_REWARDED,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
 )
-from grpodoctor.preflight.answers.stated_answers import states_answer
+from grpodoctor.preflight.answers.stated_answers import final_answer, states_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -97,16 +99,18 @@ class HackableReward(Check):
             tried = _without_own_answer(rows, kind)
             rewards = _rewards(context.reward, tried, kind) if tried else []
             if rewards:
-                findings += self._findings(tried, kind, rewards)
+                findings += self._findings(
+                    tried, kind, rewards, context.reference_answers.is_graded
+                )
         return findings
 
     def _findings(
-        self, rows: Sequence[_AnsweredRow], kind: int, rewards: Sequence[float]
+        self, rows: Sequence[_AnsweredRow], kind: int, rewards: Sequence[float], graded: bool
     ) -> Iterator[CheckFinding]:
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        if share >= self.min_row_share:
+        if share >= self.min_row_share + (_guess_rate(rows) if name == COPIED_PROMPT else 0.0):
             is_severe = share > 0.5 and name != "several answers at once"
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
@@ -117,7 +121,8 @@ class HackableReward(Check):
             yield CheckFinding(severity, summary, (_ADVICE[name],), details, {"share": share})
             return
         worth = _mean_share(rows, rewards)
-        if worth > self.max_reward_share:
+        # A measure of similarity gives a part of the reward to other references.
+        if worth > self.max_reward_share and not graded:
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
@@ -152,6 +157,21 @@ def _without_own_answer(rows: list[_AnsweredRow], kind: int) -> list[_AnsweredRo
     if rows[0].completions[kind].kind != COPIED_PROMPT:
         return rows
     return [row for row in rows if not states_answer(row.row.prompt, row.row.answer or "")]
+
+
+def _guess_rate(rows: Sequence[_AnsweredRow]) -> float:
+    """Share of rows that the most frequent letter of a multiple-choice question gets right.
+
+    A prompt lists all letters, and a parser that takes the last one takes the same in every row.
+    """
+    answers = [final_answer(row.row.answer or "") for row in rows]
+    letters = [
+        letter
+        for row, answer in zip(rows, answers, strict=True)
+        if (options := count_options(row.row, answer))
+        and (letter := option_letter(answer, options))
+    ]
+    return Counter(letters).most_common(1)[0][1] / len(rows) if letters else 0.0
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:

@@ -33,8 +33,9 @@ class UnreliableReward(Check):
     What it sees:
         Scores unusual responses: empty, cut off inside a format, very long, with strange characters
         or huge numbers. Reports if the function raises, hangs, or returns something other than a
-        number. Scores the reference answers twice, the second time in the opposite order, and
-        reports differences.
+        number. Reports if it fails on a batch, for example with one reward for all responses.
+        Scores the reference answers twice, the second time in the opposite order, and reports
+        differences.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -67,7 +68,12 @@ class UnreliableReward(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         failures = tuple(_failures(context.reward, context.rows[0]))
-        return failures or tuple(self._changes(context))
+        if failures:
+            return failures
+        try:
+            return tuple(self._changes(context))
+        except DataError as error:
+            return (_batch_failure(error),)
 
     def _changes(self, context: PreflightContext) -> Iterator[CheckFinding]:
         answers = context.reference_answers
@@ -87,6 +93,21 @@ class UnreliableReward(Check):
                 ("Seed what is random in it, and score each response independently.",),
                 figures={"largest": max(differences)},
             )
+
+
+def _batch_failure(error: DataError) -> CheckFinding:
+    """The function accepts single responses and fails on a batch."""
+    _, _, reason = error.what.rpartition(".py:")
+    _, _, reason = (reason or error.what).partition(" ")
+    return CheckFinding(
+        "critical",
+        f"The reward function fails on a batch of correct answers: {reason[:100]}.",
+        (
+            "Return one number per response. TRL gives a single number to the whole batch without "
+            "an error.",
+        ),
+        (error.what, error.remedy),
+    )
 
 
 def _failures(reward: UserReward, row: PromptRow) -> Iterator[CheckFinding]:

@@ -20,8 +20,8 @@ class EndTokens(Check):
         Tokenizer, config.json and generation_config.json can each declare EOS tokens. The check
         reports if none does, if a declared token is outside the vocabulary, unknown to the
         tokenizer or ordinary text, if the token with which the chat template ends an answer is not
-        declared, if the
-        template writes none, or if the files disagree.
+        declared, if this marker is no token but is split into pieces, if the template writes none,
+        or if the files disagree.
 
     Why it matters:
         An engine stops only at declared tokens. If the token that the model writes at the end of
@@ -142,6 +142,17 @@ def _template_end(context: PreflightContext) -> Iterator[CheckFinding]:
             _declarations(context),
         )
         return
+    marker = _SPLIT_MARKER.search(text)
+    if marker:
+        pieces = len(context.tokenizer(marker[0], add_special_tokens=False)["input_ids"])
+        yield CheckFinding(
+            "warning",
+            f"The template's end marker {marker[0]!r} is not a token of this tokenizer: it is "
+            f"split into {pieces} pieces.",
+            ("Use the tokenizer that belongs to the template, or add the marker as EOS token.",),
+            _declarations(context),
+        )
+        return
     written = f"the text {text.strip()!r}" if text.strip() else "nothing"
     yield CheckFinding(
         "warning",
@@ -149,6 +160,12 @@ def _template_end(context: PreflightContext) -> Iterator[CheckFinding]:
         ("Have the template write the EOS token after an answer.",),
         _declarations(context),
     )
+
+
+_SPLIT_MARKER = re.compile(
+    r"<[|\uff5c][^<>]{1,40}[|\uff5c]>|<(?:end|start)_of_\w+>|</s>|\[/?INST\]"
+)
+"""Text with which templates mark turns, and which a fitting tokenizer knows as one token."""
 
 
 def _disagreement(context: PreflightContext) -> Iterator[CheckFinding]:

@@ -1,0 +1,169 @@
+"""REW106."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from grpodoctor.errors import DataError, ModelError
+from grpodoctor.preflight.answers.constructed_answers import (
+    FORMATS,
+    answer_formats,
+    format_answer,
+)
+from grpodoctor.preflight.answers.reference_answers import (
+    NO_ANSWER_REWARDED,
+    REQUIRES_ANSWERS,
+    REQUIRES_REWARD,
+    ReferenceAnswers,
+)
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.chat_template import render_text
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.rules.base import Severity
+from grpodoctor.trainer.rewards.user_reward import UserReward
+
+_MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "boxed"}
+"""What a format writes around an answer, and how a prompt names it."""
+_WRITTEN_UNASKED = frozenset({"\\boxed"})
+"""Models that were trained on mathematics write a box without being asked."""
+_OPENED_TAG = re.compile(r"<\w+>\s*$")
+
+
+class UnreachableFormat(Check):
+    """The reward requires a format that the model does not write.
+
+    What it sees:
+        The formats in which correct answers are rewarded. Reports if all of them have a mark, such
+        as answer tags, that most prompts and the chat template do not mention. Also reports if the
+        prompt ends with an opened tag, such as <think>, and the reward wants this tag in the
+        response.
+
+    Why it matters:
+        The model does not know that it should write the tags, or they are already in the prompt.
+        Every response is scored as wrong, all groups are all-incorrect, and nothing is learnt.
+
+    What to do:
+        Ask for the format in each prompt or in a system message. Have the reward function accept
+        a response without the tag that the prompt opens, or add the tag before scoring.
+
+    When it is wrong:
+        Some trainers add a system message at run time (ms-swift: --system). Models trained on
+        mathematics write a box unasked, so a missing request for a box is only a note.
+
+    References:
+        open-r1 issues 235 and 405: the reward for the format stays at zero.
+    """
+
+    code: ClassVar[str] = "REW106"
+    name: ClassVar[str] = "unreachable-reward-format"
+    summary: ClassVar[str] = "The reward requires a format that the model does not write."
+    max_asking: ClassVar[float] = 0.5
+    """Share of prompts that must ask for the format."""
+    max_lost_part: ClassVar[float] = 0.1
+    """Part of the reward that a response may lose without the tag that the prompt opens."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Compare the rewarded formats with the prompts."""
+        if context.reward is None:
+            return REQUIRES_REWARD
+        answers = context.reference_answers
+        if answers is None:
+            return REQUIRES_ANSWERS
+        if answers.threshold is None:
+            return NO_ANSWER_REWARDED
+        return (
+            *self._not_requested(context, answers),
+            *self._opened_by_prompt(context, context.reward, answers),
+        )
+
+    def _not_requested(
+        self, context: PreflightContext, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        mark = _required_mark(context, answers)
+        if not mark:
+            return
+        asking = sum(_MARKS[mark] in _prompt_text(context, row) for row in answers.rows)
+        share = asking / len(answers.rows)
+        if share > self.max_asking:
+            return
+        severity: Severity = "info" if mark in _WRITTEN_UNASKED else "warning"
+        yield CheckFinding(
+            severity,
+            f"Only answers in {mark} earn a reward, but {1 - share:.0%} of prompts do not ask for "
+            "it.",
+            (f"Ask for {mark} in each prompt or in a system message.",),
+            (f"rewarded format: {answers.answer_format!r}",),
+            {"asking": share},
+        )
+
+    def _opened_by_prompt(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        opened = _OPENED_TAG.search(_prompt_text(context, answers.rows[0]))
+        tag = opened[0].strip() if opened else ""
+        form = answers.answer_format
+        if not tag or not form.startswith(tag):
+            return
+        rest = form.removeprefix(tag).lstrip("\n")
+        chosen = [index for index, missed in enumerate(answers.missed) if not missed]
+        texts = [format_answer(rest, answers.answers[index]) for index in chosen]
+        try:
+            rewards = reward([answers.rows[index] for index in chosen], texts).total
+        except DataError:  # REW103 reports it
+            return
+        pairs = [
+            (answers.rewards[index], max(answers.empty[index], 0.0), value)
+            for index, value in zip(chosen, rewards, strict=True)
+        ]
+        lost = [(right - value) / (right - empty) for right, empty, value in pairs if right > empty]
+        losing = [part for part in lost if part > self.max_lost_part]
+        if len(losing) > len(chosen) / 2:
+            part = sum(losing) / len(losing)
+            yield CheckFinding(
+                "critical",
+                f"The prompt already ends with {tag}; correct responses without it lose {part:.0%} "
+                "of their reward.",
+                (f"Accept responses without {tag}, or add it before they are scored.",),
+                (f"rewarded format: {form!r}", f"what the model can write: {rest!r}"),
+                {"lost": part},
+            )
+
+
+def _required_mark(context: PreflightContext, answers: ReferenceAnswers) -> str:
+    """The mark without which no correct answer is rewarded; empty if there is none."""
+    if context.settings.gold_format:
+        return next((mark for mark in _MARKS if mark in context.settings.gold_format), "")
+    forms = {**answer_formats(context.settings), "the data's own solutions": "{answer}"}
+    rewarded = [
+        FORMATS.get(name, forms[name])
+        for name, rewards in answers.by_format.items()
+        if name in FORMATS and _rewards_most(answers, rewards)
+    ]
+    shared = [mark for mark in _MARKS if rewarded and all(mark in form for form in rewarded)]
+    return shared[0] if shared else ""
+
+
+def _rewards_most(answers: ReferenceAnswers, rewards: tuple[float, ...]) -> bool:
+    """Whether a format earns more than half of the way from a bad to a correct answer."""
+    enough = [
+        value > (right + max(wrong, empty)) / 2
+        for value, right, wrong, empty in zip(
+            rewards, answers.rewards, answers.wrong, answers.empty, strict=True
+        )
+    ]
+    return sum(enough) > len(enough) / 2
+
+
+def _prompt_text(context: PreflightContext, row: PromptRow) -> str:
+    """The prompt as the model sees it, with what the template adds."""
+    plain = "\n".join(row.texts())
+    if not (context.tokenizer.chat_template and row.messages):
+        return plain
+    try:
+        return render_text(context.tokenizer, row.conversation(), generation=True)
+    except ModelError:  # DAT105 reports it
+        return plain

@@ -1,0 +1,142 @@
+"""DAT119."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from grpodoctor.errors import ModelError
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.chat_template import render_text
+from grpodoctor.preflight.inputs.columns import text_of
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_MAX_ROWS = 200
+_SHOWN = 4
+_ROLES = ("system", "developer", "user")
+"""Roles whose text belongs to every prompt. Templates drop earlier thoughts of the assistant."""
+
+
+class DroppedMessages(Check):
+    """The chat template leaves out parts of the prompt.
+
+    What it sees:
+        Renders each conversation and searches the result for the text of its system and user
+        messages, and for the names of its tools. Reports the texts that the template does not
+        write.
+
+    Why it matters:
+        The instruction that asks for the answer format is often in the system message. Without it
+        the model does not know the format, and correct answers earn nothing. The files look right.
+
+    What to do:
+        Put the text of the system message at the beginning of the user's message, or use a template
+        that writes it.
+
+    When it is wrong:
+        A trainer that renders with its own template, or adds the tools itself, is not affected.
+
+    References:
+        The first templates of Gemma and Mistral refuse or ignore system messages.
+    """
+
+    code: ClassVar[str] = "DAT119"
+    name: ClassVar[str] = "template-drops-messages"
+    summary: ClassVar[str] = "The chat template leaves out messages or tools."
+    min_share: ClassVar[float] = 0.01
+    """Share of prompts from which the check reports."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Render conversations and search for their texts."""
+        if not context.tokenizer.chat_template:
+            return SkippedCheck("the tokenizer has no chat template")
+        rows = [row for row in spread_rows(context.rows, _MAX_ROWS) if row.messages]
+        if not rows:
+            return SkippedCheck("no prompt is a conversation", "store prompts as messages")
+        return (*self._messages(context, rows), *self._tools(context, rows))
+
+    def _messages(
+        self, context: PreflightContext, rows: Sequence[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        dropped = [(row, roles) for row in rows if (roles := _dropped_roles(context, row))]
+        if len(dropped) < self.min_share * len(rows) or not dropped:
+            return
+        role = Counter(role for _, roles in dropped for role in roles).most_common(1)[0][0]
+        yield CheckFinding(
+            "critical",
+            f"The chat template drops the {role} message of {len(dropped)} of {len(rows)} prompts.",
+            (f"Write the text of the {role} message in the template, or move it to the question.",),
+            tuple(
+                f"{row.location}: {_first_text(row, role)[:80]!r}" for row, _ in dropped[:_SHOWN]
+            ),
+            {"share": len(dropped) / len(rows)},
+        )
+
+    def _tools(
+        self, context: PreflightContext, rows: Sequence[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        with_tools = [(row, names) for row in rows if (names := _tool_names(row))]
+        dropped = [
+            (row, missing)
+            for row, names in with_tools
+            if (missing := [name for name in names if name not in _rendered(context, row)])
+        ]
+        if dropped and len(dropped) >= self.min_share * len(rows):
+            yield CheckFinding(
+                "warning",
+                f"The chat template does not write the tools of {len(dropped)} of {len(rows)} "
+                "prompts.",
+                ("Use a template that writes tools, or describe them in the system message.",),
+                tuple(
+                    f"{row.location}: {', '.join(names)[:80]}" for row, names in dropped[:_SHOWN]
+                ),
+                {"share": len(dropped) / len(rows)},
+            )
+
+
+def _rendered(context: PreflightContext, row: PromptRow) -> str:
+    """The prompt in the template, with its tools; empty if the template refuses it."""
+    tools = row.columns.get("tools")
+    options = {"tools": tools} if isinstance(tools, list) and tools else {}
+    try:
+        return render_text(context.tokenizer, row.conversation(), generation=True, **options)
+    except ModelError:  # DAT105 reports it
+        return ""
+
+
+def _dropped_roles(context: PreflightContext, row: PromptRow) -> list[str]:
+    rendered = _letters(_rendered(context, row))
+    return [
+        str(message["role"])
+        for message in row.messages
+        if rendered
+        and message["role"] in _ROLES
+        and _letters(text_of(message.get("content"))) not in rendered
+    ]
+
+
+def _letters(text: str) -> str:
+    """Letters and digits alone: templates change white space and escape signs."""
+    return "".join(re.findall(r"\w+", text))
+
+
+def _first_text(row: PromptRow, role: str) -> str:
+    texts = (text_of(each.get("content")) for each in row.messages if each["role"] == role)
+    return next(texts, "")
+
+
+def _tool_names(row: PromptRow) -> list[str]:
+    tools = row.columns.get("tools")
+    functions = [
+        tool.get("function", tool) for tool in (tools if isinstance(tools, list) else [])
+        if isinstance(tool, dict)
+    ]  # fmt: skip
+    return [
+        function["name"]
+        for function in functions
+        if isinstance(function, dict) and isinstance(function.get("name"), str)
+    ]
