@@ -9,7 +9,6 @@ from tests.preflight.planted.examination import examination_faults, examination_
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
 
-
 _FAULTS = [*all_faults()[::4], *examination_faults()]
 _HEALTHY = [*all_healthy()[::3], *examination_healthy()[::2]]
 
