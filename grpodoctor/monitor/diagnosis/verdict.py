@@ -12,6 +12,7 @@ from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.plain_names import in_plain_words
 
 VerdictKind = Literal["healthy", "flat", "solved", "sick", "too short", "not examined"]
 """`flat` is a run without a fault whose reward did not rise: nothing shows that it is healthy."""
@@ -34,6 +35,7 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 _LOST: tuple[Condition, ...] = ("reward-loss",)
 """The condition of an outcome that fell."""
 
+_NOT_LOGGED = "not logged"
 _SHORTEST = 0.1
 """GPU-hours from which they are named."""
 _MOSTLY = 0.5
@@ -160,7 +162,7 @@ def _contradicts_success(problem: Problem) -> bool:
 def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) -> Verdict:
     parts = [_clause(problem.cause.summary), *_cost_clauses(problem)]
     parts += _others(faults)
-    sentence = f"{'; '.join(parts)}; stop and keep this checkpoint."
+    sentence = in_plain_words(f"{'; '.join(parts)}; stop and keep this checkpoint.")
     since = problem.cause.onset_step
     code = problem.cause.code
     return Verdict("solved", sentence, since=since, code=code, readings=evidence.readings)
@@ -179,10 +181,12 @@ def _sick(
     parts += [*_cost_clauses(problem), *_past_cause(problem)]
     parts += [*_others(others), *_treated(problem, resolved)]
     if first_action:
+        if _NOT_LOGGED in " ".join(parts):  # said already
+            first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
         parts.append(f"first, {_lower(first_action)}")
     return Verdict(
         "sick",
-        f"{'; '.join(parts)}.",
+        in_plain_words(f"{'; '.join(parts)}."),
         since=present.onset_step,
         code=problem.cause.code,
         readings=evidence.readings,

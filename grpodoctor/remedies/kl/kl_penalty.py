@@ -60,7 +60,7 @@ class KlPenalty(Remedy):
         ("kl/reference/k1",),
         "the KL estimate is negative: check its sign first (check-kl-sign)",
         above=LEAST,
-        wanted="the estimate kl/reference/k1 is not negative",
+        wanted="the KL estimate (k1) is not negative",
     )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

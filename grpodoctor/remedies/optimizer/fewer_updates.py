@@ -52,7 +52,7 @@ class FewerUpdates(Remedy):
         ("updates_per_batch",),
         "one update is made per batch",
         above=1,
-        wanted="updates_per_batch is above 4",  # `when_unknown`
+        wanted="a batch takes more than 4 updates",  # `when_unknown`
     )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:

@@ -56,7 +56,9 @@ class Cispo(Remedy):
         "clip_high": 4.0,
         "aggregation": "token-mean",
     }
-    acts_on = Requirement(("clip/high_rate", "clip/low_rate"), "no token is clipped")
+    acts_on = Requirement(
+        ("clip/high_rate", "clip/low_rate"), "no token is clipped", wanted="tokens are clipped"
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the loss, its bounds and its denominator if PPO's token clip is in force.

@@ -58,7 +58,11 @@ class ClipHigher(Remedy):
         "dcpo",
         "cispo",
     )
-    acts_on = Requirement(("clip/high_rate",), "no token is clipped at the upper bound")
+    acts_on = Requirement(
+        ("clip/high_rate",),
+        "no token is clipped at the upper bound",
+        wanted="tokens are clipped at the upper bound",
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `clip_high` if it is lower and the clip can have an effect."""

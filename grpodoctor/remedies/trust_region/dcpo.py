@@ -52,7 +52,11 @@ class Dcpo(Remedy):
         "aggregation": "sequence-sum-token-mean",
         "advantage": "dcpo_sas",
     }
-    acts_on = Requirement(("clip/high_rate",), "no token is clipped at the upper bound")
+    acts_on = Requirement(
+        ("clip/high_rate",),
+        "no token is clipped at the upper bound",
+        wanted="tokens are clipped at the upper bound",
+    )
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set the loss, its bounds, denominator and advantages if PPO's token clip is in force."""

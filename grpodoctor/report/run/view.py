@@ -198,7 +198,7 @@ def _brief_vitals(vitals: tuple[Vital, ...], most: int) -> tuple[Block, ...]:
     """The first vital signs that are known, as one sentence."""
     known = [vital for vital in vitals if not vital.why_not]
     changes = "; ".join(f"{vital.label} {_change(vital)}" for vital in known[:most])
-    text = (Span("Vitals, start → now:", "strong"), changes)
+    text = (Span("Vitals, start → last reading:", "strong"), changes)
     return (Paragraph(text),) if changes else ()
 
 

@@ -44,6 +44,16 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     )
 
 
+def test_what_is_not_logged_is_said_once():
+    untruncated = problem("LEN003")
+    cause = replace(untruncated.cause, summary="Mean length is 90%; truncation is not logged.")
+    action = "Raise the limit if responses are truncated (not logged)"
+    verdict = verdict_of([replace(untruncated, cause=cause)], EVIDENCE, action)
+    assert verdict.line.endswith("first, raise the limit if responses are truncated.")
+    other = verdict_of([untruncated], EVIDENCE, action)
+    assert other.line.endswith("if responses are truncated (not logged).")
+
+
 @pytest.mark.parametrize(("hours", "shown"), [(1 / 60, "1 minute"), (0.2, "12 minutes")])
 def test_a_short_time_is_in_minutes(hours, shown):
     verdict = verdict_of([problem("LEN002", cost=Cost(91, hours=hours))], EVIDENCE, "")
