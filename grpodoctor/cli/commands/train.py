@@ -212,7 +212,8 @@ def _run(
     is_reported = treatment.apply is not TrainApply.NONE and ranks.is_first
     if is_reported and (line := verdict_line(directory)):
         console.print(line, markup=False, highlight=False)
-    console.print(f"{trainer.done} steps done: {name}", markup=False, highlight=False)
+    steps = "1 step" if trainer.done == 1 else f"{trainer.done} steps"
+    console.print(f"{steps} done: {name}", markup=False, highlight=False)
     if not trainer.is_saved:
         console.print("the checkpoint of the last step could not be written")
     elif 0 < trainer.done < config.steps:
