@@ -16,6 +16,7 @@ from tests.preflight.planted.cases import Case, Examined, examine
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
 
 _SETS = {
@@ -25,6 +26,8 @@ _SETS = {
     "healthy, made afterwards": unseen_healthy(),
     "planted in the examination": examination_faults(),
     "healthy, in the examination": examination_healthy(),
+    "planted in the second examination": second_faults(),
+    "healthy, in the second examination": second_healthy(),
 }
 
 

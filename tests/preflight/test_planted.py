@@ -8,9 +8,10 @@ from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.second_examination import second_faults, second_healthy
 
-_FAULTS = [*all_faults()[::4], *examination_faults()]
-_HEALTHY = [*all_healthy()[::3], *examination_healthy()[::2]]
+_FAULTS = [*all_faults()[::4], *examination_faults(), *second_faults()]
+_HEALTHY = [*all_healthy()[::3], *examination_healthy()[::2], *second_healthy()]
 
 
 @pytest.mark.parametrize("case", _FAULTS, ids=lambda case: case.name)

@@ -69,7 +69,9 @@ def _other_latex(form: str, answer: str) -> str | None:
 
 def asked_formats(prompts: Sequence[str]) -> dict[str, str]:
     """The names and marks of the answer formats that most prompts ask for."""
-    marks = {"boxed": "\\boxed", "hashes": "####", "tags": "<answer>"}
+    on_lines = sum("<answer>\n" in prompt for prompt in prompts) > len(prompts) / 2
+    tags = "tags on lines" if on_lines else "tags"
+    marks = {"boxed": "\\boxed", "hashes": "####", tags: "<answer>"}
     return {
         name: mark
         for name, mark in marks.items()

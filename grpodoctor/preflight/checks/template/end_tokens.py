@@ -21,7 +21,7 @@ class EndTokens(Check):
         reports if none does, if a declared token is outside the vocabulary, unknown to the
         tokenizer or ordinary text, if the token with which the chat template ends an answer is not
         declared, if this marker is no token but is split into pieces, if the template writes none,
-        or if the files disagree.
+        if the files disagree, or if the tokenizer appends an EOS token to every text.
 
     Why it matters:
         An engine stops only at declared tokens. If the token that the model writes at the end of
@@ -65,6 +65,7 @@ class EndTokens(Check):
             *_unknown_tokens(context),
             *_template_end(context),
             *_disagreement(context),
+            *_appended_to_prompts(context),
         )
 
 
@@ -182,6 +183,24 @@ def _disagreement(context: PreflightContext) -> Iterator[CheckFinding]:
         ("Declare the same list in every file, or check which file your trainer reads.",),
         _declarations(context),
     )
+
+
+def _appended_to_prompts(context: PreflightContext) -> Iterator[CheckFinding]:
+    """Whether the tokenizer itself writes an EOS token after every text."""
+    last = list(context.tokenizer(_ANY_TEXT)["input_ids"])[-1:]
+    if not last or last[0] not in context.end_tokens:
+        return
+    bare = [row for row in context.rows if not (context.tokenizer.chat_template and row.messages)]
+    yield CheckFinding(
+        "critical" if bare else "warning",
+        f"The tokenizer appends the EOS token {context.describe_token(last[0])} to every text, so "
+        "prompts end before the response.",
+        ("Set add_eos_token=false in tokenizer_config.json, and correct the post-processor.",),
+        (f"{len(bare)} of {len(context.rows)} prompts are text",) if context.rows else (),
+    )
+
+
+_ANY_TEXT = "What is 2 + 3?"
 
 
 def _declarations(context: PreflightContext) -> tuple[str, ...]:
