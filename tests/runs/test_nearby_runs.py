@@ -85,6 +85,7 @@ from grpodoctor.runs.recording.recorder import Recorder
 from tests.report.simulated import manifest, readings
 recorder = Recorder.open(Path(sys.argv[1]), manifest())
 recorder.step(0, readings(0, sick_from=None))
+assert recorder.flush()  # the step is written by another process
 print("recording", flush=True)
 time.sleep(300)
 """
