@@ -28,7 +28,6 @@ _TOKEN_ACCURACY = frozenset(
     for name in ("mean_token_accuracy", "token_acc", "token_accuracy")
 )
 """Keys of rows of supervised fine-tuning that no row of reinforcement learning has."""
-_FINE_TUNING = "supervised fine-tuning"
 _REWARD = re.compile(r"(?:^|[/_.])rewards?(?:$|[/_.])", re.IGNORECASE)
 """A part of a key that no log of supervised fine-tuning has."""
 _ENVIRONMENT = re.compile(
@@ -62,6 +61,8 @@ class Objective:
     """Metrics, or their families, that such a run does not have."""
     allowed: frozenset[str] = frozenset()
     """Metrics among these that it has all the same."""
+    foreign: re.Pattern[str] | None = None
+    """Parts of keys that no such log has."""
     wanted: str = "reinforcement learning"
     """What it is not."""
 
@@ -75,12 +76,14 @@ _OBJECTIVES = (
     Objective(
         "reward modeling", _REWARD_MODEL, 3, allowed=frozenset({"reward/mean", "accuracy/train"})
     ),
-    Objective(_FINE_TUNING, _SUPERVISED, 1),
+    # An `eval/loss` next to rewards is the loss of the policy.
+    Objective("supervised fine-tuning", _SUPERVISED, 1, foreign=_REWARD),
     Objective(
         "reinforcement learning in an environment",
         _ENVIRONMENT,
         2,
         excluded_by=_OF_LANGUAGE,
+        foreign=_LANGUAGE,
         wanted="a language model",
     ),
 )
@@ -118,11 +121,8 @@ def suggested_objectives(keys: Collection[str]) -> Iterator[str]:
 
 
 def _suggested(keys: Collection[str]) -> Iterator[tuple[Objective, str]]:
-    has_rewards = any(_REWARD.search(key) for key in keys)
     for objective in _OBJECTIVES:
-        if has_rewards and objective.name == _FINE_TUNING:
-            continue  # an `eval/loss` next to rewards is the loss of the policy
-        if objective.pattern is _ENVIRONMENT and any(map(_LANGUAGE.search, keys)):
+        if objective.foreign and any(map(objective.foreign.search, keys)):
             continue
         evidence = sorted(key for key in keys if objective.pattern.fullmatch(key))
         # A log may repeat a key under prefixes: each name counts once.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+    from grpodoctor.preflight.results.check_results import SkippedCheck
     from grpodoctor.preflight.sampling.sampled_responses import ResponseSampler
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -85,6 +86,24 @@ class PreflightContext:
         if isinstance(self._reference_answers, DataError):
             raise self._reference_answers
         return self._reference_answers
+
+    def rewarded_answers(self) -> tuple[UserReward, ReferenceAnswers] | SkippedCheck:
+        """The reward function and the data's answers, or why a check cannot use them.
+
+        Raises:
+            DataError: as `reference_answers`.
+        """
+        from grpodoctor.preflight.answers.reference_answers import (
+            NO_ANSWER_REWARDED,
+            REQUIRES_ANSWERS,
+            REQUIRES_REWARD,
+        )
+
+        if self.reward is None:
+            return REQUIRES_REWARD
+        if (answers := self.reference_answers) is None:
+            return REQUIRES_ANSWERS
+        return NO_ANSWER_REWARDED if answers.threshold is None else (self.reward, answers)
 
     @cached_property
     def _reference_answers(self) -> ReferenceAnswers | DataError | None:

@@ -23,7 +23,8 @@ PLAIN_NAMES = {
     "clip/low_rate": "the share clipped low",
     "clip/high_rate": "the share clipped high",
 }
-_NAME = re.compile(rf"(?<![\w/])(?:{'|'.join(map(re.escape, PLAIN_NAMES))})(?![\w/])")
+# A name after an equals sign belongs to an option, which must stay as it is typed.
+_NAME = re.compile(rf"(?<![\w/=])(?:{'|'.join(map(re.escape, PLAIN_NAMES))})(?![\w/])")
 
 
 def in_plain_words(sentence: str) -> str:

@@ -327,21 +327,20 @@ class Quantiles:
         """The `q` quantile, with `q` in [0, 1]; NaN for no values."""
         if not self.count:
             return math.nan
-        # Only the bucket of the answer needs its middle: a log has a histogram in every step.
         rank = q * (self.count - 1)
         seen = 0
-        for bucket in sorted(self.negative, reverse=True):
-            seen += self.negative[bucket]
+        # Only the bucket of the answer needs its middle: a log has a histogram in every step.
+        for sign, bucket, count in self._ascending():
+            seen += count
             if seen > rank:
-                return -self._middle(bucket)
-        seen += self.zeros
-        if self.zeros and seen > rank:
-            return 0.0
-        for bucket in sorted(self.positive):
-            seen += self.positive[bucket]
-            if seen > rank:
-                return self._middle(bucket)
-        return math.nan  # `q` is at most 1, so one of the buckets has the answer
+                return sign * self._middle(bucket) if sign else 0.0
+        return math.nan  # never: `q` is at most 1, so one of the buckets has the answer
+
+    def _ascending(self) -> list[tuple[int, int, int]]:
+        """The sign, index and count of each bucket, from the lowest value to the highest."""
+        below = [(-1, bucket, n) for bucket, n in sorted(self.negative.items(), reverse=True)]
+        above = [(1, bucket, n) for bucket, n in sorted(self.positive.items())]
+        return [*below, *([(0, 0, self.zeros)] if self.zeros else []), *above]
 
     @classmethod
     def _middle(cls, index: int) -> float:

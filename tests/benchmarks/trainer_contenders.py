@@ -250,8 +250,8 @@ def compile_layers() -> None:
 def run_products(model: Path, prompts: Path, folder: Path) -> None:
     """Compute the matrix products and the attention of a step, and nothing else.
 
-    This is the part that no other way of writing the trainer makes faster: the same products in the
-    same precision from the same library.
+    A trainer with the same products in the same precision cannot be much faster: it could only join
+    products that have the same input.
     """
     trainer = our_trainer(model, prompts, folder, COMPLETIONS, LENGTH, record=False)
     policy = trainer.policy.model

@@ -12,6 +12,7 @@ from grpodoctor.vocabulary.plain_names import PLAIN_NAMES, in_plain_words
             "Held-out accuracy fell to 0.5, while the mean reward did not.",
         ),
         ("Reward fell; clip/high_rate is 0.2.", "Reward fell; the share clipped high is 0.2."),
+        ("Name its key with --map loss=reward/mean.", "Name its key with --map loss=reward/mean."),
         (
             "reward/mean/extra and my/reward/mean stay.",
             "reward/mean/extra and my/reward/mean stay.",

@@ -76,6 +76,22 @@ class ReferenceAnswers:
             for rewarded, is_separated in zip(self.rewarded, separated, strict=True)
         )
 
+    def lost_parts(self, indices: Sequence[int], rewards: Sequence[float]) -> list[float]:
+        """The parts of correct answers' rewards that other responses to the same rows do not earn.
+
+        A reward counts from that of an empty completion, or from 0 if that is negative.
+
+        Args:
+            indices: rows.
+            rewards: rewards of the other responses, one for each of these rows.
+        """
+        lost = []
+        for index, reward in zip(indices, rewards, strict=True):
+            right, least = self.rewards[index], max(self.empty[index], 0.0)
+            if right > least:
+                lost.append((right - reward) / (right - least))
+        return lost
+
     @property
     def is_graded(self) -> bool:
         """Whether the function measures the similarity to the reference, as for translations.

@@ -76,9 +76,8 @@ class RewardScaleChanged(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest readings with those before them."""
-        spreads = [name for name in _SPREADS if chart.is_fresh(name)]
-        spreads += [f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart)]
-        spreads = [name for name in spreads if chart.is_fresh(name)]
+        of_parts = [f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart)]
+        spreads = [name for name in (*_SPREADS, *of_parts) if chart.is_fresh(name)]
         if not spreads:
             return NOT_LOGGED
         return next(filter(None, (self._jump(chart, name) for name in spreads)), None)

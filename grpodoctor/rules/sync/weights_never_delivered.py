@@ -119,9 +119,6 @@ class WeightsNeverDelivered(Rule):
         if not np.isfinite(moved).all() or not moved[-1] > 0:
             moved = np.array(steps, dtype=np.float64)
         mismatch = np.array(values)
-        if not np.isfinite(mismatch).all() or not mismatch.std() > 0:
+        if not np.isfinite(mismatch).all() or not (mismatch.std() > 0 and moved.std() > 0):
             return 0.0
-        # `np.corrcoef` gives the same and takes four times as long.
-        moved, mismatch = moved - moved.mean(), mismatch - mismatch.mean()
-        scale = math.sqrt(moved @ moved) * math.sqrt(mismatch @ mismatch)
-        return float(moved @ mismatch) / scale if scale > 0 else 0.0
+        return float(np.corrcoef(moved, mismatch)[0, 1])

@@ -30,8 +30,8 @@ TRIALS = (
         settings=_MOE,
         disease=Arm(settings=("engine.precision=int4",)),
         rules=("MOE001", "MIS001"),
-        misses="In the runs that `MOE001` and `MIS001` miss, the mismatch stays just below their "
-        "thresholds, and the policy learns as well as in the controls.",
+        misses="In the runs that `MOE001` and `MIS001` miss, the mismatch stays below their "
+        "thresholds, and the policy learns about as well as in the controls.",
         steps=50,
         remedies=(
             Treated(remedy="routing-replay", settings=("engine.routing_replay=R3",)),

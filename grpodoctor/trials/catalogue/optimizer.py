@@ -9,8 +9,8 @@ TRIALS = (
         "help?",
         disease=Arm(settings=("optimizer.learning_rate=2e-3",)),
         rules=("KLD001", "OPT006", "REW002"),
-        misses="`KLD001` requires several large updates in a row. In the run that it misses they "
-        "come one at a time, and one of them destroys the policy.",
+        misses="`KLD001` requires three large updates in a row. In the run that it misses at most "
+        "two follow each other, and the reward has collapsed by the fifth step.",
         remedies=(
             Treated(remedy="lower-learning-rate"),
             Treated(remedy="kl-penalty", settings=("loss.kl_coefficient=0.05",)),

@@ -105,6 +105,27 @@ def test_ranks_together_have_the_readings_of_one_rank(world: int) -> None:
     assert merged["accuracy/train"] == expected["accuracy/train"]
 
 
+def test_a_group_that_ranks_share_is_judged_as_a_whole() -> None:
+    """The parts of a group have means other than zero, and fewer responses to repeat."""
+    whole = batch()
+    means_G = whole.advantages_B.reshape(-1, 4).mean(axis=1)
+    whole = replace(whole, advantages_B=whole.advantages_B - np.repeat(means_G, 4))
+    expected, merged = step_readings(step_of(whole)), merge_parts(parts(2, whole))
+    assert scalar(expected["groups/uncentred_rate"]) == 0
+    assert merged["groups/uncentred_rate"] == expected["groups/uncentred_rate"]
+
+
+def test_a_rank_without_log_probabilities_leaves_shared_groups_unjudged() -> None:
+    whole = batch()
+    bare = replace(whole, learner_logprobs_BT=None, sampler_logprobs_BT=None)
+    halves = [
+        part_of(StepBatch(rollouts=rows_of(rows, np.arange(rank, COUNT, 2))), rank)
+        for rank, rows in enumerate((whole, bare))
+    ]
+    assert "groups/expected_duplicate_rate" in halves[0].measured
+    assert "groups/expected_duplicate_rate" not in merge_parts(halves)
+
+
 def test_the_order_of_the_ranks_does_not_matter() -> None:
     results = [merge_parts(list(each)) for each in permutations(parts(3, batch()))]
     assert all(each == results[0] for each in results)

@@ -17,16 +17,11 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     with_reasoning,
 )
-from grpodoctor.preflight.answers.reference_answers import (
-    NO_ANSWER_REWARDED,
-    REQUIRES_ANSWERS,
-    REQUIRES_REWARD,
-    ReferenceAnswers,
-)
+from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
-from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
@@ -81,17 +76,14 @@ class ExactMatchReward(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Score correct answers in other spellings."""
-        if context.reward is None:
-            return REQUIRES_REWARD
-        answers = context.reference_answers
-        if answers is None:
-            return REQUIRES_ANSWERS
-        if answers.threshold is None:
-            return NO_ANSWER_REWARDED
+        usable = context.rewarded_answers()
+        if isinstance(usable, SkippedCheck):
+            return usable
+        reward, answers = usable
         return (
-            *self._other_spellings(context, context.reward, answers),
-            *self._line_breaks(context.reward, answers),
-            *self._asked_format(context.reward, answers),
+            *self._other_spellings(context, reward, answers),
+            *self._line_breaks(reward, answers),
+            *self._asked_format(reward, answers),
         )
 
     def _other_spellings(
@@ -125,12 +117,7 @@ class ExactMatchReward(Check):
             rewards = reward([answers.rows[index] for index in rows], texts).total
         except DataError:  # REW103 reports it
             return
-        parts = [
-            (answers.rewards[index] - value)
-            / (answers.rewards[index] - max(answers.empty[index], 0.0))
-            for index, value in zip(rows, rewards, strict=True)
-            if answers.rewards[index] > max(answers.empty[index], 0.0)
-        ]
+        parts = answers.lost_parts(rows, rewards)
         losing = [part for part in parts if part > self.max_lost_part]
         if len(losing) > self.min_lost_share * len(rows):
             lost = sum(losing) / len(losing)

@@ -12,17 +12,12 @@ from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
     format_answer,
 )
-from grpodoctor.preflight.answers.reference_answers import (
-    NO_ANSWER_REWARDED,
-    REQUIRES_ANSWERS,
-    REQUIRES_REWARD,
-    ReferenceAnswers,
-)
+from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import render_text
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
-from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
@@ -68,16 +63,13 @@ class UnreachableFormat(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the rewarded formats with the prompts."""
-        if context.reward is None:
-            return REQUIRES_REWARD
-        answers = context.reference_answers
-        if answers is None:
-            return REQUIRES_ANSWERS
-        if answers.threshold is None:
-            return NO_ANSWER_REWARDED
+        usable = context.rewarded_answers()
+        if isinstance(usable, SkippedCheck):
+            return usable
+        reward, answers = usable
         return (
             *self._not_requested(context, answers),
-            *self._opened_by_prompt(context, context.reward, answers),
+            *self._opened_by_prompt(context, reward, answers),
         )
 
     def _not_requested(
@@ -115,12 +107,8 @@ class UnreachableFormat(Check):
             rewards = reward([answers.rows[index] for index in chosen], texts).total
         except DataError:  # REW103 reports it
             return
-        pairs = [
-            (answers.rewards[index], max(answers.empty[index], 0.0), value)
-            for index, value in zip(chosen, rewards, strict=True)
-        ]
-        lost = [(right - value) / (right - empty) for right, empty, value in pairs if right > empty]
-        losing = [part for part in lost if part > self.max_lost_part]
+        parts = answers.lost_parts(chosen, rewards)
+        losing = [part for part in parts if part > self.max_lost_part]
         if len(losing) > len(chosen) / 2:
             part = sum(losing) / len(losing)
             yield CheckFinding(

@@ -97,16 +97,14 @@ class UnreliableReward(Check):
 
 def _batch_failure(error: DataError) -> CheckFinding:
     """The function accepts single responses and fails on a batch."""
-    _, _, reason = error.what.rpartition(".py:")
-    _, _, reason = (reason or error.what).partition(" ")
     return CheckFinding(
         "critical",
-        f"The reward function fails on a batch of correct answers: {reason[:100]}.",
+        f"On a batch of correct answers, {error.what}.",
         (
             "Return one number per response. TRL gives a single number to the whole batch without "
             "an error.",
         ),
-        (error.what, error.remedy),
+        (error.remedy,),
     )
 
 

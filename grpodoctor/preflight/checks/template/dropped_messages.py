@@ -79,12 +79,7 @@ class DroppedMessages(Check):
     def _tools(
         self, context: PreflightContext, rows: Sequence[PromptRow]
     ) -> Iterator[CheckFinding]:
-        with_tools = [(row, names) for row in rows if (names := _tool_names(row))]
-        dropped = [
-            (row, missing)
-            for row, names in with_tools
-            if (missing := [name for name in names if name not in _rendered(context, row)])
-        ]
+        dropped = [(row, names) for row in rows if (names := _dropped_tools(context, row))]
         if dropped and len(dropped) >= self.min_share * len(rows):
             yield CheckFinding(
                 "warning",
@@ -117,6 +112,12 @@ def _dropped_roles(context: PreflightContext, row: PromptRow) -> list[str]:
         and message["role"] in _ROLES
         and _letters(text_of(message.get("content"))) not in rendered
     ]
+
+
+def _dropped_tools(context: PreflightContext, row: PromptRow) -> list[str]:
+    names = _tool_names(row)
+    rendered = _rendered(context, row) if names else ""
+    return [name for name in names if rendered and name not in rendered]
 
 
 def _letters(text: str) -> str:
