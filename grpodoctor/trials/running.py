@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.config.train_config import TrainConfig
     from grpodoctor.trainer.loop import StepReport
 
-_LOCK = ".warm-start.lock"
 _LAST_SHARE = 4
 """A metric's level at the end is its mean over the last quarter of the steps."""
 
@@ -118,7 +115,7 @@ def train(spec: RunSpec, root: Path) -> RunResult:
         shutil.rmtree(leftover, ignore_errors=True)
     began = time.monotonic()
     try:
-        evaluations = _train(spec, root, unfinished)
+        evaluations = _train(spec, unfinished)
         seconds = round(time.monotonic() - began, 1)
         trained = RunResult(spec, "done", evaluations=tuple(evaluations), seconds=seconds)
         result = examined(trained, unfinished)
@@ -129,7 +126,7 @@ def train(spec: RunSpec, root: Path) -> RunResult:
     return result
 
 
-def _train(spec: RunSpec, root: Path, run_dir: Path) -> list[Evaluation]:
+def _train(spec: RunSpec, run_dir: Path) -> list[Evaluation]:
     """Train; return the evaluations."""
     from grpodoctor.trainer.loop import Trainer
     from grpodoctor.trials import environments, faults
@@ -139,8 +136,7 @@ def _train(spec: RunSpec, root: Path, run_dir: Path) -> list[Evaluation]:
     trial = experiment_of(spec.trial)
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     config = config_of(trial, spec.arm, spec.seed, spec.steps)
-    with _one_at_a_time(root / _LOCK):
-        trainer = Trainer(config, run_dir)
+    trainer = Trainer(config, run_dir)
     if trial.environment is not None:
         getattr(environments, trial.environment)(trainer)
     fault = fault_of(trial, spec.arm)
@@ -153,14 +149,6 @@ def _train(spec: RunSpec, root: Path, run_dir: Path) -> list[Evaluation]:
 
     trainer.run(count)
     return [Evaluation(step, value, passes[step]) for step, value in accuracy.by_step.items()]
-
-
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Load models one after another, so that the first run makes a warm start for the others."""
-    with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def examined(result: RunResult, run_dir: Path) -> RunResult:

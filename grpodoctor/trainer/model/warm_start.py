@@ -15,6 +15,8 @@ import os
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from grpodoctor.support.files.atomic_files import write_bytes
+from grpodoctor.support.files.locks import Lock, LockHeldError
 from grpodoctor.support.progress import progress_bar
 from grpodoctor.trainer.model.forward import pack_left, pack_right, response_logits
 from grpodoctor.trainer.model.tokenizer import CharTokenizer
@@ -37,6 +40,7 @@ _ADAM_RATE = 5e-3
 _ADAM_BETAS = (0.9, 0.95)
 _WARMUP_SHARE = 0.05
 _DIGEST_BYTES = 32
+_LONGEST_WAIT_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +48,8 @@ _log = logging.getLogger(__name__)
 def warm_start(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: int) -> None:
     """Train `model` in place on the task's warm-start texts, or load the weights from the cache.
 
-    The global random state is left unchanged.
+    Of several processes that need the same weights at the same time, one trains and the others wait
+    for its result. The global random state is left unchanged.
 
     Args:
         model: a newly initialized built-in model.
@@ -55,12 +60,15 @@ def warm_start(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, ste
     name = _file_name(model, task, steps)
     weights = _cached_weights(name)
     if weights is None:
-        task_state = task.state()
-        _train(model, tokenizer, task, steps)
-        task.restore(task_state)  # the run's problems must not depend on the state of the cache
-        _write(name, model.state_dict())
-    else:
-        model.load_state_dict(weights)
+        with _one_at_a_time(name):
+            weights = _cached_weights(name)  # another process may have written them meanwhile
+            if weights is None:
+                task_state = task.state()
+                _train(model, tokenizer, task, steps)
+                task.restore(task_state)  # a run's problems must not depend on the cache
+                _write(name, model.state_dict())
+                return
+    model.load_state_dict(weights)
 
 
 def is_cached(model: PreTrainedModel, task: Task, steps: int) -> bool:
@@ -104,6 +112,29 @@ def _file_name(model: PreTrainedModel, task: Task, steps: int) -> str:
     ]
     content = json.dumps(facts, sort_keys=True, default=str).encode()
     return f"warm-start-{hashlib.sha256(content).hexdigest()[:24]}.bin"
+
+
+@contextmanager
+def _one_at_a_time(name: str) -> Iterator[None]:
+    """Hold the lock of a cached warm start, so that one process trains and the others wait.
+
+    Without a writable cache, or if the other process takes too long, nothing is held: then both
+    train the same weights.
+    """
+    lock = None
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock.take(folder / f"{name}.lock", timeout=_LONGEST_WAIT_SECONDS)
+    except LockHeldError as holder:
+        _log.warning("%s has been training the warm start for long; training it here too", holder)
+    except (OSError, RuntimeError):
+        pass  # `_write` reports a cache that is not writable
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _cached_weights(name: str) -> dict[str, Tensor] | None:

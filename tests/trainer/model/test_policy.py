@@ -1,7 +1,10 @@
 import json
 import random
 import tempfile
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,12 +20,18 @@ from transformers import (
 )
 
 from grpodoctor.errors import ConfigError, ModelError
+from grpodoctor.support.files.locks import Lock
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.data.loading import build_task
 from grpodoctor.trainer.engines.sampler import sample
 from grpodoctor.trainer.model.forward import response_logits
 from grpodoctor.trainer.model.policy import Policy, load_policy
-from grpodoctor.trainer.model.warm_start import cache_folder, temporary_cache_folder
+from grpodoctor.trainer.model.tokenizer import CharTokenizer
+from grpodoctor.trainer.model.warm_start import (
+    cache_folder,
+    temporary_cache_folder,
+    warm_start,
+)
 
 WORDS = ["<pad>", "<eos>", "<stop>", "<unk>", *"0123456789+-*=#."]
 TEMPLATE = (
@@ -253,7 +262,7 @@ def test_the_warm_start_is_deterministic_and_leaves_the_global_seed_alone(
     state = torch.get_rng_state()
     first = builtin(5)
     assert torch.equal(torch.get_rng_state(), state)
-    (cached,) = fresh_cache.iterdir()
+    (cached,) = fresh_cache.glob("*.bin")
     cached.unlink()
     torch.manual_seed(8)
     assert same(first, builtin(5))
@@ -266,7 +275,45 @@ def test_a_cached_warm_start_is_used(fresh_cache: Path, monkeypatch: pytest.Monk
         assert same(first, builtin(5))
     assert not same(first, builtin(6))
     assert not same(first, builtin(5, "counting"))
-    assert len(list(fresh_cache.iterdir())) == 3
+    assert len(list(fresh_cache.glob("*.bin"))) == 3
+
+
+def test_of_two_processes_one_trains_the_warm_start(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untrained = load_config({"model": {"warm_start_steps": 0, "width": 32}})
+    models = [load_policy(untrained, build_task(untrained.task)).model for _ in range(2)]
+    begun, trained = threading.Barrier(2, timeout=60), []
+
+    def train(model: PreTrainedModel, *_: object) -> None:
+        trained.append(model)
+        time.sleep(0.2)  # long enough for the other one to find no cache
+        for weight in model.parameters():
+            weight.data.fill_(0.25)
+
+    def start(model: PreTrainedModel) -> None:
+        task = build_task(load_config().task)
+        begun.wait()
+        warm_start(model, CharTokenizer(), task, 5)
+
+    monkeypatch.setattr("grpodoctor.trainer.model.warm_start._train", train)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(start, models))
+    assert len(trained) == 1 == len(list(fresh_cache.glob("*.bin")))
+    assert all(weight.eq(0.25).all() for model in models for weight in model.parameters())
+
+
+def test_a_warm_start_that_another_process_never_ends_is_trained_here_too(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = builtin(5)
+    (cached,) = fresh_cache.glob("*.bin")
+    cached.unlink()
+    monkeypatch.setattr("grpodoctor.trainer.model.warm_start._LONGEST_WAIT_SECONDS", 0.05)
+    lock = Lock.take(cached.with_name(f"{cached.name}.lock"))
+    assert same(first, builtin(5))
+    lock.release()
+    assert "training it here too" in caplog.text
 
 
 def test_the_stream_of_problems_does_not_depend_on_the_cache(fresh_cache: Path) -> None:
@@ -280,13 +327,13 @@ def test_the_stream_of_problems_does_not_depend_on_the_cache(fresh_cache: Path) 
         load_policy(config, task)
         streams.append(task.problems(random.Random(5), 50))
     assert streams[0] == streams[1]
-    assert len(list(fresh_cache.iterdir())) == 1
+    assert len(list(fresh_cache.glob("*.bin"))) == 1
 
 
 @pytest.mark.parametrize("keep", [0, 10, 32, 5000, -1])
 def test_a_damaged_cache_is_rebuilt(fresh_cache: Path, keep: int) -> None:
     first = builtin(5)
-    (cached,) = fresh_cache.iterdir()
+    (cached,) = fresh_cache.glob("*.bin")
     whole = cached.read_bytes()
     cached.write_bytes(whole[:keep])
     assert same(first, builtin(5))
