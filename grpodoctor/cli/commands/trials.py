@@ -210,11 +210,12 @@ def _evidence(
         from grpodoctor.trials.running import spec_of
         from grpodoctor.trials.workers import run_all
 
+        # Neighbours differ in their seed, so that they need different warm starts and none waits.
         specs = [
             spec_of(trial, arm, seed, steps)
             for trial in chosen
-            for seed in seeds
             for arm in trial.arms
+            for seed in seeds
         ]
     except ModuleNotFoundError as error:
         if error.name in {"torch", "transformers"}:
