@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -35,6 +36,19 @@ def test_no_published_run_has_a_former_definition():
     """A trial that has changed is trained anew, or its former runs leave the file."""
     rows = published_runs.pq.read_metadata(published_runs.RUNS).num_rows
     assert rows == len(published_runs.read_runs())
+
+
+def test_the_list_states_what_a_seed_took_in_the_published_runs(evidence):
+    runs = [run for run in published_runs.read_runs() if run.spec.trial == "small-batch"]
+    arms = trial_of("small-batch").arms
+    expected = sum(
+        mean(run.seconds for run in runs if run.spec.arm == arm and run.seconds) for arm in arms
+    )
+    header, row, *rest = grpodoctor("trials", "small-batch", "--list").stdout.splitlines()
+    assert header.split() == ["trial", "seconds", "question"]
+    assert row.split()[:2] == ["small-batch", f"{expected:.0f}"]
+    assert f"--quick trains {2 * len(arms)} runs" in rest[-1]
+    assert f"{2 * expected / 60:.1f} minutes" in rest[-1]
 
 
 def test_each_rule_and_remedy_with_a_trial_shows_it_on_its_page(evidence):

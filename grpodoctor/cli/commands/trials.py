@@ -188,9 +188,21 @@ def _healthy() -> list[Experiment]:
 
 
 def _list(chosen: Sequence[Trial]) -> None:
+    from grpodoctor.trials.evidence.published_runs import seconds_per_seed
+
+    seconds = seconds_per_seed()
     width = max(len(trial.name) for trial in chosen)
+    print(f"{'trial':<{width}}  seconds  question")
     for trial in chosen:
-        print(f"{trial.name:<{width}}  {trial.question}")
+        took = f"{seconds[trial.name]:.0f}" if trial.name in seconds else "-"
+        print(f"{trial.name:<{width}}  {took:>7}  {trial.question}")
+    minutes = sum(seconds.get(trial.name, 0.0) for trial in chosen) / 60
+    runs = sum(len(trial.arms) for trial in chosen)
+    print(
+        "\nSeconds are those of one processor for one seed, in the published runs, without warm "
+        f"starts.\n--quick trains {runs * _QUICK_SEEDS} runs of these: "
+        f"{minutes * _QUICK_SEEDS:.1f} minutes of one processor."
+    )
 
 
 def _evidence(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
@@ -57,6 +58,22 @@ def read_runs(path: Path = RUNS) -> list[RunResult]:
         for row in rows
         if current.get((row["spec"]["trial"], row["spec"]["arm"])) == row.pop("definition")
     ]
+
+
+def seconds_per_seed(path: Path = RUNS) -> dict[str, float]:
+    """Seconds that one seed of each trial took in the published runs, all arms after each other.
+
+    A warm start that was not in the cache counts in the first run that needed it.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    seconds: dict[str, dict[str, list[float]]] = {}
+    for run in read_runs(path):
+        if run.seconds:
+            arms = seconds.setdefault(run.spec.trial, {})
+            arms.setdefault(run.spec.arm, []).append(run.seconds)
+    return {trial: sum(map(fmean, arms.values())) for trial, arms in seconds.items()}
 
 
 def write_runs(results: Iterable[RunResult], path: Path = RUNS) -> None:
