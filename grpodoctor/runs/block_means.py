@@ -3,63 +3,87 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 
-MOST_BLOCKS = 64
-"""Blocks kept. When they are full, neighbors merge in pairs, so that 32 to 64 blocks of equal size
-cover the run."""
+MOST_BLOCKS = 256
+"""Blocks kept. When they are full, neighbors merge in pairs, so that 128 to 256 blocks of equal
+size cover the run. Averaging costs the trend test its power only where few blocks remain: a trend
+of score 4 reaches 2.7 in twelve blocks, and 3.8 in 128."""
 
 
 class BlockMeans:
     """Means of successive blocks of readings, from the first reading of the run to the latest."""
 
-    __slots__ = ("_last_steps", "_pending", "_size", "means")
+    __slots__ = ("_finite", "_last_steps", "_seen", "_total", "changes", "means", "size")
 
     def __init__(self) -> None:
-        self.means: list[float] = []
+        self.means = array("d")
         """The mean of each complete block."""
-        self._last_steps: list[int] = []
-        self._size = 1
-        """Additions that make a block."""
-        self._pending: list[float] = []
-        """Additions of the block that is not complete yet."""
+        self.size = 1
+        """Readings per block."""
+        self.changes = 0
+        """How often blocks were merged or removed; between two changes, blocks are only added."""
+        self._last_steps = array("q")
+        self._total = 0.0
+        self._finite = 0
+        self._seen = 0
+        """Readings of the block that is not complete yet, and their finite ones and sum above."""
 
     @property
-    def additions(self) -> int:
-        """Calls of `add` that the blocks cover."""
-        return len(self.means) * self._size + len(self._pending)
+    def readings(self) -> int:
+        """Readings that the blocks cover."""
+        return len(self.means) * self.size + self._seen
 
-    def add(self, values: Sequence[float], step: int) -> None:
-        """Add the readings up to a step; those that are not finite are ignored.
+    def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
+        """Add readings; those that are not finite are ignored."""
+        begin, count = 0, len(values)
+        while begin < count:
+            end = min(count, begin + self.size - self._seen)
+            self._include(values[begin:end])
+            self._seen += end - begin
+            if self._seen == self.size:
+                self._close(steps[end - 1])
+            begin = end
 
-        Every call adds the same number of readings.
-        """
-        self._pending.append(_mean(values))
-        if len(self._pending) < self._size:
+    def _include(self, values: Sequence[float]) -> None:
+        total = sum(values)
+        if math.isfinite(total):
+            self._total += total
+            self._finite += len(values)
             return
-        self.means.append(_mean(self._pending))
+        finite = [value for value in values if math.isfinite(value)]
+        self._total += sum(finite)
+        self._finite += len(finite)
+
+    def _close(self, step: int) -> None:
+        self.means.append(self._total / self._finite if self._finite else math.nan)
         self._last_steps.append(step)
-        self._pending.clear()
+        self._clear_pending()
         if len(self.means) == MOST_BLOCKS:
             self._merge()
 
+    def _clear_pending(self) -> None:
+        self._total, self._finite, self._seen = 0.0, 0, 0
+
     def _merge(self) -> None:
         pairs = zip(self.means[::2], self.means[1::2], strict=True)
-        self.means = [_mean(pair) for pair in pairs]
+        self.means = array("d", [_mean(*pair) for pair in pairs])
         self._last_steps = self._last_steps[1::2]
-        self._size *= 2
+        self.size *= 2
+        self.changes += 1
 
     def rewind(self, step: int) -> None:
         """Remove the blocks that reach `step`, since the run went back."""
-        self._pending.clear()
+        self._clear_pending()
+        self.changes += 1
         while self._last_steps and self._last_steps[-1] >= step:
             self._last_steps.pop()
             self.means.pop()
 
 
-def _mean(values: Sequence[float]) -> float:
-    total = sum(values)
-    if math.isfinite(total):
-        return total / len(values)
-    finite = [value for value in values if math.isfinite(value)]
-    return sum(finite) / len(finite) if finite else math.nan
+def _mean(first: float, second: float) -> float:
+    """The mean of two block means; that of one block if the other has no finite reading."""
+    if math.isfinite(first) and math.isfinite(second):
+        return first / 2 + second / 2
+    return first if math.isfinite(first) else second

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
 from grpodoctor.runs.block_means import BlockMeans
-from grpodoctor.runs.estimators import median, robust_level, step_noise, trend_score
+from grpodoctor.runs.estimators import Trend, median, robust_level, step_noise
 from grpodoctor.runs.inferred_groups import ZERO_VARIANCE, inferred_group_rates
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
@@ -76,6 +76,7 @@ class Series:
         "_memo",
         "_steps",
         "_trend",
+        "_trend_basis",
         "_unblocked",
         "_values",
         "baseline",
@@ -93,8 +94,10 @@ class Series:
         self._first: list[tuple[int, float]] = []
         self._unblocked = 0
         self.blocks = BlockMeans()
-        """The whole run, in blocks of `BASELINE` readings or a multiple of it."""
-        self._trend: float | None = None
+        """The whole run but its latest readings, in blocks."""
+        self._trend: Trend | None = None
+        self._trend_basis = -1, 0
+        """The changes of the blocks that the trend knows, and the values that it counts."""
         self._memo: dict[int, float] = {}
         """Levels by number of readings and noises by its negative, until the next reading."""
         self.opening: Extreme | None = None
@@ -113,8 +116,6 @@ class Series:
         self._values.append(value)
         if self._memo:
             self._memo.clear()
-        if len(self._values) < WINDOW:
-            self._trend = None
         if self.baseline is None and math.isfinite(value):
             self._first.append((step, value))
             self._set_starts()
@@ -143,9 +144,8 @@ class Series:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
         self._drop_old()
-        self._trend = None
-        values, step = self._values[-BASELINE:], self._steps[-1]
-        self.blocks.add(values, step)
+        self.blocks.add(self._steps[-BASELINE:], self._values[-BASELINE:])
+        step = self._steps[-1]
         level = self.level(BASELINE)
         if math.isnan(level):
             return
@@ -180,14 +180,13 @@ class Series:
         while self._steps and self._steps[-1] >= step:
             self._steps.pop()
             self._values.pop()
+            self._unblocked = max(0, self._unblocked - 1)
         self._memo.clear()
-        self._trend = None
         self.blocks.rewind(step)
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
             self._first, self.baseline, self.start = kept, None, None
             self.opening = self.opening if len(kept) >= OPENING else None
-        self._unblocked = 0
         if self.highest is not None and self.highest.step >= step:
             self.highest = None
         if self.lowest is not None and self.lowest.step >= step:
@@ -224,20 +223,32 @@ class Series:
 
     def whole_run(self) -> list[float]:
         """The finite readings of the whole run, oldest first, or block means if they are many."""
-        values = self.blocks.means if len(self) == WINDOW else self._values
-        return [value for value in values if math.isfinite(value)]
+        return [value for value in self._whole_run(0) if math.isfinite(value)]
+
+    def _whole_run(self, begin: int) -> Iterator[float]:
+        """The readings or block means of the whole run, from the one with index `begin` on."""
+        blocks = self.blocks.means
+        yield from blocks[begin:]
+        if self.blocks.size == 1 and self._unblocked:
+            latest = self._values[-self._unblocked :]
+            yield from latest[max(0, begin - len(blocks)) :]
 
     @property
     def readings(self) -> int:
-        """Readings since the start of the run, rounded down to whole blocks if they are many."""
-        return max(len(self), self.blocks.additions * BASELINE)
+        """Readings since the start of the run."""
+        return max(len(self), self.blocks.readings + self._unblocked)
 
     @property
     def trend(self) -> float:
-        """Standard score of a monotonic trend over the whole run; see `trend_score`."""
-        if self._trend is None:
-            self._trend = trend_score(self.whole_run())
-        return self._trend
+        """Standard score of a monotonic trend over the whole run; see `Trend`."""
+        changes, counted = self._trend_basis
+        if self._trend is None or changes != self.blocks.changes:
+            self._trend, counted = Trend(), 0
+        for value in self._whole_run(counted):
+            counted += 1
+            self._trend.add(value)
+        self._trend_basis = self.blocks.changes, counted
+        return self._trend.score
 
     def level(self, count: int) -> float:
         """Median of the latest `count` readings that are finite; NaN if there are none."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from math import isfinite
@@ -119,27 +118,43 @@ def implied_count(shares: Sequence[float]) -> int | None:
     return None if is_rounded else count
 
 
-def trend_score(values: Sequence[float]) -> float:
-    """Return the standard score of a monotonic trend: positive if later values are higher.
+class Trend:
+    """The standard score of a monotonic trend in a growing series.
 
     It counts the pairs of values that rise and fall over time, so neither the shape of the trend
-    nor outliers matter. Without a trend it is about standard normal from ten values on. Equal
-    values are corrected for. NaN below three values, 0 if all are equal.
+    nor outliers matter. Without a trend the score is about standard normal from ten values on.
+    Equal values are corrected for.
 
     Source: Mann 1945 and Kendall 1975, the Mann-Kendall test.
     """
-    finite = [value for value in values if math.isfinite(value)]
-    count = len(finite)
-    if count < 3:
-        return math.nan
-    rises, earlier = 0, list[float]()
-    for value in finite:
-        first, last = bisect_left(earlier, value), bisect_right(earlier, value)
-        rises += first - (len(earlier) - last)
-        earlier.insert(last, value)
-    ties = sum(same * (same - 1) * (2 * same + 5) for same in Counter(finite).values())
-    variance = (count * (count - 1) * (2 * count + 5) - ties) / 18
-    if not variance > 0 or not rises:
-        return 0.0
-    # The sum of discrete signs is compared with a continuous distribution.
-    return (rises - math.copysign(1, rises)) / math.sqrt(variance)
+
+    __slots__ = ("_ascending", "_rises", "_ties")
+
+    def __init__(self) -> None:
+        self._ascending: list[float] = []
+        self._rises = 0
+        self._ties = 0
+
+    def add(self, value: float) -> None:
+        """Add the next value; it is ignored if it is not finite."""
+        if not math.isfinite(value):
+            return
+        ascending = self._ascending
+        first, last = bisect_left(ascending, value), bisect_right(ascending, value)
+        self._rises += first + last - len(ascending)
+        if same := last - first:
+            # The sum over ties is of t (t - 1) (2 t + 5), and one of its t grows by one.
+            self._ties += 6 * same * (same + 2)
+        ascending.insert(last, value)
+
+    @property
+    def score(self) -> float:
+        """Positive if later values are higher; NaN below three values, 0 if all are equal."""
+        count = len(self._ascending)
+        if count < 3:
+            return math.nan
+        variance = (count * (count - 1) * (2 * count + 5) - self._ties) / 18
+        if not variance > 0 or not self._rises:
+            return 0.0
+        # The sum of discrete signs is compared with a continuous distribution.
+        return (self._rises - math.copysign(1, self._rises)) / math.sqrt(variance)

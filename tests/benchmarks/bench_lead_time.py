@@ -22,7 +22,7 @@ import shutil
 import statistics
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +61,23 @@ def recorded_runs(extra: list[Path]) -> Iterator[tuple[str, Manifest, Records]]:
         lines = path.read_bytes().splitlines()
         yield path.stem, Manifest(), list(map(StepRecord.from_line, lines))
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted((TESTS / "data" / "logs").glob("*.gz")):
-            # One directory for each log: a config next to a log counts as its own.
-            log = Path(folder) / path.stem / path.stem
-            log.parent.mkdir()
-            with gzip.open(path) as packed, log.open("wb") as file:
-                shutil.copyfileobj(packed, file)
-            yield from opened([log])
+        yield from opened(unpacked(Path(folder)))
     for root in extra:
         yield from opened(runs_in(root, ReadOptions()) if root.is_dir() else [root])
 
 
-def opened(paths: list[Path]) -> Iterator[tuple[str, Manifest, Records]]:
+def unpacked(folder: Path) -> Iterator[Path]:
+    """The public logs of the tests, unpacked into a folder."""
+    for path in sorted((TESTS / "data" / "logs").glob("*.gz")):
+        # One directory for each log: a config next to a log counts as its own.
+        log = folder / path.stem / path.stem
+        log.parent.mkdir()
+        with gzip.open(path) as packed, log.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+        yield log
+
+
+def opened(paths: Iterable[Path]) -> Iterator[tuple[str, Manifest, Records]]:
     for path in paths:
         try:
             run = open_run(path)

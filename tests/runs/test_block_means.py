@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import pairwise
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 
 from grpodoctor.runs.block_means import MOST_BLOCKS
 from grpodoctor.runs.chart import Series
-from grpodoctor.runs.estimators import implied_count, trend_score
+from grpodoctor.runs.estimators import Trend, implied_count
 
 
 def series(values: list[float]) -> Series:
@@ -23,20 +23,69 @@ def series(values: list[float]) -> Series:
     return result
 
 
-@pytest.mark.parametrize("count", [200, 6_400, 12_345])
+def trend_score(values: Sequence[float]) -> float:
+    trend = Trend()
+    for value in values:
+        trend.add(value)
+    return trend.score
+
+
+@pytest.mark.parametrize("count", [300, 6_400, 12_345])
 def test_a_long_run_is_kept_in_blocks_of_equal_size(count: int) -> None:
     run = series([float(step) for step in range(count)])
     means = run.blocks.means
-    assert MOST_BLOCKS / 4 < len(means) < MOST_BLOCKS or count < 640
-    widths = {round(later - mean) for mean, later in pairwise(means)}
-    assert len(widths) == 1
-    assert run.whole_run() == means
-    assert 0 <= count - run.readings < 10
+    assert MOST_BLOCKS / 2 <= len(means) < MOST_BLOCKS
+    width = run.blocks.size
+    assert width > 1
+    assert list(means) == [at * width + (width - 1) / 2 for at in range(len(means))]
+    assert run.whole_run() == list(means)
+    assert run.readings == count
+
+
+@pytest.mark.parametrize("count", [127, 128, 131, 255])
+def test_all_readings_are_kept_until_the_blocks_are_full(count: int) -> None:
+    values = [float(step % 7) for step in range(count)]
+    run = series(values)
+    assert run.whole_run() == values
+    assert run.readings == count
+
+
+@pytest.mark.parametrize("counts", [(127, 128), (255, 256), (511, 512), (1023, 1024)])
+def test_a_trend_does_not_weaken_when_readings_become_blocks(counts: tuple[int, int]) -> None:
+    draw = random.Random(4)
+    scores = []
+    for _ in range(30):
+        values = [draw.gauss(4.5 * step / counts[0] ** 1.5 * 12**0.5, 1) for step in range(1024)]
+        scores.append([series(values[:count]).trend for count in counts])
+    before, after = (sum(column) / len(scores) for column in zip(*scores, strict=True))
+    assert before == pytest.approx(4.3, abs=0.6)
+    assert after > 0.93 * before
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, math.nan]), max_size=600), st.integers(0, 600))
+def test_the_trend_is_the_same_whenever_it_was_asked_for(values: list[float], back: int) -> None:
+    asked, unasked = Series(), Series()
+    for step, value in enumerate(values):
+        asked.append(step, value)
+        unasked.append(step, value)
+        assert not asked.trend > 1e9
+        if step == len(values) // 2:
+            asked.rewind(back)
+            unasked.rewind(back)
+    scores = [trend_score(asked.whole_run()), unasked.trend]
+    assert [asked.trend] * 2 == pytest.approx(scores, nan_ok=True)
 
 
 def test_a_short_run_is_kept_as_it_is() -> None:
     run = series([1.0, math.nan, 3.0])
     assert (run.whole_run(), run.readings) == ([1.0, 3.0], 3)
+
+
+def test_a_short_run_that_goes_back_keeps_what_was_before() -> None:
+    run = series([float(step) for step in range(27)])
+    run.rewind(24)
+    run.append(24, 5.0)
+    assert run.whole_run() == [*map(float, range(24)), 5.0]
 
 
 def test_a_run_that_goes_back_forgets_the_abandoned_branch() -> None:
