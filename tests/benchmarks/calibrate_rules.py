@@ -107,7 +107,7 @@ SICK: dict[str, Arm] = {
     "reward-zero": Arm((_reward("zero"),), ("REW004", "GRP002", "OPT001")),
     "reward-flipped": Arm((_reward("flipped"),), ("REW003", "ENT002", "GRP004")),
     "reward-outweighed": Arm((_reward("outweighed"),), ("REW005", "REW003")),
-    "reward-noise": Arm((_reward("noise"),), ("REW001", "ENT002"), steps=150),
+    "reward-noise": Arm((_reward("noise"),), ("REW018", "REW001", "ENT002"), steps=150),
     "reward-length": Arm((_reward("length_bonus"),), ("LEN002", "REW003")),
     "reward-cancels": Arm((_reward("canceling"),), ("GRP003",)),
     "hacked-verifier": Arm(

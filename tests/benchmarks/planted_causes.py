@@ -85,7 +85,7 @@ BUNDLED: dict[str, Plant] = {
     ),
     "length-penalty": Plant((_reward("short_only"),), ("LEN005", "REW010", "REW013", "REW005")),
     "format-dominates": Plant((_reward("format_first"),), ("REW010", "REW007", "REW005")),
-    "reward-random": Plant((_reward("noise"),), ("REW001", "REW011"), steps=120),
+    "reward-random": Plant((_reward("noise"),), ("REW018", "REW001", "REW011"), steps=120),
     "reward-noisy": Plant((_reward("noisy"),), ("REW011", "REW001"), steps=120),
     "reward-dies": Plant((), ("REW002", *_NO_REWARD), "reward_dies"),
     "repetition": Plant((_reward("repeats"),), ("LEN008",)),

@@ -1,4 +1,8 @@
-"""Causes that were planted in TRL runs after the rules were written; see `planted_unseen`."""
+"""Causes that were planted in TRL runs after the rules were written; see `planted_unseen`.
+
+ENT006, REW017 and REW018 were written because of `temperature-3`, `one-nan-reward` and
+`labels-flipped-40`, and accepted for them afterwards.
+"""
 
 from __future__ import annotations
 
@@ -183,15 +187,17 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     "healthy-cosine": (('lr_scheduler_type="cosine"', "warmup_steps=10"), (), None, None, 80),
     "healthy-group-16": (("num_generations=16",), (), None, None, 80),
     "healthy-lr-1e-4": (("learning_rate=1e-4",), (), None, None, 80),
-    "one-nan-reward": (("reward=one_nan",), ("OPT003", "REW004", *_FALL), None, None, 80),
+    "one-nan-reward": (("reward=one_nan",), ("REW017", "OPT003", "REW004", *_FALL), None, None, 80),
     "parser-breaks": (("reward=only_short",), (*_FALL, "GRP002", "REW004"), None, None, 80),
     "reward-100x": (("reward=scaled",), ("REW016", "REW010", "OPT002", "OPT004"), None, None, 80),
-    "labels-flipped-40": (("reward=coin",), ("REW011", "REW001", "REW012"), None, None, 80),
+    "labels-flipped-40": (
+        ("reward=coin",), ("REW018", "REW011", "REW001", "REW012"), None, None, 80
+    ),
     "limit-lowered": ((), ("LEN002", "LEN003", "LEN005", "REW014"), "lower_limit", None, 80),
     "lr-jumps": ((), (*_TOO_FAR, *_FALL), "raise_rate", None, 80),
     "temperature-3": (
-        ("temperature=3.0",), ("CFG020", "ENT002", "GRP002", "GRP007", "LEN002", "LEN007"),
-        None, None, 80,
+        ("temperature=3.0",),
+        ("ENT006", "CFG020", "ENT002", "GRP002", "GRP007", "LEN002", "LEN007"), None, None, 80,
     ),
     "end-not-in-loss": (
         (), ("DAT001", "LEN007", "LEN006", "LEN002", "LEN004"), "end_not_in_loss", None, 80

@@ -226,11 +226,12 @@ def skipped(patient: Patient) -> set[str]:
     return {each.code for each in patient.engine.diagnosis().skipped}
 
 
-@pytest.mark.parametrize(("advantage", "severity"), [("group", "info"), ("centred", "warning")])
-def test_rewards_on_another_scale_from_one_step_on_are_named(advantage: str, severity: str) -> None:
+@pytest.mark.parametrize(("advantage", "grew"), [("group", False), ("centred", True)])
+def test_rewards_on_another_scale_from_one_step_on_are_named(advantage: str, grew: bool) -> None:
     scaled = {name: scaled_from(30, name, 100) for name in ("reward/mean", "reward/std")}
     finding = run(scaled, count=90, knobs={"advantage": advantage}).finding("REW016")
-    assert (finding.severity, finding.onset_step, finding.active) == (severity, 30, True)
+    assert (finding.severity, finding.onset_step, finding.active) == ("warning", 30, True)
+    assert ("updates" in finding.summary) == grew
     assert finding.remedies == ("recheck-reward",)
 
 

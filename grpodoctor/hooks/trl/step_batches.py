@@ -27,7 +27,7 @@ from grpodoctor.hooks.trl.clipping import clip_fields
 from grpodoctor.measure.batch import RolloutBatch, UpdateBatch
 from grpodoctor.measure.responses import component_name
 from grpodoctor.measure.step import StepBatch
-from grpodoctor.vocabulary.values import ABSENT, Mean, Reading
+from grpodoctor.vocabulary.values import ABSENT, Mean, NotApplicable, Rate, Reading
 
 Array = NDArray[Any]
 _CAP_TOLERANCE = 1e-3
@@ -49,13 +49,19 @@ def step_batch(captured: CapturedStep, step: int, rank: int) -> StepBatch:
     updates = [_UpdateArrays(update, rows, width) for update in used]
     prefix = f"{step}-{rank}-"
     names = [f"{prefix}{row}" for row in range(rows.count)]
-    batch = _scored(_rollouts(parts, updates, names, step, width))
+    generated = _rollouts(parts, updates, names, step, width)
+    batch = _scored(generated)
     measured = [_update_batch(update, names) for update in updates]
     return StepBatch(
         rollouts=batch,
         updates=measured,
         on_policy=len(updates) == 1,
-        readings={**_component_readings(batch), **_unknown(updates), **_times(captured)},
+        readings={
+            **_component_readings(batch),
+            **_untrained_tokens(generated.mask_BT, updates),
+            **_unknown(updates),
+            **_times(captured),
+        },
     )
 
 
@@ -395,6 +401,19 @@ def _capped(scored: _UpdateArrays, settings: LossSettings) -> Array | None:
         plain_MT = np.exp(gaps_MT)
     capped_MT: Array = ~np.isclose(scored.weights_MT, plain_MT, rtol=_CAP_TOLERANCE, atol=0)
     return capped_MT & scored.mask_MT
+
+
+def _untrained_tokens(generated_BT: Array, updates: Sequence[_UpdateArrays]) -> dict[str, Reading]:
+    """The share of generated tokens outside the loss, of the responses that are in the loss."""
+    if not updates:
+        return {}
+    left_out = [
+        ~update.mask_MT[generated_BT[update.places] & update.mask_MT.any(axis=1)[:, None]]
+        for update in updates
+    ]
+    tokens_N = np.concatenate(left_out)
+    none: Reading = NotApplicable("no response is in the loss")
+    return {"optimizer/untrained_token_rate": Rate.of(tokens_N) if tokens_N.size else none}
 
 
 def _unknown(updates: Sequence[_UpdateArrays]) -> dict[str, Reading]:

@@ -138,8 +138,17 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     progress = f"{evidence.progress} over {span} steps" if evidence.progress else ""
     flat = "" if evidence.rose else ", no rise beyond noise"
     parts = [f"{progress}{flat}"] if progress else []
-    sentence = f"{'; '.join([*parts, _ran(evidence)])} and {_found(resolved)}."
+    doubts = _doubts(problems)
+    sentence = f"{'; '.join([*parts, _ran(evidence)])} and {_found(resolved)}{doubts}."
     return Verdict("healthy" if evidence.rose else "flat", sentence, readings=evidence.readings)
+
+
+def _doubts(problems: Sequence[Problem]) -> str:
+    """The active note that questions the reward: the verdict must not seem to deny it."""
+    for problem in problems:
+        if problem.condition in _CONTRADICTS_SUCCESS and problem.cause.active:
+            return f", but notes {problem.cause.code} {problem.cause.name}"
+    return ""
 
 
 def _is_alarming(problem: Problem) -> bool:

@@ -25,7 +25,8 @@ class GeneratedTokensOutsideLoss(Rule):
         may include one that was not generated (DAT001).
 
     Evidence it needs:
-        `optimizer/untrained_token_rate`, which the bundled trainer records.
+        `optimizer/untrained_token_rate`, which the bundled trainer and the hook for TRL record.
+        TRL's own log does not contain it.
 
     Remedies:
         Print one response with its loss mask, token by token, from the prompt's last token to the

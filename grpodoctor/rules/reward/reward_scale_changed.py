@@ -11,7 +11,6 @@ from grpodoctor.rules.base import (
     Need,
     Rule,
     RuleResult,
-    Severity,
     Sighting,
     cite,
     cite_all,
@@ -41,15 +40,16 @@ class RewardScaleChanged(Rule):
 
     Evidence it needs:
         `reward/mean`, and `reward/std`, `groups/reward_std` or the spread of a component. Optional:
-        the setting `advantage`.
+        the setting `advantage`, which tells whether the updates grew as well.
 
     Remedies:
         Score one batch from before the step with the present reward function, and compare. Scale
         the rewards back, or start a new run.
 
     When it is wrong:
-        A curriculum whose tasks pay on different scales. Without a known setting that leaves
-        advantages undivided, the finding is `info`.
+        A curriculum whose tasks pay on different scales. Updates are the same as before if
+        advantages are divided by the spread of their group, but the readings before and after the
+        step cannot be compared all the same: a rise from one to the other is not progress.
 
     References:
         Dr. GRPO, arXiv 2503.20783, on the division by the standard deviation.
@@ -91,9 +91,8 @@ class RewardScaleChanged(Rule):
         if not lowest >= self.factor * highest > 0 or not math.isfinite(sum(values)):
             return None
         step = series.steps(self.after)[0]
-        text = f"The spread of the rewards rose from {highest:.2g} to {lowest:.2g} at step {step}."
-        severity: Severity = "info"
+        text = f"The spread of the rewards rose from {highest:.2g} to {lowest:.2g} at step {step}"
         if chart.knobs.get("advantage") in _UNDIVIDED:
-            severity = "warning"
+            text = f"{text}, and the updates with it"
         evidence = (cite(chart, name, highest), *cite_all(chart, _MEAN))
-        return Sighting(severity, text, evidence, find_onset=partial(int, step))
+        return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import grpodoctor
-from grpodoctor.vocabulary.values import scalar
+from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -45,8 +45,35 @@ def test_tool_results_are_not_generated_tokens(make_trainer: MakeTrainer) -> Non
     for record, row in zip(records, rows, strict=True):
         assert scalar(record.values["length/mean"]) == 4
         assert scalar(record.values["optimizer/loss_tokens"]) == 16 * 4
+        assert scalar(record.values["optimizer/untrained_token_rate"]) == 0
         assert scalar(record.values["entropy/mean"]) == pytest.approx(row["entropy"], rel=1e-4)
         assert scalar(record.values["optimizer/grad_norm"]) == pytest.approx(row["grad_norm"])
+
+
+def test_generated_tokens_outside_the_loss_are_counted(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer()
+    generate = trainer._generate_and_score_completions
+
+    def without_end(inputs: Any) -> Any:
+        batch = generate(inputs)
+        batch["completion_mask"][:8, -1] = 0
+        return batch
+
+    trainer._generate_and_score_completions = without_end
+    _, records = trained(trainer)
+    for record in records:
+        rate = record.values["optimizer/untrained_token_rate"]
+        assert isinstance(rate, Rate)
+        tokens = 16 * scalar(record.values["length/mean"])
+        assert (0 < rate.hits <= 8, rate.count) == (True, tokens)
+
+
+def test_truncated_responses_outside_the_loss_are_no_untrained_tokens(
+    make_trainer: MakeTrainer,
+) -> None:
+    _, records = trained(make_trainer(mask_truncated_completions=True))
+    rates = [record.values["optimizer/untrained_token_rate"] for record in records]
+    assert all(isinstance(each, NotApplicable) or scalar(each) == 0 for each in rates)
 
 
 @pytest.mark.parametrize(

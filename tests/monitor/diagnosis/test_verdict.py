@@ -25,6 +25,15 @@ def test_a_healthy_run_states_its_progress_and_its_coverage():
     )
 
 
+@pytest.mark.parametrize("rose", [True, False])
+def test_a_note_that_questions_the_reward_is_part_of_the_verdict(rose):
+    note = problem("REW013", "wrong-reward", severity="info")
+    verdict = verdict_of([note], replace(EVIDENCE, rose=rose), "")
+    assert verdict.line.endswith(f"and found no fault, but notes REW013 {note.cause.name}.")
+    over = replace(note, cause=note.cause.resolved())
+    assert "notes" not in verdict_of([over], EVIDENCE, "").line
+
+
 def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
     assert "0.6 over 991 steps;" in verdict_of([], replace(EVIDENCE, span=991), "").line
 

@@ -1,0 +1,101 @@
+"""REW017."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from functools import partial
+from typing import ClassVar
+
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, covered, denominator
+from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.vocabulary.conditions import Condition
+
+_REWARD, _ABORTED = "reward/mean", "rollouts/aborted_rate"
+
+
+class UnscoredResponses(Rule):
+    """The mean reward covers fewer responses than the batch has.
+
+    What it sees:
+        Mean rewards that are shares of 63 responses in a batch of 64. Means of rewards of 0 and 1
+        are exact fractions, so their denominators show how many responses were scored. Whole groups
+        that are left out do not count: dynamic sampling does that on purpose.
+
+    Why it matters:
+        The reward function returned NaN or nothing for some responses, and the trainer left them
+        out of the mean. Depending on the trainer they count as incorrect, lose their gradient, or
+        shift the advantages of their group. No other metric shows it.
+
+    Evidence it needs:
+        `reward/mean` with all its digits, of rewards that are 0 or 1. The size of a batch and of a
+        group, from the config, or from the readings of the start with
+        `groups/zero_variance_rate`.
+
+    Remedies:
+        Log the responses for which the reward function returns NaN or nothing, and fix the cause: a
+        parser that fails, a division by the length, a judge that times out.
+
+    When it is wrong:
+        A batch of another size than its config says. Where aborted rollouts are logged, the rule
+        leaves them to DAT004.
+
+    References:
+        TRL documentation of custom reward functions, which may return None.
+    """
+
+    code: ClassVar[str] = "REW017"
+    name: ClassVar[str] = "unscored-responses"
+    condition: ClassVar[Condition] = "wrong-reward"
+    summary: ClassVar[str] = "The mean reward covers fewer responses than the batch has."
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
+    remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
+    references: ClassVar[tuple[str, ...]] = ("huggingface.co/docs/trl/grpo_trainer",)
+    persistence: ClassVar[int] = 2
+    clearance: ClassVar[int] = 4
+    cadence: ClassVar[int] = 5
+
+    readings: int = 20
+    """Latest readings that are looked at."""
+    exact_share: float = 0.9
+    """Share of them that are fractions of a batch. Graded rewards reach hardly any; means with two
+    digits reach .6."""
+    min_partial: int = 10
+    """Readings of them that cover a part of a group. Whole batches have none; a share of 63
+    responses looks like one of whole groups in one of nine."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look at the denominators of the latest mean rewards."""
+        shape, series = batch_shape(chart), chart.series(_REWARD)
+        if shape is None:
+            return NOT_LOGGED
+        values = series.tail(self.readings)
+        if len(values) < self.readings or chart.series(_ABORTED).level(self.readings) > 0:
+            return None
+        if _is_rounded(values) or not self._are_shares(values, shape):
+            return None
+        partly = [count for value in values if (count := covered(value, shape)) is not None]
+        if len(partly) < self.min_partial:
+            return None
+        count = int(statistics.mode(partly))
+        missing = f"{shape.responses - count} of {shape.responses} responses"
+        verb = "has" if shape.responses - count == 1 else "have"
+        text = f"{missing} {verb} no reward: the mean covers {count}."
+        onset = partial(_first_partial, series, shape)
+        return Sighting("warning", text, (cite(chart, _REWARD),), find_onset=onset)
+
+    def _are_shares(self, values: list[float], shape: BatchShape) -> bool:
+        exact = [denominator(value, shape.responses) is not None for value in values]
+        return sum(exact) >= self.exact_share * len(values)
+
+
+def _is_rounded(values: list[float]) -> bool:
+    """Whether all values have three digits at most, so that they imply nothing."""
+    return all(math.isclose(value * 1000, round(value * 1000)) for value in values)
+
+
+def _first_partial(series: Series, shape: BatchShape) -> int:
+    """The step of the first reading in the window that covers a part of a group."""
+    pairs = zip(series.steps(WINDOW), series.tail(WINDOW), strict=True)
+    return next(step for step, value in pairs if covered(value, shape) is not None)

@@ -1,0 +1,78 @@
+"""What exact means of rewards of 0 and 1 tell about a batch: how many responses they cover."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from grpodoctor.rules.shared.run_health import ZERO_VARIANCE_METRICS
+from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.estimators import implied_count
+from grpodoctor.vocabulary.knobs import Setting
+
+_REWARD = "reward/mean"
+_ZERO_VARIANCE = ZERO_VARIANCE_METRICS[0]
+_EXACT = 2e-7
+"""Distance of a logged mean from its fraction: float32 has seven digits."""
+_FEWEST = 5
+"""Readings that imply a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """Responses of a batch and of a group."""
+
+    responses: int
+    group: int
+
+    @property
+    def groups(self) -> int:
+        """Groups of a batch."""
+        return self.responses // self.group
+
+
+def batch_shape(chart: Chart) -> BatchShape | None:
+    """From the config, or as exact shares of the log imply it; None if unknown."""
+    group, prompts = chart.knobs.get("group_size"), chart.knobs.get("prompts_per_batch")
+    if _is_count(group) and _is_count(prompts):
+        return BatchShape(int(group) * int(prompts), int(group))
+    first = chart.series(_REWARD).head(WINDOW)
+    shares = chart.series(_ZERO_VARIANCE).tail(WINDOW)
+    if len(first) < _FEWEST or len(shares) < _FEWEST:
+        return None
+    responses = implied_count(first)
+    if responses is None:
+        return None
+    groups = math.lcm(*(denominator(share, responses) or 0 for share in shares))
+    # A share that was rounded has another denominator than those of the rewards.
+    if groups < 2 or groups == responses or responses % groups:
+        return None
+    return BatchShape(responses, responses // groups)
+
+
+def _is_count(setting: Setting | None) -> bool:
+    return isinstance(setting, int) and not isinstance(setting, bool) and setting > 0
+
+
+def denominator(mean: float, most: int) -> int | None:
+    """The smallest denominator up to `most` of a mean in [0, 1]; None without one.
+
+    Means of real numbers have none: fractions with denominators up to 64 cover .0005 of [0, 1].
+    """
+    if not 0 <= mean <= 1:
+        return None
+    fraction = Fraction(mean).limit_denominator(most)
+    return fraction.denominator if abs(float(fraction) - mean) <= _EXACT else None
+
+
+def covered(mean: float, shape: BatchShape) -> int | None:
+    """The responses that a mean of rewards of 0 and 1 covers, if they are not whole groups.
+
+    None if whole groups, as many as the batch has or fewer, have such a mean, or if the mean is no
+    share of so few responses.
+    """
+    size = denominator(mean, shape.responses)
+    if size is None or math.lcm(size, shape.group) <= shape.responses:
+        return None
+    return shape.responses // size * size

@@ -1,0 +1,169 @@
+"""Rewards that miss responses, that ignore the prompt, and samples that are nearly random."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from grpodoctor.rules.reward.rewards_ignore_prompts import zero_variance_share
+from grpodoctor.rules.shared.exact_shares import BatchShape, covered, denominator
+from grpodoctor.vocabulary.knobs import Setting
+from tests.rules.scenario import Curve, Patient, every, noisy, ramp, steps
+
+REWARD, FLAT, ENTROPY = "reward/mean", "groups/zero_variance_rate", "entropy/mean"
+SHAPE: dict[str, Setting] = {"group_size": 8, "prompts_per_batch": 8}
+
+
+def shares(pass_rate: Callable[[int], float], spread: float, seed: int) -> dict[str, Curve]:
+    """Rewards of 0 and 1 of eight prompts with eight responses, whose pass rates differ."""
+
+    def batch(step: int) -> list[int]:
+        draw = random.Random(f"{seed}/{step}")
+        rates = [min(max(draw.gauss(pass_rate(step), spread), 0), 1) for _ in range(8)]
+        return [sum(draw.random() < rate for _ in range(8)) for rate in rates]
+
+    def flat(step: int) -> float:
+        return sum(each in (0, 8) for each in batch(step)) / 8
+
+    return {REWARD: lambda step: sum(batch(step)) / 64, FLAT: flat}
+
+
+def patient(
+    curves: dict[str, Curve], count: int = 80, knobs: dict[str, Setting] | None = None
+) -> Patient:
+    return Patient(steps(count, curves), knobs=knobs)
+
+
+def skipped(run: Patient) -> set[str]:
+    return {each.code for each in run.engine.diagnosis().skipped}
+
+
+def unscored(begin: int, missing: int) -> dict[str, Curve]:
+    """From a step on, some responses are left out of the mean."""
+    curves = shares(lambda step: 0.4 + step / 200, 0.3, 1)
+    whole = curves[REWARD]
+    assert callable(whole)
+
+    def mean(step: int) -> float:
+        right = round(whole(step) * 64)  # type: ignore[operator]
+        return min(right, 64 - missing) / (64 - missing) if step >= begin else right / 64
+
+    return {**curves, REWARD: mean}
+
+
+@pytest.mark.parametrize("knobs", [SHAPE, None])
+@pytest.mark.parametrize("missing", [1, 3])
+def test_means_that_cover_a_part_of_the_batch_name_the_unscored_responses(
+    knobs: dict[str, Setting] | None, missing: int
+) -> None:
+    finding = patient(unscored(30, missing), knobs=knobs).finding("REW017")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert 30 <= finding.onset_step <= 35
+    assert finding.summary.startswith(f"{missing} of 64 responses ha")
+    assert finding.remedies == ("recheck-reward",)
+
+
+def test_a_run_that_misses_responses_from_the_start_needs_its_config() -> None:
+    assert patient(unscored(0, 1), knobs=SHAPE).finding("REW017").onset_step <= 5
+    assert "REW017" in skipped(patient(unscored(0, 1)))
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        shares(lambda step: 0.4 + step / 200, 0.3, 1)[REWARD],
+        noisy(0.5, 0.06, 1),
+        lambda step: round(0.3 + step / 200 + 0.037 * (step % 5), 2),
+        lambda step: (17 + step % 5) / 56,  # one group was left out
+        lambda step: 21 / 63 if step % 4 == 0 else (30 + step % 3) / 64,
+    ],
+)
+def test_whole_batches_graded_rewards_and_whole_groups_are_quiet(reward: Curve) -> None:
+    curves = {**unscored(99, 1), REWARD: reward}
+    assert patient(curves, knobs=SHAPE).findings("REW017") == []
+
+
+def test_aborted_rollouts_are_left_to_their_own_rule() -> None:
+    curves = {**unscored(10, 1), "rollouts/aborted_rate": 0.02}
+    assert patient(curves, knobs=SHAPE).findings("REW017") == []
+
+
+@pytest.mark.parametrize("value", [0.5, 43 / 64, 1.0, 0.0])
+def test_shares_of_whole_batches_cover_them(value: float) -> None:
+    assert covered(value, BatchShape(64, 8)) is None
+
+
+def test_denominators_of_odd_numbers_are_unknown() -> None:
+    assert covered(20 / 63, BatchShape(64, 8)) == 63
+    assert denominator(43 / 64, 64) == 64
+    assert [denominator(each, 64) for each in (math.nan, -0.5, 1.5, 0.123457)] == [None] * 4
+
+
+@pytest.mark.parametrize("knobs", [SHAPE, None])
+@pytest.mark.parametrize("seed", range(3))
+def test_rewards_that_ignore_their_prompts_look_like_coin_tosses(
+    seed: int, knobs: dict[str, Setting] | None
+) -> None:
+    finding = patient(shares(lambda _: 0.47, 0.0, seed), count=120, knobs=knobs).finding("REW018")
+    assert (finding.severity, finding.onset_step) == ("warning", 0)
+    assert "groups have no variance" in finding.summary
+    assert finding.remedies == ("recheck-reward",)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("spread", [0.15, 0.3])
+def test_prompts_that_differ_or_a_reward_that_rises_are_quiet(spread: float, seed: int) -> None:
+    assert patient(shares(lambda _: 0.5, spread, seed), knobs=SHAPE).findings("REW018") == []
+    rising = shares(lambda step: 0.4 + step / 300, 0.0, seed)
+    assert patient(rising, knobs=SHAPE).findings("REW018") == []
+
+
+def test_a_held_out_rise_and_filtered_groups_are_quiet() -> None:
+    curves = shares(lambda _: 0.47, 0.0, 1)
+    rising = {**curves, "reward/heldout": every(5, noisy(ramp(0.4, 0.6, 120), 0.02, 1))}
+    assert patient(rising, count=120, knobs=SHAPE).findings("REW018") == []
+    assert patient({**curves, FLAT: 0.0}, count=120, knobs=SHAPE).findings("REW018") == []
+
+
+def test_graded_rewards_and_few_readings_are_quiet_and_an_unknown_batch_is_skipped() -> None:
+    curves = shares(lambda _: 0.47, 0.0, 1)
+    assert patient(curves, count=49, knobs=SHAPE).findings("REW018") == []
+    graded = patient({**curves, REWARD: noisy(0.47, 0.06, 1)}, knobs=SHAPE)
+    assert graded.findings("REW018") == []
+    assert "REW018" in skipped(patient({**curves, REWARD: noisy(0.47, 0.06, 1)}))
+
+
+def test_the_share_of_equal_groups_is_that_of_a_beta_binomial_distribution() -> None:
+    assert zero_variance_share(0.5, 8, 0.0) == pytest.approx(2 / 256)
+    # Uniform pass rates have a correlation of a third: each number of successes is equally likely.
+    assert zero_variance_share(0.5, 8, 1 / 3) == pytest.approx(2 / 9)
+
+
+def test_nearly_random_samples_are_named_if_the_reward_does_not_rise() -> None:
+    curves = {ENTROPY: noisy(2.5, 0.05, 1), REWARD: noisy(0.1, 0.03, 2)}
+    finding = patient(curves).finding("ENT006")
+    assert (finding.severity, finding.onset_step, finding.active) == ("warning", 0, True)
+    assert finding.remedies[0] == "lower-temperature"
+    assert "12 equally likely tokens" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("entropy", "reward"),
+    [
+        (noisy(1.7, 0.05, 1), noisy(0.1, 0.03, 2)),
+        (noisy(2.5, 0.05, 1), noisy(ramp(0.1, 0.6, 80), 0.03, 2)),
+        (ramp(2.5, 0.5, 20), noisy(0.1, 0.03, 2)),
+        (ramp(0.5, 2.5, 60), noisy(0.1, 0.03, 2)),
+        (noisy(9.0, 0.05, 1), noisy(0.1, 0.03, 2)),
+    ],
+)
+def test_ordinary_entropy_progress_and_explosions_are_quiet(entropy: Curve, reward: Curve) -> None:
+    assert patient({ENTROPY: entropy, REWARD: reward}).findings("ENT006") == []
+
+
+def test_without_entropy_or_reward_it_is_skipped() -> None:
+    assert "ENT006" in skipped(patient({REWARD: 0.1}))
+    assert "ENT006" in skipped(patient({ENTROPY: 2.5}))
