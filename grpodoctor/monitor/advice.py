@@ -17,6 +17,7 @@ from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.plain_names import plain_name
 
 _MODEL_NAME = re.compile(r"[\w./~@+-]{1,120}", re.ASCII)
 """A model's name or path that a shell takes as it is."""
@@ -244,7 +245,7 @@ def _condition(
         return "", False
     known = requirement.known(knobs, readings)
     if met := requirement.met_by(known):
-        return f"{met[0]} is {met[1]:.3g}", False
+        return f"{plain_name(met[0])} is {met[1]:.3g}", False
     why = "not logged" if any("/" in name for name in requirement.names) else "unknown"
     return f"if {requirement.wanted or requirement.bound} ({why})", True
 

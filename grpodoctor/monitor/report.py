@@ -187,6 +187,7 @@ def evidence_to_json(evidence: Evidence) -> dict[str, Any]:
         "step": evidence.step,
         "value": _finite(evidence.value),
         "baseline": _finite(evidence.baseline),
+        "median": _finite(evidence.median),
     }
     return data if evidence.where is None else {**data, "where": evidence.where}
 

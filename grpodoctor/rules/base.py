@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import BASELINE, Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Max, Min, NotApplicable
 
@@ -31,13 +31,17 @@ class Evidence:
     """Value for comparison: the run's starting value, a bound or a noise floor."""
     where: str | None = None
     """The sequence or tensor that caused the value."""
+    median: float | None = None
+    """The median of the latest ten readings, which summaries rather state than a single one; None
+    if the value is no reading of a series."""
 
 
 def cite(chart: Chart, metric: str, baseline: float | None = None) -> Evidence:
     """The latest reading of a metric as evidence, with the sequence that caused it if known."""
     series, reading = chart.series(metric), chart.reading(metric)
     where = reading.where if isinstance(reading, _EXTREMES) else None
-    return Evidence(metric, series.last_step, series.last, baseline, where)
+    median = series.level(BASELINE) if len(series) > 1 else None
+    return Evidence(metric, series.last_step, series.last, baseline, where, median)
 
 
 def cite_all(chart: Chart, *metrics: str | None) -> tuple[Evidence, ...]:

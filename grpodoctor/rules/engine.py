@@ -49,6 +49,7 @@ from grpodoctor.runs.chart import MOST_LAYOUTS, WINDOW, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import metric_of
+from grpodoctor.vocabulary.plain_names import in_plain_words
 from grpodoctor.vocabulary.values import NotApplicable
 
 RESOLVED_KEPT = 100
@@ -388,7 +389,7 @@ class Engine:
             onset_step=onset,
             last_step=self.chart.step,
             active=True,
-            summary=sighting.summary,
+            summary=in_plain_words(sighting.summary),
             evidence=sighting.evidence,
             remedies=self._remedies(rule, sighting),
             references=rule.references,

@@ -11,6 +11,7 @@ from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.plain_names import in_plain_words
 from grpodoctor.vocabulary.values import NotApplicable
 
 
@@ -70,7 +71,7 @@ def _finding(rule: Rule, sighting: Sighting) -> Finding:
         onset_step=0,
         last_step=0,
         active=True,
-        summary=sighting.summary,
+        summary=in_plain_words(sighting.summary),
         evidence=sighting.evidence,
         remedies=rule.remedies if sighting.remedies is None else sighting.remedies,
         references=rule.references,

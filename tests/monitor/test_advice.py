@@ -66,12 +66,17 @@ def test_a_remedy_whose_mechanism_does_not_apply_is_not_offered():
 @pytest.mark.parametrize(
     ("remedy", "knobs", "readings", "condition"),
     [
-        ("clip-higher", {}, {"clip/high_rate": 0.012}, "clip/high_rate is 0.012"),
+        ("clip-higher", {}, {"clip/high_rate": 0.012}, "the share clipped high is 0.012"),
         ("clip-higher", {}, {}, "if tokens are clipped at the upper bound (not logged)"),
-        ("cispo", {}, {"clip/high_rate": 0.0, "clip/low_rate": 0.25}, "clip/low_rate is 0.25"),
+        (
+            "cispo",
+            {},
+            {"clip/high_rate": 0.0, "clip/low_rate": 0.25},
+            "the share clipped low is 0.25",
+        ),
         ("longer-limit", {}, {}, "if responses are truncated (not logged)"),
-        ("fewer-updates", {"updates_per_batch": 8}, {}, "updates_per_batch is 8"),
-        ("fewer-updates", {}, {"updates_per_batch": 2.0}, "updates_per_batch is 2"),
+        ("fewer-updates", {"updates_per_batch": 8}, {}, "updates per batch is 8"),
+        ("fewer-updates", {}, {"updates_per_batch": 2.0}, "updates per batch is 2"),
         ("fewer-updates", {}, {}, "if a batch takes more than 4 updates (unknown)"),
         ("dynamic-sampling", {}, {}, "if some groups have zero variance (not logged)"),
         ("raise-temperature", {}, {}, ""),

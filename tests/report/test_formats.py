@@ -138,7 +138,9 @@ def test_the_json_has_exactly_the_promised_shape(hostile):
         assert list(finding) == FINDING_KEYS
         assert finding["evidence"]
         for evidence in finding["evidence"]:
-            assert set(evidence) - {"where"} == {"metric", "step", "value", "baseline"}
+            assert set(evidence) - {"where"} == {
+                "metric", "step", "value", "baseline", "median",
+            }  # fmt: skip
         for remedy in finding["remedies"]:
             assert list(remedy) == REMEDY_KEYS
             for lines in ("spelling", "if_not_set", "already_set"):
@@ -334,6 +336,7 @@ def test_values_that_are_not_finite_are_null_in_json(tmp_path, well):
         "step": 3,
         "value": None,
         "baseline": None,
+        "median": None,
         "where": "seq-1",
     }
 

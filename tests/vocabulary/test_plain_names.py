@@ -1,7 +1,8 @@
 import pytest
 
+from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.vocabulary.metrics import metric_of
-from grpodoctor.vocabulary.plain_names import PLAIN_NAMES, in_plain_words
+from grpodoctor.vocabulary.plain_names import PLAIN_NAMES, in_plain_words, plain_name
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,13 @@ from grpodoctor.vocabulary.plain_names import PLAIN_NAMES, in_plain_words
 )
 def test_names_become_words(sentence: str, words: str) -> None:
     assert in_plain_words(sentence) == words
+
+
+def test_what_remedies_act_on_has_words() -> None:
+    acted_on = [each.acts_on for each in all_remedies() if each.acts_on is not None]
+    names = {name for requirement in acted_on for name in requirement.names}
+    assert names
+    assert not [name for name in names if plain_name(name) == name and ("/" in name or "_" in name)]
 
 
 def test_every_name_is_a_metric() -> None:

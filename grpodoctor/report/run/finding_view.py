@@ -266,7 +266,8 @@ def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
     columns = (
         Column("evidence", unbroken=True),
         Column("step", numeric=True),
-        Column("value", numeric=True),
+        Column("reading", numeric=True),
+        Column("median of 10", numeric=True),
         Column("baseline", numeric=True),
     )
     has_cause = with_cause and any(each.where for each in evidence)
@@ -274,8 +275,10 @@ def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
         (
             code(each.metric),
             str(each.step),
-            format_reading(each.metric, each.value),
-            format_reading(each.metric, each.baseline) if each.baseline is not None else "",
+            *(
+                format_reading(each.metric, number) if number is not None else ""
+                for number in (each.value, each.median, each.baseline)
+            ),
             *([_sequence(each.where)] if has_cause else []),
         )
         for each in evidence
