@@ -35,11 +35,19 @@ class BlockMeans:
         """Readings that the blocks cover."""
         return len(self.means) * self.size + self._seen
 
-    def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add readings; those that are not finite are ignored."""
-        begin, count = 0, len(values)
-        while begin < count:
-            end = min(count, begin + self.size - self._seen)
+    def add(self, steps: Sequence[int], values: Sequence[float], count: int) -> None:
+        """Add the last `count` readings of two sequences; those that are not finite are ignored."""
+        if self._seen + count < self.size:  # the usual case of a long run
+            self._include(values[-count:])
+            self._seen += count
+            return
+        if self.size == 1 and len(self.means) + count < MOST_BLOCKS:
+            self.means.extend(values[-count:])
+            self._last_steps.extend(steps[-count:])
+            return
+        begin, last = len(values) - count, len(values)
+        while begin < last:
+            end = min(last, begin + self.size - self._seen)
             self._include(values[begin:end])
             self._seen += end - begin
             if self._seen == self.size:
@@ -48,13 +56,11 @@ class BlockMeans:
 
     def _include(self, values: Sequence[float]) -> None:
         total = sum(values)
-        if math.isfinite(total):
-            self._total += total
-            self._finite += len(values)
-            return
-        finite = [value for value in values if math.isfinite(value)]
-        self._total += sum(finite)
-        self._finite += len(finite)
+        if not math.isfinite(total):
+            values = [value for value in values if math.isfinite(value)]
+            total = sum(values)
+        self._total += total
+        self._finite += len(values)
 
     def _close(self, step: int) -> None:
         self.means.append(self._total / self._finite if self._finite else math.nan)

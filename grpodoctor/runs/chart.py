@@ -144,7 +144,7 @@ class Series:
         """Compare a block of readings with the extremes."""
         self._unblocked = 0
         self._drop_old()
-        self.blocks.add(self._steps[-BASELINE:], self._values[-BASELINE:])
+        self.blocks.add(self._steps, self._values, BASELINE)
         step = self._steps[-1]
         level = self.level(BASELINE)
         if math.isnan(level):

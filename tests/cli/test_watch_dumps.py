@@ -129,7 +129,7 @@ def test_a_log_that_contradicts_its_growing_dumps_is_found_live(tmp_path: Path) 
     run = tmp_path / "run"
     with program("-c", VERL, str(run), "logged"), program(*watching(run)) as watch:
         finding = next(each for each in raised(watch) if each["code"] == "INS001")
-    assert "reward/mean is logged as 0.9" in finding["summary"]
+    assert "mean reward is logged as 0.9" in finding["summary"]
     assert "0.0625" in finding["summary"]
     assert finding["onset_step"] <= 2, "the dumps of the first steps are waited for"
 

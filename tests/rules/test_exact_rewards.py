@@ -167,3 +167,45 @@ def test_ordinary_entropy_progress_and_explosions_are_quiet(entropy: Curve, rewa
 def test_without_entropy_or_reward_it_is_skipped() -> None:
     assert "ENT006" in skipped(patient({REWARD: 0.1}))
     assert "ENT006" in skipped(patient({ENTROPY: 2.5}))
+
+
+def outages(*begins: int, level: Curve = 0.6, noise: float = 0.05) -> dict[str, Curve]:
+    """Four batches without any reward from each of these steps on."""
+    dead = {step + at for step in begins for at in range(4)}
+    curve = noisy(level, noise, 1)
+    return {REWARD: lambda step: 0.0 if step in dead else curve(step)}
+
+
+def test_batches_without_any_reward_between_good_ones_are_outages() -> None:
+    finding = patient(outages(30, 50)).finding("REW019")
+    assert (finding.severity, finding.onset_step, finding.active) == ("warning", 30, True)
+    assert finding.remedies[0] == "drop-failed-rollouts"
+    assert "8 of 80 batches (2 outages)" in finding.summary
+    assert patient(outages(30)).finding("REW019").severity == "info"
+    rising = outages(30, 50, level=ramp(0.3, 0.55, 80))
+    assert patient(rising).finding("REW019").severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        {REWARD: noisy(0.6, 0.05, 1)},
+        outages(*range(40, 120, 4)),  # it never comes back
+        outages(*range(0, 40, 4)),  # the policy learns to earn something
+        outages(30, 50, noise=0.2),
+        {
+            REWARD: lambda step: (
+                sum(random.Random(f"{step}/{at}").random() < 0.5 for at in range(4)) / 4
+            )
+        },
+        {REWARD: 0.0},
+    ],
+)
+def test_collapses_beginners_and_batches_of_few_responses_are_no_outages(
+    curves: dict[str, Curve],
+) -> None:
+    assert patient(curves, count=120).findings("REW019") == []
+
+
+def test_without_an_outcome_outages_are_skipped() -> None:
+    assert "REW019" in skipped(patient({ENTROPY: 0.5}))

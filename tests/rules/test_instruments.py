@@ -31,7 +31,7 @@ def test_a_log_that_says_something_else_is_found() -> None:
         }
     ).finding(CODE)
     assert finding.severity == "warning"
-    assert "reward/mean is logged as 0.9" in finding.summary
+    assert "mean reward is logged as 0.9" in finding.summary
     assert "0.45" in finding.summary
     assert (finding.evidence[0].value, finding.evidence[0].baseline) == (0.9, 0.45)
 
@@ -112,7 +112,7 @@ def test_a_length_with_what_ends_it_is_the_same_length() -> None:
 def test_groups_that_were_filtered_before_the_log_are_explained() -> None:
     finding = run(pair("groups/zero_variance_rate", 0.0, Rate(40, 128))).finding(CODE)
     assert finding.severity == "info"
-    assert "leaves out zero-variance groups" in finding.summary
+    assert "omits zero-variance groups" in finding.summary
 
 
 def test_the_unbiased_spread_excuses_no_other_number() -> None:

@@ -59,7 +59,7 @@ def test_shaping_that_rises_while_nothing_succeeds() -> None:
     finding = run({REWARD: shaped, "reward/heldout": every(10, -1.0)}).finding("REW009")
     assert (finding.severity, finding.remedies[0]) == ("warning", "recheck-reward")
     trained = run({REWARD: shaped, "accuracy/train": 0.0}).finding("REW009")
-    assert "accuracy/train has been 0" in trained.summary
+    assert "Training accuracy has been 0" in trained.summary
 
 
 def test_any_success_or_a_flat_reward_ends_it() -> None:

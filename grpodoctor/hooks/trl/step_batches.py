@@ -407,10 +407,11 @@ def _untrained_tokens(generated_BT: Array, updates: Sequence[_UpdateArrays]) -> 
     """The share of generated tokens outside the loss, of the responses that are in the loss."""
     if not updates:
         return {}
-    left_out = [
-        ~update.mask_MT[generated_BT[update.places] & update.mask_MT.any(axis=1)[:, None]]
-        for update in updates
-    ]
+    left_out: list[Array] = []
+    for update in updates:
+        trained_M1 = update.mask_MT.any(axis=1, keepdims=True)
+        outside_MT: Array = np.logical_not(update.mask_MT)
+        left_out.append(outside_MT[generated_BT[update.places] & trained_M1])
     tokens_N = np.concatenate(left_out)
     none: Reading = NotApplicable("no response is in the loss")
     return {"optimizer/untrained_token_rate": Rate.of(tokens_N) if tokens_N.size else none}

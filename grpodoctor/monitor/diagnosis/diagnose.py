@@ -19,8 +19,11 @@ from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.shared.distillation import is_distilled
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
+    is_near_ceiling,
     is_solved,
     is_stuck,
+    lacks_signal,
+    outcome_metric,
     reading_noise,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
@@ -49,6 +52,9 @@ _CURED_BY_LEARNING: frozenset[Condition] = frozenset(
     {"truncation", "zero-rewards", "equal-rewards"}
 )
 """Conditions of an untrained policy that training itself ends."""
+
+_NO_GRADIENT: frozenset[Condition] = frozenset({"equal-rewards", "zero-rewards", "zero-gradient"})
+"""Conditions that end the learning of a run while no group varies."""
 
 _CURED_BY = 2 / 3
 """Part of the run after which such a condition stays away; one that ends later may come back."""
@@ -127,7 +133,10 @@ def diagnose(
     findings = results.findings
     if rose and not has_lost_outcome(chart) and not is_stuck(chart):
         cured_by = chart.step * _CURED_BY
-        findings = tuple(_judged_by_outcome(finding, by_code, cured_by) for finding in findings)
+        spared = _NO_GRADIENT if _has_stopped_learning(chart) else frozenset()
+        findings = tuple(
+            _judged_by_outcome(finding, by_code, cured_by, spared) for finding in findings
+        )
 
     def cost_of(finding: Finding) -> Cost:
         last = None if finding.active else finding.last_step
@@ -174,14 +183,34 @@ def _outcome_rose(chart: Chart) -> bool:
     )
 
 
-def _judged_by_outcome(finding: Finding, rules: Mapping[str, Rule], cured_by: float) -> Finding:
+def _has_stopped_learning(chart: Chart) -> bool:
+    """Whether no group varies any more, although the reward is below its ceiling.
+
+    What the reward gained before does not show that the run still learns.
+    """
+    outcome = chart.series(outcome_metric(chart) or "")
+    return lacks_signal(chart) and not is_solved(chart) and not is_near_ceiling(outcome)
+
+
+def _judged_by_outcome(
+    finding: Finding,
+    rules: Mapping[str, Rule],
+    cured_by: float,
+    spared: frozenset[Condition],
+) -> Finding:
     """A finding about a run whose outcome has risen and has kept what it gained.
 
     Many policies begin with responses that are too long or with groups that are all-incorrect, and
     learn to do without: a warning of it that is over did no lasting harm to such a run.
+
+    Args:
+        finding: what a rule found.
+        rules: all rules by code.
+        cured_by: step by which a condition that learning ends must be over.
+        spared: conditions whose active findings stay as they are.
     """
     rule = rules.get(finding.code)
-    if rule is None:
+    if rule is None or (finding.active and rule.condition in spared):
         return finding
     is_over = not finding.active and finding.severity == "warning" and finding.last_step <= cured_by
     if rule.judged_by_outcome or (is_over and rule.condition in _CURED_BY_LEARNING):

@@ -135,7 +135,7 @@ class LogDumpMismatch(Rule):
         if worst.steps > 1:
             text += f", averaged over {worst.steps} steps"
         if is_filtered:
-            text += "; the log leaves out zero-variance groups"
+            text += "; the log omits zero-variance groups"
         elif len(pairs) > 1:
             text += f"; {len(pairs) - 1} more metrics disagree"
         shown = [worst, *(pair for pair in pairs if pair != worst)][:4]

@@ -121,7 +121,7 @@ class GradientSpike(Rule):
         joint = joint_spike(chart, _LOSS) if is_extreme else None
         if joint is not None:
             is_grave = spikes >= self.critical_spikes or has_lost_outcome(chart)
-            text = f"{text}, and {joint} spikes at the same step."
+            text = f"{text}, and {joint} spikes too."
             evidence = (*evidence, cite(chart, joint))
             return Sighting("critical" if is_grave else "warning", text, evidence)
         if is_extreme:

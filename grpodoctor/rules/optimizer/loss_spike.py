@@ -120,7 +120,7 @@ class LossSpike(Rule):
         text = f"The loss is {shown} times its usual distance from the median"
         joint = joint_spike(chart, _GRADIENT) if multiple >= self.extreme_factor else None
         if joint is not None:
-            text = f"{text}, and {joint} spikes at the same step."
+            text = f"{text}, and {joint} spikes too."
             return Sighting("warning", text, (*evidence, cite(chart, joint)))
         if spikes < self.warning_spikes:
             return Sighting("info", f"{text}.", evidence, ())

@@ -13,6 +13,8 @@ from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _ABORTED = "reward/mean", "rollouts/aborted_rate"
+_WHOLE = 1e-4
+"""Distance from a whole number of responses that float32 can cause in a batch of a thousand."""
 
 
 class UnscoredResponses(Rule):
@@ -73,7 +75,7 @@ class UnscoredResponses(Rule):
         values = series.tail(self.readings)
         if len(values) < self.readings or chart.series(_ABORTED).level(self.readings) > 0:
             return None
-        if _is_rounded(values) or not self._are_shares(values, shape):
+        if _are_whole(values, shape) or _is_rounded(values) or not self._are_shares(values, shape):
             return None
         partly = [count for value in values if (count := covered(value, shape)) is not None]
         if len(partly) < self.min_partial:
@@ -88,6 +90,12 @@ class UnscoredResponses(Rule):
     def _are_shares(self, values: list[float], shape: BatchShape) -> bool:
         exact = [denominator(value, shape.responses) is not None for value in values]
         return sum(exact) >= self.exact_share * len(values)
+
+
+def _are_whole(values: list[float], shape: BatchShape) -> bool:
+    """Whether all values are shares of the whole batch, as they usually are."""
+    counts = [value * shape.responses for value in values]
+    return all(abs(count - round(count)) < _WHOLE for count in counts if math.isfinite(count))
 
 
 def _is_rounded(values: list[float]) -> bool:

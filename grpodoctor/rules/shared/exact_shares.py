@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from grpodoctor.rules.shared.run_health import ZERO_VARIANCE_METRICS
 from grpodoctor.runs.chart import WINDOW, Chart
@@ -34,31 +35,40 @@ class BatchShape:
 
 def batch_shape(chart: Chart) -> BatchShape | None:
     """From the config, or as exact shares of the log imply it; None if unknown."""
-    group, prompts = chart.knobs.get("group_size"), chart.knobs.get("prompts_per_batch")
-    if _is_count(group) and _is_count(prompts):
-        return BatchShape(int(group) * int(prompts), int(group))
+    group, prompts = (_count(chart.knobs.get(name)) for name in ("group_size", "prompts_per_batch"))
+    if group and prompts:
+        return BatchShape(group * prompts, group)
     first = chart.series(_REWARD).head(WINDOW)
     shares = chart.series(_ZERO_VARIANCE).tail(WINDOW)
     if len(first) < _FEWEST or len(shares) < _FEWEST:
         return None
-    responses = implied_count(first)
+    responses = _responses(tuple(first))
     if responses is None:
         return None
-    groups = math.lcm(*(denominator(share, responses) or 0 for share in shares))
+    groups = math.lcm(*(denominator(share, responses) or 0 for share in set(shares)))
     # A share that was rounded has another denominator than those of the rewards.
     if groups < 2 or groups == responses or responses % groups:
         return None
     return BatchShape(responses, responses // groups)
 
 
-def _is_count(setting: Setting | None) -> bool:
-    return isinstance(setting, int) and not isinstance(setting, bool) and setting > 0
+@lru_cache(maxsize=64)
+def _responses(first: tuple[float, ...]) -> int | None:
+    """Responses of a batch, as the first readings imply it: the same at every step of a run."""
+    return implied_count(first)
 
 
+def _count(setting: Setting | None) -> int:
+    """A setting that is a number above one; 0 otherwise."""
+    return setting if isinstance(setting, int) and setting > 1 else 0
+
+
+@lru_cache(maxsize=4096)
 def denominator(mean: float, most: int) -> int | None:
     """The smallest denominator up to `most` of a mean in [0, 1]; None without one.
 
     Means of real numbers have none: fractions with denominators up to 64 cover .0005 of [0, 1].
+    Shares recur, so the cache saves most of the work.
     """
     if not 0 <= mean <= 1:
         return None

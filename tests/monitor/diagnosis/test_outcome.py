@@ -82,6 +82,21 @@ def test_a_resolved_warning_does_not_fail_the_run(tmp_path):
     assert (lasting["verdict"]["kind"], code) == ("sick", 1)
 
 
+@pytest.mark.parametrize(("since", "kind"), [(60, "sick"), (999, "healthy")])
+def test_a_run_that_stopped_learning_is_not_healthy_for_what_it_gained_before(
+    tmp_path, since, kind
+):
+    """Copies of one response fill each group: every group has equal rewards."""
+    noise = random.Random(1)
+    rows = list(
+        trl_rows(100, lambda step: 0.2 + 0.4 * step / 100 + noise.gauss(0, 0.03), lambda _: 0.0)
+    )
+    for row in rows:
+        row["frac_reward_zero_std"] = 1.0 if row["step"] >= since else 0.2
+    report, _ = checked(tmp_path, rows)
+    assert report["verdict"]["kind"] == kind
+
+
 @pytest.mark.parametrize(("gain", "kind"), [(0.06, "healthy"), (0.0, "flat")])
 def test_a_slow_noisy_rise_is_healthy(tmp_path, gain, kind):
     """A public run: .70 to .76 in 1,450 steps, in batches that scatter by .05."""

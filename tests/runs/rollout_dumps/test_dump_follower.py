@@ -74,7 +74,7 @@ def test_a_log_that_contradicts_its_dump_is_a_finding(tmp_path: Path) -> None:
         lines(tmp_path / "rollouts" / f"{step}.jsonl", rows)
     report = replay(tmp_path, select=["INS001"]).report
     (finding,) = report.findings
-    assert "reward/mean is logged as 0.9" in finding.summary
+    assert "mean reward is logged as 0.9" in finding.summary
 
 
 def test_dumped_steps_between_logged_ones_are_steps(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_recorded_readings_agree_with_the_rollouts(
 def test_a_contradicting_reading_of_the_trainer_is_found(tmp_path: Path, make_batch: Make) -> None:
     record(tmp_path, make_batch, range(8), reward__mean=Mean.of([0.9]))
     (finding,) = replay(tmp_path, select=["INS001"]).report.findings
-    assert "reward/mean is logged as 0.9" in finding.summary
+    assert "mean reward is logged as 0.9" in finding.summary
     assert finding.onset_step == 0
 
 
@@ -77,7 +77,7 @@ def test_a_one_percent_difference_on_the_same_responses_is_found(
     off = Mean.of(make_batch(0, 16).lengths_B * 1.01)
     record(tmp_path, make_batch, range(8), length__mean=off)
     (finding,) = replay(tmp_path, select=["INS001"]).report.findings
-    assert "length/mean" in finding.summary
+    assert "mean length" in finding.summary
 
 
 def test_a_file_of_another_run_is_noticed(tmp_path: Path, make_batch: Make) -> None:

@@ -1,0 +1,96 @@
+"""REW019."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from typing import ClassVar
+
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.run_health import current_metric
+from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.estimators import step_noise
+from grpodoctor.vocabulary.conditions import Condition
+
+_OUTCOMES = ("accuracy/train", "reward/mean")
+
+
+class RewardOutages(Rule):
+    """Every reward of some batches is exactly 0, while the batches before and after earn as usual.
+
+    What it sees:
+        Batches in which no response earns anything, between batches that all earn at least half of
+        the usual reward. The finding is a warning from two outages on, and `info` after one.
+
+    Why it matters:
+        A policy does not forget everything in one step and remember it a few steps later. The
+        judge, the verifier or the environment failed and returned 0. Groups with equal rewards have
+        no gradient, so these steps are lost; if an outage ends in the middle of a batch, good
+        responses are punished.
+
+    Evidence it needs:
+        `accuracy/train` or `reward/mean`, above zero in batches without an outage.
+
+    Remedies:
+        Let the reward function raise or return nothing when its service fails, and leave these
+        responses out of the batch. Look into the judge's log at the named step.
+
+    When it is wrong:
+        A curriculum that alternates between easy and impossible prompts, or batches of so few
+        responses that all of them fail by chance: their rewards vary too much for this rule.
+
+    References:
+        TRL documentation of custom reward functions, which may return None.
+    """
+
+    code: ClassVar[str] = "REW019"
+    name: ClassVar[str] = "reward-outages"
+    condition: ClassVar[Condition] = "tool-failures"
+    explains: ClassVar[tuple[Condition, ...]] = ("reward-loss", "equal-rewards")
+    summary: ClassVar[str] = "Every reward of some batches is 0; the others earn as usual."
+    inputs: ClassVar[tuple[Need, ...]] = (_OUTCOMES,)
+    remedies: ClassVar[tuple[str, ...]] = ("drop-failed-rollouts", "recheck-reward")
+    references: ClassVar[tuple[str, ...]] = ("huggingface.co/docs/trl/grpo_trainer",)
+    persistence: ClassVar[int] = 1
+    """The rule itself compares many readings."""
+    clearance: ClassVar[int] = WINDOW
+
+    min_alive: int = 10
+    """Readings that earn something."""
+    min_dead: int = 3
+    """Readings without any reward."""
+    max_dead: float = 0.5
+    """Share of readings without any reward, above which earning is the exception."""
+    least_share: float = 0.5
+    """Share of the usual reward that every other batch earns at least."""
+    min_noises: float = 6.0
+    """The usual reward in noises of one reading, as in REW014: batches of few responses, all of
+    which may fail by chance, have a larger noise."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        """Look for readings of 0 between readings near the usual level."""
+        name = current_metric(chart, _OUTCOMES)
+        series = chart.series(name)
+        values = series.tail(WINDOW)
+        dead = values.count(0.0)
+        if not self.min_dead <= dead <= self.max_dead * len(values):
+            return None
+        alive = [value for value in values if value and math.isfinite(value)]
+        if len(alive) < self.min_alive:
+            return None
+        usual = statistics.median(alive)
+        if not min(alive) >= self.least_share * usual > 0:
+            return None
+        if usual < self.min_noises * step_noise(alive):
+            return None
+        runs = [is_dead for is_dead, _ in itertools.groupby(values, key=lambda value: value == 0)]
+        outages = sum(runs[1:-1])  # between batches that earn
+        if not outages:
+            return None
+        step = next(at for at, value in zip(series.steps(WINDOW), values, strict=True) if not value)
+        severity: Severity = "warning" if outages > 1 else "info"
+        times = f"{outages} outages" if outages > 1 else "one outage"
+        share = f"{dead} of {len(values)} batches ({times})"
+        text = f"Every reward is 0 in {share}; the others earn {usual:.2g}."
+        return Sighting(severity, text, (cite(chart, name, usual),), find_onset=lambda: step)
