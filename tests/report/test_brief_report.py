@@ -189,3 +189,21 @@ def test_a_resolved_problem_is_a_line_while_another_is_active() -> None:
     alone = replace(report.diagnosis, problems=(over,))
     rendered = text.render(view_of(data_of(replace(report, diagnosis=alone))), width=120)
     assert "CRITICAL  REW002 " in rendered
+
+
+def test_a_resolved_problem_has_no_remedy_to_apply() -> None:
+    report = report_of(["LEN002"], symptoms=0)
+    over = replace(report.diagnosis.problems[0], cause=finding("LEN002").resolved())
+    diagnosis = replace(report.diagnosis, problems=(over,))
+    data = data_of(replace(report, diagnosis=diagnosis))
+    assert "CRITICAL  LEN002 " in text.render(view_of(data))
+    assert "remed" not in text.render(view_of(data))
+    assert "remedy: longer-limit" in text.render(view_of(data, verbose=True))
+
+
+def test_the_page_to_read_is_that_of_a_finding_that_is_shown() -> None:
+    report = report_of(["LEN002"], symptoms=0)
+    note = replace(finding("LEN002").resolved(), severity="info")
+    over = replace(report.diagnosis.problems[0], cause=note)
+    diagnosis = replace(report.diagnosis, problems=(over,))
+    assert "LEN002" not in text.render(view_of(data_of(replace(report, diagnosis=diagnosis))))

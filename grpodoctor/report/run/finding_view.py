@@ -130,6 +130,8 @@ def problem_card(
     """
     after = _consequences(problem, detail, brevity)
     card = _card(problem.cause, report, after=after, detail=detail, brevity=brevity)
+    if detail != "full" and not problem.active:  # there is nothing to do
+        card = replace(card, advice=())
     is_present = problem.present is problem.cause
     is_in_verdict = is_present and problem.cause.code == report.diagnosis.verdict.code
     # The verdict, a few lines above, has the summary already.

@@ -273,6 +273,6 @@ def _about_the_log(report: Report) -> Iterator[Block]:
 
 
 def _where_to_read_more(report: Report) -> str:
-    codes = [problem.cause.code for problem in report.diagnosis.problems[:1]]
+    codes = [problem.cause.code for problem in report.diagnosis.problems if _is_news(problem)]
     page = f"More: grpodoctor rule {codes[0]}; " if codes else "More: "
     return f"{page}check --verbose lists everything."
