@@ -40,6 +40,28 @@ def test_a_stall_after_early_progress_is_seen_in_the_window() -> None:
     assert finding.onset_step > 300
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_evaluations_that_end_a_little_higher_by_chance_are_a_stall(seed: int) -> None:
+    """Half of all flat series end above their beginning."""
+    curves = {
+        REWARD: noisy(ramp(0.3, 0.8, 160), 0.02, seed),
+        HELDOUT: every(10, noisy(0.4, 0.01, 40 + seed)),
+    }
+    assert run(curves, 200).finding("REW008").active
+
+
+def test_a_stall_is_seen_with_an_evaluation_at_every_step() -> None:
+    """The latest 128 evaluations contain only the last part of the rise."""
+    curves = {REWARD: noisy(ramp(0.3, 0.8, 200), 0.02, 1), HELDOUT: noisy(0.4, 0.005, 2)}
+    assert run(curves, 200).finding("REW008").active
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fifth_of_the_rise_is_no_stall(seed: int) -> None:
+    heldout = every(10, noisy(ramp(0.4, 0.5, 100), 0.01, seed))
+    assert run({REWARD: RISING, HELDOUT: heldout}, 150).findings("REW008") == []
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_evaluations_that_rise_with_the_reward_are_quiet(seed: int) -> None:
     heldout = every(10, noisy(ramp(0.4, 0.6, 90), 0.03, seed))

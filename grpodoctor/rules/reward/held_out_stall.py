@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, reading_noise
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import BASELINE, WINDOW, Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -17,18 +18,30 @@ _TRAIN = ("reward/mean", "accuracy/train")
 
 
 class _Course(NamedTuple):
-    """Evaluations and training reward over the same steps."""
+    """Held-out level and training reward, before and after, over the same steps."""
 
-    heldout: list[float]
-    early: int
-    """Evaluations at the beginning that the latest third is compared with."""
+    before: float
+    after: float
+    compared: tuple[int, int]
+    """Evaluations behind the two held-out levels."""
     train_before: float
     train_after: float
 
     @property
     def rise(self) -> float:
+        """Rise of the held-out level."""
+        return self.after - self.before
+
+    @property
+    def train_rise(self) -> float:
         """Rise of the training reward."""
         return self.train_after - self.train_before
+
+    @property
+    def error_factor(self) -> float:
+        """Standard error of the held-out rise, in standard deviations of one evaluation."""
+        # The median of n normal values has a standard error of sqrt(pi / 2n) standard deviations.
+        return math.sqrt(math.pi / 2 * sum(1 / count for count in self.compared))
 
 
 class HeldOutStall(Rule):
@@ -36,9 +49,10 @@ class HeldOutStall(Rule):
 
     What it sees:
         A training reward that rose well beyond its noise, and held-out evaluations that are no
-        higher than they were, over the same steps: the whole run, or the latest 128 readings. The
-        finding is a warning from eight evaluations on, and `info` before. A fall of the evaluations
-        is reported by REW003.
+        higher than they were, over the same steps: the whole run, or the latest 128 readings. A
+        rise of at most two standard errors counts as none if even two more would be less than a
+        tenth of the training reward's rise. The finding is a warning from eight evaluations on, and
+        `info` before. A fall of the evaluations is reported by REW003.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -87,6 +101,9 @@ class HeldOutStall(Rule):
     level where the spread is not logged: a small rise need not show elsewhere."""
     ceiling: float = 0.9
     """Held-out share above which little is left to gain."""
+    negligible_share: float = 0.1
+    """Share of the training reward's rise below which the held-out rise must be, with two standard
+    errors added. Half of all stalls end a little higher than they began, by chance alone."""
     min_fall: float = 0.1
     """Share of the level whose loss is a fall, which REW003 judges."""
 
@@ -99,8 +116,9 @@ class HeldOutStall(Rule):
         values = [value for _, value in heldout]
         if max(values) <= 1 and statistics.median(values) >= self.ceiling:
             return None
-        whole = self._since_start(chart, train, values)
-        found = self._judge(chart, name, train, whole)
+        if min(values) == max(values):  # REW009 reports it
+            return None
+        found = self._judge(chart, name, train, self._since_start(chart, train, name))
         if found is not None:
             return found
         since = chart.series(train).steps(WINDOW)[0]
@@ -109,37 +127,61 @@ class HeldOutStall(Rule):
             return None
         return self._judge(chart, name, train, self._in_window(chart, train, recent))
 
-    def _since_start(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
+    def _since_start(self, chart: Chart, train: str, heldout: str) -> _Course | None:
         """The course since the start of the run; None if the training reward has not risen."""
         series, start = chart.series(train), start_level(chart.series(train))
         rise, error = change(series)
-        if len(heldout) >= WINDOW or start is None or not rise > self.min_rise * error:
+        if start is None or not rise > self.min_rise * error:
             return None
-        return _Course(heldout, self.first_evaluations, start, series.level(RECENT))
+        values = chart.series(heldout).tail(WINDOW)
+        late = values[-len(values) // 3 :]
+        first, early = chart.series(heldout).start, values[: self.first_evaluations]
+        is_whole = len(values) < WINDOW or first is None
+        before = statistics.median(early) if is_whole or first is None else first.level
+        compared = (len(early) if is_whole else BASELINE, len(late))
+        return _Course(before, statistics.median(late), compared, start, series.level(RECENT))
 
     def _in_window(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
         values = chart.series(train).tail(WINDOW)
         middle = len(values) // 2
         if not level_shift(values[:middle], values[middle:]) >= self.min_rise:
             return None
-        before, after = (statistics.median(part) for part in (values[:middle], values[middle:]))
-        return _Course(heldout, len(heldout) // 2, before, after)
+        early, late = heldout[: len(heldout) // 2], heldout[-len(heldout) // 3 :]
+        before, after, train_before, train_after = map(
+            statistics.median, (early, late, values[:middle], values[middle:])
+        )
+        return _Course(before, after, (len(early), len(late)), train_before, train_after)
 
     def _judge(self, chart: Chart, name: str, train: str, course: _Course | None) -> RuleResult:
-        if course is None or not course.rise >= self.min_share * self._scale(chart, train):
+        if course is None or not course.train_rise >= self.min_share * self._scale(chart, train):
             return None
-        early, late = course.heldout[: course.early], course.heldout[-len(course.heldout) // 3 :]
-        before, after = statistics.median(early), statistics.median(late)
-        is_constant = min(course.heldout) == max(course.heldout)  # REW009 reports it
-        if is_constant or after > before or after < before - self.min_fall * abs(before):
+        before, after = course.before, course.after
+        if after < before - self.min_fall * abs(before):
+            return None
+        if course.rise > 0 and not self._is_negligible(chart, name, train, course):
             return None
         text = (
             f"{train} rose from {course.train_before:.3g} to {course.train_after:.3g}, "
             f"but {name} went from {before:.3g} to {after:.3g}."
         )
-        is_sure = len(course.heldout) >= self.sure_evaluations
+        is_sure = len(chart.series(name)) >= self.sure_evaluations
         evidence = (cite(chart, name, before), cite(chart, train, course.train_before))
         return Sighting("warning" if is_sure else "info", text, evidence)
+
+    def _is_negligible(self, chart: Chart, name: str, train: str, course: _Course) -> bool:
+        """Whether the held-out rise is noise, and surely small beside that in training."""
+        if not self._is_comparable(chart, name, train):
+            return False
+        error = reading_noise(chart.series(name)) * course.error_factor
+        most = self.negligible_share * course.train_rise
+        return course.rise <= 2 * error and course.rise + 2 * error < most
+
+    def _is_comparable(self, chart: Chart, name: str, train: str) -> bool:
+        """Whether both have one unit: rewards, accuracies, or numbers between 0 and 1."""
+        if name.split("/", maxsplit=1)[0] == train.split("/", maxsplit=1)[0]:
+            return True
+        values = [*chart.series(name).tail(WINDOW), *chart.series(train).tail(WINDOW)]
+        return min(values) >= 0 and max(values) <= 1
 
     def _scale(self, chart: Chart, train: str) -> float:
         spread = chart.series("reward/std")
