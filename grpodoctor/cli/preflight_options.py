@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 
-Model = Annotated[Path, typer.Option(help="Model directory, with its tokenizer.")]
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        help="Model directory, with its tokenizer. Only --run-config is checked without it."
+    ),
+]
 Prompts = Annotated[
     Path | None,
     typer.Option(help="Training prompts and answers (.jsonl, .json, .csv or .parquet)."),
@@ -111,7 +116,7 @@ Output = Annotated[Path | None, typer.Option(help="Report file. \\[default: stdo
 class PreflightOptions:
     """The options of the command."""
 
-    model: Model
+    model: Model = None
     prompts: Prompts = None
     held_out: HeldOut = None
     prompt_column: PromptColumn = ""

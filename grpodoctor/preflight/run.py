@@ -12,7 +12,7 @@ from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
-from grpodoctor.preflight.config_lint import check_config
+from grpodoctor.preflight.config_lint import ConfigResults, check_config
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import load_tokenizer, read_json_config
 from grpodoctor.preflight.inputs.filtered_rows import write_rows
@@ -43,6 +43,8 @@ def run_preflight(
 ) -> PreflightResults:
     """Run checks one after the other; a check that fails does not stop the others.
 
+    Without a model, only the configuration is checked.
+
     Args:
         request: the user's options.
         checks: the checks to run.
@@ -54,9 +56,12 @@ def run_preflight(
         InputError: if the model, the prompts, the reward function or the config cannot be used.
     """
     started = time.monotonic()
+    request.validate()
     config = check_config(request.run_config, request.framework, config_rules)
+    if request.model is None:
+        return _results_of_config(request, config, time.monotonic() - started)
     collector = _Collector()
-    with open_context(request, on_progress, config.framework) as context:
+    with _open_context(request, request.model, on_progress, config.framework) as context:
         for check in checks:
             on_check(f"{check.code} {check.name}")
             collector.run(check, context)
@@ -73,6 +78,24 @@ def run_preflight(
         sampled_rows=len(context.sampler.rows) if context.sampler else 0,
         filtered_rows=filtered_rows,
         reward=context.reward.description if context.reward else "",
+    )
+
+
+def _results_of_config(
+    request: PreflightRequest, config: ConfigResults, seconds: float
+) -> PreflightResults:
+    """The results of a preflight without a model."""
+    others = UnfinishedCheck(
+        "", "model, data, reward and engines", "no model was given", "pass --model DIR"
+    )
+    return PreflightResults(
+        model=str(request.run_config),
+        rows=0,
+        findings=tuple(sorted(config.findings, key=_most_severe_first)),
+        passed=config.passed,
+        skipped=(*config.skipped, others),
+        failed=(),
+        seconds=seconds,
     )
 
 
@@ -123,8 +146,9 @@ def _most_severe_first(finding: PreflightFinding) -> tuple[int, str]:
 
 
 @contextmanager
-def open_context(
+def _open_context(
     request: PreflightRequest,
+    model: Path,
     on_progress: Callable[[EngineProgress], None],
     framework: str = "",
 ) -> Iterator[PreflightContext]:
@@ -133,11 +157,10 @@ def open_context(
     Raises:
         InputError: if the model, the prompts or the reward function cannot be used.
     """
-    request.validate()
     with ExitStack() as stack:
         table = _read_table(request.prompts, request)
         context = PreflightContext(
-            model=request.model,
+            model=model,
             rows=table.rows,
             table=table,
             held_out=_read_table(request.held_out, request).rows,
@@ -149,9 +172,9 @@ def open_context(
             learner=request.learner,
             reference=request.reference,
             control=request.control,
-            tokenizer=load_tokenizer(request.model),
-            config=read_json_config(request.model / "config.json"),
-            generation_config=read_json_config(request.model / "generation_config.json"),
+            tokenizer=load_tokenizer(model),
+            config=read_json_config(model / "config.json"),
+            generation_config=read_json_config(model / "generation_config.json"),
         )
         if request.sampler is not None:
             deadline = time.monotonic() + (request.budget or float("inf"))

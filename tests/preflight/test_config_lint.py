@@ -9,6 +9,9 @@ import pytest
 from grpodoctor.errors import ConfigError
 from grpodoctor.preflight.catalogue import all_checks, select_checks_and_rules
 from grpodoctor.preflight.config_lint import check_config
+from grpodoctor.preflight.inputs.request import PreflightRequest
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.run import run_preflight
 from grpodoctor.rules.lint import config_rules
 
 FAULTY = """
@@ -22,6 +25,10 @@ algorithm: {adv_estimator: grpo, use_kl_in_reward: true}
 def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def request_of(folder: Path, **options: Path) -> PreflightRequest:
+    return PreflightRequest(folder=folder, settings=RunSettings(), **options)
 
 
 def test_a_faulty_config_is_reported_with_settings_to_paste(tmp_path: Path) -> None:
@@ -62,3 +69,29 @@ def test_rules_and_checks_are_selected_together() -> None:
     assert len(rules) == len(config_rules()) - 1
     everything, all_rules = select_checks_and_rules(config_rules=config_rules())
     assert (everything, all_rules) == (all_checks(), config_rules())
+
+
+def test_a_config_alone_is_checked_without_a_model(tmp_path: Path) -> None:
+    request = request_of(tmp_path, run_config=write(tmp_path / "config.yaml", FAULTY))
+    checks, rules = select_checks_and_rules((), (), config_rules=config_rules())
+    results = run_preflight(request, checks, rules)
+    assert {"CFG001", "CFG041"} <= {each.code for each in results.findings}
+    assert not results.failed
+    (others,) = results.skipped
+    assert (others.reason, others.remedy) == ("no model was given", "pass --model DIR")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "neither a model nor a config was given"),
+        ({"prompts": Path("prompts.jsonl")}, "neither a model nor a config"),
+        ({"prompts": Path("prompts.jsonl"), "run_config": Path("c.yaml")}, "requires --model"),
+        ({"control": Path("control"), "run_config": Path("c.yaml")}, "requires --model"),
+    ],
+)
+def test_other_checks_require_a_model(
+    options: dict[str, Path], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_preflight(request_of(tmp_path, **options), ())

@@ -26,7 +26,8 @@ def preflight(given: PreflightOptions) -> None:
     """Check model, data, reward and engines before a run starts.
 
     Without an engine, a reward function or reference answers, the checks that require them are
-    skipped. `grpodoctor rule CODE` prints the page of a check.
+    skipped. --run-config alone checks the settings of a run. `grpodoctor rule CODE` prints the page
+    of a check.
 
     Exit codes: 0 no finding at or above --fail-on, 1 at least one, 2 bad input or failed engine.
     """

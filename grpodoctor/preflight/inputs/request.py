@@ -17,7 +17,8 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 class PreflightRequest:
     """The user's options."""
 
-    model: Path
+    model: Path | None = None
+    """Directory of the model; None to check the config alone."""
     prompts: Path | None = None
     held_out: Path | None = None
     columns: PromptColumns = field(default_factory=PromptColumns)
@@ -42,12 +43,19 @@ class PreflightRequest:
     settings: RunSettings
 
     def validate(self) -> None:
-        """Refuse, before any engine runs, options that need another option.
+        """Refuse, before anything runs, options that need another option.
 
         Raises:
             ConfigError: if an option is missing, or filtered prompts cannot be written.
         """
+        if self.model is None and self.run_config is None:
+            raise ConfigError(
+                "neither a model nor a config was given",
+                remedy="pass --model DIR, or --run-config FILE to check the config alone",
+            )
         pairs = (
+            ("--prompts", self.prompts, "--model", self.model),
+            ("--control", self.control, "--model", self.model),
             ("--sampler", self.sampler, "--prompts", self.prompts),
             ("--held-out", self.held_out, "--prompts", self.prompts),
             ("--reward", self.reward, "--prompts", self.prompts),
