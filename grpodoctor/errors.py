@@ -99,7 +99,7 @@ class MissingExtraError(GrpodoctorError):
         )
 
 
-def name_some(names: list[str], most: int = 3) -> str:
-    """Join the first few names of a list, for a message."""
-    shown = [name[:40] for name in names[:most]]
+def name_some(names: list[str], most: int = 3, letters: int = 40) -> str:
+    """Join the first few names of a list, for a message; longer names are cut."""
+    shown = [name if len(name) <= letters else f"{name[: letters - 1]}…" for name in names[:most]]
     return ", ".join([*shown, "…"] if len(names) > len(shown) else shown)

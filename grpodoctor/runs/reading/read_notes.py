@@ -19,6 +19,8 @@ from grpodoctor.vocabulary.knobs import Setting
 MIN_READINGS = 20
 """Readings of the reward that a verdict needs: ten for the baseline and ten to compare with it."""
 
+_PAIR_LETTERS = 90
+"""Letters of a key with its metric in a note."""
 _MIN_ROWS = 10
 """Rows with nothing but zero that rule out chance."""
 
@@ -188,7 +190,7 @@ def borrowed_keys_note(translator: Translator | None) -> str:
         return ""
     title, unused = translator.framework.title, translator.unused
     sentences = [
-        f"{what}: {name_some([f'{key} as {metric}' for key, metric in sorted(keys.items())])}"
+        f"{what}: {name_some(_pairs(keys), letters=_PAIR_LETTERS)}"
         for what, keys in (
             (f"keys that {title} does not log, read by their common names", unused.generic),
             ("keys with an unknown prefix, read by their last part", unused.by_last_part),
@@ -196,6 +198,10 @@ def borrowed_keys_note(translator: Translator | None) -> str:
         if keys
     ]
     return "; ".join(sentences)
+
+
+def _pairs(metrics: Mapping[str, str]) -> list[str]:
+    return [f"{key} as {metric}" for key, metric in sorted(metrics.items())]
 
 
 class ZeroColumns:
