@@ -153,6 +153,40 @@ def test_a_component_that_comes_alive_resolves_it() -> None:
     assert not finding.active
 
 
+def _forgone(task: Curve, **others: Curve) -> Patient:
+    """A run that learned the format, so that nearly all of its groups have equal rewards."""
+    curves: dict[str, Curve] = {
+        REWARD: ramp(0.3, 1.5, 40),
+        "groups/zero_variance_rate": ramp(0.3, 0.95, 40),
+        "reward/component/format/mean": ramp(0.3, 1.0, 40),
+        "reward/component/task/mean": task,
+        **others,
+    }
+    return Patient(steps(100, curves))
+
+
+def test_a_component_that_is_not_learned_while_the_others_are() -> None:
+    rare: Curve = [0.02 if step % 9 == 3 else 0.0 for step in range(100)]
+    finding = _forgone(rare).finding("REW004")
+    assert finding.severity == "warning" and finding.active
+    assert "Component task is mostly 0" in finding.summary
+    assert 25 <= finding.onset_step <= 45
+
+
+@pytest.mark.parametrize(
+    ("task", "others"),
+    [
+        (noisy(ramp(0.1, 0.5, 40), 0.02, 2), {}),  # it is learned
+        ([-0.1 if step % 9 == 3 else 0.0 for step in range(100)], {}),  # a penalty
+        ([0.02 if step % 9 == 3 else 0.0 for step in range(100)],
+         {"groups/zero_variance_rate": noisy(0.4, 0.05, 1)}),  # the groups still differ
+        ([0.02 if step % 9 == 3 else 0.0 for step in range(100)], {ACCURACY: 0.99}),  # solved
+    ],
+)  # fmt: skip
+def test_a_rarely_earned_component_alone_is_no_fault(task: Curve, others: dict[str, Curve]) -> None:
+    assert [each.severity for each in _forgone(task, **others).findings("REW004")] in ([], ["info"])
+
+
 def test_absent_and_not_applicable() -> None:
     names = (ACCURACY, REWARD, HELDOUT)
     codes = {"REW001", "REW002", "REW003", "REW004", "REW005"}

@@ -38,6 +38,14 @@ def test_small_updates_that_teach_are_no_fault() -> None:
     assert run(learning).findings("OPT005") == []
 
 
+def test_a_kl_that_grows_with_the_steps_is_young_not_small() -> None:
+    """A warm-up of sixty steps: the KL grows with the square of the steps."""
+    warm_up = [2e-4 * (step / 60) ** 2 for step in range(60)]
+    assert run({**still(), REFERENCE: warm_up}, 60).findings("OPT005") == []
+    tiny = [2e-7 * (step / 60) ** 2 for step in range(60)]
+    assert run({**still(), REFERENCE: tiny}, 60).finding("OPT005").severity == "warning"
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -104,6 +104,8 @@ FRAMEWORK = Framework(
         KeyMeaning("console/Mean Generation Length", "length/mean", over="responses"),
         KeyMeaning("console/Avg Trajectory Age", "staleness/mean", unit="training steps",
             over="trajectories"),
+        KeyMeaning("console/Validation Accuracy", "accuracy/heldout", over="validation responses",
+            how_to_log="set grpo.val_period above 0"),
         *without_metric("console/<path>"),
     ),
     knobs=KNOBS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
@@ -33,9 +34,10 @@ class UpdatesTooSmall(Rule):
     What it sees:
         A gradient above zero over many steps, no rise of any outcome, and one of: almost no weight
         changes in a step; the weights change by a tiny share of their norm; the policy stays within
-        a tiny KL divergence of the reference; reward, entropy and length are all at their starting
-        values after fifty readings, unless the weights visibly move. Where the gradient is not
-        logged, a reward that differs from step to step shows that there is one.
+        a tiny KL divergence of the reference, which grows too slowly to leave that range within as
+        many readings again; reward, entropy and length are all at their starting values after fifty
+        readings, unless the weights visibly move. Where the gradient is not logged, a reward that
+        differs from step to step shows that there is one.
 
     Why it matters:
         A bf16 weight has eight bits of mantissa, so a change below 1/256 of it is rounded away. At
@@ -146,11 +148,22 @@ class UpdatesTooSmall(Rule):
             kl = chart.series(name)
             if not chart.is_fresh(name) or len(kl) < self.min_readings:
                 continue
-            level = self._distance(kl) if name.endswith("/k1") else abs(kl.level(RECENT))
+            is_signed = name.endswith("/k1")
+            level = self._distance(kl) if is_signed else abs(kl.level(RECENT))
             # A policy that is the reference itself is not evidence: some frameworks log zeros.
-            if 0 < level <= self.max_kl:
+            if 0 < level <= self.max_kl and (is_signed or not self._moves_on(kl)):
                 return f"The policy is within {level:.1e} nats of the reference"
         return None
+
+    def _moves_on(self, kl: Series) -> bool:
+        """Whether a KL that grows as before leaves `max_kl` before the run is twice as long.
+
+        The learning rate of many runs rises over the first steps, so the policy is slow to move.
+        """
+        values = kl.whole_run()
+        half = [abs(value) for value in values[: len(values) // 2]][-RECENT:]
+        level = abs(kl.level(RECENT))
+        return bool(half) and level * level > self.max_kl * statistics.median(half) > 0
 
     def _distance(self, kl: Series) -> float:
         """Upper bound of a KL whose estimates have both signs: two standard errors off zero."""

@@ -6,21 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.reward_components import (
     MOST_NAMED,
     PREFIX,
     component_means,
+    component_name,
     list_components,
 )
 from grpodoctor.rules.shared.run_health import (
+    FLAT_BATCHES,
     first_step_where,
+    has_critic,
     is_near_ceiling,
     is_solved,
     never_moved,
+    zero_variance_metric,
 )
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
@@ -36,7 +40,9 @@ class ConstantReward(Rule):
         its highest level above zero may be solved and is left to GRP001 and REW006. For a single
         component at zero or below it is `info`: its share of the maximum reward is never earned. It
         is a warning if all earned components reward the form of the response, judged by their
-        names: the task itself was then never rewarded.
+        names: the task itself was then never rewarded. It is also a warning if a component that can
+        be earned is zero in most readings while nearly all groups have equal rewards: the policy
+        has settled on the other components.
 
     Why it matters:
         No response among hundreds earned a reward, or all did. A parser that expects another
@@ -108,7 +114,7 @@ class ConstantReward(Rule):
         components = component_means(chart)
         stuck = [name for name in components if self._was_never_earned(chart, name)]
         if not stuck:
-            return None
+            return self._forgone_component(chart, components)
         evidence = tuple(cite(chart, name) for name in stuck[:MOST_NAMED])
         onset = self._first_reading(chart, stuck[0])
         text = f"No response ever earned {list_components(chart, stuck)}"
@@ -117,6 +123,34 @@ class ConstantReward(Rule):
             evidence = (cite(chart, _REWARD), *evidence)
             return Sighting("warning", text, evidence, find_onset=onset)
         return Sighting("info", f"{text}.", evidence, find_onset=onset)
+
+    def _forgone_component(self, chart: Chart, components: list[str]) -> Sighting | None:
+        """A component that is rarely earned, after the groups have ceased to differ.
+
+        A penalty is never above zero, so it is no such component.
+        """
+        flat = zero_variance_metric(chart)
+        if flat is None or has_critic(chart) or is_solved(chart) or len(components) < 2:
+            return None
+        shares = chart.series(flat).tail(self.min_readings)
+        share = sum(shares) / len(shares)
+        if len(shares) < self.min_readings or not share >= FLAT_BATCHES:
+            return None
+        rare = [name for name in components if self._is_rarely_earned(chart.series(name))]
+        if not rare:
+            return None
+        text = (
+            f"Component {component_name(rare[0])} is mostly 0, and {share:.0%} of groups have "
+            "equal rewards: only the other components were learned."
+        )
+        evidence = (cite(chart, rare[0]), *cite_all(chart, flat, _REWARD))
+        onset = partial(first_step_where, chart.series(flat), lambda value: value >= FLAT_BATCHES)
+        return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _is_rarely_earned(self, series: Series) -> bool:
+        values = series.tail(WINDOW)
+        is_earned = min(values) >= 0 < max(values) and len(values) >= self.min_readings
+        return is_earned and values.count(0.0) >= self.constant_share * len(values)
 
     def _constant_total(self, chart: Chart) -> Sighting:
         reward = chart.series(_REWARD)

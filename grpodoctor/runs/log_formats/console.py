@@ -70,6 +70,8 @@ class Console:
         self._block: dict[str, float] = {}
         self._block_step: int | None = None
         self._since_heading = _HEADING_REACH
+        self._title = ""
+        """The title of the bullets that follow: `Training` or `Validation`."""
         self._in_list = False
         """Whether the line above is a heading or an entry of the list below it."""
         self._bars = _ProgressBarSteps()
@@ -251,7 +253,12 @@ class Console:
         if line is not None and (rows := self._recurring.add(line)):
             yield from rows
             return
-        parsed = lines.parse_bullet(text) or lines.parse_table_cells(text) if not line else None
+        title = lines.results_title(text)
+        if title is not None:
+            self._title = title
+            return
+        bullet = lines.parse_bullet(text, self._title)
+        parsed = bullet or lines.parse_table_cells(text) if not line else None
         if parsed is not None:
             if not parsed.pairs.keys().isdisjoint(self._block):
                 yield from self._end_block()
@@ -262,7 +269,7 @@ class Console:
         if step is not None:
             if step != self._block_step:
                 yield from self._end_block()
-            self._block_step, self._since_heading = step, 0
+            self._block_step, self._since_heading, self._title = step, 0, ""
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
 

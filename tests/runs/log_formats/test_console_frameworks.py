@@ -49,6 +49,24 @@ def test_nemo_rl_bullets(tmp_path: Path) -> None:
     ]
 
 
+def test_nemo_rl_validation(tmp_path: Path) -> None:
+    """Its results are printed before those of the training step, under the same names."""
+    text = "".join(
+        f"========================= Step {step}/500 =========================\n"
+        + f"📊 Validation Results:\n    • Accuracy: 0.3{step}\n"
+        "    • Average response length: 722.7 tokens\n    • Samples processed: 256\n\n"
+        "  ⏱️  Validation Timing:\n    • Total validation time: 30.49s\n"
+        * (step % 2)
+        + f"📊 Training Results:\n  • Loss: 0.01\n  • Generation KL Error: 0.001\n"
+        f"  • Avg Reward: 0.{step}\n  • Accuracy: 0.9\n\n"
+        for step in (1, 2, 3)
+    )
+    run = open_run(written(text, tmp_path))
+    found = [(step.step, scalar(step.values.get("accuracy/heldout"))) for step in run.steps]
+    assert run.manifest.framework == "nemo-rl"
+    assert found == [(1, 0.31), (2, None), (3, 0.33)]
+
+
 def test_tables_of_tinker_and_areal(tmp_path: Path) -> None:
     text = (
         "            Step 3            \n"

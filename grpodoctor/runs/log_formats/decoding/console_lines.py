@@ -53,6 +53,7 @@ _DATA = re.compile(
 _PIPED = re.compile(r"\bStep\s+(\d{1,12})\s+\|\s+(.*)$")
 _PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
+_RESULTS = re.compile(r"\W{0,9}(Training|Validation) Results:\s*")
 _CELL = re.compile(r"[A-Za-z_][\w./@() -]{0,160}")
 _BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
 _LINE = re.compile(r"[│┃|]")
@@ -343,12 +344,24 @@ def parse_prime_rl_row(text: str) -> ParsedLine | None:
     return ParsedLine(pairs, int(match[1])) if pairs else None
 
 
-def parse_bullet(text: str) -> ParsedLine | None:
-    """Parse `• Generation KL Error: 0.01` of NeMo RL; keys get the prefix `console/`."""
+def parse_bullet(text: str, title: str = "") -> ParsedLine | None:
+    """Parse `• Generation KL Error: 0.01` of NeMo RL; keys get the prefix `console/`.
+
+    Args:
+        text: the line.
+        title: what `results_title` found above it; it becomes a part of the key.
+    """
     match = _BULLET.match(text) if "•" in text or "*" in text else None
     if match is None:
         return None
-    return ParsedLine({f"console/{match[1]}": _scaled(match[2], match[3])})
+    prefix = "console/Validation " if title == "Validation" else "console/"
+    return ParsedLine({f"{prefix}{match[1]}": _scaled(match[2], match[3])})
+
+
+def results_title(text: str) -> str | None:
+    """`Validation` of the line `📊 Validation Results:` of NeMo RL; None for other lines."""
+    match = _RESULTS.fullmatch(text) if "Results:" in text else None
+    return match[1] if match else None
 
 
 def parse_table_cells(text: str) -> ParsedLine | None:
