@@ -89,6 +89,22 @@ def test_a_policy_far_from_its_reference_is_a_warning_where_nothing_rose_for_it(
     assert risen.finding("KLD002").severity == "info"
 
 
+def test_ten_nats_are_random_text_whatever_the_reward() -> None:
+    curves: dict[str, Curve] = {
+        REFERENCE: lambda step: 0.1 if step < 10 else 12.0,
+        "accuracy/train": noisy(ramp(0.3, 0.8, 30), 0.03, 5),
+    }
+    finding = run(curves).finding("KLD002")
+    assert finding.severity == "critical"
+    assert "12 nats" in finding.summary
+    assert (
+        run({**curves, REFERENCE: lambda step: 0.1 if step < 10 else 9.0})
+        .finding("KLD002")
+        .severity
+        == "info"
+    )
+
+
 @pytest.mark.parametrize(
     "curve",
     [

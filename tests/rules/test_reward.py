@@ -168,7 +168,8 @@ def _forgone(task: Curve, **others: Curve) -> Patient:
 def test_a_component_that_is_not_learned_while_the_others_are() -> None:
     rare: Curve = [0.02 if step % 9 == 3 else 0.0 for step in range(100)]
     finding = _forgone(rare).finding("REW004")
-    assert finding.severity == "warning" and finding.active
+    assert finding.severity == "warning"
+    assert finding.active
     assert "Component task is mostly 0" in finding.summary
     assert 25 <= finding.onset_step <= 45
 

@@ -56,6 +56,12 @@ _CURED_BY_LEARNING: frozenset[Condition] = frozenset(
 _NO_GRADIENT: frozenset[Condition] = frozenset({"equal-rewards", "zero-rewards", "zero-gradient"})
 """Conditions that end the learning of a run while no group varies."""
 
+_NEVER_EXCUSED: frozenset[Condition] = frozenset({"wrong-reference", "reference-drift"})
+"""Conditions whose critical findings a risen reward does not excuse: text that looks random."""
+
+_OUTCOME_THEN = " went from "
+"""What the clause of a summary contains that states the outcome at that time."""
+
 _CURED_BY = 2 / 3
 """Part of the run after which such a condition stays away; one that ends later may come back."""
 
@@ -213,9 +219,18 @@ def _judged_by_outcome(
     if rule is None or (finding.active and rule.condition in spared):
         return finding
     is_over = not finding.active and finding.severity == "warning" and finding.last_step <= cured_by
-    if rule.judged_by_outcome or (is_over and rule.condition in _CURED_BY_LEARNING):
-        return replace(finding, severity="info")
+    is_excused = rule.judged_by_outcome and not (
+        finding.severity == "critical" and rule.condition in _NEVER_EXCUSED
+    )
+    if is_excused or (is_over and rule.condition in _CURED_BY_LEARNING):
+        return replace(finding, severity="info", summary=_without_outcome(finding.summary))
     return finding
+
+
+def _without_outcome(summary: str) -> str:
+    """A summary without the outcome at the time of the finding, which has risen since."""
+    clauses = [each for each in summary.rstrip(".").split("; ") if _OUTCOME_THEN not in each]
+    return f"{'; '.join(clauses)}." if clauses else summary
 
 
 def _is_treated(finding: Finding, chart: Chart) -> bool:

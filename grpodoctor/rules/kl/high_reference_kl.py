@@ -24,7 +24,8 @@ class HighReferenceKl(Rule):
     What it sees:
         A KL divergence from the reference of one nat per token or more, and several times its
         starting value. The finding is `info` if accuracy or reward rose, since the gain may be
-        worth the divergence, and a warning if it did not.
+        worth the divergence, and a warning if it did not. At ten nats it is critical in any case:
+        that is about the divergence from a uniform choice among all tokens.
 
     Why it matters:
         At a nat per token the policy writes entirely different text. The policy may also have lost
@@ -72,6 +73,10 @@ class HighReferenceKl(Rule):
     """Multiple of the starting value, so that a reference other than the starting policy raises no
     finding."""
 
+    critical_kl: float = 10.0
+    """Nats per token of random text, about ln V; see KLD003. A public run that reached 11 earned
+    more by ever shorter responses."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with one nat and with the starting value."""
         name = current_metric(chart, _KLS)
@@ -84,6 +89,9 @@ class HighReferenceKl(Rule):
             return None
         text = f"The policy is {level:.2g} nats per token from the reference"
         evidence = cite_all(chart, name, outcome_metric(chart))
+        if level >= self.critical_kl:
+            text = f"The policy reached {level:.2g} nats per token from the reference"
+            return Sighting("critical", f"{text}, similar to random text.", evidence)
         coefficient = chart.knobs.get("kl_coefficient")
         has_penalty = isinstance(coefficient, int | float) and coefficient > 0
         if has_improved(chart) is False:

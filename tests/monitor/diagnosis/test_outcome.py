@@ -44,6 +44,31 @@ def test_a_missing_baseline_is_a_note_if_the_reward_rises(tmp_path, rise, severi
     assert report["verdict"]["kind"] == kind
 
 
+def kl_rows(kl):
+    """The reward dips while the KL rises, and is above its start in the end."""
+    noise = random.Random(2)
+    for step in range(100):
+        dip = 0.3 if 15 <= step < 45 else 0.0
+        reward = 0.4 + (0.004 * step if step >= 45 else 0.0) - dip + noise.gauss(0, 0.02)
+        yield {
+            "step": step,
+            "reward": reward,
+            "reward_std": 0.4,
+            "kl": 0.1 if step < 10 else kl,
+            "grad_norm": 0.3,
+            "completions/mean_length": 200.0,
+        }
+
+
+@pytest.mark.parametrize(("kl", "severity", "kind"), [(3.0, "info", "healthy"),
+                                                      (12.0, "critical", "sick")])  # fmt: skip
+def test_a_risen_reward_excuses_a_high_kl_but_no_random_text(tmp_path, kl, severity, kind):
+    report, _ = checked(tmp_path, kl_rows(kl))
+    finding = next(each for each in report["findings"] if each["code"] == "KLD002")
+    assert (finding["severity"], report["verdict"]["kind"]) == (severity, kind)
+    assert "went from" not in finding["summary"]  # what it was when the reward was low
+
+
 def trl_rows(steps, reward, truncated):
     for step in range(steps):
         yield {
