@@ -28,7 +28,11 @@ would otherwise dominate the mean."""
 _CHANCE = 1e-4
 """Probability that any response is drawn twice, below which it was not drawn twice."""
 _SIGNIFICANT = 3.0
-"""In standard errors over responses."""
+"""In standard errors over prompts; of random signs."""
+_NEARLY_GONE = 0.1
+"""Share of a gap that may remain if it disappears."""
+FALSE_POSITIVES = 0.0027
+"""Largest probability with which `significant` takes chance for a fall."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,20 +256,33 @@ def _head(shard: Shard, tokens: int) -> Shard:
 
 
 def significant(before: Tokens, after: Tokens) -> bool:
-    """Whether the gap of the same tokens fell by more than chance among responses.
+    """Whether the gap of the same tokens fell by more than chance among prompts.
 
-    Either its mean fell, or it fell in more responses than it grew: a few responses, such as those
+    Either its mean fell, or it fell at more prompts than it grew: a few responses, such as those
     with a flipped expert, can carry most of the gap, and then the mean has a large error.
     True if tokens were excluded: their share of the gap is known exactly.
+
+    The responses of a prompt resemble each other, and may be copies, so prompts are counted. By
+    chance each prompt's fall is as likely as the same rise, whatever its distribution. So a sum
+    divided by the root of its sum of squares exceeds 3 as rarely as a normal number, for any
+    number of prompts; a mean divided by its estimated error does not.
     """
     if not np.array_equal(before.counted_N, after.counted_N):
         return True
-    fall_B = before.gap_B - after.gap_B
-    if fall_B.sum() <= 0:
+    fall_P = np.bincount(before.prompt_B, before.gap_B - after.gap_B)
+    if fall_P.sum() <= 0:
         return False
-    in_mean = fall_B.sum() > _SIGNIFICANT * fall_B.std() * np.sqrt(fall_B.size)
-    in_most = np.sign(fall_B).sum() > _SIGNIFICANT * np.sqrt(np.count_nonzero(fall_B))
-    return bool(in_mean or in_most)
+    return any(_exceeds_chance(terms_P) for terms_P in (fall_P, np.sign(fall_P)))
+
+
+def falls(before: Tokens, after: Tokens) -> bool:
+    """Whether the gap nearly disappeared, however few prompts have it, or `significant`."""
+    return after.gap <= _NEARLY_GONE * before.gap or significant(before, after)
+
+
+def _exceeds_chance(terms_P: Floats) -> bool:
+    """Whether terms of random signs seldom have as large a sum."""
+    return bool(terms_P.sum() > _SIGNIFICANT * np.sqrt(np.square(terms_P).sum()))
 
 
 def expected(tokens: Tokens) -> Floats:

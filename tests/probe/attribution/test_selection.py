@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -17,7 +16,6 @@ from grpodoctor.probe.attribution.search.selection import (
     is_worth_accepting,
     unneeded,
 )
-from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.scripted import Scripted, case_of, processed
@@ -142,28 +140,3 @@ def test_a_fitted_number_is_rounded(tmp_path: Path) -> None:
     rough = experiments.vary(first, processing=replace(wanted, temperature=1.17))
     fitted = refitted(experiments, rough, first.setup)
     assert fitted.setup.processing == wanted
-
-
-@pytest.mark.parametrize(
-    ("falls", "is_significant"),
-    [
-        ([0.1] * 40 + [-5.0], False),  # the mean grew
-        ([0.1] * 40 + [30.0, -20.0], True),  # nearly all fell; two carry the mean and its error
-        ([0.1, -0.1] * 20 + [30.0], False),  # one response fell, the others did not
-        ([1.0, 0.9] * 10, True),
-    ],
-)
-def test_a_fall_in_most_responses_is_no_chance(falls: list[float], is_significant: bool) -> None:
-    before, after = (
-        Gaps(np.full(len(falls), 50.0)),
-        Gaps(50.0 - np.array(falls)),
-    )
-    assert significant(before, after) is is_significant  # type: ignore[arg-type]  # the gaps only
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """The part of `Tokens` that the test of significance reads."""
-
-    gap_B: Any
-    counted_N: Any = field(default_factory=lambda: np.ones(1, np.bool_))

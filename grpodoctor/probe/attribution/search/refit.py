@@ -18,7 +18,7 @@ import numpy as np
 from grpodoctor.probe.attribution.edits import shown
 from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
 from grpodoctor.probe.attribution.search.edit_search import refined_numbers, rounded_to
-from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
 
 _AROUND = (0.97, 0.985, 1.015, 1.03)
@@ -91,7 +91,7 @@ def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Var
     if setup == variant.setup:
         return variant
     after = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
-    is_better = after.gap < _FALLS * variant.gap and significant(variant.tokens, after.tokens)
+    is_better = after.gap < _FALLS * variant.gap and falls(variant.tokens, after.tokens)
     return after if is_better else variant
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 
@@ -72,7 +72,7 @@ def unneeded(
     """Causes whose removal the later causes make superfluous, and the variant without them.
 
     Each cause is restored in the final setup. It is needed if the gap grows again, by more than
-    chance among responses.
+    chance among prompts.
 
     Raises:
         EngineError: if the learner cannot score.
@@ -87,7 +87,7 @@ def unneeded(
             continue
         without = experiments.vary(final, **changes)
         grows = without.gap > _NEEDED * final.gap
-        if not (grows and significant(without.tokens, final.tokens)):
+        if not (grows and falls(without.tokens, final.tokens)):
             dropped.append(step.cause)
             final = without
     return dropped, final
