@@ -34,8 +34,9 @@ A request may name a file as `next`. The program then keeps its engine loaded af
 sets `waiting` in its answer, and runs the request that appears in that file, which has the same
 model and options. It ends if that request is `{}`, if `idle_seconds` pass without one, or if its
 parent ends. A program that ends after each request is loaded again. The environment variable
-`GRPODOCTOR_PROBE_PID` holds the probe's process id; once that process is gone, the program kills
-its own process group, even in the middle of a task.
+`GRPODOCTOR_PROBE_PID` holds the probe's process id, and standard input is a pipe that the probe
+holds open, unless there is a launcher. Once the input ends or that process is gone, the program
+kills its own process group, even in the middle of a task.
 
 A program defines `load(model, options)`, which returns an `Engine`, and ends with `serve(load)`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from grpodoctor.errors import EngineError
@@ -112,10 +113,13 @@ class _Investigation:
         """The responses to which the search is limited, if only some differ."""
 
     def result(self) -> Attribution:
+        is_cut_short = False
         try:
             self._investigate()
         except BudgetSpentError:
+            is_cut_short = True
             self.notes.append("the time budget ended before all experiments were run")
+            self._guess_from_checksums()
         causes = tuple(sorted(self.named, key=_rank))
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
@@ -127,7 +131,10 @@ class _Investigation:
             notes=tuple(dict.fromkeys(self.notes)),
             subset=self.subset.words if self.subset else "",
         )
-        return verdict_of(self.experiments.case, attribution, quiet=self._is_quiet(self._gap()))
+        quiet = self._is_quiet(self._gap())
+        return verdict_of(
+            self.experiments.case, attribution, quiet=quiet, is_cut_short=is_cut_short
+        )
 
     def _gap(self) -> float:
         return self.variant.gap if self.variant else math.nan
@@ -405,6 +412,13 @@ class _Investigation:
             else each
             for each in self.named
         ]
+
+    def _guess_from_checksums(self) -> None:
+        """Name different weights that checksums show, if no time is left to test them."""
+        if self.variant is None or self.named or not self.experiments.case.differing:
+            return
+        with suppress(BudgetSpentError):  # the noise may not be known either
+            self._guess(self.variant)
 
     def _guess(self, variant: Variant) -> None:
         """Name possible causes of a mostly unexplained gap that no experiment could test."""

@@ -15,18 +15,23 @@ _WORTH_SAYING = 0.1
 _SURE = {"proven": "", "likely": "likely ", "possible": "possibly "}
 
 
-def verdict_of(case: Case, found: Attribution, *, quiet: bool) -> Attribution:
+def verdict_of(
+    case: Case, found: Attribution, *, quiet: bool, is_cut_short: bool = False
+) -> Attribution:
     """Add the verdict to an attribution.
 
     Args:
         case: the input of attribution.
         found: its result without a verdict.
         quiet: whether the remaining gap is rounding.
+        is_cut_short: whether the time budget ended before all experiments were run.
     """
     if math.isnan(found.gap):
         text = "No token has a finite log-probability on both sides, or the time budget ended."
     elif not found.causes:
-        text = without_numbers(case.comparison) + _without_causes(case, found, quiet=quiet)
+        is_unknown = is_cut_short and not quiet
+        why = _cut_short(found) if is_unknown else _without_causes(case, found, quiet=quiet)
+        text = without_numbers(case.comparison) + why
     else:
         text = _with_causes(found, quiet=quiet)
     return replace(found, verdict=text)
@@ -46,6 +51,13 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
     return (
         f"The engines agree within the precision of {sampler} and {learner}: k3 is {found.gap:.2g} "
         f"nats per token, and rounding alone causes {found.noise:.2g} in this model."
+    )
+
+
+def _cut_short(found: Attribution) -> str:
+    return (
+        f"k3 is {found.gap:.2g} nats per token, and the time budget ended before its cause was "
+        "found. Run the probe again with the same --output and a larger --budget."
     )
 
 

@@ -85,7 +85,9 @@ class LoadedEngine:
         command = command_of(run.engine, run.files.request)
         self._key, self._first, self._requests = run.engine.key, run.files.request, 0
         self._write(run, run.files.request)
-        self._program = Program(command, run.files.log, self._mark)
+        self._program = Program(
+            command, run.files.log, self._mark, holds_input=not run.engine.launcher
+        )
         return self._wait(self._program, limits, watch)
 
     def _write(self, run: EngineRun, request_file: Path) -> None:

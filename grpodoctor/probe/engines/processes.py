@@ -84,15 +84,20 @@ class Program:
         command: the program and its arguments.
         log: receives the program's output.
         mark: the value of `MARK`.
+        holds_input: whether its standard input is a pipe that ends with this process. A launcher
+            may close the input at once, which the program would take for the probe's end.
 
     Raises:
         EngineError: if the program cannot be started.
     """
 
-    def __init__(self, command: tuple[str, ...], log: Path, mark: str) -> None:
+    def __init__(
+        self, command: tuple[str, ...], log: Path, mark: str, *, holds_input: bool = True
+    ) -> None:
         self.log, self.mark = log, mark
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._process = _start(command, log, mark)
+        source = subprocess.PIPE if holds_input else subprocess.DEVNULL
+        self._process = _start(command, log, mark, source)
 
     @property
     def is_running(self) -> bool:
@@ -126,15 +131,17 @@ class Program:
                 self._process.wait(grace)
             _end(self._process)
         finally:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
             end_marked(self.mark)
 
 
-def _start(command: tuple[str, ...], log: Path, mark: str) -> subprocess.Popen[bytes]:
+def _start(command: tuple[str, ...], log: Path, mark: str, source: int) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         try:
             return subprocess.Popen(  # noqa: S603 - the user's own engine
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=source,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {MARK: mark, PROBE_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"},

@@ -194,6 +194,20 @@ def test_known_causes_are_kept_when_the_budget_ends(tmp_path: Path) -> None:
         assert found.verdict
 
 
+def test_a_budget_that_ends_early_leaves_what_the_checksums_show(tmp_path: Path) -> None:
+    def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
+
+    runner = Scripted(tmp_path, wrong, runs=1)
+    case = case_of(runner, VLLM, LEARNER, differing=("a.weight",))
+    found = investigate(runner, case)
+    assert [(each.cause, each.confidence) for each in found.causes] == [("stale-weights", "likely")]
+    runner.loaded.clear()
+    unknown = investigate(runner, replace(case, differing=None))
+    assert unknown.causes == ()
+    assert "the time budget ended before its cause was found" in unknown.verdict
+
+
 def test_an_impossible_experiment_is_noted(tmp_path: Path) -> None:
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.05 * (engine.engine == "vllm"), generator)

@@ -263,14 +263,16 @@ def test_a_launcher_runs_the_program(runner: EngineRunner) -> None:
     runner.run(spec(launcher=f"nice -n 1 {sys.executable}"), [SAMPLE])
 
 
-def begin_to_hang(folder: Path, options: str = "") -> subprocess.Popen[bytes]:
+def begin_to_hang(
+    folder: Path, options: str = "", engine: Path = ENGINE
+) -> subprocess.Popen[bytes]:
     """A probe whose engine hangs already."""
     program = (
         "import sys; from pathlib import Path\n"
         "from grpodoctor.probe.engines.engine_runner import EngineRunner\n"
         "from grpodoctor.probe.inputs.engine_spec import EngineSpec\n"
         "from grpodoctor.probe.engines.jobs import TokenizeJob\n"
-        f"spec = EngineSpec.parse('program:{ENGINE}?model=x&fault=hang{options}')\n"
+        f"spec = EngineSpec.parse('program:{engine}?model=x&fault=hang{options}')\n"
         f"with EngineRunner(Path({str(folder)!r}), [{{'text': 'x'}}]) as runner:\n"
         "    runner.run(spec, [TokenizeJob()])\n"
     )
@@ -312,6 +314,8 @@ def test_a_second_interrupt_kills_a_stubborn_engine(
 def test_the_next_probe_ends_processes_of_a_killed_one(tmp_path: Path) -> None:
     note = tmp_path / "worker"
     probe = begin_to_hang(tmp_path / "lab", f"&retitled={note}")
+    for process in marked_processes(str(tmp_path / "lab")):
+        os.kill(process, signal.SIGSTOP)  # it cannot see that the probe ends
     probe.kill()
     probe.communicate(timeout=60)
     worker = Path(f"/proc/{note.read_text()}/cmdline")
@@ -388,3 +392,29 @@ def test_an_engine_ends_with_the_probe_that_started_it(tmp_path: Path, *, is_wor
     while alive(tmp_path / "lab"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+SLOW_START = f"""
+import os, sys, time
+sys.path.insert(0, {str(ENGINE.parents[2] / "probes")!r})
+import contract
+print("loaded", flush=True)
+probe = os.environ["GRPODOCTOR_PROBE_PID"]
+while open(f"/proc/{{probe}}/stat").read().rpartition(")")[2].split()[0] not in "ZX":
+    time.sleep(0.01)  # importing takes longer than the probe lives
+contract.serve(lambda *_: time.sleep(600))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
+def test_an_engine_ends_with_a_probe_that_was_killed_while_it_started(tmp_path: Path) -> None:
+    """The probe remains as a zombie, because nobody waits for it."""
+    engine = tmp_path / "engine.py"
+    engine.write_text(SLOW_START)
+    probe = begin_to_hang(tmp_path / "lab", engine=engine)
+    probe.kill()
+    deadline = time.monotonic() + 60
+    while alive(tmp_path / "lab"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    probe.communicate(timeout=60)
