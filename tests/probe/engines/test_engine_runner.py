@@ -313,9 +313,7 @@ def test_a_second_interrupt_kills_a_stubborn_engine(
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds them in /proc")
 def test_the_next_probe_ends_processes_of_a_killed_one(tmp_path: Path) -> None:
     note = tmp_path / "worker"
-    probe = begin_to_hang(tmp_path / "lab", f"&retitled={note}")
-    for process in marked_processes(str(tmp_path / "lab")):
-        os.kill(process, signal.SIGSTOP)  # it cannot see that the probe ends
+    probe = begin_to_hang(tmp_path / "lab", f"&retitled={note}&unwatched=true")
     probe.kill()
     probe.communicate(timeout=60)
     worker = Path(f"/proc/{note.read_text()}/cmdline")
