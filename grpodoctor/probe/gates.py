@@ -34,6 +34,7 @@ _RUN_FIGURES = {
     "bias": "bias",
 }
 """The same for the steps of a run."""
+_COUNTS = ("equal_tokens", "tokens")
 _AT_LEAST = frozenset({"ess", "pearson"})
 """Figures that are 1 for engines that agree."""
 _SIGNED = frozenset({"bias", "k1"})
@@ -121,15 +122,15 @@ def judge_pairs(result: ProbeResult, limits: Sequence[Limit], *, exact: bool) ->
     if exact:
         inexact = [pair for pair in measured if not is_exact(pair[1])]
         if inexact or not limits:
-            return _exactness(inexact[0] if inexact else measured[0], passed=not inexact)
+            cell, comparison = inexact[0] if inexact else measured[0]
+            return _exactness_of(comparison.equal_tokens or 0, comparison.tokens, _named(cell))
     return _within(measured, limits)
 
 
-def _exactness(pair: tuple[Cell, Comparison], *, passed: bool) -> GateResult:
-    cell, comparison = pair
-    equal = comparison.equal_tokens or 0
-    words = f"{equal:,} of {comparison.tokens:,} log-probabilities are bitwise equal"
-    return GateResult(passed, f"{'exact' if passed else 'not exact'}: {words}, {_named(cell)}")
+def _exactness_of(equal: int, tokens: int, of: str) -> GateResult:
+    words = f"{equal:,} of {tokens:,} log-probabilities are bitwise equal"
+    passed = equal == tokens > 0
+    return GateResult(passed, f"{'exact' if passed else 'not exact'}: {words}, {of}")
 
 
 def _within(measured: Sequence[tuple[Cell, Comparison]], limits: Sequence[Limit]) -> GateResult:
@@ -165,6 +166,11 @@ def _named(cell: Cell) -> str:
 def judge_steps(result: RunMismatch, limits: Sequence[Limit], *, exact: bool) -> GateResult:
     """Judge the mean figures of a run's last steps; of the largest |Δp|, the largest.
 
+    Args:
+        result: of the run.
+        limits: of the figures.
+        exact: whether all log-probabilities must be bitwise equal.
+
     Raises:
         ConfigError: if a run has no such figure.
     """
@@ -175,14 +181,17 @@ def judge_steps(result: RunMismatch, limits: Sequence[Limit], *, exact: bool) ->
             where="--accept",
             remedy=f"use {', '.join(_RUN_FIGURES)}",
         )
-    checks = [*limits, *([Limit("prob_diff_max", 0.0)] if exact else [])]
-    values = [_of_steps(result, limit.name) for limit in checks]
+    steps = f"the last {len(result.steps)} steps of {result.run}"
+    if exact:
+        equal, tokens = (sum(getattr(step, name) for step in result.steps) for name in _COUNTS)
+        if equal < tokens or not limits:
+            return _exactness_of(equal, tokens, steps)
+    values = [_of_steps(result, limit.name) for limit in limits]
     limit, value = max(
-        zip(checks, values, strict=True), key=lambda each: each[0].excess(each[1]) / _unit(each[0])
+        zip(limits, values, strict=True), key=lambda each: each[0].excess(each[1]) / _unit(each[0])
     )
     passed = limit.keeps(value)
     word = "accepted" if passed else "rejected"
-    steps = f"the last {len(result.steps)} steps of {result.run}"
     return GateResult(passed, f"{word}: {limit.phrase(value)}, {steps}")
 
 

@@ -6,6 +6,7 @@ refused, because transformers would initialize that tensor randomly.
 
 from __future__ import annotations
 
+import difflib
 import re
 import shutil
 import tempfile
@@ -94,9 +95,8 @@ class Settings:
         known = [field.name for field in fields(cls) if field.name not in without]
         for name, value in options.items():
             if name not in known:
-                raise RefusalError(
-                    f"there is no option {name!r}", f"use one of {', '.join(sorted(known))}"
-                )
+                near = difflib.get_close_matches(name, known) or sorted(known)
+                raise RefusalError(f"there is no option {name!r}", f"use one of {', '.join(near)}")
             _check_type(name, value, type(getattr(cls, name)))
         settings = cls(**options)
         settings._check()

@@ -103,7 +103,7 @@ def _plan(options: ProbeOptions) -> ProbePlan:
     changes = {
         "budget": options.budget or plan.budget,
         "attribution": options.attribution and plan.attribution,
-        "notes": (*plan.notes, *default_notes(plan.samplers)),
+        "notes": (*plan.notes, *default_notes(plan.samplers, options.sampling_from)),
     }
     return plan.model_copy(update=changes)
 

@@ -23,6 +23,7 @@ _MAX_LENGTH = 1_000_000
 """Most characters or ids of a prompt."""
 _MAX_MESSAGES = 1000
 _MAX_ID = 1 << 31
+_REMOVE = "correct or remove the row"
 _FORMS = "text, messages or prompt_token_ids"
 
 
@@ -51,11 +52,11 @@ def _prompt(row: Any, where: str) -> Prompt:
         DataError: if the row has no prompt.
     """
     if isinstance(row, DamagedRow):
-        raise DataError(row.reason, where=where, remedy="correct or remove the row")
+        raise DataError(row.reason, where=where, remedy=_REMOVE)
     if isinstance(row, str):
         return _text(row, where)
     if not isinstance(row, dict):
-        raise DataError("the row is neither a string nor an object", where=where)
+        raise DataError("the row is neither a string nor an object", where=where, remedy=_REMOVE)
     if row.get("messages") is not None:
         return _messages(row["messages"], where)
     if row.get("prompt_token_ids") is not None:
@@ -73,13 +74,13 @@ def _prompt(row: Any, where: str) -> Prompt:
 
 def _text(value: object, where: str) -> Prompt:
     if not isinstance(value, str) or not value.strip():
-        raise DataError("the prompt is not a non-empty string", where=where)
+        raise DataError("the prompt is not a non-empty string", where=where, remedy=_REMOVE)
     return {"text": _checked_length(value, where)}
 
 
 def _messages(value: object, where: str) -> Prompt:
     if not isinstance(value, list) or not 0 < len(value) <= _MAX_MESSAGES:
-        raise DataError("messages is not a list of messages", where=where)
+        raise DataError("messages is not a list of messages", where=where, remedy=_REMOVE)
     messages = []
     for message in value:
         role = message.get("role") if isinstance(message, dict) else None
@@ -99,7 +100,7 @@ def _ids(value: object, where: str) -> Prompt:
         type(token) is int and 0 <= token < _MAX_ID for token in value
     )
     if not are_ids or not value:
-        raise DataError("prompt_token_ids is not a list of token ids", where=where)
+        raise DataError("prompt_token_ids is not a list of token ids", where=where, remedy=_REMOVE)
     return {"ids": _checked_length(value, where)}
 
 

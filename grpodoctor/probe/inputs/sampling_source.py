@@ -79,10 +79,18 @@ def sampling_from(source: str, samplers: Sequence[EngineSpec]) -> SourcedSamplin
     return _sourced(_of_mapping(read_file(path)), source)
 
 
-def default_notes(samplers: Sequence[EngineSpec]) -> tuple[str, ...]:
-    """What the models' `generation_config.json` sets and the probe's requests override."""
+def default_notes(samplers: Sequence[EngineSpec], source: str | None = None) -> tuple[str, ...]:
+    """What the models' `generation_config.json` sets and the probe's requests override.
+
+    Args:
+        samplers: the probe's samplers.
+        source: the source of the sampling settings; the file that it names is left out.
+    """
     notes = []
-    for model in dict.fromkeys(spec.model for spec in samplers):
+    models = dict.fromkeys(spec.model for spec in samplers)
+    if source == GENERATION_CONFIG and samplers:
+        del models[samplers[0].model]
+    for model in models:
         folder = local_model(model)
         if folder is None or not (folder / _FILE).is_file():
             continue

@@ -41,7 +41,7 @@ _OF_SAMPLERS = {
 def no_dump(run: Path) -> RunError:
     """The error for a run without rollouts."""
     manifest = manifest_of(run)
-    remedy = _of_depth(manifest) if manifest.run_id else _ANY
+    remedy = _of_depth(manifest) if manifest.run_id else _OF_DUMPS.get(manifest.framework, _ANY)
     return RunError("the run has no rollout dump of a known format", where=str(run), remedy=remedy)
 
 

@@ -34,6 +34,8 @@ class StepMismatch:
     prob_diff_max: float
     bias: float
     """Mean log-probability under the learner minus that under the sampler."""
+    equal_tokens: int = 0
+    """Tokens whose two log-probabilities are bitwise equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def mismatch_of(tokens: StepTokens) -> StepMismatch:
         float(gaps_N.mean()),
         float(gaps_N.max()),
         float(tokens.difference_N.mean()),
+        int((tokens.sampler_N == tokens.learner_N).sum()),
     )
 
 

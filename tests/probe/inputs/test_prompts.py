@@ -62,8 +62,9 @@ BAD = {
 def test_a_bad_row_is_named_with_its_line(tmp_path: Path, row: str) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text(f'{{"prompt": "good"}}\n{row}\n')
-    with pytest.raises(DataError, match=BAD[row]):
+    with pytest.raises(DataError, match=BAD[row]) as error:
         read_prompts(path, 100)
+    assert error.value.remedy
 
 
 @pytest.mark.parametrize(

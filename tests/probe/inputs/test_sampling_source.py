@@ -26,6 +26,8 @@ def test_the_models_generation_config(tmp_path: Path) -> None:
     (note,) = default_notes([sampler(tmp_path)])
     assert "temperature 0.6" in note
     assert "repetition_penalty 1.05" in note
+    assert default_notes([sampler(tmp_path)], "generation_config") == (), "its settings are used"
+    assert default_notes([sampler(tmp_path)], "run") == (note,)
 
 
 def test_neutral_defaults_are_not_reported(tmp_path: Path) -> None:

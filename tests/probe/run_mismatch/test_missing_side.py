@@ -1,5 +1,6 @@
 """Runs without log-probabilities of both sides: one line that names what is missing."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,18 @@ def test_rollouts_without_their_run_name_both_ways(tmp_path: Path) -> None:
     (run / "steps.jsonl").unlink()
     error = refusal(run)
     assert "attach(trainer, depth='full') or --set record.depth=full" in error.remedy
+
+
+def test_a_log_without_rollouts_names_the_setting_of_its_framework(tmp_path: Path) -> None:
+    steps = [
+        json.dumps({"step": step, "actor/pg_loss": 0.1, "critic/score/mean": 0.5 + step / 100})
+        for step in range(1, 5)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(steps) + "\n")
+    error = refusal(log)
+    assert "no rollout dump" in error.what
+    assert "trainer.rollout_data_dir" in error.remedy
 
 
 def test_values_that_are_not_finite_are_no_missing_side(tmp_path: Path) -> None:

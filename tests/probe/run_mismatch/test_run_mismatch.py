@@ -1,6 +1,7 @@
 """`grpodoctor probe --run`: real recorded tokens, with planted differences."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,9 @@ def test_a_limit_judges_the_mean_of_the_steps(trained: Path) -> None:
     (line,) = accepted.stdout.splitlines()
     assert line.startswith("accepted: ")
     assert gate("k3=0").returncode == 1
+    exact = grpodoctor("probe", "--run", str(trained), "--exact")
+    assert exact.returncode == 1
+    assert re.match(r"not exact: [\d,]+ of [\d,]+ log-probabilities are bitwise", exact.stdout)
     unknown = gate("ess=0.5")
     assert unknown.returncode == 2
     assert "have no figure ess" in unknown.stderr

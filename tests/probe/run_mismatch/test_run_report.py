@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.probe.gates import judge_steps
 from grpodoctor.probe.run_mismatch import run_mismatch
 from grpodoctor.probe.run_mismatch.recorded_tokens import RecordedTokens, read_recorded_tokens
 from grpodoctor.probe.run_mismatch.run_mismatch import measure_run
@@ -70,4 +71,7 @@ def test_equal_values_give_no_verdict(trained: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(run_mismatch, "read_recorded_tokens", copied)
     view = view_of(measure_run(trained, 5))
     assert view.diagnosis == "no verdict: both sides have the same values at step 3."
+    gate = judge_steps(measure_run(trained, 5), (), exact=True)
+    assert gate.passed
+    assert gate.line.startswith("exact: ")
     assert "healthy" not in render(view)
