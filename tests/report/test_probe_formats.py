@@ -202,9 +202,21 @@ def test_the_page_of_a_large_grid_is_small() -> None:
         "ids", "sampler_logprobs", "learner_logprobs", "token_texts",
     )})  # fmt: skip
     heavy = replace(long, worst=(whole,) * 10)
-    labels = [f"vllm:{at}" for at in range(24)]
-    cells = tuple(replace(cell, comparison=heavy) for cell in held(*labels).cells)
+    cells = tuple(
+        replace(cell, comparison=heavy, causes=(CAUSE,) * 3, replayed=REPLAYED)
+        for cell in held(*(f"vllm:{at}" for at in range(100))).cells
+    )
     assert len(as_html(replace(PAIR, cells=cells)).encode()) < 1.5e6
+
+
+def test_a_pair_of_a_large_grid_has_its_figures_and_failed_controls() -> None:
+    grid = held(*(f"vllm:{at}" for at in range(30)))
+    page = as_html(grid)
+    section = page[page.index('<section id="cell-0"') : page.index('<section id="cell-1"')]
+    for part in ("largest |Δp| of all responses", "It was not flagged.", "routed to a different"):
+        assert part in section
+    assert "TIS per token, cap 2" not in section
+    assert "TIS per token, cap 2" in page[page.index('<section id="cell-29"') :], "it has charts"
 
 
 def test_names_are_harmless_in_charts() -> None:

@@ -7,9 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.probe.run_mismatch.experiment_commands import with_command
-from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens, read_recorded_tokens
+from grpodoctor.probe.run_mismatch.recorded_tokens import (
+    StepTokens,
+    joined,
+    read_recorded_tokens,
+)
 from grpodoctor.probe.run_mismatch.run_source import source_of
-from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, LikelyCause, likely_causes
+from grpodoctor.probe.run_mismatch.signatures import (
+    MIN_TOKENS,
+    SOUND_KL,
+    LikelyCause,
+    likely_causes,
+)
 from grpodoctor.probe.run_mismatch.trend import StepMismatch, Trend, mismatch_of, trend_of
 from grpodoctor.rules.base import Severity
 
@@ -30,7 +39,8 @@ class RunMismatch:
     steps: tuple[StepMismatch, ...]
     trend: Trend
     causes: tuple[LikelyCause, ...]
-    """Possible causes at the last step, the most specific first."""
+    """Possible causes at the last step, the most specific first; over the last steps if the last
+    has few tokens."""
     damaged: int
 
     @property
@@ -95,11 +105,28 @@ def measure_run(run: Path, steps: int) -> RunMismatch:
     """
     recorded = read_recorded_tokens(run, steps)
     figures = tuple(mismatch_of(tokens) for tokens in recorded.steps)
-    trend, last = trend_of(figures), recorded.steps[-1]
+    trend = trend_of(figures)
+    last = _latest(recorded.steps, trend)
     source = source_of(run, tuple(figure.step for figure in figures), last.ids)
     since = last.step if trend.direction in ("rises", "falls") else trend.jump_step or 0
     causes = tuple(with_command(cause, source, since) for cause in _causes(last, trend))
     return RunMismatch(str(run), recorded.frameworks, figures, trend, causes, recorded.damaged)
+
+
+def _latest(steps: tuple[StepTokens, ...], trend: Trend) -> StepTokens:
+    """The tokens of the last step, with those before it as long as they are too few to compare.
+
+    Steps before a jump are of another level. While the KL rises or falls, the last steps are
+    those that resemble each other most.
+    """
+    parts: list[StepTokens] = []
+    for tokens in reversed(steps):
+        if sum(part.sampler_N.size for part in parts) >= MIN_TOKENS:
+            break
+        if trend.jump_step is not None and tokens.step < trend.jump_step:
+            break
+        parts.append(tokens)
+    return joined(parts)
 
 
 def _causes(last: StepTokens, trend: Trend) -> tuple[LikelyCause, ...]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from grpodoctor.measure.divergence import k3
 from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens
 
-_MIN_TOKENS = 200
+MIN_TOKENS = 200
+"""Fewer tokens have no signature."""
 _MAX_SHIFT = 3
 _UNITS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
 UNKNOWN = "unknown: other weights (stale, quantized), or other kernels"
@@ -49,7 +50,7 @@ class LikelyCause:
 
 def likely_causes(tokens: StepTokens) -> tuple[LikelyCause, ...]:
     """The causes that fit, the most specific first."""
-    if tokens.sampler_N.size < _MIN_TOKENS:
+    if tokens.sampler_N.size < MIN_TOKENS:
         return ()
     if not np.any(tokens.difference_N):
         return (_COPIED,)
@@ -69,7 +70,7 @@ _COPIED = LikelyCause(
 def _units(tokens: StepTokens) -> Iterator[LikelyCause]:
     """One side is a constant multiple of the other: another base of the logarithm."""
     below_N = (tokens.sampler_N < -1e-6) & (tokens.learner_N < -1e-6)
-    if below_N.sum() < _MIN_TOKENS / 2:
+    if below_N.sum() < MIN_TOKENS / 2:
         return
     factor_N = tokens.sampler_N[below_N] / tokens.learner_N[below_N]
     factor = float(np.median(factor_N))
@@ -270,7 +271,7 @@ def _mean_and_error(values_N: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _correlation(first_N: NDArray[np.float64], second_N: NDArray[np.float64]) -> float:
-    if first_N.size < _MIN_TOKENS / 2 or np.ptp(first_N) == 0 or np.ptp(second_N) == 0:
+    if first_N.size < MIN_TOKENS / 2 or np.ptp(first_N) == 0 or np.ptp(second_N) == 0:
         return 0.0
     return float(np.corrcoef(first_N, second_N)[0, 1])
 

@@ -10,7 +10,11 @@ from grpodoctor.report.view import Block, Column, Detail, Heading, Inline, Parag
 
 
 def experts(
-    comparison: ExpertComparison | None, replayed: Replayed | None = None, title: str = "Experts"
+    comparison: ExpertComparison | None,
+    replayed: Replayed | None = None,
+    title: str = "Experts",
+    *,
+    is_brief: bool = False,
 ) -> Iterator[Block]:
     """How routing differs; nothing if it was not compared.
 
@@ -18,14 +22,14 @@ def experts(
         comparison: routing on both sides.
         replayed: the result of replaying the sampler's routing in the learner.
         title: heading of the tables.
+        is_brief: whether a page has a sentence instead of the tables, as text has.
     """
     if comparison is None:
         return
     replay = [Paragraph(replay_line(replayed))] if replayed else []
-    yield Detail(
-        lambda: [Heading(title), *replay, *_tables(comparison)],
-        (Paragraph(_sentence(comparison)), *replay),
-    )
+    sentence = Paragraph(_sentence(comparison))
+    full = [sentence, *replay] if is_brief else [Heading(title), *replay, *_tables(comparison)]
+    yield Detail(lambda: full, (sentence, *replay))
 
 
 def churn(comparison: ExpertComparison) -> Paragraph:

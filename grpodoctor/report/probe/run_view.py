@@ -78,7 +78,7 @@ def _trend(result: RunMismatch) -> str:
 def _blocks(result: RunMismatch) -> Iterator[Block]:
     yield from (_cause(cause, result) for cause in result.causes)
     if not result.causes:
-        yield Paragraph("The last step has too few tokens to compare causes.")
+        yield Paragraph("The last steps have too few tokens to compare causes.")
     yield Section("Steps", (_table(result),))
 
 

@@ -62,10 +62,12 @@ from grpodoctor.report.view import (
 )
 from grpodoctor.support.safe_text import plain
 
-_MAX_CHARTED_PAIRS = 6
+_MAX_CHARTED_PAIRS, _MAX_CHARTED_OF_MANY = 6, 4
 """Pairs with their own charts, those that differ most: a page must open at once."""
-_MAX_PAIR_TOKENS = 1000
-"""Tokens of a pair's responses on a page, of about 100 bytes each; `probe.json` has all."""
+_MAX_FULL_PAIRS = 24
+"""Above this number of pairs, fewer have charts; the others have figures and failed controls."""
+_MAX_PAIR_TOKENS, _MAX_PAGE_TOKENS = 1000, 2400
+"""Tokens of the responses of a pair and of a page, of about 40 bytes each; `probe.json` has all."""
 _NAME_PIXELS, _CELL_PIXELS = 220, 110
 """Width of a heat map: for the samplers' names, and for each learner."""
 _MAX_BRIEF_PAIRS = 3
@@ -153,7 +155,11 @@ def _charted(cells: Sequence[Cell]) -> frozenset[int]:
         return value if value is not None and math.isfinite(value) else -1.0
 
     measured = [index for index, cell in enumerate(cells) if cell.comparison]
-    return frozenset(sorted(measured, key=gap, reverse=True)[:_MAX_CHARTED_PAIRS])
+    return frozenset(sorted(measured, key=gap, reverse=True)[: _most_charted(len(cells))])
+
+
+def _most_charted(pairs: int) -> int:
+    return _MAX_CHARTED_PAIRS if pairs <= _MAX_FULL_PAIRS else _MAX_CHARTED_OF_MANY
 
 
 def _badge(cell: Cell) -> Span:
@@ -222,8 +228,9 @@ def _grid(result: ProbeResult, names: Mapping[str, str]) -> Iterator[Block]:
         return
     learners = {cell.learner for cell in result.cells}
     blocks: list[Block] = [Charts(charts, _NAME_PIXELS + _CELL_PIXELS * len(learners))]
-    if sum(cell.comparison is not None for cell in result.cells) > _MAX_CHARTED_PAIRS:
-        text = f"Charts below: the {_MAX_CHARTED_PAIRS} pairs with the largest k3."
+    most = _most_charted(len(result.cells))
+    if sum(cell.comparison is not None for cell in result.cells) > most:
+        text = f"Charts below: the {most} pairs with the largest k3."
         blocks.append(Paragraph(text, "faint"))
     yield Section("Grid", tuple(blocks))
 
@@ -243,8 +250,10 @@ def _cell(
         yield Bullets(advice, "advice")
     yield from remedies
     brief = pairs <= _MAX_BRIEF_PAIRS
+    full = _short_measurements if pairs > _MAX_FULL_PAIRS and not has_charts else _measurements
+    tokens = min(_MAX_PAIR_TOKENS, _MAX_PAGE_TOKENS // min(pairs, _most_charted(pairs)))
     yield Detail(
-        lambda: _full_measurements(cell, comparison, has_charts=has_charts),
+        lambda: full(cell, comparison, tokens if has_charts else 0),
         tuple(_brief_measurements(cell, comparison)) if brief else tuple(_failed_controls(cell)),
     )
 
@@ -279,7 +288,19 @@ def _framework_setting(setting: RecommendedSetting, framework: str) -> Remedy:
     return Remedy(f"In {framework}: {setting.title}", lines)
 
 
-def _full_measurements(cell: Cell, comparison: Comparison, *, has_charts: bool) -> Iterator[Block]:
+def _short_measurements(cell: Cell, comparison: Comparison, _: int) -> Iterator[Block]:
+    """Of a pair in a large grid; `probe.json` has the rest."""
+    yield from _failed_controls(cell)
+    yield from _figures(comparison)
+    if comparison.effects:
+        yield Paragraph(recommendation(cell))
+    yield from experts(comparison.experts, cell.replayed, is_brief=True)
+    yield from _churn(cell, has_charts=False)
+
+
+def _measurements(cell: Cell, comparison: Comparison, tokens: int) -> Iterator[Block]:
+    """All measurements, with charts and responses if these may have any tokens."""
+    has_charts = tokens > 0
     if cell.controls:
         yield Heading("Controls")
         rows = tuple(
@@ -301,21 +322,28 @@ def _full_measurements(cell: Cell, comparison: Comparison, *, has_charts: bool) 
         ),
         right=(
             *_effects(cell, comparison, 0.0),
-            *experts(comparison.experts, cell.replayed),
-            *experts(cell.churn, title="Experts: older checkpoint compared with this one"),
+            *experts(comparison.experts, cell.replayed, is_brief=not has_charts),
+            *_churn(cell, has_charts=has_charts),
         ),
     )
     if comparison.worst and has_charts:
         yield Heading("Responses with the largest mismatch")
-        yield from (response(worst) for worst in _within_page(comparison.worst))
+        yield from (response(worst) for worst in _within_page(comparison.worst, tokens))
 
 
-def _within_page(worst: Sequence[WorstResponse]) -> Iterator[WorstResponse]:
+def _churn(cell: Cell, *, has_charts: bool) -> Iterator[Block]:
+    if cell.churn is not None and not has_charts:
+        yield churn(cell.churn)
+    else:
+        yield from experts(cell.churn, title="Experts: older checkpoint compared with this one")
+
+
+def _within_page(worst: Sequence[WorstResponse], most: int) -> Iterator[WorstResponse]:
     """The first responses that a page has room for, at least one."""
     tokens = 0
     for number, each in enumerate(worst):
         tokens += len(each.ids)
-        if number and tokens > _MAX_PAIR_TOKENS:
+        if number and tokens > most:
             return
         yield each
 

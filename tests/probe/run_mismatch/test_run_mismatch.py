@@ -189,6 +189,27 @@ def test_verl_dumps_with_both_sides_are_read(tmp_path: Path) -> None:
     assert "end token" in result.causes[0].cause
 
 
+@pytest.mark.parametrize("first", [1, 6])
+def test_steps_of_few_tokens_are_compared_together(first: int, tmp_path: Path) -> None:
+    """Steps of 64 tokens; from the first step on, the sampler reports log2."""
+    rng = np.random.default_rng(5)
+    for step in range(1, 10):
+        factor = 1 / np.log(2) if step >= first else 1 + 1e-6
+        rows = []
+        for number in range(4):
+            learner = -rng.exponential(1.0, 16)
+            rows.append({
+                "input": f"q{number}", "output": "a", "score": 1.0, "step": step,
+                "responses": list(range(16)), "rollout_log_probs": (learner * factor).tolist(),
+                "old_log_probs": learner.tolist(),
+            })  # fmt: skip
+        (tmp_path / f"{step}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = measure_run(tmp_path, 20)
+    assert [cause.kind for cause in result.causes if cause.kind != "jump"] == ["log-unit"]
+    assert all(cause.command for cause in result.causes)
+    assert "step=9" in result.causes[-1].command
+
+
 def test_bad_input_is_one_line(tmp_path: Path, trained: Path) -> None:
     (tmp_path / "1.jsonl").write_text('{"input": "a", "output": "b", "score": 1.0, "step": 1}\n')
     for path, message in (
