@@ -37,7 +37,7 @@ from grpodoctor.probe.results.results import Cell  # noqa: E402
 from grpodoctor.probe.severity import severity_of  # noqa: E402
 from tests.probe.attribution.cases import measured, plain  # noqa: E402
 from tests.probe.attribution.in_process import InProcess  # noqa: E402
-from tests.probe.plants.catalogue import Plant, plants  # noqa: E402
+from tests.probe.plants.catalogue import MOE, Plant, plants  # noqa: E402
 from tests.probe.plants.families import checkpoint, prompts  # noqa: E402
 
 PROMPTS, SAMPLES, TOKENS = 24, 3, 40
@@ -154,7 +154,8 @@ def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
     pair = (broken, plain(model)) if plant.side == "sampler" else (plain(model), broken)
     sampling = Sampling(**{"samples": SAMPLES, "max_tokens": TOKENS} | plant.sampling)
     with InProcess(root / "runner", prompts(PROMPTS)) as runner:
-        case = measured(runner, *pair, sampling, stale=stale if plant.stale else None)
+        older = stale if plant.stale else None
+        case = measured(runner, *pair, sampling, stale=older, experts=plant.family in MOE)
         return case, investigate(runner, case)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpodoctor.probe.attribution.rounding import RoundingFlips
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -58,5 +59,8 @@ class Attribution:
     """Share of the gap that no cause explains; None if there is nothing to explain."""
     notes: tuple[str, ...] = ()
     """Experiments that could not be run, and the reasons."""
+    flips: RoundingFlips | None = None
+    """Tokens that rounding routes to other experts, if they were left out; `gap` and `noise` are
+    then those of the other tokens."""
     subset: str = ""
     """The responses that differ, such as `sample 3 of every prompt`; empty if all do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from grpodoctor.probe.attribution.edits import (
     parse_families,
     parse_tensors,
 )
-from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
+from grpodoctor.probe.attribution.rounding import Rounding, RoundingFlips, measured_rounding
+from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
 from grpodoctor.probe.controls.expert_replay import replay_job
@@ -50,11 +51,13 @@ _FEWEST, _MOST = 64, 256
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
 _CONFIG_BYTES = 4 << 20
 
-COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
-"""Rank of each precision; a higher rank is coarser."""
-_USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
-"""Assumed k3 of rounding if the learner cannot measure it: ten times the value of healthy engines
-on the tiny models of `python -m tests.benchmarks attribution`, because larger models round more."""
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """An engine's log-probabilities of the part's tokens, and the folder with its experts."""
+
+    logprobs_N: Floats
+    folder: Path
 
 
 class Experiments:
@@ -67,7 +70,9 @@ class Experiments:
         """Ids of the causes named so far."""
         self.excluded: dict[str, float] = {}
         """What-if edits that were tried, with the smallest share of the gap that each left."""
-        self._scores: dict[tuple[str, ScoreJob], Floats] = {}
+        self._scores: dict[tuple[str, ScoreJob], _Scores] = {}
+        self.left_out: RoundingFlips | None = None
+        """Flips by rounding, if the search is limited to the other tokens."""
 
     def _responses(self) -> int:
         per_response = self.case.comparison.tokens / max(self.case.comparison.responses, 1)
@@ -82,19 +87,25 @@ class Experiments:
         """
         case = self.case
         setup = Setup(case.learner, case.processing, case.own_prompts)
-        want = _COLUMNS
-        if Tokens.read(self.rollouts, case.scored).sampler_experts_NLK is not None:
-            want = (*want, "experts")
-        job = ScoreJob(
-            rollouts=self.rollouts, processing=case.processing, own_prompts=case.own_prompts
-        )
+        job = self._job(setup)
         try:
-            (scored,) = self.runner.run(case.learner, [replace(job, want=want)])
+            (scored,) = self.runner.run(case.learner, [replace(job, want=self._columns)])
         except EngineError:
             scored = case.scored  # a recorded learner has no further columns
         tokens = Tokens.read(self.rollouts, scored)
-        self._scores[case.learner.key, job] = tokens.learner_N
+        self._scores[case.learner.key, job] = _Scores(tokens.learner_N, scored)
         return Variant(setup, tokens)
+
+    @cached_property
+    def _routes(self) -> tuple[Want, ...]:
+        """The experts, if either side has any."""
+        is_known = Tokens.read(self.rollouts, self.case.scored).sampler_experts_NLK is not None
+        layers = self.case.learner_facts.settings.get("router_layers")
+        return ("experts",) if is_known or layers else ()
+
+    @property
+    def _columns(self) -> tuple[Want, ...]:
+        return (*_COLUMNS, *self._routes)
 
     def columns(self, engine: EngineSpec, processing: Processing) -> Tokens:
         """The part's tokens as another engine scores them, with the columns of signatures.
@@ -103,10 +114,7 @@ class Experiments:
             EngineError: if the engine cannot score.
             BudgetSpentError: if the time budget is used up.
         """
-        want = _COLUMNS
-        if Tokens.read(self.rollouts, self.case.scored).sampler_experts_NLK is not None:
-            want = (*want, "experts")
-        job = ScoreJob(rollouts=self.rollouts, processing=processing, want=want)
+        job = replace(self._job(Setup(engine, processing)), want=self._columns)
         (scored,) = self.runner.run(engine, [job])
         return Tokens.read(self.rollouts, scored)
 
@@ -132,13 +140,7 @@ class Experiments:
             BudgetSpentError: if the time budget is used up.
         """
         setup = variant.setup
-        job = ScoreJob(
-            rollouts=setup.behind or self.rollouts,
-            processing=setup.processing,
-            own_prompts=setup.own_prompts or setup.behind is not None,
-            what_if=as_json(setup.edits),
-            want=_COLUMNS,
-        )
+        job = replace(self._job(setup), want=self._columns)
         (scored,) = self.runner.run(setup.learner, [job])
         return Variant(setup, variant.tokens.with_columns(Tokens.read(self.rollouts, scored)))
 
@@ -155,31 +157,62 @@ class Experiments:
         if other is not None and other != variant.setup.rescored:
             # Engines score given tokens under the whole distribution at temperature 1.
             setup = replace(setup, processing=Processing())
-            sampler_N = self.score(other, setup.processing)
-            tokens = tokens.with_sampler(sampler_N[: tokens.sampler_N.size])
+            own = self._score(other, self._job(Setup(other, setup.processing)))
+            tokens = tokens.with_sampler(*self._cut(own, tokens))
         keys = ("learner", "processing", "own_prompts", "behind", "replay", "edits")
         if any(getattr(setup, key) != getattr(variant.setup, key) for key in keys):
-            learner_N = self.score(
-                setup.learner,
-                setup.processing,
-                own_prompts=setup.own_prompts,
-                behind=setup.behind,
-                replay=setup.replay,
-                edits=setup.edits,
-            )
-            tokens = tokens.with_learner(learner_N[: tokens.learner_N.size])
+            scores = self._score(setup.learner, self._job(setup))
+            tokens = tokens.with_learner(*self._cut(scores, tokens))
         return Variant(setup, tokens)
+
+    def with_routes(self, variant: Variant) -> Variant:
+        """The variant with the learner's experts of its setup, if they are known."""
+        scores = self._scores.get((variant.setup.learner.key, self._job(variant.setup)))
+        if scores is None or variant.tokens.learner_experts_NLK is not None:
+            return variant
+        _, experts_NLK = self._cut(scores, variant.tokens)
+        return Variant(variant.setup, replace(variant.tokens, learner_experts_NLK=experts_NLK))
+
+    def _cut(self, scores: _Scores, tokens: Tokens) -> tuple[Floats, Experts | None]:
+        """The scores of the tokens in memory, and their experts."""
+        count = tokens.sampler_N.size
+        parts = [each.experts_NLK for each in read_shards(scores.folder)] if self._routes else []
+        known = [part for part in parts if part is not None]
+        is_known = bool(parts) and len(known) == len(parts)
+        return scores.logprobs_N[:count], np.concatenate(known)[:count] if is_known else None
+
+    def scored(self, engine: EngineSpec) -> Tokens:
+        """The tokens with another engine's scores as learner.
+
+        Raises:
+            EngineError: if the engine cannot score.
+            BudgetSpentError: if the time budget is used up.
+        """
+        tokens = Tokens.read(self.rollouts, self.case.scored)
+        scores = self._score(engine, self._job(Setup(engine, self.case.processing)))
+        return tokens.with_learner(*self._cut(scores, tokens))
+
+    def _job(self, setup: Setup, **more: Any) -> ScoreJob:
+        """The learner's job in a setup."""
+        rollouts = setup.behind or self.rollouts
+        own_prompts = setup.own_prompts or setup.behind is not None
+        if setup.replay:
+            return replay_job(rollouts, setup.processing, own_prompts=own_prompts)
+        return ScoreJob(
+            rollouts=rollouts,
+            processing=setup.processing,
+            own_prompts=own_prompts,
+            what_if=as_json(setup.edits),
+            want=self._routes,
+            **more,
+        )
 
     def score(
         self,
         engine: EngineSpec,
         processing: Processing,
         *,
-        own_prompts: bool = False,
-        behind: Path | None = None,
         backwards: bool = False,
-        replay: bool = False,
-        edits: Edits = (),
         repeat: int = 0,
     ) -> Floats:
         """An engine's log-probabilities of the part's tokens, shape (N,).
@@ -188,17 +221,11 @@ class Experiments:
             EngineError: if the engine cannot score.
             BudgetSpentError: if the time budget is used up.
         """
-        job = ScoreJob(
-            rollouts=behind or self.rollouts,
-            processing=processing,
-            own_prompts=own_prompts or behind is not None,
-            backwards=backwards,
-            what_if=as_json(edits),
-            repeat=repeat,
-        )
-        if replay:
-            job = replay_job(job.rollouts, processing, own_prompts=job.own_prompts)
-        return self._scored(engine, [job])[0]
+        job = self._job(Setup(engine, processing), backwards=backwards, repeat=repeat)
+        return self._score(engine, job).logprobs_N
+
+    def _score(self, engine: EngineSpec, job: ScoreJob) -> _Scores:
+        return self._score_each(engine, [job])[0]
 
     def score_all(
         self,
@@ -207,24 +234,16 @@ class Experiments:
         setup: Setup,
     ) -> list[Floats]:
         """Like `score` in a setup under several processings, loading the engine once."""
-        jobs = [
-            ScoreJob(
-                rollouts=setup.behind or self.rollouts,
-                processing=processing,
-                own_prompts=setup.own_prompts or setup.behind is not None,
-                what_if=as_json(setup.edits),
-            )
-            for processing in processings
-        ]
-        return self._scored(engine, jobs)
+        setup = replace(setup, replay=False)
+        jobs = [self._job(replace(setup, processing=each)) for each in processings]
+        return [scores.logprobs_N for scores in self._score_each(engine, jobs)]
 
-    def _scored(self, engine: EngineSpec, jobs: Sequence[ScoreJob]) -> list[Floats]:
+    def _score_each(self, engine: EngineSpec, jobs: Sequence[ScoreJob]) -> list[_Scores]:
         """Score the jobs that have no scores yet."""
         missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._scores]
         if missing:
             for job, folder in zip(missing, self.runner.run(engine, missing), strict=True):
-                parts = [shard.logprobs_N for shard in read_shards(folder)]
-                self._scores[engine.key, job] = np.concatenate(parts).astype(np.float64)
+                self._scores[engine.key, job] = _scores_in(folder)
         return [self._scores[engine.key, job] for job in jobs]
 
     def what_ifs(self, engine: EngineSpec) -> tuple[EditFamily, ...]:
@@ -262,12 +281,9 @@ class Experiments:
             rollouts: responses to score instead of the part's.
         """
         jobs = [
-            ScoreJob(
-                rollouts=rollouts or setup.behind or self.rollouts,
-                processing=setup.processing,
-                own_prompts=rollouts is None and (setup.own_prompts or setup.behind is not None),
-                what_if=as_json(each),
-            )
+            self._job(replace(setup, edits=each, replay=False))
+            if rollouts is None
+            else ScoreJob(rollouts=rollouts, processing=setup.processing, what_if=as_json(each))
             for each in edits
         ]
         missing = [job for job in jobs if (setup.learner.key, job) not in self._scores]
@@ -275,9 +291,9 @@ class Experiments:
             folders = self.runner.attempt(setup.learner, list(dict.fromkeys(missing)))
             for job, folder in zip(dict.fromkeys(missing), folders, strict=True):
                 if isinstance(folder, Path):
-                    parts = [shard.logprobs_N for shard in read_shards(folder)]
-                    self._scores[setup.learner.key, job] = np.concatenate(parts).astype(np.float64)
-        return [self._scores.get((setup.learner.key, job)) for job in jobs]
+                    self._scores[setup.learner.key, job] = _scores_in(folder)
+        known = [self._scores.get((setup.learner.key, job)) for job in jobs]
+        return [None if scores is None else scores.logprobs_N for scores in known]
 
     def sub_sample(self, variant: Variant) -> tuple[Path, Integers]:
         """A folder with a few of the part's responses, and the indices of their tokens.
@@ -302,30 +318,26 @@ class Experiments:
         return folder, np.flatnonzero(np.isin(variant.tokens.rows_N, sorted(wanted_B)))
 
     @cached_property
-    def noise(self) -> float:
-        """k3 that rounding to the coarser of the two precisions causes in this model.
+    def rounding(self) -> Rounding:
+        """What rounding to the coarser of the two precisions does to this model."""
+        measured = measured_rounding(self)
+        is_routed = Tokens.read(self.rollouts, self.case.scored).sampler_experts_NLK is not None
+        return measured if is_routed else measured.without_routes()
 
-        If the learner cannot measure it, the value of other models.
-        """
-        # bfloat16 is the most common precision, so it is assumed where none is reported.
-        dtypes = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
-        coarse = max(dtypes, key=lambda dtype: COARSE[dtype])
-        if coarse == "float32":
-            return EXACT
-        processing = self.case.processing
-        learner = self.case.learner
-        try:
-            exact_N, rounded_N = (
-                self.score(in_precision(learner, dtype), processing)
-                for dtype in ("float32", coarse)
-            )
-        except EngineError:
-            return _USUAL_NOISE[coarse]
-        return max(difference_gap(exact_N, rounded_N), EXACT)
+    @property
+    def noise(self) -> float:
+        """k3 that rounding causes in the tokens of the search."""
+        return self.left_out.noise if self.left_out else self.rounding.noise
 
     def is_loud(self, gap: float) -> bool:
         """Whether a gap exceeds rounding."""
         return gap > EXACT and gap > QUIET * self.noise
+
+    def exceeds_rounding(self, variant: Variant) -> bool:
+        """Whether a variant's gap exceeds rounding, also apart from flips by rounding."""
+        if not self.is_loud(variant.gap):
+            return False
+        return not self.rounding.remains_without_flips(self.with_routes(variant).tokens)
 
     @property
     def dtypes(self) -> tuple[str, str]:
@@ -372,11 +384,8 @@ class Experiments:
             BudgetSpentError: if the time budget is used up.
         """
         setup = variant.setup
-        jobs = [
-            ScoreJob(rollouts=folder, processing=setup.processing, own_prompts=True)
-            for folder in folders
-        ]
-        self._scored(setup.learner, jobs)
+        jobs = [self._job(Setup(setup.learner, setup.processing, behind=each)) for each in folders]
+        self._score_each(setup.learner, jobs)
         return [self.vary(variant, behind=folder) for folder in folders]
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -410,12 +419,6 @@ def _spread(tokens: Tokens, most: int) -> set[int]:
     return set(counted_B[::step].tolist())
 
 
-def in_precision(engine: EngineSpec, dtype: str) -> EngineSpec:
-    """The same engine with all computation in another precision."""
-    autocast = {"autocast": None} if "autocast" in engine.options else {}
-    return engine.with_options(dtype=dtype, **autocast)
-
-
 def model_path(engine: EngineSpec) -> Path:
     """The model directory of an engine; a hub name gives a path that does not exist."""
     return local_model(model_of(engine)[0]) or Path(model_of(engine)[0])
@@ -428,6 +431,11 @@ def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
     return replace(engine, model=str(model))
 
 
+def _scores_in(folder: Path) -> _Scores:
+    parts = [shard.logprobs_N for shard in read_shards(folder)]
+    return _Scores(np.concatenate(parts).astype(np.float64), folder)
+
+
 def _overrides(engine: EngineSpec) -> dict[str, Any]:
     """Keys of `config.json` that vLLM's `hf_overrides` sets."""
     try:
@@ -435,22 +443,6 @@ def _overrides(engine: EngineSpec) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return overrides if isinstance(overrides, dict) else {}
-
-
-def difference_gap(one_N: Floats, other_N: Floats) -> float:
-    """k3 between two scorings of the same tokens, the first as learner, the second as sampler."""
-    nothing_B = np.zeros(0, np.int64)
-    return Tokens(
-        sampler_N=other_N,
-        learner_N=one_N,
-        lengths_B=np.array([one_N.size]),
-        prompt_B=nothing_B,
-        sample_B=nothing_B,
-        prompt_lengths_B=nothing_B,
-        ended_B=np.zeros(0, np.bool_),
-        cached_B=nothing_B,
-        counted_N=np.ones(one_N.size, np.bool_),
-    ).gap
 
 
 def read_config(model: Path) -> dict[str, Any]:

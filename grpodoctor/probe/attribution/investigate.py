@@ -11,8 +11,13 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
-from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.reference import with_reference
+from grpodoctor.probe.attribution.rounding import (
+    Rounding,
+    removed_at_agreeing,
+    rounding_between,
+)
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
@@ -102,6 +107,8 @@ class _Investigation:
         self.first: Variant | None = None
         self.variant: Variant | None = None
         self.noise: float | None = None
+        self.rounding: Rounding | None = None
+        """The rounding of a precision that the sampler does not report."""
         self.imitated: set[str] = set()
         """Ids of named causes whose experiment imitates the cause."""
         self.steps: list[Step] = []
@@ -127,28 +134,37 @@ class _Investigation:
             verdict="",
             gap=gap,
             noise=self.noise,
-            left=None if self._is_quiet(gap) and not causes else max(0.0, self.left),
+            left=None if self._is_quiet(self.first) and not causes else max(0.0, self.left),
             notes=tuple(dict.fromkeys(self.notes)),
             subset=self.subset.words if self.subset else "",
+            flips=self.experiments.left_out,
         )
-        quiet = self._is_quiet(self._gap())
+        quiet = self._is_quiet(self.variant)
         return verdict_of(
             self.experiments.case, attribution, quiet=quiet, is_cut_short=is_cut_short
         )
-
-    def _gap(self) -> float:
-        return self.variant.gap if self.variant else math.nan
 
     def _investigate(self) -> None:
         self.first = self.variant = self.experiments.first()
         if self.first.gap > EXACT:
             self.noise = self.experiments.noise
-        if not self._is_quiet(self.first.gap):
+        if self.first.gap > max(EXACT, QUIET * (self.noise or 0.0)):
+            self.first = self.variant = self._without_rounding_flips(self.first)
+        if not self._is_quiet(self.first):
             self.variant = self._with_reference(self.first)
             self._search_subset(self.variant)
         self._search()
         self._drop_unneeded(self.variant)
         self._examine_remainder()
+
+    def _without_rounding_flips(self, variant: Variant) -> Variant:
+        """The tokens whose experts agree, if rounding explains the flips of the others."""
+        variant = self.experiments.with_routes(variant)
+        flips = self.experiments.rounding.flips_in(variant.tokens)
+        if flips is None:
+            return variant
+        self.experiments.left_out, self.noise = flips, flips.noise
+        return Variant(variant.setup, variant.tokens.where(flips.agreeing_N))
 
     def _search(self) -> None:
         """Accept causes until none explains the rest."""
@@ -170,7 +186,7 @@ class _Investigation:
         faults can each leave a part; together they leave next to nothing.
         """
         saved = self.before_edits
-        if saved is None or self.variant is None or self._is_quiet(self.variant.gap):
+        if saved is None or self.variant is None or self._is_quiet(self.variant):
             return False
         if self.variant.gap <= (1 - _WHOLE) * saved.variant.gap:
             return False
@@ -217,9 +233,14 @@ class _Investigation:
             self.notes.append(f"a reference engine could not score: {error.what}")
             return variant
 
-    def _is_quiet(self, gap: float) -> bool:
-        """Whether a gap is no larger than rounding."""
-        return not gap > max(EXACT, QUIET * (self.noise or 0.0))
+    def _is_quiet(self, variant: Variant | None) -> bool:
+        """Whether a gap is no larger than rounding, as a whole or apart from rounding's flips."""
+        if variant is None or not variant.gap > max(EXACT, QUIET * (self.noise or 0.0)):
+            return True
+        if self.noise is None:
+            return False
+        rounding = self.rounding or self.experiments.rounding
+        return rounding.remains_without_flips(self.experiments.with_routes(variant).tokens)
 
     def _round(self, variant: Variant) -> bool:
         """Remove the cause that explains most; False if no experiment explains the gap."""
@@ -251,14 +272,32 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return False
-        if after.gap <= QUIET * _rounding(tried, before, after):
+        shown = self._shown_rounding(tried, before, after)
+        if shown is not None and (
+            after.gap <= QUIET * shown.noise
+            or shown.remains_without_flips(self.experiments.with_routes(after).tokens)
+        ):
             return True
-        return self._is_quiet(after.gap) and (tried.cause.subtle or not self._is_quiet(before.gap))
+        return self._is_quiet(after) and (tried.cause.subtle or not self._is_quiet(before))
+
+    def _shown_rounding(self, tried: _Tried, before: Variant, after: Variant) -> Rounding | None:
+        """The rounding that a learner in a coarser precision shows; None if it does not fit.
+
+        Two kernels round differently in the same precision, so the coarser learner removes a part
+        of the gap only. It moves log-probabilities by random amounts, which fit by half or more
+        only if the sampler rounds as it does.
+        """
+        identity = tried.outcome.identity
+        if identity is None or identity.id != "precision" or tried.share < PROVEN:
+            return None
+        exact, rounded = (self.experiments.with_routes(each).tokens for each in (before, after))
+        at = exact.finite_N & rounded.finite_N
+        return rounding_between(exact.where(at), rounded) if at.any() else None
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
         """The causes to examine, strongest first, arithmetic before engines."""
         taken = self.experiments.named
-        quiet = self._is_quiet(variant.gap)
+        quiet = self._is_quiet(variant)
         candidates = []
         for cause in all_causes():
             if cause.peels != peels or (cause.id in taken and not cause.repeats):
@@ -287,7 +326,7 @@ class _Investigation:
             self._name(cause, outcome, outcome.explained, {}, proven=True)
             return None
         before, after = outcome.before or variant, outcome.after
-        share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
+        share = self._removed_share(cause, outcome, before, after)
         if not (share >= cause.least or (cause.subtle and self._reaches(cause, before, after))):
             return None
         if not _keeps_tokens(before, after):
@@ -296,6 +335,20 @@ class _Investigation:
         by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
         part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
         return None if by_chance else _Tried(cause, outcome, share, part)
+
+    def _removed_share(
+        self, cause: Cause, outcome: ExperimentResult, before: Variant, after: Variant
+    ) -> float:
+        """Share of the gap that an experiment removed.
+
+        A precision flips experts at random in a mixture of experts, so it is judged by the tokens
+        that it routes to the same experts.
+        """
+        share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
+        if (outcome.identity.id if outcome.identity else cause.id) != "precision":
+            return share
+        routed = (self.experiments.with_routes(each).tokens for each in (before, after))
+        return max(share, removed_at_agreeing(*routed))
 
     def _reaches(self, cause: Cause, before: Variant, after: Variant) -> bool:
         """Whether removing the cause removes enough of the gap in excess of rounding."""
@@ -323,7 +376,9 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
-        self.noise = max(self.noise or 0.0, _rounding(tried, before, after))
+        shown = self._shown_rounding(tried, before, after)
+        if shown is not None and shown.noise > (self.noise or 0.0):
+            self.noise, self.rounding = shown.noise, shown
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
             self._save(self.variant)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
@@ -333,7 +388,7 @@ class _Investigation:
             step = Step(self.named[-1].cause, self.variant.setup, after.setup)
             self.steps.append(step)
         self.left *= 1 - tried.explained
-        self.variant = after if self._is_quiet(after.gap) else self._refreshed(after)
+        self.variant = after if self._is_quiet(after) else self._refreshed(after)
 
     def _refreshed(self, variant: Variant) -> Variant:
         """The variant with the columns that the next signatures need."""
@@ -397,12 +452,12 @@ class _Investigation:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
                 self.left *= 1 - (outcome.explained or 0.0)
         named = any((cause.explained or 0.0) >= PROVEN for cause in self.named)
-        if not named and not self._is_quiet(self.variant.gap):
+        if not named and not self._is_quiet(self.variant):
             self._guess(self.variant)
 
     def _confirm(self, variant: Variant) -> None:
         """Keep imitated causes proven only if nothing but rounding remains of their gap."""
-        if self._is_quiet(variant.gap):
+        if self._is_quiet(variant):
             return
         self.named = [
             replace(each, confidence="likely")
@@ -435,22 +490,6 @@ class _Investigation:
 def _enough(cause: Cause) -> float:
     """Share of the remaining gap from which a cause is accepted without trying others."""
     return NEARLY_WHOLE if cause.is_surrogate else _WHOLE
-
-
-def _rounding(tried: _Tried, before: Variant, after: Variant) -> float:
-    """k3 of the rounding that a learner in a coarser precision shows; 0 if it does not fit.
-
-    Two kernels round differently in the same precision, so the coarser learner removes a part of
-    the gap only. It moves log-probabilities by random amounts, which fit by half or more only if
-    the sampler rounds as it does.
-    """
-    identity = tried.outcome.identity
-    if identity is None or identity.id != "precision" or tried.share < PROVEN:
-        return 0.0
-    at = before.tokens.finite_N & after.tokens.finite_N
-    if not at.any():
-        return 0.0
-    return difference_gap(before.tokens.learner_N[at], after.tokens.learner_N[at])
 
 
 def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:

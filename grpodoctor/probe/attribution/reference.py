@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.experiments import (
-    COARSE,
     Experiments,
-    difference_gap,
     model_path,
 )
+from grpodoctor.probe.attribution.rounding import COARSE
 from grpodoctor.probe.attribution.tensors import tensor_names
+from grpodoctor.probe.attribution.tokens import difference_gap
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
@@ -45,7 +45,11 @@ def with_reference(experiments: Experiments, variant: Variant) -> Variant:
     setup = Setup(spec, variant.setup.processing)
     if to_learner <= to_sampler:
         return Variant(setup, tokens)
-    swapped = tokens.with_sampler(variant.tokens.learner_N)
+    swapped = replace(
+        tokens,
+        sampler_N=variant.tokens.learner_N,
+        sampler_experts_NLK=variant.tokens.learner_experts_NLK,
+    )
     return Variant(replace(setup, swapped=True), swapped)
 
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from grpodoctor.errors import EngineError
 from grpodoctor.measure.divergence import k3
+from grpodoctor.measure.experts import lost_experts
 from grpodoctor.probe.contract import Shard
 from grpodoctor.probe.engines.shards import read_pairs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Experts = NDArray[np.int16]
 
 MOST_TOKENS = 400_000
 """Upper bound on tokens in memory; about 100 MB with the contract's temperatures."""
@@ -55,8 +57,8 @@ class Tokens:
     """The most likely tokens."""
     likeliest_logprob_NM: Floats | None = None
     at_temperature_NT: NDArray[np.float32] | None = None
-    sampler_experts_NLK: NDArray[np.int16] | None = None
-    learner_experts_NLK: NDArray[np.int16] | None = None
+    sampler_experts_NLK: Experts | None = None
+    learner_experts_NLK: Experts | None = None
     surplus_N: Floats | None = None
     """log p + entropy of the learner's first scoring; its mean is 0 for tokens drawn from it."""
     counted_N: Flags
@@ -191,6 +193,27 @@ class Tokens:
         return sums_B.astype(np.float64)
 
     @cached_property
+    def routed_N(self) -> Flags:
+        """Tokens whose experts are known on both sides, in all layers."""
+        one, other = self.sampler_experts_NLK, self.learner_experts_NLK
+        if one is None or other is None or one.shape != other.shape:
+            return np.zeros(self.sampler_N.size, np.bool_)
+        return np.asarray((one >= 0).all(axis=(1, 2)) & (other >= 0).all(axis=(1, 2)))
+
+    @cached_property
+    def flips_NL(self) -> Flags:
+        """Whether the set of experts differs, by layer; False where experts are unknown."""
+        one, other = self.sampler_experts_NLK, self.learner_experts_NLK
+        if one is None or other is None or not self.routed_N.any():
+            return np.zeros((self.sampler_N.size, 0), np.bool_)
+        return np.asarray((lost_experts(one, other) > 0) & self.routed_N[:, None])
+
+    @cached_property
+    def flipped_N(self) -> Flags:
+        """Tokens that are routed to different experts in any layer."""
+        return np.asarray(self.flips_NL.any(axis=1))
+
+    @cached_property
     def last_N(self) -> Flags:
         """The last token of each response that ended with an end token."""
         last_N = np.zeros(self.sampler_N.size, np.bool_)
@@ -211,13 +234,14 @@ class Tokens:
         nothing: dict[str, Any] = dict.fromkeys(_LEARNER_COLUMNS)
         return replace(self, **nothing)
 
-    def with_learner(self, learner_N: Floats) -> Tokens:
-        """The same tokens with other log-probabilities of the learner."""
-        return replace(self, learner_N=learner_N)
+    def with_learner(self, learner_N: Floats, experts_NLK: Experts | None = None) -> Tokens:
+        """The same tokens with other log-probabilities of the learner, and its experts if known."""
+        return replace(self, learner_N=learner_N, learner_experts_NLK=experts_NLK)
 
-    def with_sampler(self, sampler_N: Floats) -> Tokens:
-        """The same tokens with other log-probabilities of the sampler."""
-        return replace(self, sampler_N=sampler_N)
+    def with_sampler(self, sampler_N: Floats, experts_NLK: Experts | None = None) -> Tokens:
+        """The same tokens with other log-probabilities of the sampler, and its experts if known."""
+        experts_NLK = self.sampler_experts_NLK if experts_NLK is None else experts_NLK
+        return replace(self, sampler_N=sampler_N, sampler_experts_NLK=experts_NLK)
 
     def share_at(self, wanted_N: Flags) -> float:
         """Share of the gap on some tokens."""
@@ -232,7 +256,7 @@ class Tokens:
 
 _LEARNER_COLUMNS = (
     *("rank_N", "mass_above_N", "top_logprob_N", "at_temperature_NT"),
-    *("likeliest_NM", "likeliest_logprob_NM"),
+    *("likeliest_NM", "likeliest_logprob_NM", "learner_experts_NLK"),
 )
 
 
@@ -283,6 +307,29 @@ def falls(before: Tokens, after: Tokens) -> bool:
 def _exceeds_chance(terms_P: Floats) -> bool:
     """Whether terms of random signs seldom have as large a sum."""
     return bool(terms_P.sum() > _SIGNIFICANT * np.sqrt(np.square(terms_P).sum()))
+
+
+def steady(tokens: Tokens) -> Flags:
+    """Tokens up to the first flip of their response, without it, as far as experts are known."""
+    before_N: Integers = np.cumsum(tokens.flipped_N) - tokens.flipped_N
+    first_N = before_N == before_N[tokens.starts_B[tokens.rows_N]]
+    return np.asarray(first_N & ~tokens.flipped_N)
+
+
+def difference_gap(one_N: Floats, other_N: Floats) -> float:
+    """k3 between two scorings of the same tokens, the first as learner, the second as sampler."""
+    nothing_B = np.zeros(0, np.int64)
+    return Tokens(
+        sampler_N=other_N,
+        learner_N=one_N,
+        lengths_B=np.array([one_N.size]),
+        prompt_B=nothing_B,
+        sample_B=nothing_B,
+        prompt_lengths_B=nothing_B,
+        ended_B=np.zeros(0, np.bool_),
+        cached_B=nothing_B,
+        counted_N=np.ones(one_N.size, np.bool_),
+    ).gap
 
 
 def expected(tokens: Tokens) -> Floats:

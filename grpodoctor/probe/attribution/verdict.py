@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.case import Attribution, Case
+from grpodoctor.probe.attribution.rounding import RoundingFlips
 from grpodoctor.probe.engines.jobs import computes_in
 from grpodoctor.probe.results.results import NamedCause
 from grpodoctor.probe.severity import without_numbers
@@ -48,9 +49,18 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
         return "The engines agree: all log-probabilities are bit-identical."
     if found.noise is None or found.gap <= found.noise / 100 or sampler == learner == "float32":
         return f"The engines agree: k3 is {found.gap:.2g} nats per token, which is rounding."
-    return (
+    where = " at tokens with the same experts" if found.flips else ""
+    text = (
         f"The engines agree within the precision of {sampler} and {learner}: k3 is {found.gap:.2g} "
-        f"nats per token, and rounding alone causes {found.noise:.2g} in this model."
+        f"nats per token{where}, and rounding alone causes {found.noise:.2g} in this model."
+    )
+    return f"{text} {_flips(found.flips)}" if found.flips else text
+
+
+def _flips(flips: RoundingFlips) -> str:
+    return (
+        f"{flips.share:.2%} of the tokens are routed to different experts, and rounding alone "
+        f"routes {flips.own_share:.2%} of them differently."
     )
 
 
@@ -65,6 +75,8 @@ def _with_causes(found: Attribution, *, quiet: bool) -> str:
     named = [_phrase(each) for each in found.causes[:3]]
     where = f" in {found.subset}" if found.subset else ""
     text = f"The engines differ{where}: {'; '.join(named)}."
+    if found.flips:
+        text += f" {_flips(found.flips)}"
     if quiet:
         return f"{text} The rest is rounding."
     if found.left is None:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
-from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
-from grpodoctor.probe.attribution.tokens import Floats, Integers
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import Floats, Integers, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
 

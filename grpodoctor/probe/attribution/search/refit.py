@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.probe.attribution.edits import shown
-from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import refined_numbers, rounded_to
-from grpodoctor.probe.attribution.tokens import falls
+from grpodoctor.probe.attribution.tokens import difference_gap, falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
 
 _AROUND = (0.97, 0.985, 1.015, 1.03)

@@ -16,8 +16,9 @@ from typing import TypeVar
 import numpy as np
 
 from grpodoctor.probe.attribution.edits import Edit
-from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tensors import kind_of, layer_of
+from grpodoctor.probe.attribution.tokens import difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
 

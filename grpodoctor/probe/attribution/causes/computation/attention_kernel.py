@@ -36,7 +36,7 @@ class AttentionKernel(Cause):
         if theirs in _KERNELS and theirs != ours:
             return Hypothesis(0.45, {"try": theirs, "ours": ours})
         if (
-            experiments.is_loud(variant.gap)
+            experiments.exceeds_rounding(variant)
             and theirs not in _KERNELS
             and learner.kind.model != "option"
         ):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import Experiments, difference_gap
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 
 _LEAST = 0.2

@@ -6,9 +6,8 @@ import numpy as np
 from scipy import stats
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.computation.router_flips import steady
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import expected
+from grpodoctor.probe.attribution.tokens import expected, steady
 from grpodoctor.probe.attribution.variant import Variant
 
 _FEWEST = 200

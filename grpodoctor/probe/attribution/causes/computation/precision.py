@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import COARSE, Experiments, in_precision
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.rounding import COARSE, in_precision
 from grpodoctor.probe.attribution.variant import Variant
 
 _ENOUGH = 0.9

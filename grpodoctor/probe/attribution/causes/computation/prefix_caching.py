@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.attribution.variant import Variant
 
 _TIMES = 3.0
 """Smallest ratio of the gap with cached prompts to the gap of other responses."""
@@ -77,4 +77,4 @@ def _agrees_without_cache(experiments: Experiments, variant: Variant) -> bool:
         tokens = experiments.sampled_again(without)
     except EngineError:
         return False
-    return not experiments.is_loud(Variant(Setup(case.learner, case.processing), tokens).gap)
+    return not experiments.is_loud(tokens.gap)

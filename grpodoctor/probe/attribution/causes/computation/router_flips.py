@@ -7,7 +7,6 @@ import numpy as np
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Flags, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Variant
 
 _TIMES = 3.0
@@ -34,10 +33,12 @@ class RouterFlips(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Tokens with flipped experts have a larger gap than the others."""
         tokens = variant.tokens
-        flipped_N = _flipped(tokens)
-        if flipped_N is None or (flipped_N & tokens.finite_N).sum() < _FEWEST:
+        flipped_N = tokens.flipped_N
+        if (flipped_N & tokens.finite_N).sum() < _FEWEST:
             return None
-        known_N = _known(tokens) & tokens.finite_N
+        if experiments.rounding.flips_in(tokens):  # rounding flips as many, and as far
+            return None
+        known_N = tokens.routed_N & tokens.finite_N
         kept = tokens.mean_at(known_N & ~flipped_N)
         off = tokens.mean_at(known_N & flipped_N)
         excess = (
@@ -53,19 +54,17 @@ class RouterFlips(Cause):
     ) -> ExperimentResult | None:
         """Replay the sampler's experts in the learner, or else exclude flipped tokens."""
         tokens = variant.tokens
-        flipped_N = _flipped(tokens)
-        if flipped_N is None:
-            return None
-        rates_L = _flips(tokens)[_known(tokens)].mean(axis=0)
+        flipped_N, known_N = tokens.flipped_N, tokens.routed_N
+        rates_L = tokens.flips_NL[known_N].mean(axis=0)
         worst = np.argsort(-rates_L)[:5]
-        rate, times = float(flipped_N[_known(tokens)].mean()), float(hypothesis.facts["times"])
+        rate, times = float(flipped_N[known_N].mean()), float(hypothesis.facts["times"])
         summary = (
             f"{rate:.1%} of the tokens were routed to different experts in some layer; their gap "
             f"is {times:.3g} times that of the others"
         )
         details = tuple(f"layer {layer}: {rates_L[layer]:.1%}" for layer in worst)
         figures = {"flipped": rate, "times": times}
-        coverage = float(_known(tokens).mean())
+        coverage = float(known_N.mean())
         held = _replayed(experiments, variant) if coverage >= _COVERED else None
         if held is not None:
             # If replay removes little, flips are a symptom, for example of different weights.
@@ -89,35 +88,3 @@ def _replayed(experiments: Experiments, variant: Variant) -> Variant | None:
         return experiments.vary(variant, replay=True)
     except EngineError:
         return None
-
-
-def _flips(tokens: Tokens) -> Flags:
-    """(N, L): whether the set of experts differs."""
-    one, other = tokens.sampler_experts_NLK, tokens.learner_experts_NLK
-    if one is None or other is None:
-        raise ValueError("the experts of one side are missing")
-    return np.asarray((np.sort(one, axis=-1) != np.sort(other, axis=-1)).any(axis=-1))
-
-
-def _known(tokens: Tokens) -> Flags:
-    one, other = tokens.sampler_experts_NLK, tokens.learner_experts_NLK
-    if one is None or other is None or one.shape != other.shape:
-        return np.zeros(tokens.sampler_N.size, np.bool_)
-    return np.asarray(((one >= 0) & (other >= 0)).all(axis=(1, 2)))
-
-
-def _flipped(tokens: Tokens) -> Flags | None:
-    """Whether a token's experts differ in any layer; None if the experts are unknown."""
-    known_N = _known(tokens)
-    if not known_N.any():
-        return None
-    return np.asarray(_flips(tokens).any(axis=1) & known_N)
-
-
-def steady(tokens: Tokens) -> Flags:
-    """Tokens that follow no flipped token in their response, as far as experts are known."""
-    flipped_N = _flipped(tokens)
-    if flipped_N is None:
-        return np.ones(tokens.sampler_N.size, np.bool_)
-    before_N: Integers = np.cumsum(flipped_N) - flipped_N
-    return np.asarray(before_N == before_N[tokens.starts_B[tokens.rows_N]]) & ~flipped_N

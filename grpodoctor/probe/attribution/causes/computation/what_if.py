@@ -29,7 +29,7 @@ class WhatIf(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is a gap above rounding, and an engine that can compute differently."""
-        if not variant.setup.learner.kind.can_alter or not experiments.is_loud(variant.gap):
+        if not variant.setup.learner.kind.can_alter or not experiments.exceeds_rounding(variant):
             return None
         return Hypothesis(0.4)
 

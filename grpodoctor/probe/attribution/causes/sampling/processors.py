@@ -68,7 +68,7 @@ class SamplingProcessors(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The tokens deviate from the learner's probabilities, although both sides agree."""
-        if not variant.setup.learner.kind.can_alter or experiments.is_loud(variant.gap):
+        if not variant.setup.learner.kind.can_alter or experiments.exceeds_rounding(variant):
             return None
         test = drawn_test(experiments, variant)
         if test is None:

@@ -45,7 +45,7 @@ class RawLogprobs(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The fit gives temperature 1, or tokens do not follow the reported distribution."""
-        fitted = fit(variant) if experiments.is_loud(variant.gap) else None
+        fitted = fit(variant) if experiments.exceeds_rounding(variant) else None
         if fitted is not None and is_raw(experiments, fitted) and fitted.share >= self.least / 2:
             return Hypothesis(fitted.share, fit_facts(fitted))
         if not is_truncated(Processing.of(experiments.case.sampling)) or is_truncated(

@@ -68,7 +68,7 @@ class SampledWithout(Cause):
         """Something is unexplained, and vLLM runs with such a setting."""
         if not _settings_of(experiments, variant):
             return None
-        is_odd = experiments.is_loud(variant.gap) or drawn_deviation(experiments, variant)
+        is_odd = experiments.exceeds_rounding(variant) or drawn_deviation(experiments, variant)
         return Hypothesis(0.95) if is_odd else None
 
     def experiment(
@@ -84,7 +84,7 @@ class SampledWithout(Cause):
             without = case.sampler.with_options(**{setting.option: setting.off})
             setup = Setup(case.learner, case.processing)
             again = Variant(setup, experiments.sampled_again(without))
-            loud = experiments.is_loud(variant.gap)
+            loud = experiments.exceeds_rounding(variant)
             if experiments.is_loud(again.gap) and again.gap > _LEFT * variant.gap:
                 continue
             if drawn_deviation(experiments, again) is not None:

@@ -67,14 +67,14 @@ class Truncation(Cause):
         at = tokens.finite_N
         candidates = _declared(experiments, now)
         after = best_processing(experiments, variant, candidates) if candidates else None
-        if after is None or experiments.is_loud(after.gap):
+        if after is None or experiments.exceeds_rounding(after):
             candidates += [
                 cut for each in _temperatures_to_try(variant) for cut in _guessed(tokens, each)
             ]
             if not candidates:
                 return None
             after = best_processing(experiments, variant, list(dict.fromkeys(candidates)))
-            if experiments.is_loud(after.gap) and after.gap < self.least * variant.gap:
+            if experiments.exceeds_rounding(after) and after.gap < self.least * variant.gap:
                 after = refitted(experiments, after, variant.setup)  # the guesses are round numbers
         cut = describe_truncation(after.setup.processing)
         kept = float(np.exp(np.minimum(tokens.difference_N[at], 0.0)).mean())

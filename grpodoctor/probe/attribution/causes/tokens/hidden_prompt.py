@@ -38,7 +38,7 @@ class HiddenPrompt(Cause):
         setup = variant.setup
         if setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay:
             return None
-        return Hypothesis(0.02) if experiments.is_loud(variant.gap) else None
+        return Hypothesis(0.02) if experiments.exceeds_rounding(variant) else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis

@@ -14,13 +14,12 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import (
     Experiments,
-    difference_gap,
     model_path,
     read_config,
     with_model,
 )
 from grpodoctor.probe.attribution.tensors import KINDS
-from grpodoctor.probe.attribution.tokens import Floats
+from grpodoctor.probe.attribution.tokens import Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

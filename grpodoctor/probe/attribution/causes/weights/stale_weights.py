@@ -59,7 +59,7 @@ class StaleWeights(Cause):
     def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
         """Likely if checksums differ and the gap exceeds rounding."""
         differing = experiments.case.differing
-        if not differing or not experiments.is_loud(variant.gap):
+        if not differing or not experiments.exceeds_rounding(variant):
             return None
         return ExperimentResult(
             summary=(

@@ -35,7 +35,7 @@ class Unexplained(Cause):
 
     def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
         """What was excluded, for a gap above rounding."""
-        if not experiments.is_loud(variant.gap) or experiments.case.differing:
+        if not experiments.exceeds_rounding(variant) or experiments.case.differing:
             return None
         excluded = sorted(experiments.excluded.items(), key=lambda pair: pair[1])
         tried = f"; {len(excluded)} what-if edits were tried" if excluded else ""
