@@ -60,7 +60,7 @@ class Attribution:
     notes: tuple[str, ...] = ()
     """Experiments that could not be run, and the reasons."""
     flips: RoundingFlips | None = None
-    """Tokens that rounding routes to other experts, if they were left out; `gap` and `noise` are
-    then those of the other tokens."""
+    """The flips by rounding that were left out; `gap` and `noise` are then those of the tokens
+    before the first flip of a response."""
     subset: str = ""
     """The responses that differ, such as `sample 3 of every prompt`; empty if all do."""

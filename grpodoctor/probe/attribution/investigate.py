@@ -148,6 +148,8 @@ class _Investigation:
         self.first = self.variant = self.experiments.first()
         if self.first.gap > EXACT:
             self.noise = self.experiments.noise
+            excess = self.experiments.rounding.excess_flips(self.first.tokens)
+            self.notes += [excess] if excess else []
         if self.first.gap > max(EXACT, QUIET * (self.noise or 0.0)):
             self.first = self.variant = self._without_rounding_flips(self.first)
         if not self._is_quiet(self.first):
@@ -158,13 +160,13 @@ class _Investigation:
         self._examine_remainder()
 
     def _without_rounding_flips(self, variant: Variant) -> Variant:
-        """The tokens whose experts agree, if rounding explains the flips of the others."""
+        """The tokens before the first flip of a response, if rounding explains the flips."""
         variant = self.experiments.with_routes(variant)
         flips = self.experiments.rounding.flips_in(variant.tokens)
         if flips is None:
             return variant
         self.experiments.left_out, self.noise = flips, flips.noise
-        return Variant(variant.setup, variant.tokens.where(flips.agreeing_N))
+        return Variant(variant.setup, variant.tokens.where(flips.steady_N))
 
     def _search(self) -> None:
         """Accept causes until none explains the rest."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens, steady
 from grpodoctor.probe.severity import EXACT, QUIET
 
 if TYPE_CHECKING:
@@ -43,18 +43,21 @@ all tokens does not depend on a few of them."""
 
 @dataclass(frozen=True, slots=True)
 class RoundingFlips:
-    """Flips that rounding explains: as many, and as large, as in the learner alone."""
+    """Flips that rounding explains: as many, and as large, as in the learner alone.
+
+    A flip changes what the rest of its response attends to, so the rest is left out, too.
+    """
 
     share: float
     """Share of the tokens that are routed to different experts in the pair."""
     own_share: float
     """The same in the learner, between float32 and the coarser precision."""
     gap: float
-    """k3 of the pair at tokens with the same experts."""
+    """k3 of the pair at tokens before the first flip of their response."""
     noise: float
-    """k3 of the learner's rounding at tokens with the same experts."""
-    agreeing_N: Flags
-    """Tokens with the same experts in the pair."""
+    """k3 of the learner's rounding at such tokens of its own."""
+    steady_N: Flags
+    """Tokens of the pair before the first flip of their response."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,29 @@ class Rounding:
             return None
         if are_more(tokens, own) or are_larger(tokens, own):
             return None
+        steady_N, own_steady_N = steady(tokens), steady(own)
+        if not (steady_N & tokens.finite_N).any() or not (own_steady_N & own.finite_N).any():
+            return None
         return RoundingFlips(
             share=share,
             own_share=float(own.flipped_N[own.finite_N].mean()),
-            gap=tokens.mean_at(~tokens.flipped_N),
-            noise=max(own.mean_at(~own.flipped_N), EXACT),
-            agreeing_N=~tokens.flipped_N & tokens.finite_N,
+            gap=tokens.mean_at(steady_N),
+            noise=max(own.mean_at(own_steady_N), EXACT),
+            steady_N=steady_N & tokens.finite_N,
+        )
+
+    def excess_flips(self, tokens: Tokens) -> str:
+        """A sentence about more flips than rounding explains; empty if there are none."""
+        if self.own is None or not _is_comparable(tokens, self.own):
+            return ""
+        own = self.own.where(tokens.finite_N & tokens.routed_N)
+        if not are_more(tokens, own):
+            return ""
+        shares = (each.flipped_N[each.finite_N].mean() for each in (tokens, own))
+        pair_share, own_share = map(float, shares)
+        return (
+            f"{pair_share:.2%} of the tokens are routed to different experts, more than rounding "
+            f"explains ({own_share:.2%}): compare the weights and the precision of the routers"
         )
 
     def remains_without_flips(self, tokens: Tokens) -> bool:
@@ -98,20 +118,20 @@ class Rounding:
     def without_routes(self) -> Rounding:
         """For a pair whose flips are unknown: the most that those of the learner account for.
 
-        Rounding may flip `_MORE` times as many tokens in the pair. Their sum varies with the number
-        and size of flips, which the learner's responses show.
+        Rounding may flip `_MORE` times as many tokens in the pair. What they and the rest of their
+        responses carry varies with the number and size of flips, as the learner's responses show.
         """
         own = self.own
         if own is None or not own.any:
             return self
         flips_B = np.bincount(
-            own.rows_N, own.terms_N * own.flipped_N, minlength=own.lengths_B.size
+            own.rows_N, own.terms_N * ~steady(own), minlength=own.lengths_B.size
         ) / int(own.finite_N.sum())
         error = float(flips_B.std() * np.sqrt(flips_B.size))
-        agreeing = self.noise - float(flips_B.sum())
+        before_flips = self.noise - float(flips_B.sum())
         # The variance of the pair's flips, and that of the estimate from the learner.
         chance = _ERRORS * error * math.sqrt(_MORE + _MORE**2)
-        most = QUIET * agreeing + _MORE * float(flips_B.sum()) + chance
+        most = QUIET * before_flips + _MORE * float(flips_B.sum()) + chance
         return replace(self, noise=max(self.noise, most / QUIET))
 
 
@@ -136,10 +156,17 @@ def are_more(tokens: Tokens, own: Tokens) -> bool:
 def are_larger(tokens: Tokens, own: Tokens) -> bool:
     """Whether flips carry more than `QUIET` times what they do by rounding, by more than chance.
 
-    A flipped expert changes the result by as much as the two experts differ, so that few flips can
-    carry most of the sum. Ranks do not depend on these few.
+    A flipped expert changes the result by as much as the two experts differ, and what later tokens
+    attend to, so that few flips can carry most of the sum. Ranks do not depend on these few. The
+    flipped tokens and the tokens after the first flip are compared, in means of each response.
     """
-    mine, owns = _gap_per_flip(tokens), _gap_per_flip(own)
+    later_N, own_later_N = (~each.flipped_N & ~steady(each) for each in (tokens, own))
+    return _exceed(
+        _response_means(tokens, tokens.flipped_N), _response_means(own, own.flipped_N)
+    ) or _exceed(_response_means(tokens, later_N), _response_means(own, own_later_N))
+
+
+def _exceed(mine: Floats, owns: Floats) -> bool:
     if not mine.size:
         return False
     if not owns.size:  # there is nothing that rounding could account for
@@ -148,9 +175,9 @@ def are_larger(tokens: Tokens, own: Tokens) -> bool:
     return bool(test.pvalue < _CHANCE)
 
 
-def _gap_per_flip(tokens: Tokens) -> Floats:
-    """Mean k3 of the flipped tokens of each response with a flip."""
-    at = tokens.flipped_N & tokens.finite_N
+def _response_means(tokens: Tokens, at_N: Flags) -> Floats:
+    """Mean k3 of some tokens of each response that has any."""
+    at = at_N & tokens.finite_N
     counts_B = _by_response(tokens, at)
     sums_B = np.bincount(tokens.rows_N, tokens.terms_N * at, minlength=counts_B.size)
     return np.asarray(sums_B[counts_B > 0] / counts_B[counts_B > 0])

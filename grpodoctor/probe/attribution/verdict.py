@@ -49,7 +49,7 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
         return "The engines agree: all log-probabilities are bit-identical."
     if found.noise is None or found.gap <= found.noise / 100 or sampler == learner == "float32":
         return f"The engines agree: k3 is {found.gap:.2g} nats per token, which is rounding."
-    where = " at tokens with the same experts" if found.flips else ""
+    where = " before the experts differ" if found.flips else ""
     text = (
         f"The engines agree within the precision of {sampler} and {learner}: k3 is {found.gap:.2g} "
         f"nats per token{where}, and rounding alone causes {found.noise:.2g} in this model."

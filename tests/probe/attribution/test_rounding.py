@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.rounding import Rounding, removed_at_agreeing, rounding_between
-from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.tokens import Tokens, steady
 from grpodoctor.probe.severity import QUIET
 
 RESPONSES, LENGTH = 120, 80
@@ -78,7 +78,7 @@ def test_flips_of_healthy_pairs_are_left_out_however_heavy_their_tail() -> None:
         assert flips is not None
         assert flips.gap == pytest.approx(ERROR**2 / 2, rel=0.1)
         assert flips.noise == pytest.approx(ERROR**2 / 2, rel=0.1)
-        assert not flips.agreeing_N[healthy.flipped_N].any()
+        assert not flips.steady_N[healthy.flipped_N].any()
         assert own.remains_without_flips(healthy)
     assert loud >= 3  # the mean over all tokens alone would have been an alarm
 
@@ -97,10 +97,32 @@ def test_more_or_larger_flips_are_not_rounding(fault: dict[str, float], is_left_
         assert (rounding(500 + seed).flips_in(pair(seed, **fault)) is not None) == is_left_out
 
 
-def test_a_gap_at_tokens_with_the_same_experts_is_no_rounding() -> None:
-    own, sick = rounding(), pair(1, error=3 * ERROR)
-    assert own.flips_in(sick) is not None
+def test_more_flips_are_noted_whatever_their_gap() -> None:
+    own = rounding()
+    noted = own.excess_flips(pair(1, share=5 * FLIPS, size=ERROR))
+    assert noted.startswith("2.8")
+    assert "more than rounding explains (0." in noted
+    assert own.excess_flips(pair(1)) == ""
+    assert Rounding(own.noise).excess_flips(pair(1, share=5 * FLIPS)) == ""
+
+
+def test_a_gap_before_the_first_flip_is_no_rounding() -> None:
+    own, sick = rounding(), pair(1, error=2.2 * ERROR)
     assert not own.remains_without_flips(sick)
+    assert own.remains_without_flips(pair(1, error=1.5 * ERROR))
+
+
+def test_a_gap_after_flips_is_left_out_if_few_responses_have_it() -> None:
+    """What later tokens attend to has changed, in some responses by far."""
+    own, healthy = rounding(), pair(1)
+    later_N = ~steady(healthy) & ~healthy.flipped_N
+    few_N = later_N & (healthy.rows_N % 10 == 0)
+    assert few_N.any()
+    for at_N, is_left_out in ((few_N, True), (later_N, False)):
+        moved_N = np.where(at_N, 0.2, healthy.difference_N)
+        changed = healthy.with_learner(healthy.sampler_N + moved_N, healthy.learner_experts_NLK)
+        assert changed.gap > QUIET * own.noise
+        assert own.remains_without_flips(changed) == is_left_out
 
 
 def test_the_tokens_of_a_response_are_no_independent_flips() -> None:
@@ -111,8 +133,6 @@ def test_the_tokens_of_a_response_are_no_independent_flips() -> None:
     for tokens, where in ((one, at["one"]), (many, at["many"])):
         assert tokens.sampler_experts_NLK is not None
         tokens.sampler_experts_NLK[where, 0, 1] = 2
-    quiet_flip = pair(3, size=ERROR, tail=0.0).where(np.arange(RESPONSES * LENGTH) < 20)
-    assert quiet_flip.any
     with_one_own = Rounding(own.noise, _with_flip(own))
     assert with_one_own.flips_in(one) is not None
     assert with_one_own.flips_in(many) is None
@@ -124,7 +144,7 @@ def _with_flip(own: Rounding) -> Tokens:
     assert tokens is not None
     assert tokens.sampler_experts_NLK is not None
     experts_NLK = tokens.sampler_experts_NLK.copy()
-    experts_NLK[-1, 0, 1] = 2
+    experts_NLK[-LENGTH // 2, 0, 1] = 2
     return replace(tokens, sampler_experts_NLK=experts_NLK)
 
 
