@@ -21,7 +21,14 @@ from grpodoctor.probe.attribution.edits import (
     parse_families,
     parse_tensors,
 )
-from grpodoctor.probe.attribution.rounding import Rounding, RoundingFlips, measured_rounding
+from grpodoctor.probe.attribution.rounding import (
+    COARSE,
+    USUAL_NOISE,
+    Rounding,
+    RoundingFlips,
+    in_precision,
+    rounding_between,
+)
 from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
@@ -181,13 +188,8 @@ class Experiments:
         is_known = bool(parts) and len(known) == len(parts)
         return scores.logprobs_N[:count], np.concatenate(known)[:count] if is_known else None
 
-    def scored(self, engine: EngineSpec) -> Tokens:
-        """The tokens with another engine's scores as learner.
-
-        Raises:
-            EngineError: if the engine cannot score.
-            BudgetSpentError: if the time budget is used up.
-        """
+    def _scored(self, engine: EngineSpec) -> Tokens:
+        """The tokens with another engine's scores as learner."""
         tokens = Tokens.read(self.rollouts, self.case.scored)
         scores = self._score(engine, self._job(Setup(engine, self.case.processing)))
         return tokens.with_learner(*self._cut(scores, tokens))
@@ -319,10 +321,24 @@ class Experiments:
 
     @cached_property
     def rounding(self) -> Rounding:
-        """What rounding to the coarser of the two precisions does to this model."""
-        measured = measured_rounding(self)
-        is_routed = Tokens.read(self.rollouts, self.case.scored).sampler_experts_NLK is not None
-        return measured if is_routed else measured.without_routes()
+        """What rounding to the coarser of the two precisions does to this model.
+
+        If the learner cannot measure it, the value of other models.
+        """
+        # bfloat16 is the most common precision, so it is assumed where none is reported.
+        dtypes = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
+        coarse = max(dtypes, key=lambda dtype: COARSE[dtype])
+        if coarse == "float32":
+            return Rounding(EXACT)
+        learner = self.case.learner
+        try:
+            exact, rounded = (
+                self._scored(in_precision(learner, dtype)) for dtype in ("float32", coarse)
+            )
+        except EngineError:
+            return Rounding(USUAL_NOISE[coarse])
+        measured = rounding_between(exact, rounded)
+        return measured.without_routes() if exact.sampler_experts_NLK is None else measured
 
     @property
     def noise(self) -> float:

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens, steady
 from grpodoctor.probe.severity import EXACT, QUIET
 
 if TYPE_CHECKING:
-    from grpodoctor.probe.attribution.experiments import Experiments
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 COARSE = {"bfloat16": 3, "float16": 2, "float32": 1}
 """Rank of each precision; a higher rank is coarser."""
-_USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
+USUAL_NOISE = {"bfloat16": 5e-4, "float16": 1e-5}
 """Assumed k3 of rounding if the learner cannot measure it: ten times the value of healthy engines
 on the tiny models of `python -m tests.benchmarks attribution`, because larger models round more."""
 _MORE = math.sqrt(QUIET)
@@ -187,29 +185,6 @@ def _by_response(tokens: Tokens, at_N: Flags) -> Floats:
     """Number of such tokens that count, by response."""
     counts_B = np.bincount(tokens.rows_N[at_N & tokens.finite_N], minlength=tokens.lengths_B.size)
     return counts_B.astype(np.float64)
-
-
-def measured_rounding(experiments: Experiments) -> Rounding:
-    """The rounding to the coarser of a case's two precisions, measured on the learner.
-
-    If the learner cannot measure it, the value of other models.
-
-    Raises:
-        BudgetSpentError: if the time budget is used up.
-    """
-    # bfloat16 is the most common precision, so it is assumed where none is reported.
-    dtypes = [dtype if dtype in COARSE else "bfloat16" for dtype in experiments.dtypes]
-    coarse = max(dtypes, key=lambda dtype: COARSE[dtype])
-    if coarse == "float32":
-        return Rounding(EXACT)
-    learner = experiments.case.learner
-    try:
-        exact, rounded = (
-            experiments.scored(in_precision(learner, dtype)) for dtype in ("float32", coarse)
-        )
-    except EngineError:
-        return Rounding(_USUAL_NOISE[coarse])
-    return rounding_between(exact, rounded)
 
 
 def rounding_between(exact: Tokens, rounded: Tokens) -> Rounding:
