@@ -202,11 +202,12 @@ def removed_at_agreeing(exact: Tokens, rounded: Tokens) -> float:
         rounded: the same tokens with the learner in the other precision.
 
     Returns:
-        The share at tokens that all three scorings route to the same experts; 0 if the learner's
-        experts are unknown.
+        The share at tokens that all three scorings route to the same experts; 0 if rounding does
+        not explain the flips that remain, or if experts are unknown.
     """
-    own = rounding_between(exact, rounded).own
-    if own is None:
+    rounding = rounding_between(exact, rounded)
+    own = rounding.own
+    if own is None or rounding.flips_in(rounded) is None:
         return 0.0
     agreeing_N = ~own.flipped_N & ~exact.flipped_N & ~rounded.flipped_N
     whole = exact.mean_at(agreeing_N)
