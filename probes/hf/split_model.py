@@ -18,6 +18,20 @@ from torch import Tensor
 _PULSE_SECONDS = 10.0
 
 
+def _trunk_output(hidden: Tensor) -> Any:
+    """A trunk's output with every optional field that a head of transformers reads."""
+    from transformers.modeling_outputs import (
+        BaseModelOutputWithPastAndCrossAttentions,
+        MoeModelOutputWithPast,
+    )
+
+    output = MoeModelOutputWithPast(last_hidden_state=hidden)
+    for name in BaseModelOutputWithPastAndCrossAttentions.__dataclass_fields__:
+        if not hasattr(output, name):
+            setattr(output, name, None)
+    return output
+
+
 class _Pulse:
     """Prints a line from time to time during forward passes, as a sign of life for the probe."""
 
@@ -53,10 +67,8 @@ class SplitModel:
 
     def _trunk_forward(self, *arguments: Any, **inputs: Any) -> Any:
         """Replaces the trunk's forward pass."""
-        from transformers.modeling_outputs import MoeModelOutputWithPast
-
         if self._given is not None:
-            return MoeModelOutputWithPast(last_hidden_state=self._given)
+            return _trunk_output(self._given)
         output = self._forward(*arguments, **inputs)
         self._pulse.beat()
         self._hidden = output.last_hidden_state

@@ -37,8 +37,8 @@ from grpodoctor.probe.results.results import Cell  # noqa: E402
 from grpodoctor.probe.severity import severity_of  # noqa: E402
 from tests.probe.attribution.cases import measured, plain  # noqa: E402
 from tests.probe.attribution.in_process import InProcess  # noqa: E402
-from tests.probe.plants.catalogue import MOE, Plant, plants  # noqa: E402
-from tests.probe.plants.families import checkpoint, prompts  # noqa: E402
+from tests.probe.plants.catalogue import MOE, Plant, plants, unseen  # noqa: E402
+from tests.probe.plants.families import adapter, checkpoint, prompts  # noqa: E402
 
 PROMPTS, SAMPLES, TOKENS = 24, 3, 40
 ENGINE = ROOT / "tests" / "probe" / "plants" / "planted_engine.py"
@@ -143,15 +143,19 @@ def outcome(plant: Plant, root: Path) -> Outcome:
 def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
     model = checkpoint(root / plant.family, plant.family)
     stale = checkpoint(root / f"{plant.family}-stale", plant.family, changed=0.15)
-    options = {
-        key: str(stale) if value == "STALE" else value for key, value in plant.options.items()
-    }
+    paths = {"STALE": stale, "ADAPTER": root / "adapter", "LOUD_ADAPTER": root / "loud"}
+    folders = {word: str(path) for word, path in paths.items()}
+    if "adapter" in plant.options:
+        adapter(root / "adapter", model, alpha=4)
+        adapter(root / "loud", model, alpha=16)
+    options = {key: folders.get(value, value) for key, value in plant.options.items()}
+    others = {key: folders.get(value, value) for key, value in plant.others.items()}
+    faults = plant.faults.replace("STALE", str(stale))
     broken = EngineSpec.of(
-        "program",
-        str(ENGINE),
-        {"model": str(model), "faults": plant.faults, "threads": 1, **options},
+        "program", str(ENGINE), {"model": str(model), "faults": faults, "threads": 1, **options}
     )
-    pair = (broken, plain(model)) if plant.side == "sampler" else (plain(model), broken)
+    healthy = plain(model, **others)
+    pair = (broken, healthy) if plant.side == "sampler" else (healthy, broken)
     sampling = Sampling(**{"samples": SAMPLES, "max_tokens": TOKENS} | plant.sampling)
     with InProcess(root / "runner", prompts(PROMPTS)) as runner:
         older = stale if plant.stale else None
@@ -170,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = options.words
     wanted = [
         plant
-        for plant in plants()
+        for plant in (*plants(), *unseen())
         if not words or any(word in plant.name or word == plant.group for word in words)
     ]
     chosen = sampled(wanted, options.sample, options.seed)

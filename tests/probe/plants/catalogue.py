@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants import further
+from tests.probe.plants import further, unseen_catalogue
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -28,6 +28,8 @@ class Plant:
     """Whether an older checkpoint is given as `--stale`."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the faulty engine's program."""
+    others: dict[str, Any] = field(default_factory=dict)
+    """Options of the other engine."""
     sampling: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -41,7 +43,8 @@ class Plant:
     @property
     def key(self) -> str:
         """Distinguishes plants with equal names."""
-        return f"{self.group}/{self.name}{' stale' if self.stale else ''} {self.options}"
+        given = " stale" if self.stale else ""
+        return f"{self.group}/{self.name}{given} {self.options}{self.others or ''}"
 
 
 _COMPUTED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -222,3 +225,32 @@ def _learners(families: tuple[str, ...]) -> Iterator[Plant]:
 def _some(families: tuple[str, ...], start: int, count: int) -> list[str]:
     chosen = [families[(start + n * 4) % len(families)] for n in range(count)]
     return list(dict.fromkeys(chosen))
+
+
+def unseen() -> Iterator[Plant]:
+    """The plants of further families; see `unseen_catalogue`."""
+    for family, options, others, sampling in unseen_catalogue.HEALTHY:
+        yield Plant(
+            family, "", (), "unseen-healthy", options=options, others=others, sampling=sampling
+        )
+    for fault, (family, names) in unseen_catalogue.COMPUTED.items():
+        yield Plant(family, fault, (frozenset(names),), "unseen")
+    for fault, (family, names, options) in unseen_catalogue.WEIGHTS.items():
+        yield Plant(family, fault, (frozenset(names),), "unseen", stale=True, options=dict(options))
+    for side, faults in (
+        ("sampler", unseen_catalogue.SERVED), ("learner", unseen_catalogue.LEARNER)
+    ):  # fmt: skip
+        for fault, (family, names, sampling) in faults.items():
+            yield Plant(family, fault, (frozenset(names),), "unseen", side=side, sampling=sampling)
+    for family, names in unseen_catalogue.ADAPTERS:
+        yield Plant(
+            family, "", (frozenset(names),), "unseen",
+            options={"adapter": unseen_catalogue.LOUD_ADAPTER},
+            others={"adapter": unseen_catalogue.ADAPTER},
+        )  # fmt: skip
+    for family, fault, accepted in unseen_catalogue.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "unseen-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip

@@ -7,6 +7,7 @@ probability of a sampled token is about .4.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+
+from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
 
 VOCABULARY = 64
 HIDDEN = 64
@@ -74,19 +78,20 @@ def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0
 
     Args:
         folder: to write; an existing one is returned unchanged.
-        family: a key of `FAMILIES`.
+        family: a key of `FAMILIES` or `UNSEEN_FAMILIES`.
         seed: of the weights.
         changed: noise on every tensor, relative to its deviation: an older checkpoint.
     """
     if (folder / "config.json").exists():
         return folder
-    prefix, settings = FAMILIES[family]
+    prefix, settings = (FAMILIES | UNSEEN_FAMILIES)[family]
     config = getattr(transformers, f"{prefix}Config")(**_SHAPE | settings)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        model = getattr(transformers, f"{prefix}ForCausalLM")(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
         for name, weight in model.named_parameters():
-            weight.copy_(_drawn(name, weight, family))
+            draw = _drawn if family in FAMILIES else drawn_unseen
+            weight.copy_(draw(name, weight, family))
         if changed:
             torch.manual_seed(seed + 1)
             for weight in model.parameters():
@@ -108,6 +113,29 @@ def _drawn(name: str, weight: torch.Tensor, family: str) -> torch.Tensor:
         return noise * {"gemma2": 0.125, "qwen3": 0.3}.get(family, 1.0)
     gain = 1.7 if re.search(r"q_proj|k_proj|query_key_value|q_b_proj|gate\.weight", name) else 1.0
     return noise * gain / math.sqrt(weight.shape[-1])
+
+
+def adapter(folder: Path, model: Path, *, alpha: float, rank: int = 4) -> None:
+    """Write a LoRA adapter in peft's format for the queries and values of a checkpoint.
+
+    Args:
+        folder: to write; overwritten.
+        model: the checkpoint.
+        alpha: the scale, which is divided by the rank.
+        rank: of the updates.
+    """
+    folder.mkdir(exist_ok=True)
+    generator = torch.Generator().manual_seed(5)
+    factors = {}
+    for name, weight in load_file(model / "model.safetensors").items():
+        if re.search(r"(q_proj|v_proj)\.weight$", name):
+            layer = f"base_model.model.{name.removesuffix('.weight')}"
+            down = torch.randn(rank, weight.shape[1], generator=generator) / weight.shape[1] ** 0.5
+            up = 0.3 * torch.randn(weight.shape[0], rank, generator=generator)
+            factors |= {f"{layer}.lora_A.weight": down, f"{layer}.lora_B.weight": up}
+    save_file(factors, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
 def prompts(count: int, seed: int = 0) -> list[dict[str, list[int]]]:

@@ -18,7 +18,14 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 import engine_transformers
 from contract import Processing, Response, Sampling, serve
 
-from tests.probe.plants import computing, further, reporting, sampling_faults
+from tests.probe.plants import (
+    computing,
+    further,
+    reporting,
+    sampling_faults,
+    unseen_computing,
+    unseen_serving,
+)
 
 
 class Planted:
@@ -47,13 +54,20 @@ class Planted:
         """Sample and report with the faults."""
         read = self._settings.prompts([list(prompt) for prompt in prompts])
         with self._settings.processors(self._engine), further.reported_over(self._faults):
-            drawn = self._engine.sample(read, self._settings.sampling(sampling), want)
+            settings = self._settings.sampling(sampling)
+            drawn = unseen_serving.drawn(self._engine, read, settings, want, self._faults)
         if self._settings.is_raw:
             drawn = self._engine.score(drawn, Processing(sampling.temperature), want)
         drawn = further.changed_responses(self._faults, drawn)
+        drawn = unseen_serving.reported(drawn, self._raw, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
+
+    def _raw(self, responses: Sequence[Response]) -> list[Response]:
+        """The responses with the values of the model at temperature 1."""
+        scored: list[Response] = self._engine.score(responses, Processing(), ())
+        return scored
 
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]
@@ -61,15 +75,20 @@ class Planted:
         """Score with the faults."""
         if "ignores_temperature" in self._faults:
             processing = replace(processing, temperature=1.0)
-        responses = self._read(responses)
+        processing = unseen_serving.processing(processing, self._faults)
+        originals, responses = responses, self._read(responses)
         with further.reported_over(self._faults):
             scored = self._engine.score(responses, processing, want)
+        scored = [
+            replace(each, prompt_ids=original.prompt_ids)
+            for each, original in zip(scored, originals, strict=True)
+        ]
         return reporting.spoilt(scored, self._faults)
 
     def _read(self, responses: Sequence[Response]) -> Sequence[Response]:
         """The responses after the prompts that are really read."""
         if "last_lost" not in self._faults:
-            return responses
+            return unseen_serving.read(responses, self._faults)
         return [replace(each, prompt_ids=each.prompt_ids[:-1]) for each in responses]
 
     def close(self) -> None:
@@ -83,7 +102,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     rest = dict(options)
     listed = [fault.partition(":") for fault in str(rest.pop("faults")).split("+") if fault]
     faults = {name: value for name, _, value in listed}
-    if faults.keys() & (computing.ATTENTION | further.NEED_EAGER):
+    if faults.keys() & (computing.ATTENTION | further.NEED_EAGER | unseen_computing.NEED_EAGER):
         rest["attention"] = "eager"
     if "dtype" in faults:
         rest["dtype"] = faults["dtype"]

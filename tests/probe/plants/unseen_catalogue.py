@@ -1,0 +1,95 @@
+"""Plants of further families: frozen before any look at attribution's code.
+
+The faults, the families and the names that count as correct were written down before the first run
+and without knowledge of the experiments that attribution makes. A name counts that a practitioner
+would act on correctly. Where several faults have the same effect (logits that are not divided, and
+a temperature), each name counts. Healthy pairs include bfloat16 on both sides and other kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Names = tuple[str, ...]
+ADAPTER, LOUD_ADAPTER, STALE = "ADAPTER", "LOUD_ADAPTER", "STALE"
+"""Words in options and faults that stand for folders."""
+_ROPE = ("rope-base", "rope-scaling", "rope-layout", "model-config")
+
+COMPUTED: dict[str, tuple[str, Names]] = {
+    "rope_of_type:sliding_attention,full_attention": ("gemma3", _ROPE),
+    "rope_of_type:full_attention,sliding_attention": ("olmo3", _ROPE),
+    "rope_everywhere": ("smollm3", ("rope-layers", *_ROPE)),
+    "whole_head_rotated": ("stablelm", _ROPE),
+    "rope_long": ("phi3", _ROPE),
+    "rope_halves": ("glm4", ("rope-layout",)),
+    "pattern_shifted:1": ("cohere2", ("sliding-window", "model-config")),
+    "without_sinks": ("gpt_oss", ("attention-sinks", "missing-sinks")),
+    "router_before": ("gpt_oss", ("router-weights",)),
+    "swiglu_alpha:1": ("gpt_oss", ("activation", "model-config")),
+    "residual_multiplier:1": ("granite", ("residual-scale", "model-config")),
+    "norm_sharded:2": ("olmo2", ("qk-norm",)),
+    "without_shared_gate": ("qwen2_moe", ("shared-expert-gate", "missing-gate")),
+    "norm_offset:-1": ("nemotron", ("norm-offset",)),
+    "activation:gelu": ("starcoder2", ("activation",)),
+    "without_alibi": ("bloom", ("attention-bias", "missing-bias", "position-bias")),
+    "padding_counted": ("gpt2", ("position-ids", "attended-padding")),
+    "conv_lost": ("lfm2", ("conv-state", "state-cache", "first-tokens")),
+    "kv:int8": ("gemma3", ("kv-cache",)),
+    "quantised:fp8": ("qwen2_moe", ("quantisation",)),
+    "chunked:8,14": ("smollm3", ("chunked-prefill", "long-prompts")),
+}
+"""Family and accepted names by fault of the sampler's forward pass."""
+WEIGHTS: dict[str, tuple[str, Names, dict[str, str]]] = {
+    "head_from:STALE": ("granite", ("partial-sync",), {}),
+    "": ("nemotron", ("partial-sync",), {"weights": STALE, "weights_only": r"layers\.[12]\."}),
+    "prefix_from:STALE": ("olmo3", ("stale-cache", "stale-prefix-cache"), {}),
+    "updated_after:12,STALE": ("glm4", ("stale-weights", "mixed-weights"), {}),
+}
+"""Family, accepted names and options by fault of a weight update; the older checkpoint is given."""
+SERVED: dict[str, tuple[str, Names, dict[str, Any]]] = {
+    "raw+hidden_top_k:8": ("cohere2", ("truncation", "wrong-sampler"), {}),
+    "hidden_top_k:20+hidden_top_p:0.95": ("olmo2", ("truncation",), {}),
+    "end_zero": ("starcoder2", ("end-token", "stop-token", "last-token"), {}),
+    "every_fourth:1.4": ("nemotron", ("temperature",), {}),
+    "sixth_swapped": ("lfm2", ("shuffled", "swapped-responses"), {}),
+    "first_raw": ("stablelm", ("first-token", "temperature"), {"temperature": 0.7}),
+}
+"""Family, accepted names and requested sampling by fault of sampling and serving."""
+LEARNER: dict[str, tuple[str, Names, dict[str, Any]]] = {
+    "logits_unscaled": ("granite", ("logit-scale", "temperature", "model-config"), {}),
+    "packed": ("olmo2", ("packing", "contamination", "batch-variance"), {}),
+    "padded_batch": ("glm4", ("attended-padding", "prompt-ids"), {}),
+    "temperature_twice": ("phi3", ("temperature",), {"temperature": 0.7}),
+    "train_mode": ("starcoder2", ("nondeterminism", "dropout"), {}),
+}
+"""The same for the learner's faults."""
+ADAPTERS: tuple[tuple[str, Names], ...] = (
+    ("olmo2", ("adapter", "lora-adapter", "lora-scale", "adapter-scale")),
+)
+"""Families and accepted names of an adapter whose scale is not divided by its rank."""
+DOUBLES: tuple[tuple[str, str, tuple[Names, ...]], ...] = (
+    ("gemma3", "rope_of_type:sliding_attention,full_attention+kv:int8", (_ROPE, ("kv-cache",))),
+    ("granite", "residual_multiplier:1+hidden_top_p:0.9",
+     (("residual-scale", "model-config"), ("truncation",))),
+    ("gpt_oss", "without_sinks+hidden_temperature:0.9",
+     (("attention-sinks", "missing-sinks"), ("temperature",))),
+    ("olmo2", "norm_sharded:2+begun", (("qk-norm",), ("prompt-ids",))),
+    ("starcoder2", "without_window+quantised:fp8", (("sliding-window",), ("quantisation",))),
+    ("stablelm", "whole_head_rotated+sixth_swapped", (_ROPE, ("shuffled", "swapped-responses"))),
+    ("cohere2", "pattern_shifted:1+hidden_top_k:20",
+     (("sliding-window", "model-config"), ("truncation",))),
+    ("qwen2_moe", "not_renormalised", (("router-weights",), ("partial-sync",))),
+)  # fmt: skip
+"""Families, faults and accepted names; the last has a stale layer, too."""
+STALE_LAYER = {"weights": STALE, "weights_only": r"layers\.1\."}
+HEALTHY: tuple[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]], ...] = (
+    ("gemma3", {}, {}, {}),
+    ("gpt_oss", {}, {}, {}),
+    ("lfm2", {}, {}, {}),
+    ("bloom", {}, {}, {"temperature": 1.3}),
+    ("olmo3", {"attention": "eager", "dtype": "bfloat16"}, {"dtype": "bfloat16"}, {}),
+    ("cohere2", {"attention": "eager"}, {"batch_tokens": 200}, {"temperature": 0.7}),
+    ("phi3", {"dtype": "bfloat16"}, {"dtype": "bfloat16"}, {}),
+    ("qwen2_moe", {"dtype": "bfloat16"}, {"dtype": "bfloat16"}, {}),
+)
+"""Families, options of either engine and requested sampling of healthy pairs."""
