@@ -233,7 +233,7 @@ def unseen() -> Iterator[Plant]:
         yield Plant(
             family, "", (), "unseen-healthy", options=options, others=others, sampling=sampling
         )
-    for fault, (family, names) in unseen_catalogue.COMPUTED.items():
+    for family, fault, names in unseen_catalogue.COMPUTED:
         yield Plant(family, fault, (frozenset(names),), "unseen")
     for fault, (family, names, options) in unseen_catalogue.WEIGHTS.items():
         yield Plant(family, fault, (frozenset(names),), "unseen", stale=True, options=dict(options))

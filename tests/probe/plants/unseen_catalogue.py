@@ -15,30 +15,30 @@ ADAPTER, LOUD_ADAPTER, STALE = "ADAPTER", "LOUD_ADAPTER", "STALE"
 """Words in options and faults that stand for folders."""
 _ROPE = ("rope-base", "rope-scaling", "rope-layout", "model-config")
 
-COMPUTED: dict[str, tuple[str, Names]] = {
-    "rope_of_type:sliding_attention,full_attention": ("gemma3", _ROPE),
-    "rope_of_type:full_attention,sliding_attention": ("olmo3", _ROPE),
-    "rope_everywhere": ("smollm3", ("rope-layers", *_ROPE)),
-    "whole_head_rotated": ("stablelm", _ROPE),
-    "rope_long": ("phi3", _ROPE),
-    "rope_halves": ("glm4", ("rope-layout",)),
-    "pattern_shifted:1": ("cohere2", ("sliding-window", "model-config")),
-    "without_sinks": ("gpt_oss", ("attention-sinks", "missing-sinks")),
-    "router_before": ("gpt_oss", ("router-weights",)),
-    "swiglu_alpha:1": ("gpt_oss", ("activation", "model-config")),
-    "residual_multiplier:1": ("granite", ("residual-scale", "model-config")),
-    "norm_sharded:2": ("olmo2", ("qk-norm",)),
-    "without_shared_gate": ("qwen2_moe", ("shared-expert-gate", "missing-gate")),
-    "norm_offset:-1": ("nemotron", ("norm-offset",)),
-    "activation:gelu": ("starcoder2", ("activation",)),
-    "without_alibi": ("bloom", ("attention-bias", "missing-bias", "position-bias")),
-    "padding_counted": ("gpt2", ("position-ids", "attended-padding")),
-    "conv_lost": ("lfm2", ("conv-state", "state-cache", "first-tokens")),
-    "kv:int8": ("gemma3", ("kv-cache",)),
-    "quantised:fp8": ("qwen2_moe", ("quantisation",)),
-    "chunked:8,14": ("smollm3", ("chunked-prefill", "long-prompts")),
-}
-"""Family and accepted names by fault of the sampler's forward pass."""
+COMPUTED: tuple[tuple[str, str, Names], ...] = (
+    ("gemma3", "rope_of_type:sliding_attention,full_attention", _ROPE),
+    ("olmo3", "rope_of_type:sliding_attention,full_attention", _ROPE),
+    ("smollm3", "rope_everywhere", ("rope-layers", *_ROPE)),
+    ("stablelm", "whole_head_rotated", _ROPE),
+    ("phi3", "rope_long", _ROPE),
+    ("glm4", "rope_halves", ("rope-layout",)),
+    ("cohere2", "pattern_shifted:1", ("sliding-window", "model-config")),
+    ("gpt_oss", "without_sinks", ("attention-sinks", "missing-sinks")),
+    ("gpt_oss", "router_before", ("router-weights",)),
+    ("gpt_oss", "swiglu_alpha:1", ("activation", "model-config")),
+    ("granite", "residual_multiplier:1", ("residual-scale", "model-config")),
+    ("olmo2", "norm_sharded:2", ("qk-norm",)),
+    ("qwen2_moe", "without_shared_gate", ("shared-expert-gate", "missing-gate")),
+    ("nemotron", "norm_offset:-1", ("norm-offset",)),
+    ("starcoder2", "activation:gelu", ("activation",)),
+    ("bloom", "without_alibi", ("attention-bias", "missing-bias", "position-bias")),
+    ("gpt2", "padding_counted", ("position-ids", "attended-padding")),
+    ("lfm2", "conv_lost", ("conv-state", "state-cache", "first-tokens")),
+    ("gemma3", "kv:int8", ("kv-cache",)),
+    ("qwen2_moe", "quantised:fp8", ("quantisation",)),
+    ("smollm3", "chunked:8,14", ("chunked-prefill", "long-prompts")),
+)
+"""Families, faults of the sampler's forward pass, and accepted names."""
 WEIGHTS: dict[str, tuple[str, Names, dict[str, str]]] = {
     "head_from:STALE": ("granite", ("partial-sync",), {}),
     "": ("nemotron", ("partial-sync",), {"weights": STALE, "weights_only": r"layers\.[12]\."}),

@@ -22,6 +22,10 @@ _YARN = {
     "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
     "rope_theta": 10000.0, "beta_fast": 32.0, "beta_slow": 1.0,
 }  # fmt: skip
+_YARN_WHERE_FULL = {
+    "full_attention": _YARN,
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+}
 UNSEEN_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
         "Gemma3Text",
@@ -44,7 +48,7 @@ UNSEEN_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
          "num_experts_per_tok": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
     ),
     "olmo2": ("Olmo2", _GROUPED),
-    "olmo3": ("Olmo3", {**_GROUPED, **_WINDOWED, "rope_parameters": _YARN}),
+    "olmo3": ("Olmo3", {**_GROUPED, **_WINDOWED, "rope_parameters": _YARN_WHERE_FULL}),
     "smollm3": ("SmolLM3", {**_GROUPED, "no_rope_layers": [1, 0, 1]}),
     "qwen2_moe": (
         "Qwen2Moe",
