@@ -3,7 +3,9 @@
 The faults, the families and the names that count as correct were written down before the first run
 and without knowledge of the experiments that attribution makes. A name counts that a practitioner
 would act on correctly. Where several faults have the same effect (logits that are not divided, and
-a temperature), each name counts. Healthy pairs include bfloat16 on both sides and other kernels.
+a temperature), each name counts. Two ids of attribution with the meaning of a written name,
+`prefix-caching` and `eos-handling`, were added before the result of the first run was known. Healthy
+pairs include bfloat16 on both sides and other kernels.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ COMPUTED: tuple[tuple[str, str, Names], ...] = (
 WEIGHTS: dict[str, tuple[str, Names, dict[str, str]]] = {
     "head_from:STALE": ("granite", ("partial-sync",), {}),
     "": ("nemotron", ("partial-sync",), {"weights": STALE, "weights_only": r"layers\.[12]\."}),
-    "prefix_from:STALE": ("olmo3", ("stale-cache", "stale-prefix-cache"), {}),
+    "prefix_from:STALE": ("olmo3", ("stale-cache", "prefix-caching"), {}),
     "updated_after:12,STALE": ("glm4", ("stale-weights", "mixed-weights"), {}),
 }
 """Family, accepted names and options by fault of a weight update; the older checkpoint is given."""
 SERVED: dict[str, tuple[str, Names, dict[str, Any]]] = {
     "raw+hidden_top_k:8": ("cohere2", ("truncation", "wrong-sampler"), {}),
     "hidden_top_k:20+hidden_top_p:0.95": ("olmo2", ("truncation",), {}),
-    "end_zero": ("starcoder2", ("end-token", "stop-token", "last-token"), {}),
+    "end_zero": ("starcoder2", ("end-token", "eos-handling"), {}),
     "every_fourth:1.4": ("nemotron", ("temperature",), {}),
     "sixth_swapped": ("lfm2", ("shuffled", "swapped-responses"), {}),
     "first_raw": ("stablelm", ("first-token", "temperature"), {"temperature": 0.7}),
