@@ -4,8 +4,8 @@ The faults, the families and the names that count as correct were written down b
 and without knowledge of the experiments that attribution makes. A name counts that a practitioner
 would act on correctly. Where several faults have the same effect (logits that are not divided, and
 a temperature), each name counts. Two ids of attribution with the meaning of a written name,
-`prefix-caching` and `eos-handling`, were added before the result of the first run was known. Healthy
-pairs include bfloat16 on both sides and other kernels.
+`prefix-caching` and `eos-handling`, were added before the result of the first run was known.
+Healthy pairs include bfloat16 on both sides and other kernels.
 """
 
 from __future__ import annotations
