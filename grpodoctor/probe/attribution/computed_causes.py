@@ -99,6 +99,37 @@ _BY_NAME: dict[str, ComputedCause] = {
         "a share of {value} of the dimensions rotated (negative: backwards)",
         "Give both engines the same partial_rotary_factor, and check which dimensions are rotated.",
     ),
+    "rotary_width": _cause(
+        "rope-layout", "The {side} rotates another number of dimensions",
+        "{value} dimensions of each head rotated",
+        "Give both engines the same partial_rotary_factor, and check which dimensions are rotated.",
+    ),
+    "layer_rope_base": _cause(
+        "rope-base", "The {side} uses another rope base in one kind of layer",
+        "an unscaled rope base of {value}",
+        "Compare rope_parameters of each kind of layer, and rope_local_base_freq in older files.",
+    ),
+    "layer_rope_scaling": _cause(
+        "rope-scaling", "The {side} scales rotary positions differently in one kind of layer",
+        "scaled rotary positions: {value}",
+        "Compare rope_parameters of each kind of layer: a scaling often applies to layers with "
+        "full attention only.",
+    ),
+    "layer_rope_like": _cause(
+        "rope-base", "The {side} rotates one kind of layer like another",
+        "the rotary positions of {value}",
+        "Compare rope_parameters of each kind of layer, and rope_local_base_freq in older files.",
+    ),
+    "position_start": _cause(
+        "position-ids", "The {side} counts positions from another number",
+        "the first token at position {value}",
+        "Check the position ids of the first token, and the offset of learned positions.",
+    ),
+    "padded_positions": _cause(
+        "position-ids", "The {side} counts padding in its positions",
+        "positions that count padding on the left up to {value} tokens",
+        "Compute position ids from the attention mask, so that padding has no position.",
+    ),
     "rope_precision": _cause(
         "rope-precision", "The {side} computes rotary positions in another precision",
         "sines and cosines in {value}",
@@ -118,6 +149,25 @@ _BY_NAME: dict[str, ComputedCause] = {
         "attention-bias", "The {side} adds a bias to attention scores",
         "attention scores lowered by {value} per position",
         "Check for a position bias (ALiBi) that only one engine applies.",
+    ),
+    "without_alibi": _cause(
+        "attention-bias", "The {side} adds no bias by position to attention scores",
+        "no position bias (ALiBi)",
+        "Use an attention kernel that supports the model's position bias (ALiBi).",
+    ),
+    "without_sinks": _cause(
+        "attention-sinks", "The {side} ignores the attention sinks", "no attention sinks",
+        "Use an attention kernel that supports the model's attention sinks, on both sides.",
+    ),
+    "norm_parts": _cause(
+        "qk-norm", "The {side} normalizes queries and keys over parts of their width",
+        "queries and keys normalized in {value} parts",
+        "Compute this norm over all heads: with tensor parallelism, its sum of squares needs an "
+        "all-reduce over the ranks.",
+    ),
+    "without_gate": _cause(
+        "missing-gate", "The {side} ignores a gate", "{value} fully open",
+        "Check that the engine's implementation of this model family applies the gate.",
     ),
     "logit_clamp": _cause(
         "logit-clamp", "The {side} clamps logits", "logits clamped to ±{value}",
@@ -165,10 +215,10 @@ _BY_NAME: dict[str, ComputedCause] = {
         "Check the number of layers that the engine loads, and its early-exit options.",
     ),
     "adapter": _cause(
-        "adapter", "The {side} applies the LoRA adapter another number of times",
-        "the adapter applied {value} times",
-        "Check where the adapter is merged: the engine that receives merged weights must not load "
-        "the adapter, too, and the one that loads it needs the base model.",
+        "adapter", "The {side} applies the LoRA adapter with another scale",
+        "the adapter times {value}",
+        "0: check that the adapter reaches the engine. 2: it is loaded and merged. Another factor: "
+        "compare alpha / rank (rank-stabilized adapters: alpha / sqrt(rank)) on both sides.",
     ),
     "router_precision": _cause(
         "router-precision", "The {side} routes in another precision", "routers in {value}",
@@ -250,6 +300,8 @@ def cause_of(edit: Edit) -> ComputedCause:
     name, value = edit[0], json.loads(edit[1])
     if name == "setting":
         return _of_setting(str(value[0]))
+    if name == "layer_pattern":
+        return _of_pattern(str(value[0]))
     if name == "output_scale":
         return _of_part(str(value[0]), float(value[1]))
     if name == "without_norm" and re.search(r"(^|,)[qk]_(layer)?norm", str(value)):
@@ -268,6 +320,23 @@ def _of_setting(attribute: str) -> ComputedCause:
             return ComputedCause(identity, title, "{value}", remedy)
     title = f"The {{side}} uses another {attribute}"
     return ComputedCause("model-config", title, "{value}", _CHECK)
+
+
+def _of_pattern(pattern: str) -> ComputedCause:
+    """The cause of a pattern of layers that is read otherwise."""
+    if re.search(r"rope|rotary", pattern):
+        return ComputedCause(
+            "rope-layers", "The {side} rotates queries and keys in other layers", "",
+            "Give both engines the same list of layers without rotary positions.",
+        )  # fmt: skip
+    if pattern == "*" or re.search(r"window|sliding|layer_types?|attention_type", pattern):
+        return ComputedCause(
+            "sliding-window", "The {side} assigns kinds of attention to other layers", "",
+            "Give both engines the same layer_types or sliding-window pattern.",
+        )  # fmt: skip
+    return ComputedCause(
+        "model-config", f"The {{side}} assigns {pattern} to other layers", "", _CHECK
+    )
 
 
 def _of_part(part: str, factor: float) -> ComputedCause:
@@ -290,6 +359,22 @@ def described(edit: Edit) -> str:
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
     if edit[0] == "output_scale":
         return f"the output of {value[0]} times {shown(value[1])}"
+    if edit[0] == "layer_pattern":
+        return _pattern(*value)
+    if edit[0] in ("layer_rope_base", "layer_rope_scaling"):
+        what = "rope base" if edit[0] == "layer_rope_base" else "positions divided by"
+        return f"{what} {shown(value[1])} in layers with {value[0].replace('_', ' ')}"
+    if edit[0] == "layer_rope_like":
+        kind, other = (each.replace("_", " ") for each in value)
+        return f"the rotary positions of {other} in layers with {kind}"
     if edit[0] == "setting":
         return f"{value[0]} {shown(value[1])}"
     return cause_of(edit).change.format(value=shown(value))
+
+
+def _pattern(name: str, change: Any) -> str:
+    """How a pattern of layers is read, for a sentence."""
+    what = "all patterns of layers" if name == "*" else name
+    if isinstance(change, str):
+        return f"{what} taken from the {change} layer"
+    return f"{what} of layer {change} in all layers"

@@ -17,7 +17,12 @@ Edit = tuple[str, str]
 Edits = tuple[Edit, ...]
 Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
-_WITH_ATTRIBUTE = frozenset({"layer_window", "output_scale", "setting"})
+_WITH_ATTRIBUTE = frozenset(
+    {
+        "layer_pattern", "layer_rope_base", "layer_rope_like", "layer_rope_scaling",
+        "layer_window", "output_scale", "setting",
+    }
+)  # fmt: skip
 """Edits whose values are pairs of a name and a number."""
 TENSORS = "tensors"
 """Name of the entry that lists the names of the model's tensors."""
@@ -33,8 +38,8 @@ class EditFamily:
     now: float | None = None
     """The value of a number that changes nothing; None if unknown."""
     attribute: str = ""
-    """The attribute that `setting` sets, the part that `output_scale` scales, the layers of
-    `layer_window`, or the token of `logit_bias`; the values then belong to it."""
+    """The attribute that `setting` sets, the pattern or the kind of layers of an edit of layers,
+    the part that `output_scale` scales, or the token of `logit_bias`; the values belong to it."""
 
     def edit(self, value: Any) -> Edit:
         """The edit with a value."""

@@ -10,7 +10,7 @@ from typing import Any
 from contract import InapplicableError, RefusalError
 
 from hf.adapters import adapter_times
-from hf.what_if import modules, numerics, positions, routing
+from hf.what_if import layer_patterns, modules, numerics, positions, routing
 from hf.what_if.attention import AttentionEdits, edited_attention
 from hf.what_if.processors import ProcessorEdits
 
@@ -22,12 +22,17 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "activation_rounding": numerics.activation_rounding,
     "compute_dtype": numerics.compute_dtype,
     "embedding_scale": modules.embedding_scale,
+    "layer_pattern": layer_patterns.layer_pattern,
+    "layer_rope_base": positions.layer_rope_base,
+    "layer_rope_like": positions.layer_rope_like,
+    "layer_rope_scaling": positions.layer_rope_scaling,
     "logit_clamp": modules.logit_clamp,
     "logit_rounding": modules.logit_rounding,
     "logit_soft_cap": modules.logit_soft_cap,
     "missing_layer": modules.missing_layer,
     "norm_epsilon": modules.norm_epsilon,
     "norm_offset": modules.norm_offset,
+    "norm_parts": modules.norm_parts,
     "output_scale": modules.output_scale,
     "qk_norm_order": positions.qk_norm_order,
     "rope_base": positions.rope_base,
@@ -37,11 +42,14 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "rope_scaling": positions.rope_scaling,
     "rope_share": positions.rope_share,
     "rope_type": positions.rope_type,
+    "rotary_width": positions.rotary_width,
     "router_precision": routing.router_precision,
     "router_weights": routing.router_weights,
     "setting": modules.setting,
     "weight_rounding": numerics.weight_rounding,
+    "without_alibi": positions.without_alibi,
     "without_bias": modules.without_bias,
+    "without_gate": modules.without_gate,
     "without_norm": modules.without_norm,
 }
 _ATTENTION = {field.name for field in fields(AttentionEdits)}

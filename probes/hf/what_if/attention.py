@@ -35,6 +35,8 @@ class AttentionEdits:
     """A window in some layers only: `even`, `odd`, or the number of one; and its width."""
     distance_bias: float = 0.0
     """Subtracted from the scores for each position of distance."""
+    without_sinks: bool = False
+    """Whether the family's attention sinks are ignored."""
 
     def of(self, layer: nn.Module) -> AttentionEdits:
         """The edits of one layer."""
@@ -82,7 +84,7 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         if cap:
             scores = torch.tanh(scores / cap) * cap
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
-        weights = _softmax(scores, s_aux).to(query.dtype)
+        weights = _softmax(scores, None if edits.without_sinks else s_aux).to(query.dtype)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend

@@ -9,7 +9,7 @@ from contract import InapplicableError
 
 from hf.adapters import has_adapter
 from hf.routers import Routers
-from hf.what_if import modules
+from hf.what_if import layer_patterns, modules, positions
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
@@ -18,8 +18,11 @@ _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _COARSE_WINDOWS = _WINDOWS[1::2]
 """For the many groups of layers; the search refines them."""
+_ADAPTER = (0.0, 0.25, 0.5, 2.0, 4.0, 8.0)
+_PART_COUNTS = (2, 4, 8, 16, 32)
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
+_SCALINGS = (0.25, 0.5, 2.0, 4.0, 8.0)
 _SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
 _FEW_LAYERS = 4
 _EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
@@ -49,7 +52,7 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     tensors that the edit `other_weights` can take from another checkpoint.
     """
     listed = [*_attention(model), *_positions(model), *_modules(model), *_routing(model)]
-    listed += [*_settings(model), *_numerics(), *_processors()]
+    listed += [*_layer_patterns(model), *_settings(model), *_numerics(), *_processors()]
     found: list[dict[str, Any]] = [
         {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
         for name, values, kind in listed
@@ -66,6 +69,8 @@ _NEUTRAL = {
     "rope_scaling": 1.0,
     "output_scale": 1.0,
     "distance_bias": 0.0,
+    "adapter": 1.0,
+    "layer_rope_scaling": 1.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
@@ -97,6 +102,9 @@ def _attention(model: Any) -> _Listed:
     yield "kv_cache", _CACHES, "choice"
     yield "head_order", ["tiled"], "choice"
     yield "distance_bias", _SLOPES, "number"
+    sinks = any(name.rpartition(".")[2] == "sinks" for name, _ in model.named_parameters())
+    yield "without_sinks", [True] if sinks else [], "choice"
+    yield "without_alibi", [True] if positions.alibi_functions(model) else [], "choice"
     for group in _layer_groups(model):
         widths = [width for width in _COARSE_WINDOWS if width < context]
         yield "layer_window", [[group, width] for width in widths], "integer"
@@ -113,16 +121,31 @@ def _layer_groups(model: Any) -> list[str]:
 
 def _positions(model: Any) -> _Listed:
     if not rotary_modules(model):
+        yield "position_start", [1, 2, 3, 4], "choice"
         return
     yield "rope_base", _BASES, "number"
-    yield "rope_scaling", (0.25, 0.5, 2.0, 4.0, 8.0), "number"
+    yield "rope_scaling", _SCALINGS, "number"
     yield "rope_off", [True], "choice"
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
     yield "rope_precision", ["bfloat16", "float16"], "choice"
     yield "qk_norm_order", ["after"] if _has_qk_norms(model) else [], "choice"
     yield "rope_layout", ["interleaved", "halves"], "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
-    yield "rope_type", kinds, "choice"
+    yield "rope_type", [*positions.own_types(model), *kinds], "choice"
+    yield "rotary_width", _rotary_widths(model), "choice"
+    kinds = positions.rotary_kinds(model)
+    for kind in kinds:
+        yield "layer_rope_like", [[kind, other] for other in kinds if other != kind], "choice"
+        yield "layer_rope_base", [[kind, base] for base in _BASES], "number"
+        yield "layer_rope_scaling", [[kind, value] for value in _SCALINGS], "number"
+
+
+def _rotary_widths(model: Any) -> list[int]:
+    """Numbers of rotated dimensions other than the model's."""
+    now = 2 * getattr(*rotary_modules(model)[0]).numel()
+    sizes = [getattr(module, "head_dim", None) for module in model.modules()]
+    most = max((size for size in sizes if isinstance(size, int)), default=now)
+    return [width for width in (now // 4, now // 2, 2 * now, 4 * now) if 2 <= width <= most]
 
 
 def _has_qk_norms(model: Any) -> bool:
@@ -145,7 +168,11 @@ def _modules(model: Any) -> _Listed:
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
     yield "logit_clamp", _CAPS, "number"
     yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
-    yield "adapter", [0.0, 2.0] if has_adapter(model) else [], "choice"
+    yield "adapter", _ADAPTER if has_adapter(model) else [], "number"
+    heads = [count for each in modules.wide_norms(model).values() for _, count in each]
+    counts = sorted({count for count in (*_PART_COUNTS, *heads) if count <= max(heads, default=0)})
+    yield "norm_parts", counts, "choice"
+    yield "without_gate", modules.gates(model), "choice"
     try:
         yield "missing_layer", list(range(len(layers(model)))), "choice"
         for name in modules.blocks(model):
@@ -162,6 +189,17 @@ def _routing(model: Any) -> _Listed:
         forms = [f"{form}{part}" for form in ("bfloat16", "float16") for part in ("", "/inputs")]
         yield "router_precision", forms, "choice"
         yield "router_weights", ["raw", "sum", "equal"], "choice"
+
+
+def _layer_patterns(model: Any) -> _Listed:
+    found = layer_patterns.patterns(model)
+    for name, values in found.items():
+        each = [[name, change] for change in layer_patterns.changes(values)]
+        yield "layer_pattern", each, "choice"
+    if len(found) > 1:
+        joint = list(zip(*found.values(), strict=True))
+        each = [[layer_patterns.ALL, change] for change in layer_patterns.changes(joint)]
+        yield "layer_pattern", each, "choice"
 
 
 def _settings(model: Any) -> _Listed:

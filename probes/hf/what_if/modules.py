@@ -98,6 +98,67 @@ def without_norm(model: nn.Module, value: Any) -> Iterator[None]:
         yield
 
 
+def wide_norms(model: nn.Module) -> dict[str, list[tuple[nn.Module, int]]]:
+    """Norms over all heads at once, by name, with their numbers of heads."""
+    found: dict[str, list[tuple[nn.Module, int]]] = {}
+    for parent in model.modules():
+        size = getattr(parent, "head_dim", None)
+        for name, module in parent.named_children():
+            weight = getattr(module, "weight", None)
+            if not isinstance(size, int) or weight is None or not name.endswith("norm"):
+                continue
+            if weight.numel() > size and weight.numel() % size == 0:
+                found.setdefault(name, []).append((module, weight.numel() // size))
+    return found
+
+
+@contextmanager
+def norm_parts(model: nn.Module, value: Any) -> Iterator[None]:
+    """Norms over all heads are taken over this number of parts, as tensor parallelism may do."""
+    parts = int(value)
+
+    def split(module: Any, inputs: Any, output: Tensor) -> Tensor:
+        eps = next(float(getattr(module, e)) for e in EPSILONS if hasattr(module, e))
+        whole = inputs[0].float()
+        if whole.shape[-1] % parts:
+            raise InapplicableError(f"the width of a norm is no multiple of {parts}")
+        squares = whole.unflatten(-1, (parts, -1)).pow(2).mean(-1, keepdim=True)
+        ratio = torch.rsqrt(squares + eps) / torch.rsqrt(squares.mean(-2, keepdim=True) + eps)
+        return (output.float().unflatten(-1, (parts, -1)) * ratio).flatten(-2).to(output.dtype)
+
+    chosen = [module for each in wide_norms(model).values() for module, _ in each]
+    if not chosen:
+        raise InapplicableError("this model has no norm over all heads")
+    with _hooked(chosen, split):
+        yield
+
+
+def gates(model: nn.Module) -> list[str]:
+    """Names of linear layers with one output, which gate another part by a sigmoid."""
+    named = ((path.rpartition(".")[2], module) for path, module in model.named_modules())
+    return sorted(
+        {
+            name
+            for name, module in named
+            if isinstance(module, nn.Linear) and module.out_features == 1 and "gate" in name
+        }
+    )
+
+
+@contextmanager
+def without_gate(model: nn.Module, value: Any) -> Iterator[None]:
+    """Leave the gates with this name fully open."""
+    chosen = [m for path, m in model.named_modules() if path.rpartition(".")[2] == value]
+    if not chosen:
+        raise InapplicableError(f"this model has no gate {value}")
+    with _hooked(chosen, lambda _module, _inputs, output: torch.full_like(output, _OPEN)):
+        yield
+
+
+_OPEN = 100.0
+"""Its sigmoid is 1 in every precision."""
+
+
 @contextmanager
 def without_bias(model: nn.Module, value: Any) -> Iterator[None]:
     """Set the biases of these modules to zero."""

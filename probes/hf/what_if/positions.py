@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ def rotary_modules(model: nn.Module) -> list[tuple[nn.Module, str]]:
         (module, name)
         for module in model.modules()
         for name, _ in module.named_buffers(recurse=False)
-        if name.endswith("inv_freq") and not name.startswith("original")
+        if name.endswith("inv_freq") and not re.search("original|long", name)
     ]
 
 
@@ -116,8 +117,14 @@ def rope_type(model: Any, value: Any) -> Iterator[None]:
     kind, _, factor = str(value).partition("/")
     config = copy.deepcopy(model.config.get_text_config())
     try:
-        config.rope_parameters = _parameters(config, kind, float(factor or 1))
-        frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+        if kind == "default":
+            frequencies, scale = _plain(model, config.rope_parameters["rope_theta"]), 1.0
+        elif factor == "long":
+            most = int(config.rope_parameters["original_max_position_embeddings"])
+            frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, None, seq_len=most + 1)
+        else:
+            config.rope_parameters = _parameters(config, kind, float(factor or 1))
+            frequencies, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
     except _UNREADABLE as error:
         raise InapplicableError(f"this model has no {kind} scaling: {error}") from error
     modules = {id(module): module for module, _ in rotary_modules(model)}.values()
@@ -127,6 +134,124 @@ def rope_type(model: Any, value: Any) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(module, "attention_scaling", scale))
         stack.enter_context(_frequencies(model, frequencies.to))
         yield
+
+
+def own_types(model: Any) -> list[str]:
+    """Other forms of the scaling that the model has: none, and the one for long contexts."""
+    parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    kind = parameters.get("rope_type", "default")
+    if kind == "default" or "rope_theta" not in parameters:
+        return []
+    return ["default", *([f"{kind}/long"] if "long_factor" in parameters else [])]
+
+
+def _plain(model: nn.Module, base: float) -> Tensor:
+    """Frequencies without scaling."""
+    steps = _steps(getattr(*rotary_modules(model)[0]))
+    return torch.as_tensor(float(base)) ** -(steps / steps.numel())
+
+
+def rotary_kinds(model: nn.Module) -> list[str]:
+    """The kinds of layers with rotary positions of their own, such as `sliding_attention`."""
+    names = dict.fromkeys(name for _, name in rotary_modules(model))
+    return [name.removesuffix("_inv_freq") for name in names] if len(names) > 1 else []
+
+
+@contextmanager
+def layer_rope_base(model: nn.Module, value: Any) -> Iterator[None]:
+    """Rotate in one kind of layer with another base and without scaling, `[kind, base]`."""
+    kind, base = value
+    frequencies = _plain(model, base)
+    with _scaled(model, str(kind), 1.0), _frequencies(model, lambda _: frequencies, kind=str(kind)):
+        yield
+
+
+@contextmanager
+def layer_rope_scaling(model: nn.Module, value: Any) -> Iterator[None]:
+    """Divide the positions of one kind of layer, `[kind, number]`."""
+    kind, factor = value
+    with _frequencies(model, lambda now: now / float(factor), kind=str(kind)):
+        yield
+
+
+@contextmanager
+def layer_rope_like(model: nn.Module, value: Any) -> Iterator[None]:
+    """Rotate in one kind of layer as in another, `[kind, other]`."""
+    kind, other = value
+    owners = [m for m in model.modules() if hasattr(m, f"{other}_inv_freq")]
+    if not owners or not hasattr(owners[0], f"{kind}_inv_freq"):
+        raise InapplicableError(f"this model has no rotary positions of {kind} and {other}")
+    frequencies = getattr(owners[0], f"{other}_inv_freq").clone()
+    scale = getattr(owners[0], f"{other}_attention_scaling", 1.0)
+    with (
+        _scaled(model, str(kind), scale),
+        _frequencies(model, lambda _: frequencies, kind=str(kind)),
+    ):
+        yield
+
+
+@contextmanager
+def _scaled(model: nn.Module, kind: str, scale: float) -> Iterator[None]:
+    """Another factor on the sines and cosines of one kind of layer."""
+    name = f"{kind}_attention_scaling"
+    with ExitStack() as stack:
+        for module in model.modules():
+            if hasattr(module, name):
+                stack.enter_context(mock.patch.object(module, name, scale))
+        yield
+
+
+@contextmanager
+def rotary_width(model: Any, value: Any) -> Iterator[None]:
+    """Rotate another number of each head's dimensions, with frequencies of that width."""
+    parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    if "rope_theta" not in parameters or not rotary_modules(model):
+        raise InapplicableError("this model has no rotary positions with one base")
+    width, now = int(value), 2 * getattr(*rotary_modules(model)[0]).numel()
+    base = torch.as_tensor(float(parameters["rope_theta"]))
+    frequencies = base ** -(torch.arange(width // 2) * 2 / width)
+    with ExitStack() as stack:
+        for module, name in _widths(model, now):
+            stack.enter_context(mock.patch.object(module, name, width))
+        stack.enter_context(_frequencies(model, lambda _: frequencies, resized=True))
+        yield
+
+
+def _widths(model: nn.Module, now: int) -> list[tuple[nn.Module, str]]:
+    """Attributes of modules that hold the number of rotated dimensions."""
+    return [
+        (module, name)
+        for module in model.modules()
+        for name, size in vars(module).items()
+        if "rot" in name and type(size) is int and size == now
+    ]
+
+
+@contextmanager
+def without_alibi(model: Any, _: Any) -> Iterator[None]:
+    """No bias by distance in families that build one as a tensor."""
+    source = sys.modules[type(model).__module__]
+    names = alibi_functions(model)
+    if not names:
+        raise InapplicableError("this model has no position bias")
+    with ExitStack() as stack:
+        for name in names:
+            built = getattr(source, name)
+            stack.enter_context(mock.patch.object(source, name, _zeroed(built)))
+        yield
+
+
+def _zeroed(build: Any) -> Any:
+    def zeros(*arguments: Any, **named: Any) -> Any:
+        return torch.zeros_like(build(*arguments, **named))
+
+    return zeros
+
+
+def alibi_functions(model: Any) -> list[str]:
+    """Functions of the family's module that build a position bias."""
+    source = sys.modules[type(model).__module__]
+    return [name for name, value in vars(source).items() if "alibi" in name and callable(value)]
 
 
 def _parameters(config: Any, kind: str, factor: float) -> dict[str, Any]:
@@ -142,21 +267,31 @@ def _parameters(config: Any, kind: str, factor: float) -> dict[str, Any]:
 
 
 @contextmanager
-def _frequencies(model: nn.Module, change: Any) -> Iterator[None]:
-    buffers = rotary_modules(model)
+def _frequencies(
+    model: nn.Module, change: Any, *, kind: str = "", resized: bool = False
+) -> Iterator[None]:
+    """Change the inverse frequencies, of one kind of layer or of all.
+
+    Some scalings choose between two further buffers by the length of the input. These follow.
+    """
+    buffers = [each for each in rotary_modules(model) if each[1].startswith(kind)]
     if not buffers:
         raise InapplicableError("this model has no rotary positions")
-    before = [getattr(module, name) for module, name in buffers]
-    try:
-        for (module, name), now in zip(buffers, before, strict=True):
+    with ExitStack() as stack:
+        for module, name in buffers:
+            now = getattr(module, name)
             changed = change(now).to(now)
-            if changed.shape != now.shape:
+            if changed.shape != now.shape and not resized:
                 raise InapplicableError("this scaling has another number of frequencies")
-            setattr(module, name, changed)
+            for each in (name, *_COMPANIONS):
+                path = name.replace("inv_freq", each) if each != name else name
+                if isinstance(getattr(module, path, None), Tensor):
+                    stack.callback(setattr, module, path, getattr(module, path))
+                    setattr(module, path, changed)
         yield
-    finally:
-        for (module, name), now in zip(buffers, before, strict=True):
-            setattr(module, name, now)
+
+
+_COMPANIONS = ("original_inv_freq", "long_inv_freq")
 
 
 def _steps(now: Tensor) -> Tensor:
@@ -175,19 +310,25 @@ def rope_layout(model: nn.Module, value: Any) -> Iterator[None]:
     ]
     if not functions:
         raise InapplicableError("this model has no rotary positions")
+    width = min((2 * getattr(*each).numel() for each in rotary_modules(model)), default=0)
     with ExitStack() as stack:
         for module, name in functions:
-            changed = _paired(getattr(module, name), str(value))
+            changed = _paired(getattr(module, name), str(value), width)
             stack.enter_context(mock.patch.object(module, name, changed))
         yield
 
 
-def _paired(rotate: Any, layout: str) -> Any:
+def _paired(rotate: Any, layout: str, width: int) -> Any:
+    """The rotation of the first `width` dimensions of each head in another order."""
+
     def rotated(query: Tensor, key: Tensor, cos: Tensor, *rest: Any, **named: Any) -> Any:
-        half = query.shape[-1] // 2
+        size = query.shape[-1]
+        half = min(width or size, size) // 2
         order = torch.arange(2 * half, device=query.device).view(half, 2).T.flatten()
         if layout == "halves":
             order = order.argsort()
+        others = torch.arange(2 * half, size, device=query.device)
+        order = torch.cat([order, others])
         back = order.argsort()
         turned = rotate(query[..., order], key[..., order], cos, *rest, **named)
         return tuple(each[..., back] for each in turned)

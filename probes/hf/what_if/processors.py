@@ -22,6 +22,10 @@ class ProcessorEdits:
     """`[token, width]`: attended padding before each prompt that is shorter than the width."""
     position_gap: int = 0
     """Positions that are skipped between prompt and response."""
+    position_start: int = 0
+    """Position of the first token."""
+    padded_positions: int = 0
+    """Positions count padding on the left up to this width, without a mask for it."""
     repetition_penalty: float = 1.0
     """On tokens of prompt and response, as in transformers and vLLM."""
     presence_penalty: float = 0.0
@@ -40,15 +44,18 @@ class ProcessorEdits:
     @property
     def changes_logits(self) -> bool:
         """Whether logits change."""
-        return replace(self, padding=None, position_gap=0) != ProcessorEdits()
+        inputs = {"padding": None, "position_gap": 0, "position_start": 0, "padded_positions": 0}
+        return replace(self, **inputs) != ProcessorEdits()
 
     def positions(self, responses: Sequence[Response], ids_BL: Tensor) -> Tensor | None:
         """The positions of tokens that are padded on the right; None if they are as usual."""
-        if not self.position_gap:
+        if not (self.position_gap or self.position_start or self.padded_positions):
             return None
         place_L = torch.arange(ids_BL.shape[1])
         prompts_B1 = torch.tensor([[len(each.prompt_ids)] for each in responses])
-        return place_L + int(self.position_gap) * (place_L >= prompts_B1)
+        first_B1 = (int(self.padded_positions) - prompts_B1).clamp(min=0)
+        moved_BL = int(self.position_gap) * (place_L >= prompts_B1) + int(self.position_start)
+        return place_L + moved_BL + first_B1
 
     def read(self, responses: Sequence[Response]) -> list[Response]:
         """The responses with the prompts that the model reads."""

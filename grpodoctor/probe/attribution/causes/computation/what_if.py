@@ -38,7 +38,8 @@ class WhatIf(Cause):
     ) -> ExperimentResult | None:
         """Try all edits that the learner's model allows."""
         search = EditSearch(experiments, variant)
-        families = [*experiments.what_ifs(variant.setup.learner), *_padding(variant)]
+        families = list(experiments.what_ifs(variant.setup.learner))
+        families += [*_padding(variant), *_padded_positions(variant, families)]
         families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]
         candidates = search.best(families)
         experiments.excluded.update(search.excluded)
@@ -78,13 +79,25 @@ _SIMILAR = 3.0
 """A rival that leaves more than this multiple of the best one's gap is no rival."""
 
 
-def _padding(variant: Variant) -> list[EditFamily]:
-    """Attended padding up to the longest prompt, with the tokens that engines pad with."""
+def _widths(variant: Variant) -> list[int]:
+    """Numbers of tokens to which a batch of the prompts may be padded; none if all are equal."""
     lengths_B = variant.tokens.prompt_lengths_B
     if lengths_B.size == 0 or lengths_B.min() == lengths_B.max():
         return []
     longest = int(lengths_B.max())
-    widths = dict.fromkeys(-(-longest // multiple) * multiple for multiple in _PAD_MULTIPLES)
+    return list(dict.fromkeys(-(-longest // multiple) * multiple for multiple in _PAD_MULTIPLES))
+
+
+def _padded_positions(variant: Variant, known: list[EditFamily]) -> list[EditFamily]:
+    """Positions that count the padding; rotary positions would not show it."""
+    is_absolute = any(family.name == "position_start" for family in known)
+    widths = _widths(variant) if is_absolute else []
+    return [EditFamily("padded_positions", tuple(widths), "integer")] if widths else []
+
+
+def _padding(variant: Variant) -> list[EditFamily]:
+    """Attended padding up to the longest prompt, with the tokens that engines pad with."""
+    widths = _widths(variant)
     config = read_config(path_of(variant.setup.learner))
     tokens = [config.get(f"{name}_token_id") for name in ("pad", "eos", "bos")] + [0]
     known = dict.fromkeys(token for token in tokens if isinstance(token, int))

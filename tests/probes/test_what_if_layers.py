@@ -1,0 +1,122 @@
+"""What-if edits of parts that few families have; each equals a fault written without it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+
+import engine_transformers
+from contract import InapplicableError, Processing, Response, Sampling
+
+from tests.probe.plants import planted_engine
+from tests.probe.plants.families import adapter, checkpoint, prompts
+
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("unseen")
+
+
+def loaded(folder: Path, **options: Any) -> Any:
+    return engine_transformers.load(str(folder), {"threads": 1, **options})
+
+
+def responses(engine: Any, count: int = 4) -> list[Response]:
+    ids = [prompt["ids"] for prompt in prompts(count)]
+    sampling = Sampling(samples=1, max_tokens=24, ignore_end=True)
+    drawn: list[Response] = engine.sample(ids, sampling, ())
+    return drawn
+
+
+def scores(engine: Any, rows: list[Response]) -> np.ndarray:
+    return np.concatenate([each.logprobs for each in engine.score(rows, Processing(), ())])
+
+
+CASES = [
+    ("gemma3", f"rope_of_type:{LOCAL},{GLOBAL}", ("layer_rope_like", [LOCAL, GLOBAL])),
+    ("olmo3", f"rope_of_type:{LOCAL},{GLOBAL}", ("layer_rope_like", [LOCAL, GLOBAL])),
+    ("olmo3", f"rope_of_type:{GLOBAL},{LOCAL}", ("layer_rope_base", [GLOBAL, 1e4])),
+    ("smollm3", "rope_everywhere", ("layer_pattern", ["use_rope", 0])),
+    ("stablelm", "whole_head_rotated", ("rotary_width", 16)),
+    ("phi3", "rope_long", ("rope_type", "longrope/long")),
+    ("glm4", "rope_halves", ("rope_layout", "halves")),
+    ("cohere2", "pattern_shifted:1", ("layer_pattern", ["layer_types", "previous"])),
+    ("gpt_oss", "without_sinks", ("without_sinks", True)),
+    ("olmo2", "norm_sharded:2", ("norm_parts", 2)),
+    ("qwen2_moe", "without_shared_gate", ("without_gate", "shared_expert_gate")),
+    ("bloom", "without_alibi", ("without_alibi", True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "fault", "edit"), CASES)
+def test_an_edit_equals_a_fault_written_without_it(
+    root: Path, family: str, fault: str, edit: tuple[str, Any]
+) -> None:
+    folder = checkpoint(root / family, family)
+    engine = loaded(folder)
+    rows = responses(engine)
+    plain = scores(engine, rows)
+    with engine.altered([edit]):
+        edited = scores(engine, rows)
+    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": fault})
+    try:
+        wanted = scores(faulty, rows)
+    finally:
+        faulty.close()
+    assert np.abs(wanted - plain).max() > 0.1
+    assert np.abs(wanted - edited).max() < 2e-4
+    listed = [[e["name"], value] for e in engine.what_ifs() for value in e["values"]]
+    assert list(edit) in listed or family == "olmo3"
+    assert np.array_equal(scores(engine, rows), plain)
+
+
+@pytest.mark.parametrize(
+    "family", ["gemma3", "cohere2", "gpt_oss", "smollm3", "qwen2_moe", "phi3", "gpt2", "bloom"]
+)
+def test_every_listed_edit_is_undone(root: Path, family: str) -> None:
+    engine = loaded(checkpoint(root / family, family))
+    rows = responses(engine, 2)
+    before = scores(engine, rows)
+    for entry in engine.what_ifs():
+        for value in entry["values"] if entry["name"] != "tensors" else ():
+            try:
+                with engine.altered([(entry["name"], value)]):
+                    scores(engine, rows)
+            except InapplicableError:
+                pass
+    assert np.array_equal(scores(engine, rows), before)
+
+
+def test_positions_that_count_padding(root: Path) -> None:
+    """A batch padded to the longest prompt, without positions from the mask."""
+    folder = checkpoint(root / "gpt2", "gpt2")
+    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": "padding_counted"})
+    ids = [prompt["ids"] for prompt in prompts(6)]
+    drawn = faulty.sample(ids, Sampling(samples=1, max_tokens=16), ())
+    faulty.close()
+    engine = loaded(folder)
+    with engine.altered([("padded_positions", max(map(len, ids)))]):
+        edited = scores(engine, drawn)
+    wanted = np.concatenate([each.logprobs for each in drawn])
+    assert np.abs(scores(engine, drawn) - wanted).max() > 0.1
+    assert np.abs(edited - wanted).max() < 2e-4
+
+
+def test_an_adapter_with_another_scale(root: Path) -> None:
+    folder = checkpoint(root / "olmo2", "olmo2")
+    adapter(root / "adapter", folder, alpha=4)
+    adapter(root / "loud", folder, alpha=12)
+    engine, loud = (loaded(folder, adapter=str(root / name)) for name in ("adapter", "loud"))
+    rows = responses(loud)
+    with engine.altered([("adapter", 3.0)]):
+        edited = scores(engine, rows)
+    assert np.abs(edited - scores(loud, rows)).max() < 2e-4
+    assert np.abs(edited - scores(engine, rows)).max() > 0.1
