@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -254,14 +255,18 @@ class TransformersEngine:
         wants_experts = "experts" in want
         with self._routers.watched(wants_experts, forced_NDK) as tape:
             positions_BL = self._what_if.processors.positions(responses, ids_BL)
-            hidden_BLH = self._split.hidden(ids_BL.to(self._device), positions_BL)
+            ids_BL = ids_BL.to(self._device)
+            run = partial(self._split.hidden, ids_BL, positions_BL)
+            hidden_BLH = self._what_if.hidden(run, responses, ids_BL)
         hidden_NH = hidden_BLH.flatten(0, 1)[rows_N]
         del hidden_BLH
         width = chunk_rows(self._vocabulary, self._device)
         parts = [
             token_readings(logits, ids, processing, want)
             for logits, ids in zip(
-                self._logits(hidden_NH, responses, width), torch.split(ids_N, width), strict=True
+                self._logits(hidden_NH, rows_N, responses, width),
+                torch.split(ids_N, width),
+                strict=True,
             )
         ]
         columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
@@ -270,10 +275,11 @@ class TransformersEngine:
         return _by_response(columns, [len(response.response_ids) for response in responses])
 
     def _logits(
-        self, hidden_NH: Tensor, responses: Sequence[Response], width: int
+        self, hidden_NH: Tensor, rows_N: Tensor, responses: Sequence[Response], width: int
     ) -> Iterator[Tensor]:
         """The logits of chunks of `width` tokens, after the processors of a what-if edit."""
-        chunks = map(self._split.logits, torch.split(hidden_NH, width))
+        parts = zip(torch.split(hidden_NH, width), torch.split(rows_N, width), strict=True)
+        chunks = (self._what_if.logits(self._split.logits, *part) for part in parts)
         edits = self._what_if.processors
         if not edits.changes_logits:
             yield from chunks

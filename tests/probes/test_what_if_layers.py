@@ -120,3 +120,23 @@ def test_an_adapter_with_another_scale(root: Path) -> None:
         edited = scores(engine, rows)
     assert np.abs(edited - scores(loud, rows)).max() < 2e-4
     assert np.abs(edited - scores(engine, rows)).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("family", "fault", "tokens"),
+    [("olmo3", "prefix_from:OLDER", 0), ("glm4", "updated_after:5,OLDER", 5)],
+)
+def test_weights_that_change_within_a_response(
+    root: Path, family: str, fault: str, tokens: int
+) -> None:
+    folder = checkpoint(root / family, family)
+    older = checkpoint(root / f"{family}-older", family, changed=0.15)
+    faults = fault.replace("OLDER", str(older))
+    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": faults})
+    drawn = faulty.sample([p["ids"] for p in prompts(4)], Sampling(samples=1, max_tokens=16), ())
+    wanted = np.concatenate([each.logprobs for each in drawn])
+    engine = loaded(folder)
+    with engine.altered([("weights_until", [str(older), tokens])]):
+        edited = scores(engine, drawn)
+    assert np.abs(edited - wanted).max() < 2e-4
+    assert np.abs(scores(engine, drawn) - wanted).max() > 0.1

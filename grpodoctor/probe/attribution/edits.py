@@ -20,7 +20,7 @@ _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
         "layer_pattern", "layer_rope_base", "layer_rope_like", "layer_rope_scaling",
-        "layer_window", "output_scale", "setting",
+        "layer_window", "output_scale", "setting", "weights_until",
     }
 )  # fmt: skip
 """Edits whose values are pairs of a name and a number."""

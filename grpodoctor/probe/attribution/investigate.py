@@ -29,7 +29,7 @@ from grpodoctor.probe.attribution.search.selection import (
     is_worth_accepting,
     unneeded,
 )
-from grpodoctor.probe.attribution.search.subsets import Subset, subset_of
+from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
@@ -208,8 +208,10 @@ class _Investigation:
         )
 
     def _search_subset(self, variant: Variant) -> None:
-        """Continue with the responses that differ, if the others agree and a cause is found."""
-        self.subset = subset_of(self.experiments, variant)
+        """Continue with the responses or tokens that differ, if a cause is found for them."""
+        self.subset = subset_of(self.experiments, variant) or early_tokens(
+            self.experiments, variant
+        )
         if self.subset is None:
             return
         self.variant = Variant(variant.setup, variant.tokens.where(self.subset.tokens_N))

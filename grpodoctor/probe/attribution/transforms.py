@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
-from scipy.optimize import linear_sum_assignment
 
 from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 
@@ -30,6 +29,7 @@ _FITS = 0.4
 leave nearly nothing, the best of sixteen shifts of unrelated values leaves more than half."""
 _MOST_RESPONSES = 512
 """Responses that are matched with each other."""
+_NEARLY_WHOLE, _SCALED = 0.97, 0.99
 _WIDTHS = (2, 3, 4, 5, 8, 16)
 
 
@@ -44,6 +44,9 @@ class Recognized:
     """The changed column, made comparable."""
     other_N: Floats
     """The other column, made comparable."""
+    least: float = 0.0
+    """Share of the gap that the change must explain: sorting and a factor make many columns more
+    alike."""
 
 
 Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
@@ -70,7 +73,9 @@ def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recog
     if factor <= 0 or abs(factor - 1) < _UNITY or is_inverse:
         return
     if _spread(changed_N[at] / other_N[at]) < _UNITY:
-        yield Recognized("scaled-logprobs", f"scaled by {factor:.3g}", changed_N / factor, other_N)
+        yield Recognized(
+            "scaled-logprobs", f"scaled by {factor:.3g}", changed_N / factor, other_N, _SCALED
+        )
 
 
 def _spread(values: Floats) -> float:
@@ -183,11 +188,12 @@ def _reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[R
             yield _shifted(shifts, share, moved_N, other_N)
         return
     one, other = (np.concatenate([np.sort(p) for p in each]) for each in (parts, others))
-    yield Recognized("shuffled", "in another order within each response", one, other)
+    what = "in another order within each response"
+    yield Recognized("shuffled", what, one, other, least=_NEARLY_WHOLE)
     matched = _matched(parts, others)
     if matched is not None:
-        what = "those of other responses"
-        yield Recognized("shuffled", what, changed_N, np.concatenate(matched))
+        what = f"those of other responses in {matched[1]} of {len(parts)} responses"
+        yield Recognized("shuffled", what, changed_N, np.concatenate(matched[0]))
 
 
 def _shifted(shifts: Integers, share: float, moved_N: Floats, other_N: Floats) -> Recognized:
@@ -197,19 +203,33 @@ def _shifted(shifts: Integers, share: float, moved_N: Floats, other_N: Floats) -
     return Recognized("off-by-one", what, moved_N, other_N)
 
 
-def _matched(parts: list[Floats], others: list[Floats]) -> list[Floats] | None:
-    """The other column's responses in the order in which they fit; None if it is the given one."""
+def _matched(parts: list[Floats], others: list[Floats]) -> tuple[list[Floats], int] | None:
+    """The other column's responses in the order in which they fit, and how many change place.
+
+    Each response is matched by itself: two can have the values of the same one, as after a
+    preemption. Errors of the model leave a response closest to its own values, so one that is
+    clearly closer to another's has them.
+    """
     order = np.arange(len(parts))
     if order.size > _MOST_RESPONSES:
         return None
-    for length in {part.size for part in parts}:
+    for length in {part.size for part in parts if part.size >= _LONG_ENOUGH}:
         rows = np.flatnonzero([part.size == length for part in parts])
-        if rows.size > 1 and length > 1:
+        if rows.size > 1:
             one, other = (np.stack([each[row] for row in rows]) for each in (parts, others))
             costs = np.abs(one[:, None] - other[None]).mean(axis=-1)
-            own, fitting = linear_sum_assignment(np.nan_to_num(costs, nan=1e3))
-            order[rows[own]] = rows[fitting]
-    return None if (order == np.arange(order.size)).all() else [others[row] for row in order]
+            costs = np.nan_to_num(costs, nan=1e3, posinf=1e3)
+            nearest = costs.argmin(axis=1)
+            clearly = costs.min(axis=1) < _CLOSER * costs.diagonal()
+            order[rows[clearly]] = rows[nearest[clearly]]
+    moved = int((order != np.arange(order.size)).sum())
+    return ([others[row] for row in order], moved) if moved else None
+
+
+_LONG_ENOUGH = 8
+"""Tokens from which a response's values tell it from others."""
+_CLOSER = 0.5
+"""Largest distance to another response's values, relative to its own."""
 
 
 def _with_short(shifts: Integers, lengths_B: Integers) -> Integers:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from contract import InapplicableError, RefusalError
+import torch
+from contract import InapplicableError, RefusalError, Response
+from torch import Tensor
 
 from hf.adapters import adapter_times
 from hf.what_if import layer_patterns, modules, numerics, positions, routing
-from hf.what_if.attention import AttentionEdits, edited_attention
+from hf.what_if.attention import AttentionEdits, KeptCache, edited_attention
 from hf.what_if.processors import ProcessorEdits
 
 Edit = tuple[str, Any]
@@ -52,8 +54,10 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "without_gate": modules.without_gate,
     "without_norm": modules.without_norm,
 }
-_ATTENTION = {field.name for field in fields(AttentionEdits)}
-_PROCESSORS = {field.name for field in fields(ProcessorEdits)}
+_MIXED = "weights_until"
+"""Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
+_ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept"}
+_PROCESSORS = {each.name for each in fields(ProcessorEdits)}
 _INVALID = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
 """What a model raises if an edit does not fit it."""
 
@@ -69,6 +73,7 @@ class WhatIf:
     def __init__(self, model: Any, others: numerics.OtherCheckpoints) -> None:
         self._model = model
         self._edits = {**_EDITS, "other_weights": others.edit()}
+        self._mixed: _MixedWeights | None = None
         self.processors = ProcessorEdits()
         """The edits of inputs and logits, which the engine applies."""
 
@@ -87,7 +92,11 @@ class WhatIf:
                 for name, value in edits:
                     if name in self._edits:
                         stack.enter_context(self._edits[name](self._model, value))
-                attention = _chosen(edits, _ATTENTION)
+                attention = dict(_chosen(edits, _ATTENTION))
+                mixed = dict(edits).get(_MIXED)
+                if mixed is not None:
+                    self._mixed = _MixedWeights(self._other_weights(mixed[0]), int(mixed[1]))
+                    attention["kept"] = self._mixed.kept
                 if attention:
                     changed = AttentionEdits(**attention)
                     stack.enter_context(edited_attention(self._model, changed))
@@ -99,10 +108,72 @@ class WhatIf:
             what = " ".join(str(error).split())[:200]
             raise InapplicableError(f"the model does not allow {edits[-1][0]}: {what}") from error
         finally:
-            self.processors = ProcessorEdits()
+            self.processors, self._mixed = ProcessorEdits(), None
+
+    def _other_weights(self, folder: str) -> Callable[[], AbstractContextManager[None]]:
+        everything = {"from": folder, "only": ""}
+        return lambda: self._edits["other_weights"](self._model, everything)
+
+    def hidden(
+        self, run: Callable[[], Tensor], responses: Sequence[Response], ids_BL: Tensor
+    ) -> Tensor:
+        """The trunk's output for sequences that are padded on the right.
+
+        Args:
+            run: computes it with the model's present weights.
+            responses: the rows.
+            ids_BL: their tokens.
+        """
+        return run() if self._mixed is None else self._mixed.hidden(run, responses, ids_BL)
+
+    def logits(self, head: Callable[[Tensor], Tensor], hidden_NH: Tensor, rows_N: Tensor) -> Tensor:
+        """The logits of rows of the flattened output of `hidden`."""
+        logits_NV = head(hidden_NH)
+        return (
+            logits_NV
+            if self._mixed is None
+            else self._mixed.logits(head, hidden_NH, rows_N, logits_NV)
+        )
 
     def _known(self) -> set[str]:
-        return {*self._edits, *_ATTENTION, *_PROCESSORS}
+        return {*self._edits, *_ATTENTION, *_PROCESSORS, _MIXED}
+
+
+@dataclass
+class _MixedWeights:
+    """Weights that change after some tokens of each response; the key-value cache stays.
+
+    After 0 tokens: keys and values of the prompt are older than the weights, as in a prefix cache
+    that a weight update does not clear.
+    """
+
+    other: Callable[[], AbstractContextManager[None]]
+    """Computes with the older weights inside a block."""
+    tokens: int
+    kept: KeptCache = field(default_factory=KeptCache)
+
+    def hidden(
+        self, run: Callable[[], Tensor], responses: Sequence[Response], ids_BL: Tensor
+    ) -> Tensor:
+        """Two passes: one with the older weights, and one that reads its keys and values."""
+        ends = [[len(each.prompt_ids) - 1 + self.tokens] for each in responses]
+        places_BL = torch.arange(ids_BL.shape[1])[None] < torch.tensor(ends)
+        self.kept.places_BL = None
+        with self.other():
+            older_BLH = run()
+        self.kept.places_BL = places_BL.to(older_BLH.device)
+        newer_BLH = run()
+        return torch.where(self.kept.places_BL[..., None], older_BLH, newer_BLH)
+
+    def logits(
+        self, head: Callable[[Tensor], Tensor], hidden_NH: Tensor, rows_N: Tensor, newer_NV: Tensor
+    ) -> Tensor:
+        """The older head's logits at the places of the older weights."""
+        if not self.tokens or self.kept.places_BL is None:
+            return newer_NV
+        with self.other():
+            older_NV = head(hidden_NH)
+        return torch.where(self.kept.places_BL.flatten()[rows_N, None], older_NV, newer_NV)
 
 
 def _chosen(edits: Sequence[Edit], names: set[str]) -> Mapping[str, Any]:

@@ -15,6 +15,24 @@ from hf.what_if.rounding import rounded
 _NAME = "grpodoctor_what_if"
 
 
+class KeptCache:
+    """Keys and values of one forward pass, which replace those of another pass at some places."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
+        self.places_BL: Tensor | None = None
+        """The places to replace; None records the pass instead."""
+
+    def applied(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Record a layer's keys and values, or replace them at the places."""
+        if self.places_BL is None:
+            self._known[id(layer)] = key, value
+            return key, value
+        old_key, old_value = self._known[id(layer)]
+        places = self.places_BL[:, None, :, None]
+        return torch.where(places, old_key, key), torch.where(places, old_value, value)
+
+
 @dataclass(frozen=True)
 class AttentionEdits:
     """Changes of attention that apply together; the defaults change nothing."""
@@ -37,6 +55,8 @@ class AttentionEdits:
     """Subtracted from the scores for each position of distance."""
     without_sinks: bool = False
     """Whether the family's attention sinks are ignored."""
+    kept: KeptCache | None = None
+    """Keys and values of other weights at the first places."""
 
     def of(self, layer: nn.Module) -> AttentionEdits:
         """The edits of one layer."""
@@ -76,6 +96,8 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
     ) -> tuple[Tensor, None]:  # fmt: skip
         if edits.kv_cache:
             key, value = rounded(key, edits.kv_cache), rounded(value, edits.kv_cache)
+        if edits.kept is not None:
+            key, value = edits.kept.applied(module, key, value)
         groups = query.shape[1] // key.shape[1]
         key, value = (_per_head(each, groups, edits.head_order) for each in (key, value))
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling

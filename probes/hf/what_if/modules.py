@@ -119,12 +119,14 @@ def norm_parts(model: nn.Module, value: Any) -> Iterator[None]:
 
     def split(module: Any, inputs: Any, output: Tensor) -> Tensor:
         eps = next(float(getattr(module, e)) for e in EPSILONS if hasattr(module, e))
-        whole = inputs[0].float()
-        if whole.shape[-1] % parts:
+        whole, width = inputs[0].float(), inputs[0].shape[-1]
+        if width % parts:
             raise InapplicableError(f"the width of a norm is no multiple of {parts}")
-        squares = whole.unflatten(-1, (parts, -1)).pow(2).mean(-1, keepdim=True)
+        shape = (*whole.shape[:-1], parts, width // parts)
+        squares = whole.view(shape).pow(2).mean(-1, keepdim=True)
         ratio = torch.rsqrt(squares + eps) / torch.rsqrt(squares.mean(-2, keepdim=True) + eps)
-        return (output.float().unflatten(-1, (parts, -1)) * ratio).flatten(-2).to(output.dtype)
+        changed: Tensor = (output.float().view(shape) * ratio).view(whole.shape)
+        return changed.to(output.dtype)
 
     chosen = [module for each in wide_norms(model).values() for module, _ in each]
     if not chosen:

@@ -44,8 +44,8 @@ class ProcessorEdits:
     @property
     def changes_logits(self) -> bool:
         """Whether logits change."""
-        inputs = {"padding": None, "position_gap": 0, "position_start": 0, "padded_positions": 0}
-        return replace(self, **inputs) != ProcessorEdits()
+        without = replace(self, padding=None, position_gap=0, position_start=0, padded_positions=0)
+        return without != ProcessorEdits()
 
     def positions(self, responses: Sequence[Response], ids_BL: Tensor) -> Tensor | None:
         """The positions of tokens that are padded on the right; None if they are as usual."""

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Flags, Floats, Tokens, expected
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, Tokens, expected
 from grpodoctor.probe.attribution.variant import Variant
 
 _FEWEST = 6
 _MOST_OFF = 0.45
 """Largest share of the responses that counts as a subset."""
+_MOST_KNOWN = 0.9
+"""The same if a property tells the subset from the other responses."""
 _CARRY = 0.8
 """Smallest share of the gap on the subset."""
 _TIMES = 8.0
@@ -22,6 +24,8 @@ _APART = 3.0
 """Ashman's D: distance of the two means of log gap over their pooled spread; 2 is two peaks."""
 _SHARED = 0.9
 """Share of a subset's responses that have its property; the others lack it as often."""
+LONG_PROMPTS = "responses to prompts of more than"
+"""How the words of a subset of long prompts begin."""
 _MOST_EVERY = 8
 """Largest distance of responses that differ at equal distances, as ranks or batches do."""
 
@@ -52,7 +56,9 @@ def subset_of(experiments: Experiments, variant: Variant) -> Subset | None:
     off_B, apart, times = _split(level_B)
     off_N = off_B[tokens.rows_N]
     share = tokens.share_at(off_N)
-    few = 0 < off_B.sum() <= _MOST_OFF * known
+    few = 0 < off_B.sum() <= _MOST_OFF * known or (
+        off_B.sum() <= _MOST_KNOWN * known and _property(tokens, off_B)
+    )
     if not few or share < _CARRY or apart < _APART or times < _TIMES:
         return None
     # If the other responses differ as well, the cause affects all responses, some of them more:
@@ -100,9 +106,9 @@ def _words(tokens: Tokens, off_B: Flags) -> str:
     if off_B.sum() == 1:
         (only,) = np.flatnonzero(off_B)
         return f"prompt {tokens.prompt_B[only]} sample {tokens.sample_B[only]}"
-    for name, has_B in _properties(tokens):
-        if has_B[off_B].mean() >= _SHARED and has_B[~off_B].mean() <= 1 - _SHARED:
-            return name
+    name = _property(tokens, off_B)
+    if name:
+        return name
     prompts = set(tokens.prompt_B[off_B].tolist())
     whole = off_B[np.isin(tokens.prompt_B, list(prompts))].mean() >= _SHARED
     if whole:
@@ -110,13 +116,27 @@ def _words(tokens: Tokens, off_B: Flags) -> str:
     return f"{int(off_B.sum())} of {off_B.size} responses"
 
 
-def _properties(tokens: Tokens) -> Iterator[tuple[str, Flags]]:
+def _property(tokens: Tokens, off_B: Flags) -> str:
+    """The property that a subset has and the other responses lack; empty if there is none."""
+    if not 0 < off_B.sum() < off_B.size:
+        return ""
+    for name, has_B in _properties(tokens, off_B):
+        if has_B[off_B].mean() >= _SHARED and has_B[~off_B].mean() <= 1 - _SHARED:
+            return name
+    return ""
+
+
+def _properties(tokens: Tokens, off_B: Flags) -> Iterator[tuple[str, Flags]]:
     yield "responses with a cached prompt", tokens.cached_B > 0
     for sample in np.unique(tokens.sample_B).tolist():
         yield f"sample {sample} of every prompt", tokens.sample_B == sample
     yield "responses without an end token", ~tokens.ended_B
-    yield "responses to long prompts", _above_median(tokens.prompt_lengths_B)
-    yield "long responses", _above_median(tokens.lengths_B)
+    for values_B, words in (
+        (tokens.prompt_lengths_B, f"{LONG_PROMPTS} {{}} tokens"),
+        (tokens.lengths_B, "responses of more than {} tokens"),
+    ):
+        most = _cut(values_B, off_B)
+        yield words.format(most), values_B > most
     numbers_B = np.arange(tokens.lengths_B.size)
     for every in range(2, _MOST_EVERY + 1):
         for first in range(every):
@@ -128,5 +148,29 @@ _NAMED = 3
 _ORDINALS = {2: "second response", 3: "third response"}
 
 
-def _above_median(values_B: np.ndarray) -> Flags:
-    return np.asarray(values_B > np.median(values_B))
+def _cut(values_B: Integers, off_B: Flags) -> int:
+    """The value above which the subset is best told from the others."""
+    cuts = np.unique(values_B)
+    above_CB = values_B[None] > cuts[:, None]
+    right_C = above_CB[:, off_B].mean(axis=1) - above_CB[:, ~off_B].mean(axis=1)
+    return int(cuts[int(np.argmax(right_C))])
+
+
+def early_tokens(experiments: Experiments, variant: Variant) -> Subset | None:
+    """The first tokens of every response, if they carry the gap and the others agree."""
+    tokens = variant.tokens
+    typical = float(np.median(tokens.lengths_B))
+    for count in (1, 2, 4):
+        early_N = tokens.positions_N < count
+        if count > _EARLY * typical or experiments.is_loud(tokens.mean_at(~early_N)):
+            continue
+        if tokens.share_at(early_N) < _CARRY:
+            return None
+        what = "the first token" if count == 1 else f"the first {count} tokens"
+        everyone_B = np.ones(tokens.lengths_B.size, np.bool_)
+        return Subset(everyone_B, early_N, f"{what} of every response", 1.0, np.inf)
+    return None
+
+
+_EARLY = 0.25
+"""Largest share of a response of median length that counts as its first tokens."""

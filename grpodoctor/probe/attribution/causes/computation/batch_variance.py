@@ -24,6 +24,7 @@ class BatchVariance(Cause):
         "response must not attend to other responses.",
     )
     peels = False
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A failed control, or a gap that no other cause explains."""
@@ -62,8 +63,9 @@ class BatchVariance(Cause):
 
     @staticmethod
     def _against_itself(experiments: Experiments, variant: Variant, side: str) -> float:
-        setup = variant.setup
-        engine = setup.learner if side == "learner" else setup.rescored or experiments.case.sampler
+        setup, case = variant.setup, experiments.case
+        learner = case.learner if setup.swapped else setup.learner  # a reference is neither side
+        engine = learner if side == "learner" else setup.rescored or case.sampler
         given_N = experiments.score(engine, setup.processing)
         turned_N = experiments.score(engine, setup.processing, backwards=True)
         return difference_gap(given_N, turned_N)

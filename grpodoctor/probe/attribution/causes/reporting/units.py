@@ -107,8 +107,7 @@ def _best(variant: Variant) -> _Found | None:
 def _better(best: _Found | None, found: _Found, before: Tokens) -> _Found | None:
     lost = before.finite_N.sum() - found.tokens.finite_N.sum()
     share = 1 - found.tokens.gap / before.gap
-    least = _FITTED.get(found.change.cause, 0.0)
-    if not share > least or lost > _LOST * before.finite_N.sum():
+    if not share > found.change.least or lost > _LOST * before.finite_N.sum():
         return best
     if best is None or max(found.tokens.gap, EXACT) < _CLEARLY * max(best.tokens.gap, EXACT):
         return found
@@ -116,7 +115,5 @@ def _better(best: _Found | None, found: _Found, before: Tokens) -> _Found | None
 
 
 _CLEARLY = 0.8
-_FITTED = {"shuffled": 0.97, "scaled-logprobs": 0.99}
-"""Sorting, matching and a factor make many columns more alike, so they must explain nearly all."""
 _LOST = 0.5
 """Share of the tokens that a shift may take out of the comparison."""

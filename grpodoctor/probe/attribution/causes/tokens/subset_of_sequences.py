@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.subsets import subset_of
+from grpodoctor.probe.attribution.search.subsets import LONG_PROMPTS, subset_of
 from grpodoctor.probe.attribution.variant import Variant
 
 
@@ -52,4 +52,17 @@ class SubsetOfSequences(Cause):
             confidence="likely",
             details=tuple(which[:12]),
             figures={"responses": float(off_B.sum()), "times": times},
+            identity=_LONG if found.words.startswith(LONG_PROMPTS) else None,
         )
+
+
+_LONG = Identity(
+    "long-prompts",
+    "Only responses to long prompts differ",
+    (
+        "Disable chunked prefill in the sampler and probe again: a chunk must attend to all chunks "
+        "before it. Then raise the chunk size and the block size of the prefix cache one by one.",
+        "Compare the limits of both engines: maximal prompt length, sliding window, and the length "
+        "from which a rope scaling applies.",
+    ),
+)

@@ -1,0 +1,92 @@
+"""The weights changed while responses were generated, or the cache is older than the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.computation.prefix_caching import PrefixCaching
+from grpodoctor.probe.attribution.edits import EditFamily
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.tensors import other_checkpoints
+from grpodoctor.probe.attribution.variant import Variant
+
+_EDIT = "weights_until"
+
+
+class MixedWeights(Cause):
+    """Proven by scoring with older weights up to a token, and with its keys and values after it."""
+
+    id = "mixed-weights"
+    title = "The sampler's weights changed within responses"
+    remedies = (
+        "Pause generation, or abort and restart running requests, during a weight update.",
+        "If updates in flight are intended, use the reported log-probabilities as those of the "
+        "behaviour policy, and limit the importance ratios; recompute the key-value cache after "
+        "each update if the engine can.",
+    )
+    is_surrogate = True
+    uses_other_files = True
+    least = 0.5
+
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
+        """There is another checkpoint, and a learner that can compute with both."""
+        setup = variant.setup
+        if not setup.learner.kind.can_alter or setup.own_prompts or setup.replay:
+            return None
+        used = any(name in (_EDIT, "other_weights") for name, _ in setup.edits)
+        return None if used or not other_checkpoints(experiments) else Hypothesis(0.45)
+
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
+        """Search the token after which the weights change, for each other checkpoint."""
+        found: list[tuple[Candidate, Path]] = []
+        errors: list[EngineError] = []
+        for folder in other_checkpoints(experiments):
+            try:
+                search = EditSearch(experiments, variant)
+                best = search.best([_family(variant, folder)])
+            except EngineError as error:
+                errors.append(error)
+                continue
+            found += [(candidate, folder) for candidate in best]
+        if not found and errors:
+            raise errors[0]
+        if not found:
+            return None
+        best_one, folder = min(found, key=lambda pair: pair[0].after.gap)
+        _, tokens = json.loads(best_one.edit[1])
+        where = f"after {tokens} tokens of each response" if tokens else "after the prompt"
+        return ExperimentResult(
+            summary=(
+                f"with weights that change from {folder.name} to the learner's {where}, and a "
+                f"key-value cache that stays, k3 falls from {variant.gap:.2g} to "
+                f"{best_one.after.gap:.2g} nats per token"
+            ),
+            after=best_one.after,
+            details=(where,),
+            figures={"tokens": float(tokens)},
+            identity=None if tokens else _CACHED,
+        )
+
+
+def _family(variant: Variant, folder: Path) -> EditFamily:
+    """Numbers of tokens up to the longest response."""
+    longest = int(variant.tokens.lengths_B.max(initial=1))
+    return EditFamily(_EDIT, tuple(_doubled(longest)), "integer", None, str(folder))
+
+
+def _doubled(most: int) -> Iterator[int]:
+    yield 0
+    tokens = 1
+    while tokens < most:
+        yield tokens
+        tokens *= 2
+
+
+_CACHED = Identity(PrefixCaching.id, PrefixCaching.title, PrefixCaching.remedies)
