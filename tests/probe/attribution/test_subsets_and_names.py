@@ -106,6 +106,41 @@ def test_the_search_continues_in_a_subset(tmp_path: Path) -> None:
     assert found.verdict.startswith("The engines differ in sample 3 of every prompt: ")
 
 
+def test_the_search_continues_in_the_first_tokens(tmp_path: Path) -> None:
+    def told(response: Any) -> None:
+        response.logprobs[0] = 1.3 * response.logprobs[0]
+
+    runner = Scripted(tmp_path, exact)
+    found = investigate(runner, case_of(runner, VLLM, LEARNER, told=told))
+    (named,) = found.causes
+    assert (named.cause, named.confidence) == ("scaled-logprobs", "proven")
+    assert named.details[-1] == "only in the first token of every response"
+
+
+def test_a_majority_is_a_subset_if_a_property_tells_it(tmp_path: Path) -> None:
+    def told(response: Any) -> None:
+        if response.prompt % 3:
+            response.prompt_ids = [7] * 9
+            response.logprobs = (1.3 * np.asarray(response.logprobs)).tolist()
+
+    runner = Scripted(tmp_path, exact)
+    found = investigate(runner, case_of(runner, VLLM, LEARNER, told=told))
+    assert found.subset == "responses to prompts of more than 2 tokens"
+    assert [each.cause for each in found.causes] == ["scaled-logprobs"]
+
+
+def test_unexplained_responses_to_long_prompts_are_named(tmp_path: Path) -> None:
+    def told(response: Any) -> None:
+        if response.prompt % 3:
+            response.prompt_ids = [7] * 9
+            noise = np.random.default_rng(response.prompt).normal(0, 0.3, len(response.logprobs))
+            response.logprobs = np.minimum(noise + response.logprobs, -1e-3).tolist()
+
+    runner = Scripted(tmp_path, exact)
+    (named,) = investigate(runner, case_of(runner, VLLM, LEARNER, told=told)).causes
+    assert (named.cause, named.confidence) == ("long-prompts", "likely")
+
+
 def test_a_shift_by_five_tokens_in_long_and_short_responses(tmp_path: Path) -> None:
     def told(response: Any) -> None:
         if response.prompt % 3 == 0:  # shorter than twice the shift

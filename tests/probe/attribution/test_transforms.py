@@ -98,6 +98,24 @@ def test_values_of_other_responses() -> None:
     assert "other responses" in result.summary
 
 
+@pytest.mark.parametrize("noise", [1e-6, 0.3])
+def test_some_responses_with_the_values_of_the_next_one(noise: float) -> None:
+    """The next response keeps its own values, so that two have the same; also next to an error."""
+    plain = variant(noise=noise)
+    rows = plain.tokens.sampler_N.reshape(RESPONSES, LENGTH).copy()
+    rows[::6] = rows[1::6]
+    mixed = Variant(plain.setup, plain.tokens.with_sampler(rows.ravel()))
+    hypothesis = Units().hypothesize(None, mixed)
+    assert hypothesis is not None
+    result = Units().experiment(None, mixed, hypothesis)
+    assert result is not None
+    assert result.identity is not None
+    assert result.identity.id == "shuffled"
+    assert "other responses in 7 of 40" in result.summary
+    assert result.after is not None
+    assert result.after.gap < 1.1 * plain.gap + 1e-9
+
+
 def test_a_column_without_finite_values_has_no_change() -> None:
     pair = variant()
     nothing_N = np.full(pair.tokens.sampler_N.size, np.nan)

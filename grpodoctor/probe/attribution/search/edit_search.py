@@ -43,6 +43,8 @@ class Candidate:
 
     edit: Edit
     after: Variant
+    is_usual: bool = True
+    """Whether the value is one of those that engines use by mistake, not a fitted number."""
 
 
 @dataclass(slots=True)
@@ -169,16 +171,16 @@ class EditSearch:
         edits = [(*self.variant.setup.edits, t.family.edit(t.best)) for t in chosen]
         scores = self.experiments.score_edits(self.variant.setup, edits)
         found = [
-            self._candidate(whole, learner_N)
-            for whole, learner_N in zip(edits, scores, strict=True)
+            self._candidate(whole, learner_N, is_usual=trial.best in trial.family.values)
+            for trial, whole, learner_N in zip(chosen, edits, scores, strict=True)
             if learner_N is not None
         ]
         return sorted(found, key=lambda candidate: candidate.after.gap)
 
-    def _candidate(self, edits: Edits, learner_N: Floats) -> Candidate:
+    def _candidate(self, edits: Edits, learner_N: Floats, *, is_usual: bool) -> Candidate:
         setup = replace(self.variant.setup, edits=edits)
         tokens = self.variant.tokens.with_learner(learner_N[: self.variant.tokens.sampler_N.size])
-        return Candidate(edits[-1], Variant(setup, tokens))
+        return Candidate(edits[-1], Variant(setup, tokens), is_usual)
 
 
 _MOST_LOST = 0.02

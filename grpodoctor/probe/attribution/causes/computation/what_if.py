@@ -45,7 +45,7 @@ class WhatIf(Cause):
         experiments.excluded.update(search.excluded)
         if not candidates:
             return None
-        best, others = candidates[0], _rivals(candidates)
+        best, others = _likeliest(candidates)
         cause, side = cause_of(best.edit), variant.setup.sides[0]
         fits = tuple(f"also fits: {described(other.edit)}" for other in others[:_SHOWN])
         other_side = variant.setup.sides[1]
@@ -61,6 +61,19 @@ class WhatIf(Cause):
             figures={"undeclared": 1.0},
             identity=Identity(cause.id, cause.title.format(side=side), (cause.remedy,)),
         )
+
+
+def _likeliest(candidates: list[Candidate]) -> tuple[Candidate, list[Candidate]]:
+    """The best candidate, and others that fit as well.
+
+    Of edits that fit equally well, a usual value is likelier than a fitted number: a multiplier
+    that is ignored rather than embeddings times 0.6, which has the same effect.
+    """
+    best, others = candidates[0], _rivals(candidates)
+    usual = next((each for each in others if each.is_usual), None)
+    if best.is_usual or usual is None:
+        return best, others
+    return usual, [best, *(each for each in others if each is not usual)]
 
 
 def _rivals(candidates: list[Candidate]) -> list[Candidate]:
