@@ -69,6 +69,9 @@ class Cause(ABC):
     signature. It must then remove the share `least` of the gap in excess of rounding."""
     peels: ClassVar[bool] = True
     """Whether the cause can be removed. Other causes are examined last, on the remaining gap."""
+    stage: ClassVar[int] = 0
+    """Order among the causes that cannot be removed: experiments (0), then signatures (1), then
+    what only narrows the cause down (2)."""
     is_surrogate: ClassVar[bool] = False
     """Whether the experiment imitates the cause instead of removing it. Such a cause is proven only
     if nothing but rounding remains in the end."""

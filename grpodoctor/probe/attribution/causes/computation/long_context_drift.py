@@ -35,6 +35,7 @@ class LongContextDrift(Cause):
         "beyond the length at which the gap starts.",
     )
     peels = False
+    stage = 1
     cost = 0
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:

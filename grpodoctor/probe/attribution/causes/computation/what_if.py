@@ -111,6 +111,8 @@ def _padded_positions(variant: Variant, known: list[EditFamily]) -> list[EditFam
 def _padding(variant: Variant) -> list[EditFamily]:
     """Attended padding up to the longest prompt, with the tokens that engines pad with."""
     widths = _widths(variant)
+    if not widths:
+        return []
     config = read_config(path_of(variant.setup.learner))
     tokens = [config.get(f"{name}_token_id") for name in ("pad", "eos", "bos")] + [0]
     known = dict.fromkeys(token for token in tokens if isinstance(token, int))

@@ -23,6 +23,7 @@ class SubsetOfSequences(Cause):
         "batch mean hides them.",
     )
     peels = False
+    stage = 1
     cost = 0
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
