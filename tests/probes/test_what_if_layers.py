@@ -78,21 +78,29 @@ def test_an_edit_equals_a_fault_written_without_it(
     assert np.array_equal(scores(engine, rows), plain)
 
 
-@pytest.mark.parametrize(
-    "family", ["gemma3", "cohere2", "gpt_oss", "smollm3", "qwen2_moe", "phi3", "gpt2", "bloom"]
-)
-def test_every_listed_edit_is_undone(root: Path, family: str) -> None:
+NEW = ("layer_", "rotary_width", "rope_type", "without_", "norm_parts", "adapter", "position_start")
+
+
+@pytest.mark.parametrize("family", ["gemma3", "smollm3", "phi3", "gpt2"])
+def test_every_edit_is_undone(root: Path, family: str) -> None:
     engine = loaded(checkpoint(root / family, family))
-    rows = responses(engine, 2)
+    rows = responses(engine, 1)
     before = scores(engine, rows)
-    for entry in engine.what_ifs():
-        for value in entry["values"] if entry["name"] != "tensors" else ():
-            try:
-                with engine.altered([(entry["name"], value)]):
-                    scores(engine, rows)
-            except InapplicableError:
-                pass
-    assert np.array_equal(scores(engine, rows), before)
+    listed = [
+        (entry["name"], value)
+        for entry in engine.what_ifs()
+        for value in entry["values"][:6]
+        if entry["name"].startswith(NEW)
+    ]
+    effects = 0
+    for edit in listed:
+        try:
+            with engine.altered([edit]):
+                effects += not np.array_equal(scores(engine, rows), before)
+        except InapplicableError:
+            pass
+        assert np.array_equal(scores(engine, rows), before), edit
+    assert effects > 2
 
 
 def test_positions_that_count_padding(root: Path) -> None:
