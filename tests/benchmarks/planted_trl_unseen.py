@@ -1,7 +1,7 @@
 """Causes that were planted in TRL runs after the rules were written; see `planted_unseen`.
 
-ENT006, REW017 and REW018 were written because of `temperature-3`, `one-nan-reward` and
-`labels-flipped-40`, and accepted for them afterwards.
+ENT006, REW017, REW018, REW019 and SYN010 were written because of `temperature-3`, `one-nan-reward`,
+`labels-flipped-40`, `judge-outages` and `weights-reset`, and accepted for them afterwards.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     ),
     "groups-rolled": ((), ("REW001", "REW002", "REW011", "OPT005"), "mixed_groups", None, 80),
     "judge-outages": (
-        ("reward=outages",), ("REW011", "DAT002", "GRP002", "OPT001", *_FALL), None, None, 80
+        ("reward=outages",), ("REW019", "REW011", "DAT002", "GRP002", "OPT001", *_FALL), None, None, 80
     ),
     "rewards-of-last-batch": (
         ("reward=of_last_batch",), ("REW001", "REW011", "REW012", "REW002"), None, None, 80
@@ -212,7 +212,7 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     "same-samples": (
         (), ("DAT006", "GRP001", "GRP002", "GRP004", "GRP007", "OPT001"), "same_samples", None, 80
     ),
-    "weights-reset": ((), (*_FALL, "SYN009"), "reset_weights", None, 80),
+    "weights-reset": ((), (*_FALL, "SYN009", "SYN010"), "reset_weights", None, 80),
     "temperature-decays": (
         (), ("ENT001", "GRP001", "GRP004", "CFG020", "OPT001"), "cool_down", None, 80
     ),

@@ -209,3 +209,41 @@ def test_collapses_beginners_and_batches_of_few_responses_are_no_outages(
 
 def test_without_an_outcome_outages_are_skipped() -> None:
     assert "REW019" in skipped(patient({ENTROPY: 0.5}))
+
+
+def reset(step: int, *, entropy: float = 0.5, reward: float = 0.4) -> dict[str, Curve]:
+    """A run that learns for 40 steps, and goes on from other levels at a step."""
+    before = {ENTROPY: ramp(0.5, 0.25, 40), REWARD: ramp(0.4, 0.7, 40)}
+    levels = {ENTROPY: entropy, REWARD: reward}
+
+    def course(name: str) -> Curve:
+        return noisy(lambda at: before[name](at) if at < step else levels[name], 0.02, len(name))
+
+    return {name: course(name) for name in levels}
+
+
+def test_a_policy_that_is_back_at_its_start_is_named() -> None:
+    finding = patient(reset(45)).finding("SYN010")
+    assert (finding.severity, finding.onset_step, finding.active) == ("warning", 45, True)
+    assert finding.remedies == ("check-resume",)
+    assert finding.summary.startswith("At step 45 reward fell from 0.7")
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        reset(99),
+        reset(45, reward=0.7),  # entropy alone: another temperature
+        reset(45, entropy=0.25),  # reward alone: another reward
+        reset(45, entropy=1.2),  # noise, and not the start
+        reset(45, reward=0.1, entropy=0.02),
+        {ENTROPY: ramp(0.25, 0.5, 30, begin=30), REWARD: ramp(0.7, 0.4, 30, begin=30)},
+    ],
+)
+def test_other_jumps_and_slopes_are_quiet(curves: dict[str, Curve]) -> None:
+    assert patient(curves).findings("SYN010") == []
+
+
+def test_without_entropy_or_outcome_a_return_is_not_looked_for() -> None:
+    assert "SYN010" in skipped(patient({REWARD: 0.4}))
+    assert "SYN010" in skipped(patient({ENTROPY: 0.4}))

@@ -20,8 +20,9 @@ class RewardOutages(Rule):
     """Every reward of some batches is exactly 0, while the batches before and after earn as usual.
 
     What it sees:
-        Batches in which no response earns anything, between batches that all earn at least half of
-        the usual reward. The finding is a warning from two outages on, and `info` after one.
+        Batches in which no response earns anything, between batches that all earn at least a
+        quarter of the usual reward. The finding is a warning from two outages on, and `info` after
+        one.
 
     Why it matters:
         A policy does not forget everything in one step and remember it a few steps later. The
@@ -62,11 +63,12 @@ class RewardOutages(Rule):
     """Readings without any reward."""
     max_dead: float = 0.5
     """Share of readings without any reward, above which earning is the exception."""
-    least_share: float = 0.5
-    """Share of the usual reward that every other batch earns at least."""
+    least_share: float = 0.25
+    """Share of the usual reward that every other batch earns at least: the outages are apart."""
     min_noises: float = 6.0
-    """The usual reward in noises of one reading, as in REW014: batches of few responses, all of
-    which may fail by chance, have a larger noise."""
+    """The usual reward in noises of one reading, as in REW014. Rewards of 0 and 1 with so little
+    noise are those of 36 (1 - p) / p responses and more. At a pass rate p of .5, all of them fail
+    once in 10^11 batches, at .9 once in 10^4, and three such batches once in 10^12."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for readings of 0 between readings near the usual level."""
