@@ -204,7 +204,8 @@ PLANTS: dict[str, tuple[Any, ...]] = {
     ),
     "groups-rolled": ((), ("REW001", "REW002", "REW011", "OPT005"), "mixed_groups", None, 80),
     "judge-outages": (
-        ("reward=outages",), ("REW019", "REW011", "DAT002", "GRP002", "OPT001", *_FALL), None, None, 80
+        ("reward=outages",), ("REW019", "REW011", "DAT002", "GRP002", "OPT001", *_FALL),
+        None, None, 80,
     ),
     "rewards-of-last-batch": (
         ("reward=of_last_batch",), ("REW001", "REW011", "REW012", "REW002"), None, None, 80
