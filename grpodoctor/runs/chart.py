@@ -288,6 +288,8 @@ class Resume:
     """First step of the new branch."""
     abandoned_step: int
     """Last step of the branch before it."""
+    starts_over: bool = False
+    """Whether the run began again, at its first step or before: nothing of it continues."""
 
 
 @dataclass
@@ -309,6 +311,7 @@ class Chart:
     """Metrics with a number at the current step, including inferred ones."""
     resumes: deque[Resume] = field(default_factory=lambda: deque(maxlen=MOST_RESUMES))
     """The times that the run went back to an earlier step, in the order of the log."""
+    _first_step: int | None = None
     _series: dict[str, Series] = field(default_factory=dict)
     _layouts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     """Sets of fresh metrics by their names in order, which saves making the same set again."""
@@ -339,8 +342,11 @@ class Chart:
     def observe(self, record: StepRecord) -> None:
         """Add a step. A step at or before the current one means that the run went back."""
         if record.step <= self.step:
-            self.resumes.append(Resume(record.step, self.step))
+            starts_over = self._first_step is not None and record.step <= self._first_step
+            self.resumes.append(Resume(record.step, self.step, starts_over))
             self._rewind(record.step)
+        if self._first_step is None or record.step < self._first_step:
+            self._first_step = record.step
         self.step = record.step
         self.steps_seen += 1
         self._steps.append(record.step)

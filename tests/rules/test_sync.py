@@ -128,7 +128,12 @@ def test_a_resume_that_continues_is_quiet() -> None:
 def test_overlapping_branches_are_info() -> None:
     finding = resumed(0.01, 0.01).finding("SYN005")
     assert finding.severity == "info"
-    assert "Steps 40 to 59 occur twice" in finding.summary
+    assert "Steps 40 to 59 occur twice; 1 resume repeats 20 steps." in finding.summary
+
+
+def test_a_run_that_begins_again_is_not_resumed() -> None:
+    assert resumed(0.01, 0.01, at=0).findings("SYN005") == []
+    assert resumed(0.01, 0.01, at=1).findings("SYN005") != []
 
 
 CODES = ("SYN001", "SYN002", "SYN003", "SYN004", "SYN005")

@@ -31,7 +31,8 @@ class OverlappingBranches(Rule):
         resume (SYN004).
 
     When it is wrong:
-        Several runs that write into one file look like one that goes back again and again.
+        Several runs that write into one file look like one that goes back again and again. A run
+        that begins again at its first step continues nothing, so the rule does not count it.
 
     References:
         open-r1 issue 450 and verl issue 3754 for runs whose metrics change at a resume.
@@ -50,13 +51,12 @@ class OverlappingBranches(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Count the resumes and the steps that were trained twice."""
-        if not chart.resumes:
+        resumes = [resume for resume in chart.resumes if not resume.starts_over]
+        if not resumes:
             return None
-        lost = sum(resume.abandoned_step - resume.step + 1 for resume in chart.resumes)
-        latest = chart.resumes[-1]
-        text = (
-            f"Steps {latest.step} to {latest.abandoned_step} occur twice; "
-            f"{len(chart.resumes)} resumes repeat {lost} steps."
-        )
+        lost = sum(resume.abandoned_step - resume.step + 1 for resume in resumes)
+        latest = resumes[-1]
+        count = "1 resume repeats" if len(resumes) == 1 else f"{len(resumes)} resumes repeat"
+        text = f"Steps {latest.step} to {latest.abandoned_step} occur twice; {count} {lost} steps."
         evidence = (cite(chart, current_metric(chart, _ANY)),)
         return Sighting("info", text, evidence, find_onset=lambda: latest.step)
