@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.bench_unseen_causes import outcome, sampled
-from tests.probe.plants.catalogue import Plant, plants
+from tests.probe.plants.catalogue import Plant, plants, unseen
 
 SAMPLE = (
     "mistral: healthy",
     "llama: window:12",
     "gpt_neox: shift:1",
     "phi: log2 (learner)",
+    "lfm2: healthy",
+    "nemotron: every_fourth:1.4",
+    "starcoder2: end_zero",
+    "stablelm: first_raw",
 )
 
 
@@ -24,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_planted_fault_is_named(root: Path, name: str) -> None:
-    plant = next(each for each in plants() if each.name == name)
+    plant = next(each for each in (*plants(), *unseen()) if each.name == name)
     found = outcome(plant, root)
     assert found.named, (found.causes, found.verdict)
     assert not found.wrongly_proven
