@@ -163,4 +163,4 @@ def test_a_growing_native_run_is_checked_against_its_rollouts(tmp_path: Path) ->
         assert watch.wait(PATIENCE) == 1
     assert finding["onset_step"] == 0
     assert finding["at"] < 11, "while it was recorded"
-    assert "reward/mean" in finding["summary"]
+    assert "The mean reward" in finding["summary"]
