@@ -74,7 +74,7 @@ def test_an_edit_equals_a_fault_written_without_it(
     assert np.abs(wanted - plain).max() > 0.1
     assert np.abs(wanted - edited).max() < 2e-4
     listed = [[e["name"], value] for e in engine.what_ifs() for value in e["values"]]
-    assert list(edit) in listed or family == "olmo3"
+    assert list(edit) in listed
     assert np.array_equal(scores(engine, rows), plain)
 
 
