@@ -23,8 +23,9 @@ class GenerationPath(Cause):
     title = "The sampler generates differently than it scores"
     remedies = (
         "The weights and the forward pass over whole sequences agree, so a sync or another setting "
-        "of the model does not help. Look at what only generation uses: the key-value cache and "
-        "its blocks, position ids while decoding, the mask of a padded batch, chunked prefill, "
+        "of the model does not help. Look at what only generation uses: the prompt as the engine "
+        "reads it (a system prompt that is added twice, truncation), the key-value cache and its "
+        "blocks, position ids while decoding, the mask of a padded batch, chunked prefill, "
         "preemption, graphs of the decoding step, and the mapping of values to requests.",
         "Sample again with one sequence at a time, without graphs, prefix cache and chunked "
         "prefill, and turn them on one by one.",
