@@ -93,7 +93,7 @@ def test_an_adapter_that_is_merged_twice_is_named(
         case = measured(runner, sampler, learner, Sampling(samples=2, max_tokens=32))
         (named,) = investigate(runner, case).causes
     assert (named.cause, named.confidence) == ("adapter", "proven")
-    assert "the adapter applied 2 times" in named.summary
+    assert "with the adapter times 2" in named.summary
 
 
 @pytest.mark.parametrize(
