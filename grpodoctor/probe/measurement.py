@@ -132,9 +132,12 @@ class Measurement:
 
     def _sample_all_lengths(self, sampler: EngineSpec, pairs: Sequence[Pair]) -> bool:
         self.stage(f"{self.state.label(sampler)} samples")
-        (tokenized,) = self.runner.finished(sampler, [TokenizeJob()])
-        if tokenized and self._drop_long_prompts(sampler, tokenized):  # known from an earlier probe
-            return False
+        if not sampler.is_record:
+            # A request of its own, after which the engine stays loaded: one that is asked for a
+            # prompt that is too long refuses, and ends.
+            (tokenized,) = self.runner.attempt(sampler, [TokenizeJob()])
+            if isinstance(tokenized, Path) and self._drop_long_prompts(sampler, tokenized):
+                return False
         jobs = self._sample_jobs(sampler)
         own_scores = [
             ScoreJob(rollouts=self.runner.where(sampler, job))

@@ -107,6 +107,10 @@ def test_prompts_longer_than_the_context(tmp_path: Path) -> None:
     assert "1 of 2 prompts are longer than the context" in " ".join(done.stdout.split())
     assert read_result(out / "probe.json").settings["prompts"] == 1
     before = launches(out)
+    prompts.write_text("short\nshort, too\n")
+    pair(spec(), spec(), tmp_path / "short", "--prompts", prompts)
+    assert before == launches(tmp_path / "short"), "the sampler was loaded again"
+    prompts.write_text("short\n" + "long " * 200 + "\n")
     again = pair(spec(), spec(), out, "--prompts", prompts)
     assert again.returncode == 0
     assert launches(out) == before, "prompts were tokenized again"
