@@ -293,10 +293,10 @@ def significant(before: Tokens, after: Tokens) -> bool:
     """
     if not np.array_equal(before.counted_N, after.counted_N):
         return True
-    fall_P: Floats = np.bincount(before.prompt_B, before.gap_B - after.gap_B)
+    fall_P: Floats = np.bincount(before.prompt_B, before.gap_B - after.gap_B).astype(np.float64)
     if fall_P.sum() <= 0:
         return False
-    return any(_exceeds_chance(terms_P) for terms_P in (fall_P, np.sign(fall_P).astype(np.float64)))
+    return any(_exceeds_chance(terms_P) for terms_P in (fall_P, np.sign(fall_P)))
 
 
 def falls(before: Tokens, after: Tokens) -> bool:
