@@ -22,7 +22,7 @@ class _Jump(NamedTuple):
 
 
 class PolicyBackAtStart(Rule):
-    """Entropy and outcome return to their starting values in one step: training begins anew.
+    """Entropy and outcome return to their starting values in one step: training starts over.
 
     What it sees:
         A lasting step in the entropy, back to its starting value, and at the same step a fall of

@@ -25,7 +25,7 @@ from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from tests.runs.log_formats.sound_logs import LINES, ROW, SOUND, events, field, frame
 
-PROCESSOR_SECONDS = 10.0
+PROCESSOR_SECONDS = 30.0
 MEGABYTES = 96.0
 DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "kaggle", "notebook", "trainer_state"), 400.0
 """Read whole: an attempt takes a dozen times the file's size, which has a bound of its own."""
