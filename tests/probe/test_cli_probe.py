@@ -146,7 +146,7 @@ def test_a_grid(tmp_path: Path) -> None:
 def test_measured_pairs_are_kept_when_the_budget_ends(tmp_path: Path) -> None:
     hanging = spec(fault="hang", at="score")
     arguments = ["--sampler", spec(), "--learner", spec(seed=1), "--learner", hanging]
-    done = probe(*arguments, *SMALL, "--budget", "8", output=tmp_path / "out")
+    done = probe(*arguments, *SMALL, "--budget", "20", output=tmp_path / "out")
     assert done.returncode == 1, done.stderr
     cells = read_result(tmp_path / "out" / "probe.json").cells
     assert [cell.status for cell in cells] == ["done", "not_run"]
