@@ -12,6 +12,7 @@ from typing import Any
 from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.settings import framework_settings
+from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.remedies.base import Readings, Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
@@ -245,7 +246,7 @@ def _condition(
         return "", False
     known = requirement.known(knobs, readings)
     if met := requirement.met_by(known):
-        return f"{plain_name(met[0])} is {met[1]:.3g}", False
+        return f"{plain_name(met[0])} is {format_reading(*met)}", False
     why = "not logged" if any("/" in name for name in requirement.names) else "unknown"
     return f"if {requirement.wanted or requirement.bound} ({why})", True
 

@@ -66,13 +66,13 @@ def test_a_remedy_whose_mechanism_does_not_apply_is_not_offered():
 @pytest.mark.parametrize(
     ("remedy", "knobs", "readings", "condition"),
     [
-        ("clip-higher", {}, {"clip/high_rate": 0.012}, "the share clipped high is 0.012"),
+        ("clip-higher", {}, {"clip/high_rate": 0.012}, "the share clipped high is 1.2%"),
         ("clip-higher", {}, {}, "if tokens are clipped at the upper bound (not logged)"),
         (
             "cispo",
             {},
             {"clip/high_rate": 0.0, "clip/low_rate": 0.25},
-            "the share clipped low is 0.25",
+            "the share clipped low is 25%",
         ),
         ("longer-limit", {}, {}, "if responses are truncated (not logged)"),
         ("fewer-updates", {"updates_per_batch": 8}, {}, "updates per batch is 8"),

@@ -173,7 +173,7 @@ def test_every_format_states_the_condition_of_a_remedy(render) -> None:
         return " ".join(page.split("<script>")[0].replace("\\", "").split())
 
     assert "to 0.28 if tokens are clipped at the upper bound (not logged)" in rendered({})
-    assert "to 0.28 (the share clipped high is 0.012)" in rendered({"clip/high_rate": 0.012})
+    assert "to 0.28 (the share clipped high is 1.2%)" in rendered({"clip/high_rate": 0.012})
     assert "clip-higher" not in rendered({"clip/high_rate": 0.0})
 
 
