@@ -136,13 +136,7 @@ def diagnose(
     results, chart = engine.diagnosis(), engine.chart
     by_code = {rule.code: rule for rule in rules}
     rose = _outcome_rose(chart)
-    findings = results.findings
-    if rose and not has_lost_outcome(chart) and not is_stuck(chart):
-        cured_by = chart.step * _CURED_BY
-        spared = _NO_GRADIENT if _has_stopped_learning(chart) else frozenset()
-        findings = tuple(
-            _judged_by_outcome(finding, by_code, cured_by, spared) for finding in findings
-        )
+    findings = _after_rise(results.findings, by_code, chart) if rose else results.findings
 
     def cost_of(finding: Finding) -> Cost:
         last = None if finding.active else finding.last_step
@@ -179,6 +173,17 @@ def diagnose(
     )
     verdict = verdict_of(problems, evidence, _first_action(problems, advice))
     return Diagnosis(verdict, problems, coverage)
+
+
+def _after_rise(
+    findings: tuple[Finding, ...], rules: Mapping[str, Rule], chart: Chart
+) -> tuple[Finding, ...]:
+    """The findings of a run whose outcome rose; it excuses some, unless the rise was lost."""
+    if has_lost_outcome(chart) or is_stuck(chart):
+        return findings
+    cured_by = chart.step * _CURED_BY
+    spared = _NO_GRADIENT if _has_stopped_learning(chart) else frozenset()
+    return tuple(_judged_by_outcome(finding, rules, cured_by, spared) for finding in findings)
 
 
 def _outcome_rose(chart: Chart) -> bool:
