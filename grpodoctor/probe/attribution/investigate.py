@@ -21,12 +21,15 @@ from grpodoctor.probe.attribution.rounding import (
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
-    NEARLY_WHOLE,
     PROVEN,
+    WHOLE,
     WORTH_NAMING,
     Step,
+    TriedCause,
+    enough_share,
     is_sure,
     is_worth_accepting,
+    keeps_tokens,
     unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
@@ -37,12 +40,7 @@ from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
 from grpodoctor.probe.results.results import Confidence, NamedCause
 from grpodoctor.probe.severity import EXACT, QUIET
 
-_WHOLE = 0.9
-"""A cause that explains this share of the remaining gap is accepted without trying others."""
 _MOST_CAUSES = 6
-_FINITE = 0.98
-"""Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
-gap."""
 
 
 def attribute(runner: JobRunner, case: Case) -> tuple[NamedCause, ...]:
@@ -63,24 +61,6 @@ def investigate(runner: JobRunner, case: Case) -> Attribution:
         EngineError: if the shards of the measurement cannot be read.
     """
     return _Investigation(runner, case).result()
-
-
-@dataclass(slots=True)
-class _Tried:
-    """A cause whose experiment was run."""
-
-    cause: Cause
-    outcome: ExperimentResult
-    share: float
-    """Share of the experiment's own gap that it removed."""
-    part: float
-    """That gap as a share of the remaining one: if an engine's scores replace the reported values,
-    they may agree where the reported values did not."""
-
-    @property
-    def explained(self) -> float:
-        """Share of the remaining gap that the cause explains."""
-        return self.share * self.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +170,7 @@ class _Investigation:
         saved = self.before_edits
         if saved is None or self.variant is None or self._is_quiet(self.variant):
             return False
-        if self.variant.gap <= (1 - _WHOLE) * saved.variant.gap:
+        if self.variant.gap <= (1 - WHOLE) * saved.variant.gap:
             return False
         self.named, self.steps = list(saved.named), list(saved.steps)
         self.left, self.variant = saved.left, saved.variant
@@ -248,14 +228,14 @@ class _Investigation:
 
     def _round(self, variant: Variant) -> bool:
         """Remove the cause that explains most; False if no experiment explains the gap."""
-        best: _Tried | None = None
+        best: TriedCause | None = None
         for cause, hypothesis in self._hypotheses(variant, peels=True):
             if cause.repeats and best and best.cause.uses_other_files:
                 continue
             tried = self._try(cause, variant, hypothesis)
             if tried and (best is None or tried.explained > best.explained):
                 best = tried
-            if best and (best.explained >= _enough(best.cause) or self._settled(best)):
+            if best and (best.explained >= enough_share(best.cause) or self._settled(best)):
                 break
         if best is None:
             return False
@@ -271,7 +251,7 @@ class _Investigation:
             self._accept(best)
         return is_worth
 
-    def _settled(self, tried: _Tried) -> bool:
+    def _settled(self, tried: TriedCause) -> bool:
         """Whether the experiment reduced a gap above rounding to rounding."""
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
@@ -284,7 +264,9 @@ class _Investigation:
             return True
         return self._is_quiet(after) and (tried.cause.subtle or not self._is_quiet(before))
 
-    def _shown_rounding(self, tried: _Tried, before: Variant, after: Variant) -> Rounding | None:
+    def _shown_rounding(
+        self, tried: TriedCause, before: Variant, after: Variant
+    ) -> Rounding | None:
         """The rounding that a learner in a coarser precision shows; None if it does not fit.
 
         Two kernels round differently in the same precision, so the coarser learner removes a part
@@ -320,7 +302,7 @@ class _Investigation:
         )
         yield from candidates
 
-    def _try(self, cause: Cause, variant: Variant, hypothesis: Hypothesis) -> _Tried | None:
+    def _try(self, cause: Cause, variant: Variant, hypothesis: Hypothesis) -> TriedCause | None:
         try:
             outcome = cause.experiment(self.experiments, variant, hypothesis)
         except EngineError as error:
@@ -335,12 +317,12 @@ class _Investigation:
         share = self._removed_share(cause, outcome, before, after)
         if not (share >= cause.least or (cause.subtle and self._reaches(cause, before, after))):
             return None
-        if not _keeps_tokens(before, after):
+        if not keeps_tokens(before, after):
             return None
         # A gap that disappears is not chance, however few responses had it.
-        by_chance = share < _WHOLE and not significant(before.tokens, after.tokens)
+        by_chance = share < WHOLE and not significant(before.tokens, after.tokens)
         part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
-        return None if by_chance else _Tried(cause, outcome, share, part)
+        return None if by_chance else TriedCause(cause, outcome, share, part)
 
     def _removed_share(
         self, cause: Cause, outcome: ExperimentResult, before: Variant, after: Variant
@@ -361,7 +343,7 @@ class _Investigation:
         beyond = max(before.gap - (self.noise or 0.0), 0.0)
         return before.gap - after.gap > cause.least * beyond
 
-    def _fitted_again(self, tried: _Tried) -> _Tried:
+    def _fitted_again(self, tried: TriedCause) -> TriedCause:
         """The cause after the numbers of all causes so far were fitted again.
 
         What remains of an inexact number must not look like a further cause.
@@ -378,7 +360,7 @@ class _Investigation:
         outcome = replace(tried.outcome, after=fitted, details=(*tried.outcome.details, *numbers))
         return replace(tried, outcome=outcome, share=1 - fitted.gap / before.gap)
 
-    def _accept(self, tried: _Tried) -> None:
+    def _accept(self, tried: TriedCause) -> None:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
@@ -493,23 +475,10 @@ class _Investigation:
                 self._name(cause, outcome, None, {}, proven=False)
 
 
-def _enough(cause: Cause) -> float:
-    """Share of the remaining gap from which a cause is accepted without trying others."""
-    return NEARLY_WHOLE if cause.is_surrogate else _WHOLE
-
-
 def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
     if cause.when == "always":
         return True
     return variant.gap > EXACT and (cause.when == "gap" or not quiet)
-
-
-def _keeps_tokens(before: Variant, after: Variant) -> bool:
-    """Whether nearly all tokens kept a finite log-probability."""
-    if (after.setup.shift, after.setup.transform) != (before.setup.shift, before.setup.transform):
-        return True  # a shift takes tokens at one end out of the comparison
-    lost_N = before.tokens.finite_N & after.tokens.counted_N & ~after.tokens.finite_N
-    return bool(lost_N.sum() <= (1 - _FINITE) * before.tokens.finite_N.sum())
 
 
 def _rank(named: NamedCause) -> tuple[float, int]:

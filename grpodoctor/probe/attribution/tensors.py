@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpodoctor.errors import ModelError
 from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
 
 KINDS = {
@@ -79,6 +80,14 @@ def other_checkpoints(experiments: Experiments) -> list[Path]:
         for path in candidates
         if path != own and tensor_names(path) and not read_config(path).get("quantization_config")
     ]
+
+
+def takes_other_weights(experiments: Experiments, variant: Variant) -> bool:
+    """Whether there is another checkpoint, and a learner that can compute with a part of it."""
+    setup = variant.setup
+    if not setup.learner.kind.can_alter or setup.own_prompts or setup.replay:
+        return False
+    return bool(other_checkpoints(experiments))
 
 
 def link_files(source: Path, folder: Path, *, without: Sequence[str] = ()) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import falls
@@ -28,6 +29,29 @@ _FITTED = 0.1
 """Relative change of a number that fitting it again explains."""
 _LEARNER_SIDE = ("learner", "own_prompts", "behind", "replay")
 _SAMPLER_SIDE = ("rescored", "shift", "transform", "without_ends")
+WHOLE = 0.9
+"""A cause that explains this share of the remaining gap is accepted without trying others."""
+_FINITE = 0.98
+"""Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
+gap."""
+
+
+@dataclass(slots=True)
+class TriedCause:
+    """A cause whose experiment was run."""
+
+    cause: Cause
+    outcome: ExperimentResult
+    share: float
+    """Share of the experiment's own gap that it removed."""
+    part: float
+    """That gap as a share of the remaining one: if an engine's scores replace the reported values,
+    they may agree where the reported values did not."""
+
+    @property
+    def explained(self) -> float:
+        """Share of the remaining gap that the cause explains."""
+        return self.share * self.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +165,16 @@ def _key(edit: Edit) -> tuple[str, str]:
     if is_named:
         return name, json.dumps(value[:-1])
     return name, "" if isinstance(value, float) else content
+
+
+def enough_share(cause: Cause) -> float:
+    """Share of the remaining gap from which a cause is accepted without trying others."""
+    return NEARLY_WHOLE if cause.is_surrogate else WHOLE
+
+
+def keeps_tokens(before: Variant, after: Variant) -> bool:
+    """Whether nearly all tokens kept a finite log-probability."""
+    if (after.setup.shift, after.setup.transform) != (before.setup.shift, before.setup.transform):
+        return True  # a shift takes tokens at one end out of the comparison
+    lost_N = before.tokens.finite_N & after.tokens.counted_N & ~after.tokens.finite_N
+    return bool(lost_N.sum() <= (1 - _FINITE) * before.tokens.finite_N.sum())

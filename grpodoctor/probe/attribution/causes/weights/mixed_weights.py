@@ -12,7 +12,7 @@ from grpodoctor.probe.attribution.causes.computation.prefix_caching import Prefi
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
-from grpodoctor.probe.attribution.tensors import other_checkpoints
+from grpodoctor.probe.attribution.tensors import other_checkpoints, takes_other_weights
 from grpodoctor.probe.attribution.variant import Variant
 
 _EDIT = "weights_until"
@@ -36,10 +36,9 @@ class MixedWeights(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can compute with both."""
         setup = variant.setup
-        if not setup.learner.kind.can_alter or setup.own_prompts or setup.replay:
-            return None
         used = any(name in (_EDIT, "other_weights") for name, _ in setup.edits)
-        return None if used or not other_checkpoints(experiments) else Hypothesis(0.45)
+        takes = not used and takes_other_weights(experiments, variant)
+        return Hypothesis(0.45) if takes else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis

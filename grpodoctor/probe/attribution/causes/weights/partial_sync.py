@@ -8,7 +8,11 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch, labels_of
-from grpodoctor.probe.attribution.tensors import other_checkpoints, unequal_tensors
+from grpodoctor.probe.attribution.tensors import (
+    other_checkpoints,
+    takes_other_weights,
+    unequal_tensors,
+)
 from grpodoctor.probe.attribution.variant import Variant
 
 _SHOWN = 6
@@ -35,10 +39,9 @@ class PartialSync(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can take single tensors of it."""
         setup = variant.setup
-        if not setup.learner.kind.can_alter or setup.own_prompts or setup.replay:
-            return None
         used = setup.learner.options.get("weights") or any(e[0] == _EDIT for e in setup.edits)
-        return None if used or not other_checkpoints(experiments) else Hypothesis(0.5)
+        takes = not used and takes_other_weights(experiments, variant)
+        return Hypothesis(0.5) if takes else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
