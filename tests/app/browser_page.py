@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 WIDTH, HEIGHT = 1280, 900
-SECONDS = 120_000
+SECONDS = 300_000
 """Milliseconds to wait for the browser; the machine runs other tests as well."""
 
 _PROBES = re.compile(r"/_stcore/(health|host-config)")

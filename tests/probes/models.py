@@ -31,6 +31,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from grpodoctor.trainer.model.muon import Muon
 from grpodoctor.trainer.model.warm_start import cache_folder
 
 SPECIALS = ("<pad>", "<eos>", "<bos>", "<user>", "<assistant>", "<unk>")
@@ -192,7 +193,7 @@ def _save(folder: Path, kind: type[PreTrainedModel], config: Any) -> Path:
 
 
 def _key(config: Any) -> str:
-    recipe = [inspect.getsource(each) for each in (_train, _loss, _line, _problem)]
+    recipe = [inspect.getsource(each) for each in (_train, _loss, _line, _problem, Muon)]
     facts = [config.to_diff_dict(), _STEPS, _BATCH, _LENGTH, _MUON_RATE, _ADAM_RATE, recipe, WORDS]
     versions = [torch.__version__, transformers.__version__]
     return hashlib.sha256(json.dumps([*facts, *versions], default=str).encode()).hexdigest()[:24]
@@ -204,15 +205,15 @@ def _train(model: PreTrainedModel) -> None:
     inside = {name for name, each in named.items() if each.ndim == 2 and ".layers." in name}
     hidden = [each for name, each in named.items() if name in inside]
     others = [each for name, each in named.items() if name not in inside]
-    muon = torch.optim.Muon(hidden, weight_decay=0.0, adjust_lr_fn="original")
+    muon = Muon(hidden)
     adam = torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0)
     for step in range(_STEPS):
         rate = min(1.0, (step + 1) / 5) * (1 - step / _STEPS)
         model.zero_grad()
         _loss(model, torch.tensor([_line(rng) for _ in range(_BATCH)])).backward()
-        for optimizer, peak in ((muon, _MUON_RATE), (adam, _ADAM_RATE)):
-            optimizer.param_groups[0]["lr"] = peak * rate
-            optimizer.step()
+        adam.param_groups[0]["lr"] = _ADAM_RATE * rate
+        adam.step()
+        muon.step(_MUON_RATE * rate)
 
 
 def _loss(model: PreTrainedModel, ids_BT: torch.Tensor) -> torch.Tensor:

@@ -27,6 +27,7 @@ from grpodoctor.support.files.atomic_files import write_bytes
 from grpodoctor.support.files.locks import Lock, LockHeldError
 from grpodoctor.support.progress import progress_bar
 from grpodoctor.trainer.model.forward import pack_left, pack_right, response_logits
+from grpodoctor.trainer.model.muon import Muon
 from grpodoctor.trainer.model.tokenizer import CharTokenizer
 from grpodoctor.trainer.task import Task
 
@@ -106,6 +107,7 @@ def _file_name(model: PreTrainedModel, task: Task, steps: int) -> str:
         task.fingerprint(),
         steps,
         inspect.getsource(sys.modules[__name__]),
+        inspect.getsource(sys.modules[Muon.__module__]),
         CharTokenizer.template_hash,
         torch.__version__,
         transformers.__version__,
@@ -202,7 +204,7 @@ def _is_private(folder: Path) -> bool:
 def _train(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: int) -> None:
     rng = random.Random(_SEED)  # noqa: S311  # training texts, no secret
     matrices, others = _split_parameters(model)
-    muon = torch.optim.Muon(matrices, weight_decay=0.0, adjust_lr_fn="original")
+    muon = Muon(matrices)
     adam = torch.optim.AdamW(others, betas=_ADAM_BETAS, weight_decay=0.0)
     with progress_bar("warm start of the built-in model", total=steps) as progress:
         for step in range(steps):
@@ -210,9 +212,9 @@ def _train(model: PreTrainedModel, tokenizer: CharTokenizer, task: Task, steps: 
             model.zero_grad(set_to_none=True)
             torch.autograd.backward(_loss(model, tokenizer, task, rng))
             rate = _rate(step, steps)
-            for optimizer, peak in ((adam, _ADAM_RATE), (muon, _MUON_RATE)):
-                optimizer.param_groups[0]["lr"] = peak * rate
-                optimizer.step()
+            adam.param_groups[0]["lr"] = _ADAM_RATE * rate
+            adam.step()
+            muon.step(_MUON_RATE * rate)
     model.zero_grad(set_to_none=True)
 
 
