@@ -143,8 +143,13 @@ def test_one_of_two_runs_in_a_log_is_chosen_by_its_number(tmp_path):
     last = grpodoctor.check(log)
     assert last.verdict.kind == "healthy"
     assert "choose another with --where run_number=1" in " ".join(str(last).split())
+    assert "run 1, steps 0 to 39: Sick since step" in " ".join(str(last).split())
+    (earlier,) = last.data.report.to_json()["earlier_runs"]
+    assert (earlier["number"], earlier["first_step"], earlier["last_step"]) == (1, 0, 39)
     first = grpodoctor.check(log, where={"run_number": 1})
     assert (first.verdict.kind, first.data.report.run.steps) == ("sick", 40)
+    assert earlier["verdict"] == first.verdict.to_json()
+    assert not first.data.report.earlier_runs
     missing = grpodoctor.check(log, where={"run_number": 7})
     assert "there is no run 7: the log contains 2" in " ".join(str(missing).split())
     assert grpodoctor.check(log, where={"run_number": 2}).verdict.line == last.verdict.line

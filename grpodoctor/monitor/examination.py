@@ -16,12 +16,13 @@ from grpodoctor.monitor.diagnosis.costs import CostLedger
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
-from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
+from grpodoctor.monitor.report import EarlierRun, Report, RunFacts, TreatmentEntry
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Change, Engine
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
+from grpodoctor.runs.reading.rows.step_assembly import MIN_RUN_STEPS
 from grpodoctor.runs.records import Event, Manifest, StepRecord
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.vocabulary.knobs import Setting
@@ -33,6 +34,7 @@ MAX_TREATMENTS = 500
 """Number of journal lines kept: the latest ones."""
 
 _MAX_PROBE_DAMAGE = 3
+_MAX_EARLIER_RUNS = 20
 _PACE_STEPS = 20
 _TREATMENT = "treatment-"
 
@@ -72,13 +74,16 @@ class Examination:
         self._unmapped: tuple[str, ...] = ()
         self._gap_notes: list[str] = []
         self._first_step: int | None = None
+        self._runs_before = 0
+        self._earlier_runs: deque[EarlierRun] = deque(maxlen=_MAX_EARLIER_RUNS)
         self._gaps = StepGaps()
         self._times: deque[float] = deque(maxlen=_PACE_STEPS + 1)
 
     def observe(self, record: StepRecord) -> list[Change]:
         """Process a step; returns the findings that it raised, escalated or resolved."""
         if self._first_step is None or record.step <= self._first_step:
-            self._first_step, self.steps = record.step, 0  # another run follows in the log
+            self._note_earlier_run()  # another run follows in the log
+            self._first_step, self.steps = record.step, 0
             self._gaps = StepGaps()
         self.steps += 1
         self._gaps.add(record.step)
@@ -90,6 +95,15 @@ class Examination:
         is_fresh = inferred.last_step == record.step
         self.costs.observe(record, inferred.last if is_fresh else None)
         return changes
+
+    def _note_earlier_run(self) -> None:
+        """Keep the verdict on the steps so far, if they are a run of their own."""
+        first, last = self._first_step, self.engine.chart.step
+        if first is None or last - first < MIN_RUN_STEPS:
+            return
+        self._runs_before += 1
+        verdict = self.report().diagnosis.verdict
+        self._earlier_runs.append(EarlierRun(self._runs_before, first, last, verdict))
 
     def note(self, event: Event) -> None:
         """Process a line of the journal."""
@@ -176,6 +190,7 @@ class Examination:
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
+            earlier_runs=tuple(self._earlier_runs),
         )
 
     def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:

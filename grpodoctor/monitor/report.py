@@ -9,6 +9,7 @@ from typing import Any
 
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
+from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
 from grpodoctor.rules.engine import Defect, Inapplicable, Skipped
 from grpodoctor.support.files.growing_files import Damage
@@ -81,6 +82,32 @@ class TreatmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run that the same log holds before the one of the report."""
+
+    number: int
+    """Its place in the log, from 1."""
+    first_step: int
+    last_step: int
+    verdict: Verdict
+
+    @property
+    def line(self) -> str:
+        """The run and its verdict, on one line."""
+        name = f"run {self.number}, steps {self.first_step} to {self.last_step}"
+        return f"{name}: {self.verdict.line}"
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of `earlier_runs`."""
+        return {
+            "number": self.number,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "verdict": self.verdict.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything known about a run."""
 
@@ -103,6 +130,8 @@ class Report:
     damage_total: int = 0
     """Number of damaged lines."""
     treatments: tuple[TreatmentEntry, ...] = ()
+    earlier_runs: tuple[EarlierRun, ...] = ()
+    """The latest of the runs that the log holds before this one, in their order."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -138,6 +167,7 @@ class Report:
                 ],
             },
             "treatments": [treatment.to_json() for treatment in self.treatments],
+            "earlier_runs": [run.to_json() for run in self.earlier_runs],
         }
 
     def reaches(self, severity: str) -> bool:

@@ -24,6 +24,7 @@ from grpodoctor.report.run.phrases import (
     CHARTS_LEGEND,
     damage_line,
     defect_line,
+    earlier_run_lines,
     facts_line,
     finding_period,
     finding_periods,
@@ -104,6 +105,8 @@ def _diagnosis(context: PageContext) -> None:
             st.code("\n".join(copied), language=None, wrap_lines=True)
     for line in (damage_line(report),) if report.damage_total else ():
         st.warning(unlinked(line, limit=400))
+    for line in earlier_run_lines(report):
+        st.info(unlinked(line, limit=400))
     for defect in report.defects:
         st.warning(unlinked(defect_line(defect), limit=400))
 

@@ -16,7 +16,9 @@ from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_o
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
+from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.rules.shared.distillation import is_distilled
+from grpodoctor.rules.shared.flat_outcome import is_above_start, outcome_rose
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     is_near_ceiling,
@@ -24,7 +26,6 @@ from grpodoctor.rules.shared.run_health import (
     is_stuck,
     lacks_signal,
     outcome_metric,
-    reading_noise,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart, Series
@@ -44,9 +45,6 @@ _NOUNS: Mapping[str, str] = {
 
 _LEVEL = 10
 """Readings that make the current level of the reward."""
-
-_ERRORS = 2.0
-"""Standard errors of the difference of two levels from which a reward has risen."""
 
 _CURED_BY_LEARNING: frozenset[Condition] = frozenset(
     {"truncation", "zero-rewards", "equal-rewards"}
@@ -135,7 +133,7 @@ def diagnose(
     """
     results, chart = engine.diagnosis(), engine.chart
     by_code = {rule.code: rule for rule in rules}
-    rose = _outcome_rose(chart)
+    rose = outcome_rose(chart)
     findings = _after_rise(results.findings, by_code, chart) if rose else results.findings
 
     def cost_of(finding: Finding) -> Cost:
@@ -162,6 +160,7 @@ def diagnose(
         examined=found.union(results.quiet),
     )
     readings = max(len(chart.series(name)) for name in _OUTCOMES)
+    no_rise = _no_rise(results.findings)
     evidence = RunEvidence(
         steps=reading.steps,
         readings=readings,
@@ -170,8 +169,11 @@ def diagnose(
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else _why_not_judged(chart, reading),
+        no_rise=no_rise,
+        no_rise_action=_first_action(no_rise, advice) if no_rise else "",
     )
-    verdict = verdict_of(problems, evidence, _first_action(problems, advice))
+    first_action = _first_action(problems[0].cause, advice) if problems else ""
+    verdict = verdict_of(problems, evidence, first_action)
     return Diagnosis(verdict, problems, coverage)
 
 
@@ -184,14 +186,6 @@ def _after_rise(
     cured_by = chart.step * _CURED_BY
     spared = _NO_GRADIENT if _has_stopped_learning(chart) else frozenset()
     return tuple(_judged_by_outcome(finding, rules, cured_by, spared) for finding in findings)
-
-
-def _outcome_rose(chart: Chart) -> bool:
-    """Whether a measure of the outcome rose, by its level or over the whole run."""
-    measures = [chart.series(name) for name in (*_OUTCOMES, *_HELD_OUT)]
-    return any(map(_is_above_start, measures)) or (
-        any(map(rises_over_run, measures)) and not is_stuck(chart)
-    )
 
 
 def _has_stopped_learning(chart: Chart) -> bool:
@@ -268,20 +262,15 @@ def _stride(chart: Chart, reading: Reading) -> float:
     return max(1.0, (chart.step - reading.first_step) / (reading.steps - 1))
 
 
-def _first_action(problems: Sequence[Problem], advice: Mapping[str, Advice]) -> str:
-    """What to do first: the first remedy of the first cause, with its condition if unknown."""
-    remedies = usable(problems[0].cause.remedies, advice) if problems else []
+def _no_rise(findings: Sequence[Finding]) -> Finding | None:
+    """The note on an outcome that has not risen, which a verdict of flat states."""
+    return next((each for each in findings if each.code == NoRise.code and each.active), None)
+
+
+def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
+    """What to do first about a finding: its first remedy, with its condition if unknown."""
+    remedies = usable(finding.remedies, advice)
     return remedies[0].conditional_title if remedies else ""
-
-
-def _is_above_start(series: Series) -> bool:
-    """Whether the latest level is above the first readings by more than noise."""
-    start = series.start
-    if start is None:
-        return False
-    # The error of the median of n readings is 1.25 / sqrt(n) of the noise of one.
-    error = 1.25 * reading_noise(series) * math.sqrt(2 / min(len(series), _LEVEL))
-    return series.level(_LEVEL) - start.level > _ERRORS * error
 
 
 def _progress(chart: Chart) -> str:
@@ -299,7 +288,7 @@ def _progress(chart: Chart) -> str:
 
 
 def _has_risen(series: Series) -> bool:
-    return _is_above_start(series) or rises_over_run(series)
+    return is_above_start(series) or rises_over_run(series)
 
 
 def _movement(series: Series) -> str:
@@ -307,7 +296,7 @@ def _movement(series: Series) -> str:
     start, level = series.baseline, series.level(_LEVEL)
     if start is None or not math.isfinite(level):
         return ""
-    if not _is_above_start(series) and rises_over_run(series):
+    if not is_above_start(series) and rises_over_run(series):
         first, last = quarter_means(series)
         return f"{first:.3g} → {last:.3g} (means of the first and the last quarter)"
     return f"{start.level:.3g} → {level:.3g}"

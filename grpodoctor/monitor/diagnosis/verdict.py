@@ -58,6 +58,10 @@ class RunEvidence:
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     span: int | None = None
     """Steps from the first to the last that was read; None if they are as many as were read."""
+    no_rise: Finding | None = None
+    """The note on a reward that has not risen, with what the log shows of the reason."""
+    no_rise_action: str = ""
+    """What to do first about it, in the imperative; may be empty."""
     why_not_judged: str = ""
     """Why the log is not judged, if the reader knows: it is no reinforcement learning."""
 
@@ -134,13 +138,32 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
             f"{_ran(evidence)} and {_found(resolved)}."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
+    examined = f"{_ran(evidence)} and {_found(resolved)}{_doubts(problems)}"
+    if not evidence.rose:
+        return _flat(examined, evidence)
+    sentence = f"{'; '.join([*_progress(evidence), examined])}."
+    return Verdict("healthy", sentence, readings=evidence.readings)
+
+
+def _progress(evidence: RunEvidence) -> list[str]:
+    """How the reward moved, and over how many steps; nothing if it is unknown."""
     span = evidence.steps if evidence.span is None else evidence.span
-    progress = f"{evidence.progress} over {span} steps" if evidence.progress else ""
-    flat = "" if evidence.rose else ", no rise beyond noise"
-    parts = [f"{progress}{flat}"] if progress else []
-    doubts = _doubts(problems)
-    sentence = f"{'; '.join([*parts, _ran(evidence)])} and {_found(resolved)}{doubts}."
-    return Verdict("healthy" if evidence.rose else "flat", sentence, readings=evidence.readings)
+    return [f"{evidence.progress} over {span} steps"] if evidence.progress else []
+
+
+def _flat(examined: str, evidence: RunEvidence) -> Verdict:
+    """The verdict on a run without a fault and without a rise: what keeps it there, if known."""
+    parts = [f"{each}, no rise beyond noise" for each in _progress(evidence)]
+    code = ""
+    if evidence.no_rise is not None:
+        code = evidence.no_rise.code
+        _, *shown = _clause(evidence.no_rise.summary).split("; ")
+        parts += shown
+    parts.append(examined)
+    if evidence.no_rise_action:
+        parts.append(f"first, {_lower(evidence.no_rise_action)}")
+    sentence = in_plain_words(f"{'; '.join(parts)}.")
+    return Verdict("flat", sentence, code=code, readings=evidence.readings)
 
 
 def _doubts(problems: Sequence[Problem]) -> str:

@@ -293,16 +293,19 @@ def _sequence(where: str | None) -> Inline:
 
 
 def first_steps(report: Report) -> tuple[Setting, ...]:
-    """What to paste or type first, for the main fault of a sick run.
+    """What to paste or type first, for the main fault of a sick run or the note on a flat one.
 
     The settings of the first remedy; otherwise the command that makes its check, the settings of
     the next remedy that has any, or an instruction.
     """
     verdict = report.diagnosis.verdict
-    faults = [each for each in report.diagnosis.problems if each.cause.code == verdict.code]
-    if verdict.kind != "sick" or not faults:
+    if verdict.kind not in {"sick", "flat"}:
         return ()
-    cause = faults[0].cause
+    causes = [each.cause for each in report.diagnosis.problems]
+    candidates = causes if verdict.kind == "sick" else report.findings
+    cause = next((each for each in candidates if each.code == verdict.code), None)
+    if cause is None:
+        return ()
     remedies = usable(cause.remedies, report.advice)
     if not remedies:
         return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
 from grpodoctor.report.phrases import count_of
@@ -19,6 +20,9 @@ CHARTS_LEGEND = (
 
 _MOST_SPANS = 4
 """Periods of a rule that are named; more are counted."""
+
+_MOST_EARLIER_RUNS = 3
+"""Earlier runs of a log whose verdicts are shown; more are counted."""
 
 TREND_ARROWS: dict[Trend, str] = {"up": "↑", "down": "↓", "steady": "→", "unknown": ""}
 
@@ -108,6 +112,15 @@ def defect_line(defect: Defect) -> str:
         f"rule {defect.code} failed {times}, first at step {defect.step}: {defect.error}; "
         "the other rules are complete; please report this defect of grpodoctor"
     )
+
+
+def earlier_run_lines(report: Report) -> list[str]:
+    """The verdicts on the runs that the same log holds before this one: the worst ones."""
+    runs = report.earlier_runs
+    worst = sorted(runs, key=lambda run: VERDICT_ORDER.index(run.verdict.kind))[:_MOST_EARLIER_RUNS]
+    lines = [run.line for run in runs if run in worst]
+    left = len(runs) - len(lines)
+    return [*lines, f"and {count_of(left, 'earlier run')} more"] if left else lines
 
 
 def diagnosis_line(report: Report) -> str:

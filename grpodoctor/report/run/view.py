@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
-from grpodoctor.monitor.diagnosis.verdict import VerdictKind
+from grpodoctor.monitor.diagnosis.verdict import Verdict, VerdictKind
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.sample_responses import SampleResponse
@@ -25,6 +25,7 @@ from grpodoctor.report.run.phrases import (
     TREND_ARROWS,
     damage_line,
     defect_line,
+    earlier_run_lines,
     facts_line,
     finding_period,
     finding_periods,
@@ -89,6 +90,7 @@ def view_of(data: ReportData, *, verbose: bool = False, level: int = 0) -> View:
             *((damage_line(report),) if report.damage_total else ()),
             *map(defect_line, report.defects),
             *filter(names_earlier_runs, report.notes),
+            *earlier_run_lines(report),
         ),
         blocks=tuple(_blocks(data, None if verbose else BREVITIES[level])),
         json=report.to_json,
@@ -160,6 +162,7 @@ def _findings(report: Report, brevity: Brevity, *, verbose: bool) -> Iterator[Bl
             brief = (problem_card(problem, report, detail, brevity),) if problem in shown else ()
             yield Detail(lambda full=full: full, brief)  # type: ignore[misc]
     rest = [each for each in problems if each not in shown and _is_news(each)]
+    rest = [each for each in rest if not _is_in_verdict(each, report.diagnosis.verdict)]
     if rest:
         yield Detail(lambda: (), _other_findings(rest, report, brevity, after_cards=bool(shown)))
 
@@ -167,6 +170,11 @@ def _findings(report: Report, brevity: Brevity, *, verbose: bool) -> Iterator[Bl
 def _is_news(problem: Problem) -> bool:
     """Whether a problem belongs into a brief report: a note that is resolved does not."""
     return problem.active or problem.severity != "info"
+
+
+def _is_in_verdict(problem: Problem, verdict: Verdict) -> bool:
+    """Whether the verdict of flat has stated the note, so that a brief report leaves it out."""
+    return verdict.kind == "flat" and problem.cause.code == verdict.code and not problem.symptoms
 
 
 def _cards(problem: Problem, report: Report) -> tuple[Block, ...]:

@@ -7,6 +7,7 @@ import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import (
     has_improved,
     is_near_ceiling,
@@ -109,7 +110,10 @@ class RewardPlateau(Rule):
             return None
         if heldout is None and self._never_rose(chart, series):
             return self._long_sighting(chart, name)
-        return self._sighting(chart, name, is_confirmed=heldout is not None and heldout <= 0)
+        is_confirmed = heldout is not None and heldout <= 0
+        if not is_confirmed and not outcome_rose(chart):
+            return None  # REW020 reports it, with what the log shows of the reason
+        return self._sighting(chart, name, is_confirmed=is_confirmed)
 
     def _never_rose(self, chart: Chart, series: Series) -> bool:
         """Whether the whole of a long run shows no rise, although rewards differ."""

@@ -118,13 +118,11 @@ def _earlier_runs(assembly: StepAssembly, chosen: int | None) -> list[str]:
         return [f"there is no run {chosen}: the log contains {count}; pass another {RUN_NUMBER}"]
     if not runs:
         return []
-    steps = name_some([f"steps {first} to {last}" for first, last in runs])
     if chosen is not None:
         return [f"the log contains {count} {_ONE_AFTER_ANOTHER}; run {chosen} is examined"]
     return [
-        f"the log contains {count} {_ONE_AFTER_ANOTHER}; only the last one is examined, "
-        f"without {steps} of the earlier {'run' if len(runs) == 1 else 'runs'}; choose another "
-        f"with --where {RUN_NUMBER}=1"
+        f"the log contains {count} {_ONE_AFTER_ANOTHER}, and this report is about the last one; "
+        f"choose another with --where {RUN_NUMBER}=1"
     ]
 
 

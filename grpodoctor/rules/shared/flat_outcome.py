@@ -1,0 +1,162 @@
+"""Whether the outcome of a run has risen, and what the log shows of the reason if it has not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    has_critic,
+    is_near_ceiling,
+    is_stuck,
+    outcome_metric,
+    reading_noise,
+    typical_share,
+    zero_variance_cause,
+    zero_variance_metric,
+)
+from grpodoctor.rules.shared.trend import OUTCOMES, change
+from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE, rises_over_run
+from grpodoctor.runs.chart import Chart, Series
+
+REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
+"""Metrics of the distance from the policy to the reference."""
+
+_LEVEL = 10
+"""Readings that make the current level of the outcome."""
+
+_ERRORS = 2.0
+"""Standard errors of the difference of two levels from which an outcome has risen."""
+
+_MOST_GROUPS = 0.5
+"""Share of zero-variance groups that halve the batch; healthy runs stay below a third."""
+
+_LITTLE_MOVED = 0.002
+"""Nats per token: runs that learn are further from the reference after fifty readings."""
+
+_MOVED = 0.01
+"""Nats per token at which the policy is certainly another one than the reference."""
+
+_CHANGED = 4.0
+"""Standard errors by which entropy or length must differ from its start to have changed."""
+
+_BEHAVIOR = {"entropy/mean": "entropy", "length/mean": "length"}
+
+_BY_GROUPS: dict[str | None, tuple[str, ...]] = {
+    "all-correct": ("harder-prompts", "refilter-prompts"),
+    "all-incorrect": ("easier-prompts", "refilter-prompts", "dynamic-sampling"),
+    None: ("dynamic-sampling", "refilter-prompts"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an outcome may not have risen."""
+
+    clause: str
+    """What the log shows, as a part of a sentence; empty if it shows nothing of the kind."""
+    remedies: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    """The metrics that the clause is about."""
+
+
+def outcome_rose(chart: Chart) -> bool:
+    """Whether a measure of the outcome rose, by its level or over the whole run."""
+    measures = [chart.series(name) for name in OUTCOMES]
+    return any(map(is_above_start, measures)) or (
+        any(map(rises_over_run, measures)) and not is_stuck(chart)
+    )
+
+
+def is_above_start(series: Series) -> bool:
+    """Whether the latest level is above the first readings by more than noise."""
+    start = series.start
+    return start is not None and series.level(_LEVEL) - start.level > _ERRORS * _error(series)
+
+
+def visible_rise(series: Series) -> float:
+    """The smallest rise that would not be taken for noise; NaN before there is a baseline.
+
+    It is the smaller one of two: that of the latest level above the first, and that of a straight
+    line through all readings, whose slope has the variance 12 / n^3 of one reading.
+    """
+    if series.start is None:
+        return math.nan
+    line = MIN_TREND_SCORE * reading_noise(series) * math.sqrt(12 / series.readings)
+    return min(_ERRORS * _error(series), line)
+
+
+def _error(series: Series) -> float:
+    # The error of the median of n readings is 1.25 / sqrt(n) of the noise of one.
+    return 1.25 * reading_noise(series) * math.sqrt(2 / max(1, min(len(series), _LEVEL)))
+
+
+def reason_for_no_rise(chart: Chart) -> Reason:
+    """What the log shows of the reason for which the outcome has not risen.
+
+    The first of these that applies: few groups vary, the outcome began near its maximum, the policy
+    has hardly moved, the policy has moved without a gain.
+    """
+    reasons = (_few_groups, _near_ceiling, _little_moved, _moved_in_vain)
+    found = (reason(chart) for reason in reasons)
+    return next(filter(None, found), Reason("", ("recheck-reward", "larger-batch")))
+
+
+def _few_groups(chart: Chart) -> Reason | None:
+    name = zero_variance_metric(chart)
+    if name is None or has_critic(chart):
+        return None
+    share = typical_share(chart.series(name), 2 * RECENT)
+    if not share >= _MOST_GROUPS:
+        return None
+    cause = zero_variance_cause(chart)
+    kind = f", most are {cause}" if cause else ""
+    clause = f"{share:.0%} of groups have equal rewards{kind}"
+    return Reason(clause, _BY_GROUPS[cause], (name,))
+
+
+def _near_ceiling(chart: Chart) -> Reason | None:
+    series = chart.series(outcome_metric(chart) or "")
+    if not is_near_ceiling(series):
+        return None
+    return Reason("little is left to gain on these prompts", ("harder-prompts",))
+
+
+def _little_moved(chart: Chart) -> Reason | None:
+    name = _reference_kl(chart)
+    if name is None:
+        return None
+    level = abs(chart.series(name).level(RECENT))
+    # Zeros are a policy that is its own reference, or a KL that is not computed.
+    if not 0 < level <= _LITTLE_MOVED or _changed_behavior(chart):
+        return None
+    clause = f"the policy is still within {level:.1e} nats of its reference"
+    return Reason(clause, ("raise-learning-rate", "float32-weights"), (name,))
+
+
+def _moved_in_vain(chart: Chart) -> Reason | None:
+    name, changed = _reference_kl(chart), _changed_behavior(chart)
+    level = chart.series(name).level(RECENT) if name else math.nan
+    if level >= _MOVED and name:
+        clause = f"the policy moved {level:.2g} nats from the reference without gain"
+        return Reason(clause, ("recheck-reward", "larger-batch"), (name,))
+    if not changed:
+        return None
+    series, noun = chart.series(changed), _BEHAVIOR[changed]
+    moved = f"{noun} went from {series.level(RECENT) - change(series)[0]:.3g}"
+    clause = f"{moved} to {series.level(RECENT):.3g} without gain"
+    return Reason(clause, ("recheck-reward", "larger-batch"), (changed,))
+
+
+def _reference_kl(chart: Chart) -> str | None:
+    return next((name for name in REFERENCE_KLS if chart.is_fresh(name)), None)
+
+
+def _changed_behavior(chart: Chart) -> str | None:
+    """The first of entropy and length that differs from its start by more than noise."""
+    for name in _BEHAVIOR:
+        shift, error = change(chart.series(name))
+        if error > 0 and abs(shift) > _CHANGED * error:
+            return name
+    return None

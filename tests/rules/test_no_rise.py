@@ -1,0 +1,125 @@
+"""REW020: an outcome that is where it began, with what the log shows of the reason."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from grpodoctor.rules.base import Finding
+from grpodoctor.vocabulary.values import NotApplicable
+from tests.cli.in_process import run
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+
+REWARD, FLAT, KL = "reward/mean", "groups/zero_variance_rate", "kl/reference/k3"
+
+
+def flat(level: float = 0.4, **curves: Curve) -> dict[str, Curve]:
+    """A reward that does not rise, in a run with a gradient."""
+    named = {name.replace("__", "/"): curve for name, curve in curves.items()}
+    return {
+        REWARD: noisy(level, 0.03, 1),
+        "entropy/mean": noisy(0.5, 0.01, 2),
+        "length/mean": noisy(200, 5, 3),
+        "optimizer/grad_norm": noisy(0.4, 0.05, 4),
+        FLAT: noisy(0.2, 0.03, 5),
+        KL: noisy(0.005, 0.0003, 6),
+        **named,
+    }
+
+
+def note(curves: dict[str, Curve], count: int = 120) -> Finding:
+    return Patient(steps(count, curves)).finding("REW020")
+
+
+@pytest.mark.parametrize(
+    ("curves", "text", "remedy"),
+    [
+        (flat(groups__zero_variance_rate=noisy(0.7, 0.03, 5)), "% of groups have equal", 3),
+        (flat(reward__mean=noisy(0.93, 0.01, 1)), "little is left to gain", "harder-prompts"),
+        (flat(kl__reference__k3=noisy(0.001, 1e-4, 6)), "is still within", "raise-learning-rate"),
+        (flat(kl__reference__k3=ramp(0, 0.1, 120)), "policy moved 0.0", "recheck-reward"),
+        (
+            flat(length__mean=noisy(ramp(200, 80, 120), 5, 3)),
+            "; length went from",
+            "recheck-reward",
+        ),
+        (flat(), "would show.", "recheck-reward"),
+    ],
+    ids=["groups", "ceiling", "little", "in vain", "length", "unknown"],
+)
+def test_the_note_states_what_the_log_shows(
+    curves: dict[str, Curve], text: str, remedy: str | int
+) -> None:
+    finding = note(curves)
+    assert text in finding.summary
+    assert (finding.severity, finding.active) == ("info", True)
+    if isinstance(remedy, str):
+        assert finding.remedies[0] == remedy
+    else:
+        assert "dynamic-sampling" in finding.remedies
+
+
+def test_equal_groups_of_failures_call_for_easier_prompts() -> None:
+    curves = flat(0.03, groups__zero_variance_rate=noisy(0.8, 0.03, 5))
+    assert "most are all-incorrect" in note(curves).summary
+    assert note(curves).remedies[0] == "easier-prompts"
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_a_rise_of_twice_what_would_show_is_seen(count: int) -> None:
+    stated = float(note(flat(), count).summary.split("a rise of ")[1].split()[0])
+    rising = flat(reward__mean=noisy(ramp(0.4, 0.4 + 2 * stated, count), 0.03, 1))
+    assert all(not each.active for each in Patient(steps(count, rising)).findings("REW020"))
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_the_note_is_over_when_a_run_learns(seed: int) -> None:
+    found = Patient(steps(100, healthy(seed))).findings("REW020")
+    assert [each for each in found if each.active] == []
+
+
+@pytest.mark.parametrize(
+    "curve", [1.0, 0.0, noisy(ramp(0.6, 0.1, 120), 0.03, 1)], ids=["solved", "nothing", "lost"]
+)
+def test_other_rules_report_rewards_that_are_constant_or_lost(curve: Curve) -> None:
+    found = Patient(steps(120, flat(reward__mean=curve))).findings("REW020")
+    assert [each for each in found if each.active] == []
+
+
+def test_too_few_readings_and_groups_without_a_meaning_say_nothing() -> None:
+    assert Patient(steps(19, flat())).findings("REW020") == []
+    critic = Patient(
+        steps(120, flat(groups__zero_variance_rate=NotApplicable("a critic"))),
+        knobs={"advantage": "gae"},
+    )
+    assert "groups" not in critic.finding("REW020").summary
+
+
+def test_the_verdict_of_flat_names_the_reason_and_what_to_paste(tmp_path) -> None:
+    noise = random.Random(1)
+    log = tmp_path / "trainer_state.json"
+    rows = [
+        {
+            "step": step,
+            "reward": 0.3 + noise.gauss(0, 0.03),
+            "reward_std": 0.4,
+            "kl": 0.001 + noise.gauss(0, 1e-4),
+            "entropy": 0.5 + noise.gauss(0, 0.01),
+            "grad_norm": 0.3,
+            "learning_rate": 1e-6,
+            "completions/mean_length": 200.0 + noise.gauss(0, 3),
+        }
+        for step in range(1, 101)
+    ]
+    log.write_text(json.dumps({"log_history": rows, "global_step": 100}))
+    result = run("check", str(log))
+    text = " ".join(result.stdout.split())
+    assert text.startswith("FLAT reward 0.3")
+    assert "the policy is still within" in text
+    assert "first, multiply the learning rate by three. learning_rate=3e-06" in text
+    assert "Findings" not in text  # the first line has said it
+    assert result.returncode == 0
+    verdict = json.loads(run("check", str(log), "--json").stdout)["verdict"]
+    assert (verdict["kind"], verdict["code"]) == ("flat", "REW020")
