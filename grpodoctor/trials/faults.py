@@ -7,6 +7,7 @@ run believes about itself.
 from __future__ import annotations
 
 import functools
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -189,6 +190,26 @@ def same_prompt(trainer: Trainer) -> None:
     """Every prompt of a batch is the same: a broken sampler of the data set."""
     task: Any = trainer.task
     task.problems = _after(task.problems, lambda problems: [problems[0]] * len(problems))
+
+
+def half_easier_prompts(trainer: Trainer) -> None:
+    """Half of the training prompts are of the default difficulty: no fault, but a remedy.
+
+    The held-out prompts stay those of the run.
+    """
+    from grpodoctor.trainer.data.tasks.registry import TASKS
+
+    settings = trainer.config.task
+    default = type(settings).model_fields["difficulty"].default
+    easier = TASKS[settings.name](settings.model_copy(update={"difficulty": default}))
+    rng = random.Random(trainer.config.seed)  # noqa: S311 - training problems, no secret
+    task: Any = trainer.task
+
+    def mixed(problems: Any) -> Any:
+        kept = len(problems) // 2
+        return [*problems[:kept], *easier.problems(rng, len(problems) - kept)]
+
+    task.problems = _after(task.problems, mixed)
 
 
 def shifted_logprobs(trainer: Trainer) -> None:

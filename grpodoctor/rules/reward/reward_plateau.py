@@ -33,7 +33,8 @@ class RewardPlateau(Rule):
         A hundred readings whose second half is no higher than the first, below the ceiling and
         without a rise on held-out prompts. The finding is `info` if the run learned before. It is a
         warning if it never did and held-out evaluation confirms it, or if five hundred readings,
-        which is the whole run, show no rise although the reward varies.
+        which is the whole run, show no rise although the reward varies. Otherwise REW020 notes a
+        run that never rose.
 
     Why it matters:
         The run spends compute without progress. The causes differ: a reward that rejects correct
@@ -49,9 +50,9 @@ class RewardPlateau(Rule):
 
     When it is wrong:
         Each batch holds other prompts, so a flat training curve with a rising held-out one is
-        normal; without held-out evaluation the finding stays `info` for five hundred readings. A
-        run that is flat after a collapse is reported by REW002. Logs that repeat a value over many
-        rows look flatter than the run was.
+        normal; without held-out evaluation nothing warns for five hundred readings. A run that is
+        flat after a collapse is reported by REW002. Logs that repeat a value over many rows look
+        flatter than the run was.
 
     References:
         Cui et al. 2025, arXiv 2505.22617, for plateaus that entropy explains.

@@ -4,15 +4,19 @@ from grpodoctor.trials.trial import Arm, Treated, Trial
 
 _HARD = ("model.warm_start_steps=100", "task.difficulty=6", "rollout.max_length=40")
 
+_EASIER = Treated(
+    remedy="easier-prompts", variant="half of them; the same held-out prompts", removes_fault=True
+)
+
 TRIALS = (
     Trial(
         name="starved-groups",
         question="Are prompts that are almost never solved reported, and does dynamic "
-        "sampling help?",
+        "sampling or a half of easier prompts help?",
         disease=Arm(settings=_HARD),
+        faults={_EASIER.name: "half_easier_prompts"},
         rules=("GRP002",),
-        # Easier prompts have other held-out problems, so their outcome cannot be compared.
-        remedies=(Treated(remedy="dynamic-sampling"),),
+        remedies=(Treated(remedy="dynamic-sampling"), _EASIER),
     ),
     Trial(
         name="std-normalization",
