@@ -98,6 +98,7 @@ REPORT_KEYS = [
     "notes",
     "damage",
     "treatments",
+    "earlier_runs",
 ]
 FINDING_KEYS = [
     "code",

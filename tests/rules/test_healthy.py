@@ -38,7 +38,8 @@ def test_a_run_with_one_update_per_batch_gets_explanations_only(seed: int) -> No
     }
     patient = Patient(steps(60, curves))
     assert patient.alarms() == []
-    assert {each.code for each in patient.engine.diagnosis().findings} == {"CLP002", "OPT001"}
+    found = {each.code for each in patient.engine.diagnosis().findings}
+    assert found - {"REW020"} == {"CLP002", "OPT001"}  # REW020 until the rise shows
 
 
 def scattered(curve: Curve, scale: float, seed: int, low: float = 0.0, high: float = 1e9) -> Curve:

@@ -19,7 +19,7 @@ from grpodoctor.monitor.session import Session
 from grpodoctor.treatment.mailbox import Inbox
 from tests.report.simulated import record_run
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 @pytest.fixture(scope="module")
