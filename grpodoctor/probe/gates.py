@@ -9,6 +9,7 @@ from statistics import fmean
 
 from grpodoctor.errors import ConfigError, EngineError
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
+from grpodoctor.probe.run_mismatch.logged_mismatch import FIGURES, LoggedMismatch
 from grpodoctor.probe.run_mismatch.run_mismatch import RunMismatch
 from grpodoctor.probe.severity import figure, is_exact
 from grpodoctor.support.suggestions import near_names
@@ -192,6 +193,35 @@ def judge_steps(result: RunMismatch, limits: Sequence[Limit], *, exact: bool) ->
     )
     passed = limit.keeps(value)
     word = "accepted" if passed else "rejected"
+    return GateResult(passed, f"{word}: {limit.phrase(value)}, {steps}")
+
+
+def judge_logged(result: LoggedMismatch, limits: Sequence[Limit]) -> GateResult:
+    """Judge the mean logged figures of the last steps; of the largest |Δp|, the largest.
+
+    Raises:
+        ConfigError: if the log has no such figure.
+    """
+    values = {
+        name: [each for each in values if math.isfinite(each)]
+        for metric, values in result.figures.items()
+        if (name := FIGURES[metric])
+    }
+    unknown = [limit.name for limit in limits if limit.name not in values]
+    if unknown:
+        raise ConfigError(
+            f"the log of the run has no figure {unknown[0]}",
+            where="--accept",
+            remedy=f"use {', '.join(values)}, or a run whose rollouts have both sides",
+        )
+    judged = [
+        (limit, (max if limit.name == "prob_diff_max" else fmean)(values[limit.name]))
+        for limit in limits
+    ]
+    limit, value = max(judged, key=lambda each: each[0].excess(each[1]) / _unit(each[0]))
+    passed = limit.keeps(value)
+    word = "accepted" if passed else "rejected"
+    steps = f"the last {len(result.steps)} steps of {result.run}, as logged"
     return GateResult(passed, f"{word}: {limit.phrase(value)}, {steps}")
 
 

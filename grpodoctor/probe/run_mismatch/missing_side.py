@@ -29,6 +29,11 @@ _OF_DUMPS = {
     "trainer.rollout_data_dir, because verl saves no log-probabilities per token",
 }
 """How the dumps of a framework get both sides, by its name."""
+_OF_LOGS = {
+    "trl": "use_vllm=True",
+    "verl": "actor_rollout_ref.rollout.calculate_log_probs=True",
+}
+"""The setting with which a framework logs the mean mismatch, by its name."""
 _OF_SAMPLERS = {
     "trl": "TRL returns them only with use_vllm=True; otherwise it samples with the learner itself",
     "ms-swift": "ms-swift returns them only with use_vllm=True",
@@ -36,6 +41,15 @@ _OF_SAMPLERS = {
     "torch": "pass sampler_logprobs to step.rollouts",
 }
 """How a recording at depth `full` gets the sampler's values, by the framework that is recorded."""
+
+
+def with_logged_alternative(error: RunError, run: Path) -> RunError:
+    """The error with the setting that logs the mean mismatch at least, where it is known."""
+    setting = _OF_LOGS.get(manifest_of(run).framework)
+    if setting is None:
+        return error
+    remedy = f"{error.remedy}; {setting} logs the mean mismatch of each step"
+    return RunError(error.what, where=error.where, remedy=remedy)
 
 
 def no_dump(run: Path) -> RunError:

@@ -67,7 +67,16 @@ def mismatch_of(tokens: StepTokens) -> StepMismatch:
 
 def trend_of(steps: Sequence[StepMismatch]) -> Trend:
     """A jump at one step, or a monotone trend."""
-    values_S = np.array([step.kl_k3 for step in steps])
+    return trend_of_values([(step.step, step.kl_k3) for step in steps])
+
+
+def trend_of_values(values: Sequence[tuple[int, float]]) -> Trend:
+    """The trend of a non-negative figure of a mismatch.
+
+    Args:
+        values: steps, ascending, with the figure.
+    """
+    steps, values_S = [step for step, _ in values], np.array([value for _, value in values])
     first, last = float(values_S[0]), float(values_S[-1])
     if len(steps) < _MIN_STEPS:
         return Trend("unknown", first, last)
@@ -77,8 +86,8 @@ def trend_of(steps: Sequence[StepMismatch]) -> Trend:
     if place is not None:
         before, after = (float(np.median(each)) for each in (values_S[:place], values_S[place:]))
         direction: Direction = "jumps" if after > before else "drops"
-        return Trend(direction, before, after, steps[place].step)
-    return _monotone(values_S, np.array([step.step for step in steps], float))
+        return Trend(direction, before, after, steps[place])
+    return _monotone(values_S, np.array(steps, float))
 
 
 def _monotone(values_S: Floats, steps_S: Floats) -> Trend:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from grpodoctor.probe.run_mismatch.experiment_commands import command_lines
 from grpodoctor.probe.run_mismatch.run_mismatch import CRITICAL_KL, WARNING_KL, RunMismatch
 from grpodoctor.probe.run_mismatch.signatures import LikelyCause
+from grpodoctor.probe.run_mismatch.trend import Trend
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import (
     Block,
@@ -20,6 +21,7 @@ from grpodoctor.report.view import (
     Table,
     View,
 )
+from grpodoctor.rules.base import Severity
 
 
 def view_of(result: RunMismatch) -> View:
@@ -44,7 +46,7 @@ def _diagnosis(result: RunMismatch) -> str:
     if any(cause.kind == "copied" for cause in result.causes):
         return f"no verdict: both sides have the same values at step {latest.step}."
     kl = f"the KL of sampler and learner is {latest.kl_k3:.2g} nats per token at step {latest.step}"
-    return f"{_verdict(result)}: {kl} ({_limit(result)}); {_trend(result)}."
+    return f"{_verdict(result)}: {kl} ({_limit(result)}); {_course(result)}."
 
 
 def _verdict(result: RunMismatch) -> str:
@@ -61,14 +63,18 @@ def _limit(result: RunMismatch) -> str:
     return f"warning above {WARNING_KL:g}"
 
 
-def _trend(result: RunMismatch) -> str:
-    trend = result.trend
+def _course(result: RunMismatch) -> str:
+    return trend_phrase(result.trend, len(result.steps))
+
+
+def trend_phrase(trend: Trend, steps: int) -> str:
+    """How a figure of the mismatch changes over the steps, as a part of a sentence."""
     levels = f"from {trend.first:.2g} to {trend.last:.2g}"
     match trend.direction:
         case "unknown":
             return "there are too few steps for a trend"
         case "flat":
-            return f"there is no trend over {len(result.steps)} steps"
+            return f"there is no trend over {steps} steps"
         case "jumps" | "drops":
             return f"at step {trend.jump_step} it {trend.direction} {levels} and stays there"
         case _:
@@ -76,15 +82,16 @@ def _trend(result: RunMismatch) -> str:
 
 
 def _blocks(result: RunMismatch) -> Iterator[Block]:
-    yield from (_cause(cause, result) for cause in result.causes)
+    yield from (cause_card(cause, result.severity) for cause in result.causes)
     if not result.causes:
         yield Paragraph("The last steps have too few tokens to compare causes.")
     yield Section("Steps", (_table(result),))
 
 
-def _cause(cause: LikelyCause, result: RunMismatch) -> Card:
+def cause_card(cause: LikelyCause, severity: Severity) -> Card:
+    """A cause with the experiment that would prove it."""
     return Card(
-        tone=result.severity,
+        tone=severity,
         badge="possible cause" if cause.is_fault else "explanation",
         code="",
         title=cause.cause,

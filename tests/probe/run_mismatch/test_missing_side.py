@@ -84,9 +84,14 @@ def test_the_depth_is_advised_where_it_is_missing(depth: Depth, tmp_path: Path) 
 
 
 def test_the_bundled_trainer_has_a_setting_for_the_depth(tmp_path: Path) -> None:
-    error = refusal(train(tmp_path / "run", "steps=1", "record.depth=summary"))
-    assert "--set record.depth=full" in error.remedy
-    assert "attach" not in error.remedy
+    run = train(tmp_path / "run", "steps=1", "record.depth=summary")
+    with pytest.raises(RunError) as error:
+        measure_run(run, 5)
+    assert "--set record.depth=full" in error.value.remedy
+    assert "attach" not in error.value.remedy
+    done = grpodoctor("probe", "--run", run)  # the run logs the means of each step
+    text = " ".join(done.stdout.split())
+    assert "for that, record whole responses with --set record.depth=full" in text
 
 
 def test_rollouts_without_their_run_name_both_ways(tmp_path: Path) -> None:
