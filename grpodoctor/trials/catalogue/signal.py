@@ -12,11 +12,21 @@ TRIALS = (
     Trial(
         name="starved-groups",
         question="Are prompts that are almost never solved reported, and does dynamic "
-        "sampling or a half of easier prompts help?",
+        "sampling help?",
+        disease=Arm(settings=_HARD),
+        rules=("GRP002",),
+        remedies=(Treated(remedy="dynamic-sampling"),),
+    ),
+    Trial(
+        name="hard-prompts",
+        question="Does it help to make half of the prompts easier, if almost none is solved?",
+        # Its own settings: published runs of other trials have another warm start.
+        settings=("evaluation.prompts=256",),
+        steps=100,
         disease=Arm(settings=_HARD),
         faults={_EASIER.name: "half_easier_prompts"},
         rules=("GRP002",),
-        remedies=(Treated(remedy="dynamic-sampling"), _EASIER),
+        remedies=(_EASIER,),
     ),
     Trial(
         name="std-normalization",
