@@ -182,6 +182,19 @@ def test_responses_that_are_all_at_the_limit_are_a_diagnosis() -> None:
     assert early(128.0, reward=solved).finding("LEN003").severity == "info"
 
 
+def test_responses_that_grew_to_the_limit_are_a_warning_where_no_outcome_is_logged() -> None:
+    """A public distillation run: 860 to 4,096 tokens in 20 steps, and no reward."""
+
+    def unjudged(curve: Curve) -> Patient:
+        return Patient(steps(50, {ALL: curve}))
+
+    grown = unjudged(ramp(860.0, 4096.0, 15)).finding("LEN003")
+    assert grown.severity == "warning"
+    assert "4096 tokens long" in grown.summary
+    assert unjudged(4096.0).finding("LEN003").severity == "info"
+    assert unjudged(ramp(2600.0, 4096.0, 15)).finding("LEN003").severity == "info"
+
+
 def test_a_mean_at_ninety_eight_percent_of_the_limit_needs_twenty_readings_only() -> None:
     """A public run: 250 of 256 tokens, reward .19 to .05 in batches of eight."""
     finding = early(noisy(250, 4, 1), count=40, max_length=256).finding("LEN003")

@@ -32,6 +32,16 @@ def test_a_reward_that_rises_without_correctness_is_a_warning(name: str) -> None
     assert name in finding.summary
 
 
+def test_a_run_of_thirty_three_steps_is_long_enough() -> None:
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.2, 0.5, 33), 0.02, 6),
+        component("correctness"): noisy(0.0005, 0.001, 7),
+    }
+    finding = run(curves, 33).finding("REW010")
+    assert finding.severity == "warning"
+    assert run(curves, 20).findings("REW010") == []
+
+
 @pytest.mark.parametrize(
     ("name", "reward", "level"),
     [

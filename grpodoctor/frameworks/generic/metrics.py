@@ -97,7 +97,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
         "zero_adv", "degenerate", "degenerate_groups", "degenerate_group", "uniform_groups",
         "uniform_group", "constant_groups", "constant_group", "constant_reward_groups",
         "zero_gradient_groups", "zero_gradient_group", "dead_groups", "dead_group", "skipped_groups", "skipped_group",
-        "no_signal", "flat_groups", "flat_group", "zero_std_groups"),
+        "no_signal", "flat_groups", "flat_group", "zero_std_groups") + ("zvf",),
     "groups/effective_rate": _share_names(
         "effective_groups", "effective_group", "informative_groups", "informative_group", "mixed",
         "mixed_groups", "mixed_group", "useful_groups", "useful_group", "nonzero_std",
@@ -157,7 +157,8 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "experts/auxiliary_loss": ("aux_loss", "router_aux_loss", "load_balancing_loss"),
     "kl/teacher": ("teacher_kl", "kl_teacher", "distill_kl", "kl_to_teacher", "reverse_kl"),
     "optimizer/loss": ("loss", "actor_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
-                       "train_loss", "train/loss", "loss_mean", "mean_loss", "avg_loss"),
+                       "train_loss", "train/loss", "loss_mean", "mean_loss", "avg_loss",
+                       "loss:sum", "loss:mean"),
     "optimizer/grad_norm": _mean_names(
         ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm", "global_grad_norm",
          "total_grad_norm", "policy_grad_norm", "grad_l2")),
@@ -218,6 +219,8 @@ _STRUCTURED = (
                "groups/all_incorrect_rate", formula="share", over="counts of prompts"),
     KeyMeaning(("batch/solve_all", "batch/solve_all", "batch/solve_none", "batch/solve_partial"),
                "groups/all_correct_rate", formula="share", over="counts of prompts"),
+    KeyMeaning(("groups_skipped", "groups_total"), "groups/zero_variance_rate", formula="ratio",
+               over="groups that a script leaves out for equal rewards"),
     KeyMeaning("reward/correctness_mean", "reward/component/correctness/mean", over=_UNSTATED),
     *without_metric(*(f"reward/correctness_{part}" for part in ("std", "min", "max", "median"))),
     KeyMeaning("reward/correctness_<kind>", "reward/component/correctness_<kind>/mean",

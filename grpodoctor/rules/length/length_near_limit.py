@@ -24,7 +24,8 @@ class LengthNearLimit(Rule):
         batches of truncated responses have the same mean length again and again. The finding is
         critical if the mean is at the limit in nearly every batch while the outcome does not rise:
         every response is then truncated. It is a warning if the mean is so close to the limit that
-        at least half of the responses end near it, and `info` otherwise.
+        at least half of the responses end near it, or if no outcome is logged and the mean rose to
+        the limit from less than half of it, and `info` otherwise.
 
     Why it matters:
         A truncated response is graded without its answer. Trainers of early 2025 do not log how
@@ -40,7 +41,8 @@ class LengthNearLimit(Rule):
 
     When it is wrong:
         The rule infers truncation and does not count it. A task whose responses all have one length
-        looks the same; if the outcome rises or is solved, the finding is therefore milder.
+        looks the same; if the outcome rises or is solved, the finding is therefore milder. Such a
+        task has that length from the start, which tells it apart from responses that grew.
 
     References:
         DAPO, arXiv 2503.14476, section 3.4, for what truncation does to the reward.
@@ -78,6 +80,9 @@ class LengthNearLimit(Rule):
     mostly_truncated_level: float = 0.95
     """The same at which three quarters of the responses are that long; it needs twenty readings
     only. A public run at 250 of 256 tokens ended with an accuracy of 0."""
+    grown_from: float = 0.5
+    """Starting mean divided by the limit below which a mean at the limit has grown to it. A public
+    distillation run went from 860 to 4,096 of 4,096 tokens while its entropy fell to .005 nats."""
     patience: int = 50
     """Readings without a rise of the outcome that make such a level a warning: healthy runs rise
     within that time."""
@@ -104,6 +109,8 @@ class LengthNearLimit(Rule):
             return None
         is_constant = share_at_limit >= self.all_batches_share
         severity = self._severity(chart, level / limit, is_constant=is_constant)
+        if severity == "info" and has_improved(chart) is None and self._has_grown(series, limit):
+            severity = "warning"
         text = f"{text} ({source}); truncation is not logged."
         return Sighting(severity, text, cite_all(chart, _MEAN, _MAX))
 
@@ -119,6 +126,13 @@ class LengthNearLimit(Rule):
         is_long = is_grave or len(chart.series(_MEAN)) >= self.patience
         is_high = level >= self.half_truncated_level
         return "warning" if has_failed and is_long and is_high else "info"
+
+    def _has_grown(self, series: Series, limit: float) -> bool:
+        """Whether responses that were far shorter at the start are all at the limit now."""
+        start, latest = series.start, series.tail(RECENT)
+        is_short = start is not None and start.level < self.grown_from * limit
+        at_limit = sum(value >= self.at_limit * limit for value in latest)
+        return is_short and at_limit >= self.all_batches_share * RECENT
 
     def _share_at(self, series: Series, limit: float) -> float:
         """Share of the latest readings in which the mean itself is at the limit."""

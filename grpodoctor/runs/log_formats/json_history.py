@@ -15,7 +15,8 @@ from grpodoctor.runs.log_formats.trainer_state import TrainerState
 from grpodoctor.support.numbers import parse_number
 
 _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data",
-          "iterations", "updates", "rows", "entries", "training_log", "train_log",
+          "iterations", "updates", "rows", "entries", "training_log", "train_log", "step_log",
+          "step_logs", "step_metrics", "per_step",
           "training_history", "train_history")  # fmt: skip
 """Usual keys of a history, most likely first."""
 

@@ -112,12 +112,16 @@ _MIN_ROWS = 3
 def reward_key_among(keys: Mapping[str, int]) -> str:
     """The key whose words say that it holds the mean reward, if there is just one; else ''.
 
+    Of several, one that holds the whole reward counts, or the only one whose spread is logged too:
+    `reward/chosen_mean` with `reward/chosen_std`, next to the means of components.
+
     Args:
         keys: keys that no table knows, with the number of rows that have them.
     """
     candidates = [key for key, rows in keys.items() if rows >= _MIN_ROWS and _may_be_reward(key)]
     whole = [key for key in candidates if not _WHOLE.isdisjoint(words_of(key))]
-    for chosen in (candidates, whole):
+    spread = [key for key in candidates if "mean" in key and key.replace("mean", "std") in keys]
+    for chosen in (candidates, whole, spread):
         if len(chosen) == 1:
             return chosen[0]
     return ""

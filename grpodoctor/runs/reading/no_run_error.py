@@ -28,6 +28,11 @@ _TRACES = (b"Traceback (most recent call last)", b'  File "')
 """Hydra leaves out the heading of a traceback."""
 _EXCEPTION = re.compile(r"(?:\w{1,80}\.){0,8}\w{0,80}(?:Error|Exception)(?::\s.{0,1000})?")
 _LONGEST_LINE = 1000
+_TEXT_LOGS = (".log", ".txt", ".out", ".err")
+"""Names under which the output of a program is saved."""
+_MAX_SEARCHED = 64
+"""Files of a directory in which an exception is searched."""
+_SIGNAL = re.compile(r"(?:\w+\.)*SignalException\b|KeyboardInterrupt\b")
 _SHOWN = 160
 """Characters of an exception in the message."""
 _REMEDY = "pass a training log or its directory, or set the format of the log with --format"
@@ -45,6 +50,9 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
         if not names:
             return _error(path, "the directory is empty")
         reasons = _file_reasons(path, names)
+        stops = "" if reasons else _stops(path, names)
+        if stops:
+            return _no_step_error(path, stops)
         if reasons or not damage:
             return _error(path, reasons or f"it contains: {name_some(names)}")
     if not (path.is_file() or path.is_dir()):
@@ -60,11 +68,7 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
         return _error(path, f"the file is {reason}")
     error = _last_exception(path)
     if error:
-        return NoLogError(
-            f"no training step in the log; the program stopped with {error}",
-            where=str(path),
-            remedy="fix this error first; if the file is no training log, pass the one of the run",
-        )
+        return _no_step_error(path, f"the program stopped with {error}")
     return _error(path, "the file is in no known format and has no line with a step")
 
 
@@ -74,6 +78,27 @@ def too_many_files_error(path: Path) -> RunError:
         f"no readable log among the first {MOST_ENTRIES:,} files and folders",
         where=str(path),
         remedy="pass the directory of the run, or its log",
+    )
+
+
+def _stops(directory: Path, names: list[str]) -> str:
+    """The exceptions with which the programs that wrote a directory's logs stopped.
+
+    One process of a run fails, and the launcher ends the others, which then print the signal: an
+    exception of a signal is named only if there is no other.
+    """
+    files = [directory / name for name in names[:_MAX_SEARCHED] if Path(name).suffix in _TEXT_LOGS]
+    errors = {path.name: error for path in files if (error := _last_exception(path))}
+    causes = {name: error for name, error in errors.items() if not _SIGNAL.match(error)}
+    shown = [f"{name} stops with {error}" for name, error in (causes or errors).items()]
+    return "; ".join(shown[:_MAX_REASONS])
+
+
+def _no_step_error(path: Path, stop: str) -> RunError:
+    return NoLogError(
+        f"no training step in the log; {stop}",
+        where=str(path),
+        remedy="fix this error first; if the file is no training log, pass the one of the run",
     )
 
 

@@ -115,3 +115,36 @@ def test_a_text_about_an_error_is_no_crash(tmp_path: Path) -> None:
     path.write_text("The usual cause is\nValueError: bad config\n" * 20)
     with pytest.raises(RunError, match="no known format"):
         open_run(path)
+
+
+CRASH = """12:00:01 INFO Starting the loop
+Traceback (most recent call last):
+  File "/app/rl/loop.py", line 603, in finish
+    raise RuntimeError(
+RuntimeError: 10 empty batches in a row: every group was dropped
+"""
+STOPPED = """Traceback (most recent call last):
+  File "/app/elastic/agent.py", line 86, in _terminate
+torch.distributed.elastic.multiprocessing.api.SignalException: Process 129 got signal: 15
+"""
+
+
+def test_a_directory_of_a_job_that_failed_before_its_first_step_names_the_error(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "rollouts.log").write_text(CRASH)
+    (tmp_path / "trainer.log").write_text(STOPPED)
+    (tmp_path / "notes.md").write_text("Traceback\nValueError: an example\n")
+    with pytest.raises(RunError) as raised:
+        open_run(tmp_path)
+    said = str(raised.value)
+    assert "rollouts.log stops with RuntimeError: 10 empty batches in a row" in said
+    assert "SignalException" not in said
+    assert "ValueError" not in said
+
+
+def test_an_exception_of_a_signal_is_named_if_it_is_the_only_one(tmp_path: Path) -> None:
+    (tmp_path / "trainer.log").write_text(STOPPED)
+    (tmp_path / "other.log").write_text("starting\n")
+    with pytest.raises(RunError, match=r"trainer\.log stops with .*SignalException"):
+        open_run(tmp_path)

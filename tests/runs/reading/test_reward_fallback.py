@@ -52,6 +52,8 @@ def test_the_users_mapping_decides(tmp_path: Path) -> None:
         (["planner_score", "executor_score"], ""),
         (["planner_score", "executor_score", "total_score"], "total_score"),
         (["best_reward"], ""),
+        (["reward/style_mean", "reward/chosen_mean", "reward/chosen_std"], "reward/chosen_mean"),
+        (["reward/a_mean", "reward/a_std", "reward/b_mean", "reward/b_std"], ""),
         (["eval/judge_score"], ""),
         (["reward_std", "reward_max", "format_reward"], ""),
         (["reward_valid_rate"], ""),
