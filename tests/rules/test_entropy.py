@@ -207,3 +207,17 @@ def test_a_rise_is_dated_where_it_began() -> None:
     finding = Patient(steps(70, {ENTROPY: rising, **flat(0.6)})).finding("ENT002")
     assert 28 <= finding.onset_step <= 34
     assert finding.severity == "warning"
+
+
+def test_a_policy_that_loops_is_a_warning_although_no_reward_is_logged() -> None:
+    """A public distillation run: 4.6 to .005 nats, and 860 to 4,096 tokens per response."""
+
+    def unjudged(length: Curve, count: int = 40) -> Patient:
+        falls = [5.0] * 7 + [2.6, 1.1, 0.5, 0.2, 0.1, 0.05, 0.03] + [0.01] * 30
+        return Patient(steps(count, {"entropy/sampled": falls, "length/mean": length}))
+
+    finding = unjudged(ramp(860.0, 4096.0, 15)).finding("ENT001")
+    assert finding.severity == "warning"
+    assert "runs to 4096 tokens: it loops" in finding.summary
+    assert unjudged(ramp(860.0, 1200.5, 15)).finding("ENT001").severity == "info"
+    assert unjudged(4096.0).finding("ENT001").severity == "info"

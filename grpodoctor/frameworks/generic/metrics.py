@@ -92,12 +92,12 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
         "truncated", "clipped_ratio", *_share_names("truncated", "truncation", "overlong", "no_eos",
         "missing_eos", "unfinished", "cutoff", "max_length", "max_len", "length_limit",
         "hit_max_length", "max_length_hit", "length_clip", "cap_hit", "length_cap")),
-    "groups/zero_variance_rate": _share_names(
+    "groups/zero_variance_rate": ("zvf", *_share_names(
         "reward_zero_std", "zero_std", "zero_variance", "zero_var", "no_variance", "zero_advantage",
         "zero_adv", "degenerate", "degenerate_groups", "degenerate_group", "uniform_groups",
         "uniform_group", "constant_groups", "constant_group", "constant_reward_groups",
         "zero_gradient_groups", "zero_gradient_group", "dead_groups", "dead_group", "skipped_groups", "skipped_group",
-        "no_signal", "flat_groups", "flat_group", "zero_std_groups") + ("zvf",),
+        "no_signal", "flat_groups", "flat_group", "zero_std_groups")),
     "groups/effective_rate": _share_names(
         "effective_groups", "effective_group", "informative_groups", "informative_group", "mixed",
         "mixed_groups", "mixed_group", "useful_groups", "useful_group", "nonzero_std",

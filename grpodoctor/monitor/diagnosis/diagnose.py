@@ -11,7 +11,7 @@ from grpodoctor.frameworks.objective import suggested_objectives
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
-from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, problems_of
+from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
@@ -168,7 +168,7 @@ def diagnose(
         progress=_progress(chart),
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
-        why_not_judged="" if readings else _why_not_judged(chart, reading),
+        why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
         no_rise=no_rise,
         no_rise_action=_first_action(no_rise, advice) if no_rise else "",
     )
@@ -241,9 +241,14 @@ def _is_treated(finding: Finding, chart: Chart) -> bool:
     )
 
 
-def _why_not_judged(chart: Chart, reading: Reading) -> str:
-    """Why a run without readings of a reward is not judged, if the log shows it."""
+def _why_not_judged(chart: Chart, reading: Reading, findings: Sequence[Finding]) -> str:
+    """Why a run without readings of a reward is not judged, if the log shows it.
+
+    An active fault of a distillation, such as responses that all run to the limit, needs no reward.
+    """
     if is_distilled(chart):
+        if any(finding.active and is_alarm(finding) for finding in findings):
+            return ""
         return "this run distills from a teacher and has no reward to judge."
     if any(name.startswith("reward/") for name in chart.names()):
         return ""  # components of a reward whose total is logged under an unknown key

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.length_limit import grew_to, recurring_mean
 from grpodoctor.rules.shared.run_health import (
     current_metric,
     fall_text,
@@ -24,6 +25,7 @@ from grpodoctor.vocabulary.values import NotApplicable
 _ENTROPY = ("entropy/mean", "entropy/sampled")
 _NGRAMS = "text/unique_ngram_rate"
 _DUPLICATES = "groups/duplicate_rate"
+_LENGTH = "length/mean"
 _LATEST = 5
 _STALLED = 30
 """Readings of the outcome that has stopped rising."""
@@ -39,6 +41,7 @@ class EntropyCollapse(Rule):
 
         - accuracy did not rise, responses repeat themselves, or no group varies in reward: warning;
         - accuracy fell as well: critical;
+        - neither is logged, and responses grew to the length limit, so that they loop: warning;
         - accuracy rose: no finding until the fall of entropy is extreme, then `info`;
         - the prompts are solved: `info`, since low entropy is then expected.
 
@@ -50,7 +53,7 @@ class EntropyCollapse(Rule):
 
     Evidence it needs:
         `entropy/mean`, or its estimate `entropy/sampled`. Optional: `accuracy/train` or
-        `reward/mean`, `text/unique_ngram_rate` and `groups/duplicate_rate`.
+        `reward/mean`, `text/unique_ngram_rate`, `groups/duplicate_rate` and `length/mean`.
 
     Remedies:
         Raise the upper clip bound, raise the sampling temperature, make fewer updates per batch.
@@ -73,7 +76,12 @@ class EntropyCollapse(Rule):
     judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "Entropy fell to a small share of its starting value."
     inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
-    remedies: ClassVar[tuple[str, ...]] = ("clip-higher", "raise-temperature", "fewer-updates")
+    remedies: ClassVar[tuple[str, ...]] = (
+        "clip-higher",
+        "raise-temperature",
+        "fewer-updates",
+        "stop-training",
+    )
     references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617", "arXiv 2503.14476")
     clearance: ClassVar[int] = 20
 
@@ -122,6 +130,10 @@ class EntropyCollapse(Rule):
         if lacks_signal(chart):
             return self._sighting(chart, "warning", f"{text}, and no group varies in reward.")
         improved = has_improved(chart)
+        lengths = chart.series(_LENGTH)
+        if improved is None and grew_to(lengths, recurring_mean(lengths)):
+            text = f"{text}, and every response runs to {lengths.last:g} tokens: it loops."
+            return self._sighting(chart, "warning", text, ("stop-training", "raise-temperature"))
         if improved is None:
             return self._sighting(chart, "info", f"{text}; no reward or accuracy is logged.")
         if improved:

@@ -141,6 +141,8 @@ class AllIncorrectGroups(Rule):
         if series.last < self.info_share / 2 or len(series) < needed:
             return None
         share = typical_share(series, self.patience)
+        if name in ZERO_VARIANCE_METRICS:
+            share = self._incorrect_part(chart, share)
         severity = self._severity(chart, share, is_long=len(series) >= self.patience)
         if severity is None:
             return None
@@ -149,6 +151,18 @@ class AllIncorrectGroups(Rule):
         if name == INFERRED_ZERO_VARIANCE and share < FLAT_BATCHES:
             return None  # with one prompt per batch, half of the batches may be equal by chance
         return self._sighting(chart, name, share, severity)
+
+    def _incorrect_part(self, chart: Chart, share: float) -> float:
+        """The part of zero-variance groups that is all-incorrect, by the accuracy of all groups.
+
+        Groups with variance are taken to be correct to one half on average; the accuracy that they
+        leave unexplained is that of all-correct groups.
+        """
+        accuracy = chart.series(_ACCURACY)
+        if not len(accuracy):
+            return share
+        all_correct = accuracy.level(self.patience) - (1 - share) / 2
+        return share - min(max(all_correct, 0.0), share)
 
     def _is_dead(self, chart: Chart) -> bool:
         """Whether reward and gradient have been exactly 0 since the start of the run."""
@@ -171,8 +185,9 @@ class AllIncorrectGroups(Rule):
                 severity = "info"  # REW002 or REW005 raises the alarm
             remedies = ("lower-learning-rate", "fewer-updates")
             return Sighting(severity, text, evidence, remedies, onset)
-        at_least = "At least " if name in _BOUNDS and share < _ROUNDED_TO_ALL else ""
-        text = f"{at_least}{share:.0%} of groups are all-incorrect, so they contribute no gradient."
+        is_counted = share >= _ROUNDED_TO_ALL or name == _RATES[0]
+        how = "" if is_counted else "At least " if name in _BOUNDS else "About "
+        text = f"{how}{share:.0%} of groups are all-incorrect, so they contribute no gradient."
         return Sighting(severity, text, evidence, find_onset=onset)
 
     def _onset(self, chart: Chart, name: str) -> int:

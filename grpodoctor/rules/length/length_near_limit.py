@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.length_limit import (
+    ALL_BATCHES,
+    SHORTEST_LIMIT,
+    grew_to,
+    recurring_mean,
+    share_at,
+)
 from grpodoctor.rules.shared.run_health import RECENT, has_improved, is_solved
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -62,27 +69,15 @@ class LengthNearLimit(Rule):
     responses truncated; at half of the limit few can be."""
     constant_max_share: float = 0.9
     """Share of readings with the same longest response that makes it the limit."""
-    min_recurrences: int = 3
-    """Readings whose mean is the same, largest whole number that make it the limit. A public run
-    with a limit of 200 had it nine times in 250."""
-    min_inferred_limit: float = 32
-    """Tokens of the shortest limit that the rule infers: shorter responses, such as sums, all have
-    one length anyway."""
-    at_limit: float = 0.995
-    """Mean length divided by the limit that counts as equal to it: rounding, and one early end in a
-    batch."""
-    all_batches_share: float = 0.9
-    """Share of the latest batches with such a mean. A public run had 128 of 128 tokens in each of
-    100 steps while its reward fell from .02 to 0."""
+    all_batches_share: float = ALL_BATCHES
+    """Share of the latest batches whose mean is at the limit. A public run had 128 of 128 tokens in
+    each of 100 steps while its reward fell from .02 to 0."""
     half_truncated_level: float = 0.9
     """Mean length divided by the limit at which, whatever the distribution, at least half of the
     responses are longer than four fifths of the limit (Markov's inequality)."""
     mostly_truncated_level: float = 0.95
     """The same at which three quarters of the responses are that long; it needs twenty readings
     only. A public run at 250 of 256 tokens ended with an accuracy of 0."""
-    grown_from: float = 0.5
-    """Starting mean divided by the limit below which a mean at the limit has grown to it. A public
-    distillation run went from 860 to 4,096 of 4,096 tokens while its entropy fell to .005 nats."""
     patience: int = 50
     """Readings without a rise of the outcome that make such a level a warning: healthy runs rise
     within that time."""
@@ -101,7 +96,7 @@ class LengthNearLimit(Rule):
         level = series.level(2 * RECENT)
         if share_at_limit >= self.all_batches_share:
             text = f"Every response is {limit:g} tokens long in {share_at_limit:.0%} of the batches"
-        elif self._recurring_mean(chart) == limit:
+        elif recurring_mean(chart.series(_MEAN)) == limit:
             text = f"Every response of several batches is {limit:g} tokens long"
         elif level >= self.near_limit_share * limit:
             text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
@@ -109,7 +104,7 @@ class LengthNearLimit(Rule):
             return None
         is_constant = share_at_limit >= self.all_batches_share
         severity = self._severity(chart, level / limit, is_constant=is_constant)
-        if severity == "info" and has_improved(chart) is None and self._has_grown(series, limit):
+        if severity == "info" and has_improved(chart) is None and grew_to(series, limit):
             severity = "warning"
         text = f"{text} ({source}); truncation is not logged."
         return Sighting(severity, text, cite_all(chart, _MEAN, _MAX))
@@ -127,17 +122,9 @@ class LengthNearLimit(Rule):
         is_high = level >= self.half_truncated_level
         return "warning" if has_failed and is_long and is_high else "info"
 
-    def _has_grown(self, series: Series, limit: float) -> bool:
-        """Whether responses that were far shorter at the start are all at the limit now."""
-        start, latest = series.start, series.tail(RECENT)
-        is_short = start is not None and start.level < self.grown_from * limit
-        at_limit = sum(value >= self.at_limit * limit for value in latest)
-        return is_short and at_limit >= self.all_batches_share * RECENT
-
     def _share_at(self, series: Series, limit: float) -> float:
         """Share of the latest readings in which the mean itself is at the limit."""
-        latest = series.tail(2 * RECENT)
-        return sum(value >= self.at_limit * limit for value in latest) / len(latest)
+        return share_at(series.tail(2 * RECENT), limit)
 
     def _setting(self, chart: Chart) -> float | None:
         setting = chart.knobs.get("max_length")
@@ -152,12 +139,6 @@ class LengthNearLimit(Rule):
         longest = chart.series(_MAX).tail(20 * self.min_readings)
         top = max(longest, default=0.0)
         is_constant = longest.count(top) >= self.constant_max_share * len(longest)
-        if len(longest) >= self.min_readings and is_constant and top >= self.min_inferred_limit:
+        if len(longest) >= self.min_readings and is_constant and top >= SHORTEST_LIMIT:
             return top, "the usual longest response"
-        return self._recurring_mean(chart), "the largest mean"
-
-    def _recurring_mean(self, chart: Chart) -> float:
-        means = [value for _, value in chart.series(_MEAN)]
-        top = max(means)
-        is_limit = top >= self.min_inferred_limit and top == int(top)
-        return top if is_limit and means.count(top) >= self.min_recurrences else 0.0
+        return recurring_mean(chart.series(_MEAN)), "the largest mean"

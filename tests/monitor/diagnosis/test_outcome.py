@@ -259,6 +259,21 @@ def test_a_distillation_without_a_reward_is_named_as_one(tmp_path):
     assert verdict["sentence"].startswith("this run distills from a teacher")
 
 
+def test_a_distillation_whose_responses_loop_is_sick(tmp_path):
+    """A public run: no reward to judge, but entropy at .1 % and every response at the limit."""
+    rows = [
+        {"step": step, "teacher_kl": 3.0 / (step + 1), "optim/entropy": max(0.01, 5.0 - 0.4 * step),
+         "optim/lr": 1e-4, "env/all/reward/total": 0.0,
+         "env/all/ac_tokens_per_turn": min(4096.0, 800.0 + 220 * step),
+         "env/all/turns_per_episode": 1.0, "optim/kl_sample_train_v1": 1e-3}
+        for step in range(40)
+    ]  # fmt: skip
+    verdict = verdict_on(tmp_path, rows)
+    assert verdict["kind"] == "sick"
+    assert "it loops" in verdict["sentence"]
+    assert verdict["code"] == "ENT001"
+
+
 def test_a_loss_on_held_out_data_beside_rewards_is_no_supervised_training(tmp_path):
     rows = [
         {"step": step, "rewards/total_std": 0.5, "rewards/sim_std": 0.9, "train/loss": 0.2,
