@@ -314,6 +314,22 @@ def test_extreme_losses_that_return_after_a_while_are_a_warning() -> None:
     assert "over 10,000 times" in jumped({40: 9e6}).finding("OPT004").summary
 
 
+@pytest.mark.parametrize("tokens", [1.0, 1e5], ids=["a mean", "a sum"])
+def test_a_single_loss_that_no_bounded_ratio_explains_is_a_warning(tokens: float) -> None:
+    """Public runs: -6e9 after 2e3, and 6e11, in losses that are sums over the tokens."""
+
+    def loss(spike: float) -> Patient:
+        at: Curve = lambda step: tokens * (  # noqa: E731 - a curve
+            spike if step == 40 else 0.01 * (step % 7 - 3)
+        )
+        return Patient(steps(60, {"optimizer/loss": at}))
+
+    finding = loss(-2e4).finding("OPT004")
+    assert finding.severity == "warning"
+    assert "without bound" in finding.summary
+    assert loss(-20.0).finding("OPT004").severity == "info"
+
+
 def test_an_ordinary_loss_is_quiet_and_a_missing_one_is_skipped() -> None:
     assert jumped({}).findings("OPT004") == []
     assert jumped({40: 0.1}).findings("OPT004") == []

@@ -24,7 +24,8 @@ class LossSpike(Rule):
         `info`; several within a short time are a warning. A spike of a hundred times the usual
         distance is a warning if a KL divergence, the largest ratio or the gradient spikes at the
         same step. Several such spikes within the latest hundred readings are a warning too, if they
-        exceed what a clipped loss with normalized advantages can reach.
+        exceed what a clipped loss with normalized advantages can reach. So is a single one that no
+        bounded ratio explains, be the loss a mean or a sum.
 
     Why it matters:
         The level of a policy-gradient loss means nothing, but its scale is bounded, because
@@ -79,6 +80,12 @@ class LossSpike(Rule):
     """Distance that only an unbounded ratio or penalty explains: an advantage normalized within a
     group of 64 responses is at most 8, and a clipped ratio adds a quarter."""
 
+    unbounded_factor: float = 1e5
+    """Multiple of the usual distance that only an unbounded ratio explains. A token adds at most
+    `largest_loss`. The sum over 100,000 tokens of random sign is usually at least 100 and at most a
+    million, ten thousand times as much; for a mean, both are smaller by the number of tokens. Two
+    public runs with a loss that is a sum had -6e9 after 2e3, and 6e11."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the distance of the loss from its median with the usual distance."""
         series = chart.series(_LOSS)
@@ -122,6 +129,9 @@ class LossSpike(Rule):
         if joint is not None:
             text = f"{text}, and {joint} spikes too."
             return Sighting("warning", text, (*evidence, cite(chart, joint)))
+        if multiple >= self.unbounded_factor:
+            text = f"{text}: a ratio without bound."
+            return Sighting("warning", text, evidence)
         if spikes < self.warning_spikes:
             return Sighting("info", f"{text}.", evidence, ())
         return Sighting(
