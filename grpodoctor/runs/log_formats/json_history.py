@@ -20,6 +20,18 @@ _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records"
           "training_history", "train_history")  # fmt: skip
 """Usual keys of a history, most likely first."""
 
+_RUN_NAMES = ("run_name", "name", "tag", "experiment", "run", "run_id", "label", "id")
+"""Keys of a run's name in an object that describes it, the most readable first."""
+
+_RUN = "run_name"
+"""Column of the rows that names their run."""
+
+_STEP_KEYS = frozenset({"step", "global_step", "iteration", "iter", "epoch", "update", "round"})
+"""Keys that make an object the entry of one step."""
+
+_SEVERAL = 2
+"""Runs that make a document a list of runs."""
+
 _NOT_LOGS = re.compile(
     r"(.*config|args|tokenizer|special_tokens_map|added_tokens|vocab|wandb-.*|.*index|"
     r"(all|train|eval|test)_results|dataset_info|package)\.json",
@@ -45,10 +57,42 @@ class JsonHistory(TrainerState):
     @staticmethod
     def history_of(data: object) -> list[object] | None:
         """Return the entries, one per step; None if there is no history."""
+        several = _several_runs(data)
+        if several is not None:
+            return several
         if isinstance(data, dict):
             inner = next((data[name] for name in _NAMES if _is_nested(data.get(name))), data)
             return _from_columns(inner) if isinstance(inner, dict) else _from_list(inner)
         return _from_list(data)
+
+
+def _several_runs(data: object) -> list[object] | None:
+    """The rows of a document that lists runs, each with its history; None if there are no two.
+
+    A row gets the name of its run in a column, as in a table of several runs. Results of a sweep
+    often list a run twice, by the setting and in the order of time; it counts once.
+    """
+    lists = data.values() if isinstance(data, dict) else [data]
+    runs: dict[str, list[object]] = {}
+    for entries in lists:
+        for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+            history = _history_in(entry)
+            if history is None:
+                continue
+            name = next((entry[key] for key in _RUN_NAMES if isinstance(entry.get(key), str)), "")
+            runs.setdefault(name or f"{len(runs)}-{number}", history)
+    if len(runs) < _SEVERAL:
+        return None
+    return [
+        {**row, _RUN: name} for name, rows in runs.items() for row in rows if isinstance(row, dict)
+    ]
+
+
+def _history_in(entry: object) -> list[object] | None:
+    """The history in an object that describes a run; a step may list its responses instead."""
+    if not isinstance(entry, dict) or not _STEP_KEYS.isdisjoint(entry):
+        return None
+    return next((rows for key in _NAMES if (rows := _from_list(entry.get(key))) is not None), None)
 
 
 def _is_nested(value: object) -> bool:

@@ -184,3 +184,22 @@ def test_prose_with_labels_is_no_log(tmp_path: Path) -> None:
     ) as error:
         list(open_run(path).steps)
     assert "Rent" not in str(error.value)
+
+
+def test_a_bar_over_held_out_prompts_is_no_training_reward(tmp_path: Path) -> None:
+    """A public notebook prints two bars per iteration: of held-out and of training prompts."""
+    text = "".join(
+        f"val: 100%|####| 64/64 [01:35<00:00, 1.5s/it, completion_tokens=36, "
+        f"reward={0.4 + i / 10}, token_logprobs=23{i}]\n"
+        f"train: 100%|####| 320/320 [02:36<00:00, 9.1it/s, completion_tokens=40, reward=0.{i}5, "
+        f"token_logprobs=12{i}]\n"
+        f"1|5|Loss: -0.0060: 100%|####| 5/5 [02:15<00:00, 25.6s/it, entropy=0.{i}, kl_div=nan, "
+        f"loss=-0.006, policy=-0.002]\n"
+        for i in range(1, 5)
+    )
+    run = open_run(written(text, tmp_path))
+    steps = list(run.steps)
+    held_out = [scalar(s.values["reward/heldout"]) for s in steps if "reward/heldout" in s.values]
+    rewards = [scalar(s.values["reward/mean"]) for s in steps if "reward/mean" in s.values]
+    assert held_out == pytest.approx([0.5, 0.6, 0.7, 0.8])
+    assert rewards == [0.15, 0.25, 0.35, 0.45]

@@ -13,6 +13,7 @@ from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.runs.log_formats.jsonl import JsonLines
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.vocabulary.values import scalar
 
 ROWS = [{"step": step, "reward_mean": step / 10, "loss": 0.1} for step in range(3)]
@@ -93,3 +94,38 @@ def test_json_lines_in_a_file_that_is_named_as_one_document(tmp_path: Path) -> N
     steps = list(open_run(path).steps)
     assert [each.step for each in steps] == list(range(5))
     assert scalar(steps[-1].values["reward/mean"]) == 0.5
+
+
+def run_of(name: str, first: float, **settings: Any) -> dict[str, Any]:
+    history = [{"step": step, "reward": first + step / 100, "loss": 0.1} for step in range(25)]
+    return {"tag": name, **settings, "reward_trace": [first] * 25, "step_log": history}
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_a_document_of_several_runs_has_their_rows_by_name(as_list: bool, tmp_path: Path) -> None:
+    """A public sweep lists each run by its setting and once more in the order of time."""
+    hot, cold = run_of("hot", 0.3, temperature=1.0), run_of("cold", 0.1, temperature=0.2)
+    data = [hot, cold] if as_list else {"temperature_sweep": [hot, cold], "runs": [cold, hot]}
+    rows = rows_of(data, tmp_path)
+    assert len(rows) == 50
+    path = tmp_path / "history.json"
+    firsts = {
+        name: scalar(next(iter(open_run(path, ReadOptions(where={"run_name": name})).steps)).values[
+            "reward/mean"
+        ])
+        for name in ("hot", "cold")
+    }  # fmt: skip
+    assert firsts == {"hot": 0.3, "cold": 0.1}
+
+
+def test_a_run_with_its_history_in_a_step_log_is_one_run(tmp_path: Path) -> None:
+    """A public result file: settings, a list of rewards, and a list of steps with more."""
+    rows = rows_of(run_of("one", 0.3, rank=32), tmp_path)
+    assert [row.step for row in rows] == list(range(25))
+    assert rows[3].values["loss"] == 0.1
+
+
+def test_steps_that_list_their_responses_are_no_runs(tmp_path: Path) -> None:
+    rows = [{**row, "name": f"step {row['step']}", "records": [{"score": 1.0}] * 4} for row in ROWS]
+    assert [row.step for row in rows_of({"history": rows}, tmp_path)] == [0, 1, 2]
+    assert [row.step for row in rows_of(rows, tmp_path)] == [0, 1, 2]

@@ -44,6 +44,11 @@ _BAR = re.compile(
     r"(\d{1,12})/(\d{1,12})\s*\["
 )
 """A notebook service prints the bar's text alone: ` 33% 100/300 [05:00<10:00, 3.00s/it]`."""
+_HELD_OUT_BAR = re.compile(
+    r"\W{0,9}(?:val|valid(?:ation)?|eval(?:uation|uating)?|test(?:ing)?)\b[^|%]{0,40}\d{1,3}%\|",
+    re.IGNORECASE,
+)
+"""`val: 100%|███| 64/64 [01:35<00:00, reward=0.4]`: a progress bar over held-out prompts."""
 _STEPS = re.compile(r"\b(?:train(?:ing)?|steps?|iterations?|episodes?)\b", re.IGNORECASE)
 _DATA = re.compile(
     r"\b(?:split|examples?|dataset|shards?|files?|map|filter\w*|tokeniz\w*|loading|download\w*)\b",
@@ -406,6 +411,8 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     is_enough = (all(has_word) or has_mean) and step is not None
     if not any(has_word) or (len(pairs) < 3 and not is_enough):
         return None
+    if _HELD_OUT_BAR.match(text):
+        pairs = {f"line/eval_{key.removeprefix('line/')}": pairs[key] for key in pairs}
     return ParsedLine(pairs, step, PART_OF_STEP if _IN_ROLLOUT.search(text) else "")
 
 
