@@ -319,9 +319,9 @@ def test_a_single_loss_that_no_bounded_ratio_explains_is_a_warning(tokens: float
     """Public runs: -6e9 after 2e3, and 6e11, in losses that are sums over the tokens."""
 
     def loss(spike: float) -> Patient:
-        at: Curve = lambda step: tokens * (  # noqa: E731 - a curve
-            spike if step == 40 else 0.01 * (step % 7 - 3)
-        )
+        def at(step: int) -> float:
+            return tokens * (spike if step == 40 else 0.01 * (step % 7 - 3))
+
         return Patient(steps(60, {"optimizer/loss": at}))
 
     finding = loss(-2e4).finding("OPT004")

@@ -32,6 +32,10 @@ _MAX_DICT_LINES = 2000
 
 _LINE_STEPS = {"line/step", "line/global_step", "line/iter", "line/iteration", "line/epoch"}
 
+_OUTCOME = re.compile(r"reward|score|return|acc|success|solve|win|correct")
+"""Keys of what a step achieved. A labeled line without one may share its step with a line in
+another notation that has it."""
+
 _HOLE = re.compile(rb"\0+")
 _MOST_HOLES = 4
 """Holes in the beginning of a log; binary files have hundreds of NUL bytes among others."""
@@ -245,9 +249,7 @@ class Console:
     def _parse_block(self, text: str) -> Iterator[LogRow]:
         parsed = lines.parse_labeled_line(text)
         if parsed is not None:
-            values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
-            self._recurring.count_other_row()
-            yield LogRow(parsed.step, values, counter=parsed.counter)
+            yield self._labeled_row(parsed)
             return
         line = parse_recurring_line(text)
         if line is not None and (rows := self._recurring.add(line)):
@@ -272,6 +274,14 @@ class Console:
             self._block_step, self._since_heading, self._title = step, 0, ""
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
+
+    def _labeled_row(self, parsed: lines.ParsedLine) -> LogRow:
+        values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
+        if parsed.step is None or any(map(_OUTCOME.search, values)):
+            self._recurring.count_other_row()
+        else:
+            self._recurring.share_step(parsed.step)
+        return LogRow(parsed.step, values, counter=parsed.counter)
 
     def _end_block(self) -> Iterator[LogRow]:
         if len(self._block) > 1:

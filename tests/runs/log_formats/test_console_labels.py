@@ -203,3 +203,29 @@ def test_a_bar_over_held_out_prompts_is_no_training_reward(tmp_path: Path) -> No
     rewards = [scalar(s.values["reward/mean"]) for s in steps if "reward/mean" in s.values]
     assert held_out == pytest.approx([0.5, 0.6, 0.7, 0.8])
     assert rewards == [0.15, 0.25, 0.35, 0.45]
+
+
+def test_two_lines_of_a_step_in_different_notations_are_one_row(tmp_path: Path) -> None:
+    """A public script prints its loss in one line and its accuracy in the next."""
+    text = "".join(
+        f"Step: {i} | Loss: 0.00{i} | KL: -0.0{i}\n[step {i}] avg_loss=0.004 acc=0.{i}\n"
+        for i in range(1, 9)
+    )
+    run = open_run(written(text, tmp_path))
+    steps = list(run.steps)
+    assert [each.step for each in steps] == list(range(1, 9))
+    shares = {s.step: scalar(s.values["accuracy/train"]) for s in steps[2:]}
+    assert shares == {i: i / 10 for i in range(3, 9)}  # a notation is known from its third line
+    assert all("optimizer/loss" in s.values for s in steps)
+
+
+def test_a_piped_line_without_the_time_of_the_step_is_a_scripts_own(tmp_path: Path) -> None:
+    """prime-rl prints the time after the step; a public script prints its losses."""
+    text = "".join(
+        f"Step {i} | Loss: 0.77 | Pol: 0.71 | Val: 0.059\n[step {i}] avg_loss=0.0 acc=0.{i}\n"
+        for i in range(1, 9)
+    )
+    run = open_run(written(text, tmp_path))
+    assert run.manifest.framework == "generic"
+    shares = [scalar(s.values["accuracy/train"]) for s in list(run.steps)[2:]]
+    assert shares == [i / 10 for i in range(3, 9)]

@@ -55,7 +55,10 @@ _DATA = re.compile(
     re.IGNORECASE,
 )
 """Titles of progress bars over data, such as `Generating train split`."""
-_PIPED = re.compile(r"\bStep\s+(\d{1,12})\s+\|\s+(.*)$")
+_PIPED = re.compile(
+    r"\bStep\s+(\d{1,12})\s+\|\s+(?:Time:\s+)?(?:\d[\d.]{0,12}(?:ms|s|m|h|d)\s{1,8}){1,3}\|\s+(.*)$"
+)
+"""prime-rl states the time of the step first. Other scripts print `Step 8 | Loss: 0.8`."""
 _PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _RESULTS = re.compile(r"\W{0,9}(Training|Validation) Results:\s*")

@@ -109,12 +109,21 @@ class RecurringLines:
         self._epoch = 0
         self._others = 0
         """Rows in other notations."""
+        self._shared_step = -1
+        """The latest step of a row in another notation whose steps these lines share."""
         self._pending: LogRow | None = None
         """The row of a progress bar, which may be drawn again at the same step."""
 
     def count_other_row(self) -> None:
         """Note that the log has a row in a notation of its own."""
         self._others += 1
+
+    def share_step(self, step: int) -> None:
+        """Note a row of a step in another notation, which lines of the same step complete.
+
+        Lines of earlier steps that are still held would go back in the log, so they are dropped.
+        """
+        self._shared_step = step
 
     def add(self, line: LabeledLine) -> list[LogRow]:
         """Return the rows that are certain with this line."""
@@ -130,7 +139,8 @@ class RecurringLines:
             del held[: -2 * self._others - _MIN_LINES]
             return []
         template.is_established, template.held = True, []
-        return [row for step, line in held if step >= self._latest
+        first = max(self._latest, self._shared_step)
+        return [row for step, line in held if step >= first
                 for row in self._rows_of(step, line)]  # fmt: skip
 
     def finish(self) -> list[LogRow]:
