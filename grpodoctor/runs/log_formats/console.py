@@ -207,6 +207,7 @@ class Console:
         if parsed is None:
             row = self._json_row(text)
             if row is not None:
+                yield from self._recurring.release()
                 self._recurring.count_other_row()
                 yield from self._end_block()
                 yield row
@@ -222,6 +223,7 @@ class Console:
 
     def _complete_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
         if len(parsed.pairs) <= MOST_KEYS:
+            yield from self._recurring.release()
             self._recurring.count_other_row()
             yield from self._end_block()
             yield self._row(parsed.pairs, parsed.step, parsed.counter)
@@ -249,7 +251,7 @@ class Console:
     def _parse_block(self, text: str) -> Iterator[LogRow]:
         parsed = lines.parse_labeled_line(text)
         if parsed is not None:
-            yield self._labeled_row(parsed)
+            yield from self._labeled_row(parsed)
             return
         line = parse_recurring_line(text)
         if line is not None and (rows := self._recurring.add(line)):
@@ -275,16 +277,19 @@ class Console:
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
 
-    def _labeled_row(self, parsed: lines.ParsedLine) -> LogRow:
+    def _labeled_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
         values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
-        if parsed.step is None or any(map(_OUTCOME.search, values)):
+        row = LogRow(parsed.step, values, counter=parsed.counter)
+        if parsed.step is None or parsed.counter or any(map(_OUTCOME.search, values)):
+            yield from self._recurring.release()
             self._recurring.count_other_row()
+            yield row
         else:
-            self._recurring.share_step(parsed.step)
-        return LogRow(parsed.step, values, counter=parsed.counter)
+            yield from self._recurring.share(row)
 
     def _end_block(self) -> Iterator[LogRow]:
         if len(self._block) > 1:
+            yield from self._recurring.release()
             self._recurring.count_other_row()
             yield self._row(self._block, self._block_step)
         self._block = {}

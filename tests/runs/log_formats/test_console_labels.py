@@ -214,8 +214,7 @@ def test_two_lines_of_a_step_in_different_notations_are_one_row(tmp_path: Path) 
     run = open_run(written(text, tmp_path))
     steps = list(run.steps)
     assert [each.step for each in steps] == list(range(1, 9))
-    shares = {s.step: scalar(s.values["accuracy/train"]) for s in steps[2:]}
-    assert shares == {i: i / 10 for i in range(3, 9)}  # a notation is known from its third line
+    assert [scalar(s.values["accuracy/train"]) for s in steps] == [i / 10 for i in range(1, 9)]
     assert all("optimizer/loss" in s.values for s in steps)
 
 
@@ -227,5 +226,11 @@ def test_a_piped_line_without_the_time_of_the_step_is_a_scripts_own(tmp_path: Pa
     )
     run = open_run(written(text, tmp_path))
     assert run.manifest.framework == "generic"
-    shares = [scalar(s.values["accuracy/train"]) for s in list(run.steps)[2:]]
-    assert shares == [i / 10 for i in range(3, 9)]
+    assert [scalar(s.values["accuracy/train"]) for s in run.steps] == [i / 10 for i in range(1, 9)]
+
+
+def test_lines_without_an_outcome_that_stand_alone_keep_their_order(tmp_path: Path) -> None:
+    text = "".join(f"Step: {i} | Loss: 0.00{i} | KL: -0.0{i}\n" for i in range(1, 4))
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3]
+    rest = 'INFO {"step": 4, "loss": 0.1, "reward": 0.5}\n'
+    assert [row.step for row in rows_of(text + rest, tmp_path)] == [1, 2, 3, 4]

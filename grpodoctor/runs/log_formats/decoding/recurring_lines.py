@@ -109,8 +109,10 @@ class RecurringLines:
         self._epoch = 0
         self._others = 0
         """Rows in other notations."""
+        self._shared: list[LogRow] = []
+        """Rows in another notation that these lines may complete, until a template is known."""
         self._shared_step = -1
-        """The latest step of a row in another notation whose steps these lines share."""
+        """The step of the latest of them that was returned."""
         self._pending: LogRow | None = None
         """The row of a progress bar, which may be drawn again at the same step."""
 
@@ -118,12 +120,17 @@ class RecurringLines:
         """Note that the log has a row in a notation of its own."""
         self._others += 1
 
-    def share_step(self, step: int) -> None:
-        """Note a row of a step in another notation, which lines of the same step complete.
+    def share(self, row: LogRow) -> list[LogRow]:
+        """Take a row in another notation that may have its step in common with these lines."""
+        self._shared.append(row)
+        is_known = any(template.is_established for template in self._templates.values())
+        return self.release() if is_known or len(self._shared) > _MIN_LINES else []
 
-        Lines of earlier steps that are still held would go back in the log, so they are dropped.
-        """
-        self._shared_step = step
+    def release(self) -> list[LogRow]:
+        """Return the rows in the other notation that are still held."""
+        rows, self._shared = self._shared, []
+        self._shared_step = max((row.step or 0 for row in rows), default=self._shared_step)
+        return rows
 
     def add(self, line: LabeledLine) -> list[LogRow]:
         """Return the rows that are certain with this line."""
@@ -139,14 +146,15 @@ class RecurringLines:
             del held[: -2 * self._others - _MIN_LINES]
             return []
         template.is_established, template.held = True, []
+        # A line of an earlier step would go back in the log.
         first = max(self._latest, self._shared_step)
-        return [row for step, line in held if step >= first
-                for row in self._rows_of(step, line)]  # fmt: skip
+        rows = [row for step, line in held if step >= first for row in self._rows_of(step, line)]
+        return sorted([*self.release(), *rows], key=lambda row: row.step or 0)
 
     def finish(self) -> list[LogRow]:
         """Return the row of a progress bar at the end of the text."""
         row, self._pending = self._pending, None
-        return [row] if row else []
+        return [*self.release(), row] if row else self.release()
 
     def _template_of(self, labels: frozenset[str]) -> _Template | None:
         if labels not in self._templates and len(self._templates) >= _MOST_TEMPLATES:
