@@ -30,6 +30,7 @@ def test_a_reward_that_rises_without_correctness_is_a_warning(name: str) -> None
     finding = run(curves).finding("REW010")
     assert finding.severity == "warning"
     assert name in finding.summary
+    assert finding.remedies[0] == "recheck-reward"
 
 
 def test_a_run_of_thirty_three_steps_is_long_enough() -> None:

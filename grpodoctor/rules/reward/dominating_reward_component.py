@@ -138,7 +138,9 @@ class DominatingRewardComponent(Rule):
             f"The reward rose from {start:.3g} to {reward.level(RECENT):.3g} while component "
             f"{component_name(failed[0])} stayed at {chart.series(failed[0]).mean(2 * RECENT):.2g}."
         )
-        return Sighting("warning", text, (cite(chart, _REWARD, start), cite(chart, failed[0])))
+        evidence = (cite(chart, _REWARD, start), cite(chart, failed[0]))
+        # A weight does not help a component that next to no response earns.
+        return Sighting("warning", text, evidence, ("recheck-reward", "reweight-rewards"))
 
     def _is_near_zero(self, chart: Chart, name: str) -> bool:
         """Whether a component for correctness is hardly ever earned and does not rise."""
