@@ -10,7 +10,7 @@ from grpodoctor.runs.log_formats.decoding.console_lines import visible_segments
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
 from grpodoctor.support.files.regular_files import MOST_ENTRIES, kind_of, open_regular
-from grpodoctor.support.safe_text import printable
+from grpodoctor.support.safe_text import plain
 
 _HEAD = 4096
 _MAX_REASONS = 3
@@ -128,7 +128,7 @@ def _last_exception(path: Path) -> str:
         for segment in visible_segments(line):
             if _EXCEPTION.fullmatch(segment.strip()[:_LONGEST_LINE]):
                 found = segment.strip()
-    return printable(found, _SHOWN) if found else ""
+    return plain(found, limit=_SHOWN)
 
 
 def _content(path: Path) -> str:

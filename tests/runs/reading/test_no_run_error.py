@@ -121,7 +121,7 @@ CRASH = """12:00:01 INFO Starting the loop
 Traceback (most recent call last):
   File "/app/rl/loop.py", line 603, in finish
     raise RuntimeError(
-RuntimeError: 10 empty batches in a row: every group was dropped
+RuntimeError: 10 empty batches in a row — every group was dropped
 """
 STOPPED = """Traceback (most recent call last):
   File "/app/elastic/agent.py", line 86, in _terminate
@@ -138,7 +138,7 @@ def test_a_directory_of_a_job_that_failed_before_its_first_step_names_the_error(
     with pytest.raises(RunError) as raised:
         open_run(tmp_path)
     said = str(raised.value)
-    assert "rollouts.log stops with RuntimeError: 10 empty batches in a row" in said
+    assert "rollouts.log stops with RuntimeError: 10 empty batches in a row — every" in said
     assert "SignalException" not in said
     assert "ValueError" not in said
 
