@@ -38,7 +38,7 @@ NAMES: Mapping[str, str] = {
         no_eos_rate max_length_hit_rate truncated_fraction""",
     "groups/zero_variance_rate": """zero_advantage_frac zero_std_ratio frac_zero_std
         degenerate_ratio degenerate_group_rate skipped_groups_frac uniform_groups_rate
-        dead_group_ratio zero_variance_rate""",
+        dead_group_ratio zero_variance_rate zvf""",
     "groups/effective_rate": "frac_mixed effective_groups_ratio informative_group_rate",
     "groups/all_incorrect_rate": "all_wrong_rate frac_all_incorrect all_fail_rate",
     "groups/all_correct_rate": "all_correct_rate frac_all_pass",
@@ -52,7 +52,7 @@ NAMES: Mapping[str, str] = {
     "reward/min": "reward_min reward/min",
     "optimizer/grad_norm": "grad_norm gradient_norm global_grad_norm grad_norm_mean",
     "optimizer/learning_rate": "lr learning_rate policy_lr",
-    "optimizer/loss": "loss policy_loss pg_loss grpo_loss",
+    "optimizer/loss": "loss policy_loss pg_loss grpo_loss loss:sum",
     "time/step": "step_time seconds_per_step iter_time",
     "tools/failure_rate": "tool_failure_rate tool_error_rate tool_call_failure_frac",
     "environment/invalid_action_rate": "invalid_action_rate invalid_actions_frac illegal_move_rate",
@@ -86,6 +86,13 @@ def test_a_plain_name_has_its_usual_meaning(metric: str, name: str) -> None:
 )
 def test_a_share_of_the_opposite_is_inverted(name: str, metric: str) -> None:
     assert readings({name: 0.75}) == {metric: 0.25}
+
+
+def test_skipped_groups_are_a_share_of_all_groups() -> None:
+    assert readings({"groups_skipped": 2.0, "groups_total": 8.0}) == {
+        "groups/zero_variance_rate": 0.25
+    }
+    assert readings({"groups_skipped": 2.0}) == {}
 
 
 @pytest.mark.parametrize("name", ["kl", "approx_kl", "reward_std", "skipped_rate", "kl_divergence"])

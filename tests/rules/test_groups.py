@@ -387,3 +387,18 @@ def test_a_loss_far_below_zero_shows_advantages_without_a_baseline() -> None:
     assert trl_losses(far, advantage="group").finding("GRP005").severity == "warning"
     assert trl_losses(far, framework="generic").findings("GRP005") == []
     assert trl_losses(noisy(-0.1, 0.1, 2, low=-9)).findings("GRP005") == []
+
+
+def test_zero_variance_groups_of_a_half_solved_task_are_not_all_incorrect() -> None:
+    """A public run: half of the groups without variance at an accuracy of .46."""
+
+    def stalled(accuracy: float, share: float) -> Patient:
+        curves = {FLAT: noisy(share, 0.02, 1), ACCURACY: noisy(accuracy, 0.02, 2)}
+        return run({**curves, REWARD: curves[ACCURACY]}, without=SPLIT)
+
+    half = stalled(0.46, 0.5).finding("GRP002")
+    assert half.severity == "info"
+    assert "About 29% of groups are all-incorrect" in half.summary
+    hard = stalled(0.1, 0.8).finding("GRP002")
+    assert hard.severity == "warning"
+    assert "About 80% of groups are all-incorrect" in hard.summary
