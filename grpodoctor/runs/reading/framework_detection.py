@@ -170,6 +170,12 @@ class FrameworkDetector:
                 remedy="pass the metrics that the trainer saves, or print one line per step, such "
                 "as `step=12 reward_mean=0.41 response_length=230`",
             )
+        if keys == _ONE_SCALAR:
+            return RunError(
+                "TensorBoard exported one scalar without its name",
+                where=where,
+                remedy="pass the event file (events.out.tfevents.*), which has all of them",
+            )
         if keys:
             return RunError(
                 f"no known framework logs these keys: {name_some(sorted(keys))}",
@@ -204,6 +210,10 @@ class FrameworkDetector:
         configs = [reader.config for reader in readers if reader.config]
         paths = [reader.path for reader in readers]
         return read_settings(self._path, framework, configs, self._options.run_config, paths)
+
+
+_ONE_SCALAR = {"Wall time", "Value"}
+"""Columns of a CSV file that TensorBoard's page exports, besides the step."""
 
 
 def _find_reward(translator: Translator, rows: Sequence[LogRow]) -> list[str]:

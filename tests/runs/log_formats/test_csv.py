@@ -139,3 +139,12 @@ def test_unknown_keys_are_read_by_the_users_map_alone(tmp_path: Path) -> None:
     assert run.manifest.framework == "generic"
     with pytest.raises(RunError, match="no known framework logs these keys: my_reward, n"):
         open_run(tmp_path / "metrics.csv", ReadOptions(mapping={"another": "reward/mean"}))
+
+
+def test_a_scalar_that_tensorboard_exported_is_named(tmp_path: Path) -> None:
+    """The page writes one curve per file and leaves its name out."""
+    path = tmp_path / "run.csv"
+    rows = "".join(f"{1772994845.5 + step},{step},{0.1 * step}\n" for step in range(30))
+    path.write_text(f"Wall time,Step,Value\n{rows}")
+    with pytest.raises(RunError, match=r"exported one scalar without its name.*tfevents"):
+        open_run(path)
