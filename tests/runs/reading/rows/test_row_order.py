@@ -201,7 +201,8 @@ def test_of_two_runs_in_one_file_the_last_is_examined(tmp_path: Path) -> None:
     report = replay(path).report
     assert report.run.steps == 25
     assert report.run.last_step == 24
-    assert any("contains 2 runs" in note and "steps 0 to 39" in note for note in report.notes), (
+    assert [(run.first_step, run.last_step) for run in report.earlier_runs] == [(0, 39)]
+    assert any("contains 2 runs" in note for note in report.notes), (
         report.notes
     )
 
