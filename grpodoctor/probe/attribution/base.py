@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from grpodoctor.probe.attribution.edits import Edits
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import Confidence
 
@@ -51,6 +52,11 @@ class ExperimentResult:
     figures: Mapping[str, float] = field(default_factory=dict)
     identity: Identity | None = None
     """The name under which the cause is reported, if it is not the class's own."""
+    rivals: Edits = ()
+    """What-if edits of other causes that explain the gap as well; the result is then *likely*."""
+    alternatives: tuple[ExperimentResult, ...] = ()
+    """Other causes that the experiment found, next best first: one of them may be the right one
+    next to a second cause."""
 
 
 class Cause(ABC):

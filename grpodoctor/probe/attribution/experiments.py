@@ -29,7 +29,7 @@ from grpodoctor.probe.attribution.rounding import (
     in_precision,
     rounding_between,
 )
-from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens
+from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens, effective_gap
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
 from grpodoctor.probe.controls.expert_replay import replay_job
@@ -61,9 +61,10 @@ _CONFIG_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """An engine's log-probabilities of the part's tokens, and the folder with its experts."""
+    """An engine's log-probabilities of responses, and the folder with its experts."""
 
     logprobs_N: Floats
+    lengths_B: Integers
     folder: Path
 
 
@@ -100,7 +101,7 @@ class Experiments:
         except EngineError:
             scored = case.scored  # a recorded learner has no further columns
         tokens = Tokens.read(self.rollouts, scored)
-        self._scores[case.learner.key, job] = _Scores(tokens.learner_N, scored)
+        self._scores[case.learner.key, job] = _Scores(tokens.learner_N, tokens.lengths_B, scored)
         return Variant(setup, tokens)
 
     @cached_property
@@ -149,7 +150,8 @@ class Experiments:
         setup = variant.setup
         job = replace(self._job(setup), want=self._columns)
         (scored,) = self.runner.run(setup.learner, [job])
-        return Variant(setup, variant.tokens.with_columns(Tokens.read(self.rollouts, scored)))
+        columns = Tokens.read(self.rollouts, scored).with_mapped_temperatures(setup.learner_column)
+        return Variant(setup, variant.tokens.with_columns(columns))
 
     def vary(self, variant: Variant, **changes: Any) -> Variant:
         """The same tokens under another setup.
@@ -169,7 +171,9 @@ class Experiments:
         keys = ("learner", "processing", "own_prompts", "behind", "replay", "edits")
         if any(getattr(setup, key) != getattr(variant.setup, key) for key in keys):
             scores = self._score(setup.learner, self._job(setup))
-            tokens = tokens.with_learner(*self._cut(scores, tokens))
+            learner_N, experts_NLK = self._cut(scores, tokens)
+            learner_N = setup.learner_column(tokens.lengths_B, learner_N)
+            tokens = tokens.with_learner(learner_N, experts_NLK)
         return Variant(setup, tokens)
 
     def with_routes(self, variant: Variant) -> Variant:
@@ -295,13 +299,20 @@ class Experiments:
                 if isinstance(folder, Path):
                     self._scores[setup.learner.key, job] = _scores_in(folder)
         known = [self._scores.get((setup.learner.key, job)) for job in jobs]
-        return [None if scores is None else scores.logprobs_N for scores in known]
+        return [
+            None if one is None else setup.learner_column(one.lengths_B, one.logprobs_N)
+            for one in known
+        ]
 
-    def sub_sample(self, variant: Variant) -> tuple[Path, Integers]:
+    def sub_sample(self, variant: Variant) -> tuple[Path | None, Integers]:
         """A folder with a few of the part's responses, and the indices of their tokens.
 
-        The responses follow the prompts that the learner reads in this variant.
+        The responses follow the prompts that the learner reads in this variant. None, and all
+        tokens, if a few of the responses cannot be scored alone.
         """
+        needs_all = variant.setup.learner_map is not None and variant.setup.learner_map.needs_all
+        if variant.setup.own_prompts or needs_all:
+            return None, np.arange(variant.tokens.sampler_N.size)
         prompts = _prompts_behind(variant.setup.behind)
         wanted_B = _spread(variant.tokens, _SCREEN_TOKENS)
         source = rollouts_key(variant.setup.behind or self.rollouts)
@@ -348,6 +359,11 @@ class Experiments:
     def is_loud(self, gap: float) -> bool:
         """Whether a gap exceeds rounding."""
         return gap > EXACT and gap > QUIET * self.noise
+
+    def effective_gap(self, before: Variant, after: Variant) -> float:
+        """The gap by which several experiments on a variant are compared."""
+        limit = max(EXACT, QUIET * self.noise)
+        return effective_gap(before.tokens, after.tokens, limit)
 
     def exceeds_rounding(self, variant: Variant) -> bool:
         """Whether a variant's gap exceeds rounding, also apart from flips by rounding."""
@@ -400,7 +416,7 @@ class Experiments:
             BudgetSpentError: if the time budget is used up.
         """
         setup = variant.setup
-        jobs = [self._job(Setup(setup.learner, setup.processing, behind=each)) for each in folders]
+        jobs = [self._job(replace(setup, behind=each)) for each in folders]
         self._score_each(setup.learner, jobs)
         return [self.vary(variant, behind=folder) for folder in folders]
 
@@ -448,8 +464,9 @@ def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
 
 
 def _scores_in(folder: Path) -> _Scores:
-    parts = [shard.logprobs_N for shard in read_shards(folder)]
-    return _Scores(np.concatenate(parts).astype(np.float64), folder)
+    shards = list(read_shards(folder))
+    logprobs_N = np.concatenate([shard.logprobs_N for shard in shards]).astype(np.float64)
+    return _Scores(logprobs_N, np.concatenate([shard.lengths_B for shard in shards]), folder)
 
 
 def _overrides(engine: EngineSpec) -> dict[str, Any]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.naming import named_cause, rank, without_rivals
 from grpodoctor.probe.attribution.reference import with_reference
-from grpodoctor.probe.attribution.rounding import (
-    Rounding,
-    removed_at_agreeing,
-    rounding_between,
-)
+from grpodoctor.probe.attribution.search.gap_tests import GapTests
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
+from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
     PROVEN,
@@ -27,20 +25,26 @@ from grpodoctor.probe.attribution.search.selection import (
     Step,
     TriedCause,
     enough_share,
+    first_causes,
+    is_better_explanation,
     is_sure,
     is_worth_accepting,
-    keeps_tokens,
     unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
-from grpodoctor.probe.attribution.tokens import significant
+from grpodoctor.probe.attribution.search.together import proven_together
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
-from grpodoctor.probe.results.results import Confidence, NamedCause
+from grpodoctor.probe.results.results import NamedCause
 from grpodoctor.probe.severity import EXACT, QUIET
 
 _MOST_CAUSES = 6
+_MOST_STARTS = 4
+"""Other first causes from which the search starts again if much of the gap remains."""
+_WEAK = 0.05
+"""Share of the gap that such a first cause must remove. Next to a second fault that saturates the
+difference, the removal of the first one changes little."""
 
 
 def attribute(runner: JobRunner, case: Case) -> tuple[NamedCause, ...]:
@@ -63,18 +67,6 @@ def investigate(runner: JobRunner, case: Case) -> Attribution:
     return _Investigation(runner, case).result()
 
 
-@dataclass(frozen=True, slots=True)
-class _SavedState:
-    """The state of an investigation before it accepted the first edit."""
-
-    named: tuple[NamedCause, ...]
-    taken: frozenset[str]
-    imitated: frozenset[str]
-    steps: tuple[Step, ...]
-    left: float
-    variant: Variant
-
-
 class _Investigation:
     """The state of one investigation."""
 
@@ -86,18 +78,18 @@ class _Investigation:
         """Share of the gap that is not yet explained."""
         self.first: Variant | None = None
         self.variant: Variant | None = None
-        self.noise: float | None = None
-        self.rounding: Rounding | None = None
-        """The rounding of a precision that the sampler does not report."""
+        self.tests = GapTests(self.experiments)
         self.imitated: set[str] = set()
         """Ids of named causes whose experiment imitates the cause."""
         self.steps: list[Step] = []
         """The accepted causes, in the order of their removal."""
-        self.before_edits: _SavedState | None = None
+        self.before_edits: SavedState | None = None
         """The state to return to if the edits are withdrawn."""
         self.tries_edits = True
         self.subset: Subset | None = None
-        """The responses to which the search is limited, if only some differ."""
+        """The responses that differ, if the others agree from the start."""
+        self.limit: Subset | None = None
+        """The responses or tokens to which the search is limited at present."""
 
     def result(self) -> Attribution:
         is_cut_short = False
@@ -107,19 +99,19 @@ class _Investigation:
             is_cut_short = True
             self.notes.append("the time budget ended before all experiments were run")
             self._guess_from_checksums()
-        causes = tuple(sorted(self.named, key=_rank))
+        causes = tuple(sorted(self.named, key=rank))
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
             causes=causes,
             verdict="",
             gap=gap,
-            noise=self.noise,
-            left=None if self._is_quiet(self.first) and not causes else max(0.0, self.left),
+            noise=self.tests.noise,
+            left=None if self.tests.is_quiet(self.first) and not causes else max(0.0, self.left),
             notes=tuple(dict.fromkeys(self.notes)),
             subset=self.subset.words if self.subset else "",
             flips=self.experiments.left_out,
         )
-        quiet = self._is_quiet(self.variant)
+        quiet = self.tests.is_quiet(self.variant)
         return verdict_of(
             self.experiments.case, attribution, quiet=quiet, is_cut_short=is_cut_short
         )
@@ -127,15 +119,16 @@ class _Investigation:
     def _investigate(self) -> None:
         self.first = self.variant = self.experiments.first()
         if self.first.gap > EXACT:
-            self.noise = self.experiments.noise
+            self.tests.noise = self.experiments.noise
             excess = self.experiments.rounding.excess_flips(self.first.tokens)
             self.notes += [excess] if excess else []
-        if self.first.gap > max(EXACT, QUIET * (self.noise or 0.0)):
+        if self.first.gap > max(EXACT, QUIET * (self.tests.noise or 0.0)):
             self.first = self.variant = self._without_rounding_flips(self.first)
-        if not self._is_quiet(self.first):
+        if not self.tests.is_quiet(self.first):
             self.variant = self._with_reference(self.first)
             self._search_subset(self.variant)
-        self._search()
+        if not self.steps:
+            self._search()
         self._drop_unneeded(self.variant)
         self._examine_remainder()
 
@@ -145,21 +138,94 @@ class _Investigation:
         flips = self.experiments.rounding.flips_in(variant.tokens)
         if flips is None:
             return variant
-        self.experiments.left_out, self.noise = flips, flips.noise
+        self.experiments.left_out, self.tests.noise = flips, flips.noise
         return Variant(variant.setup, variant.tokens.where(flips.steady_N))
 
     def _search(self) -> None:
         """Accept causes until none explains the rest."""
+        if self.variant is None:
+            return
+        start = self._state(self.variant)
         self.tries_edits, self.before_edits = True, None
         self._accept_causes()
+        self._start_from_others(start)
         if self._withdraw_edits():
             self.tries_edits = False
             self._accept_causes()
 
     def _accept_causes(self) -> None:
         while self.variant is not None and len(self.named) < _MOST_CAUSES:
-            if not self._round(self.variant):
+            if not self._round(self.variant) and not self._limit_further(self.variant):
                 return
+
+    def _limit_further(self, variant: Variant) -> bool:
+        """Continue with the responses or tokens that still differ, if the others agree by now.
+
+        False if there are none, or if they would be the whole of the search.
+        """
+        if self.limit is not None or not self.steps or self.tests.is_quiet(variant):
+            return False
+        self.limit = subset_of(self.experiments, variant) or early_tokens(self.experiments, variant)
+        if self.limit is None:
+            return False
+        self.variant = Variant(variant.setup, variant.tokens.where(self.limit.tokens_N))
+        if self._round(self.variant):
+            return True
+        self.limit, self.variant = None, variant  # the responses themselves are reported
+        return False
+
+    def _start_from_others(self, start: SavedState) -> None:
+        """Search again from other first causes, if the first one left much of the gap.
+
+        The cause that removes most next to a second fault need not be one of the two: it may
+        imitate a part of both. The causes that together leave least are kept.
+        """
+        if self.variant is None or self.left <= CLOSED or self.tests.is_quiet(self.variant):
+            return
+        best, edits = self._state(self.variant), self.before_edits
+        try:
+            for tried in self._other_starts(start, best.steps):
+                self._restore(start)
+                self.before_edits = None
+                self._accept(self._fitted_again(tried))
+                self._accept_causes()
+                is_quiet = self.tests.is_quiet(self.variant)
+                if self.variant is not None and is_better_explanation(
+                    self.left, than=best.left, is_quiet=is_quiet
+                ):
+                    best, edits = self._state(self.variant), self.before_edits
+                    if is_quiet:
+                        break
+        finally:  # also if the budget ends
+            self._restore(best)
+            self.before_edits = edits
+
+    def _other_starts(self, start: SavedState, steps: Sequence[Step]) -> list[TriedCause]:
+        """The causes that alone remove some of the gap, strongest first, but the accepted one."""
+        self._restore(start)
+        tried: list[TriedCause] = []
+        for cause, hypothesis in self._hypotheses(start.variant, peels=True):
+            tried += self._results(cause, start.variant, hypothesis, least=_WEAK)
+        return first_causes(tried, besides=steps[0].cause if steps else "")[:_MOST_STARTS]
+
+    def _state(self, variant: Variant) -> SavedState:
+        return SavedState(
+            named=tuple(self.named),
+            taken=frozenset(self.experiments.named),
+            imitated=frozenset(self.imitated),
+            steps=tuple(self.steps),
+            left=self.left,
+            variant=variant,
+            limit=self.limit,
+            noise=self.tests.noise,
+            rounding=self.tests.rounding,
+        )
+
+    def _restore(self, saved: SavedState) -> None:
+        self.named, self.steps = list(saved.named), list(saved.steps)
+        self.left, self.variant, self.limit = saved.left, saved.variant, saved.limit
+        self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
+        self.tests.noise, self.tests.rounding = saved.noise, saved.rounding
 
     def _withdraw_edits(self) -> bool:
         """Withdraw edits that together with all later causes leave much of the gap.
@@ -168,24 +234,12 @@ class _Investigation:
         faults can each leave a part; together they leave next to nothing.
         """
         saved = self.before_edits
-        if saved is None or self.variant is None or self._is_quiet(self.variant):
+        if saved is None or self.variant is None or self.tests.is_quiet(self.variant):
             return False
-        if self.variant.gap <= (1 - WHOLE) * saved.variant.gap:
+        if self.left <= (1 - WHOLE) * saved.left:
             return False
-        self.named, self.steps = list(saved.named), list(saved.steps)
-        self.left, self.variant = saved.left, saved.variant
-        self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
+        self._restore(saved)
         return True
-
-    def _save(self, variant: Variant) -> None:
-        self.before_edits = _SavedState(
-            named=tuple(self.named),
-            taken=frozenset(self.experiments.named),
-            imitated=frozenset(self.imitated),
-            steps=tuple(self.steps),
-            left=self.left,
-            variant=variant,
-        )
 
     def _search_subset(self, variant: Variant) -> None:
         """Continue with the responses or tokens that differ, if a cause is found for them."""
@@ -194,10 +248,11 @@ class _Investigation:
         )
         if self.subset is None:
             return
+        self.limit = self.subset
         self.variant = Variant(variant.setup, variant.tokens.where(self.subset.tokens_N))
         self._search()
         if not self.steps:  # the responses themselves are reported
-            self.subset, self.variant = None, variant
+            self.subset, self.limit, self.variant = None, None, variant
 
     def _drop_unneeded(self, variant: Variant) -> None:
         """Drop causes that the later ones make superfluous."""
@@ -207,7 +262,20 @@ class _Investigation:
             self.notes.append(f"the causes were not tested against each other: {error.what}")
             return
         self.named = [each for each in self.named if each.cause not in dropped]
+        self.steps = [each for each in self.steps if each.cause not in dropped]
         self.experiments.named.difference_update(dropped)
+        if self.tests.is_quiet(self.variant):
+            self._prove_together(self.variant)
+
+    def _prove_together(self, final: Variant) -> None:
+        """Call causes proven if the gap is closed, and open again without any one of them."""
+        proven = proven_together(self.experiments, final, self.steps, self.tests.is_quiet)
+        self.named = [
+            replace(each, confidence="proven", details=without_rivals(each.details))
+            if each.cause in proven
+            else each
+            for each in self.named
+        ]
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""
@@ -217,33 +285,24 @@ class _Investigation:
             self.notes.append(f"a reference engine could not score: {error.what}")
             return variant
 
-    def _is_quiet(self, variant: Variant | None) -> bool:
-        """Whether a gap is no larger than rounding, as a whole or apart from rounding's flips."""
-        if variant is None or not variant.gap > max(EXACT, QUIET * (self.noise or 0.0)):
-            return True
-        if self.noise is None:
-            return False
-        rounding = self.rounding or self.experiments.rounding
-        return rounding.remains_without_flips(self.experiments.with_routes(variant).tokens)
-
     def _round(self, variant: Variant) -> bool:
         """Remove the cause that explains most; False if no experiment explains the gap."""
         best: TriedCause | None = None
         for cause, hypothesis in self._hypotheses(variant, peels=True):
             if cause.repeats and best and best.cause.uses_other_files:
                 continue
-            tried = self._try(cause, variant, hypothesis)
-            if tried and (best is None or tried.explained > best.explained):
-                best = tried
-            if best and (best.explained >= enough_share(best.cause) or self._settled(best)):
+            for tried in self._results(cause, variant, hypothesis):
+                if best is None or tried.evidence > best.evidence:
+                    best = tried
+            if best and (best.evidence >= enough_share(best.cause) or self._is_settled(best)):
                 break
         if best is None:
             return False
         best = self._fitted_again(best)
         is_worth = is_worth_accepting(
-            best.explained,
+            best.evidence,
             left=self.left,
-            is_settled=self._settled(best),
+            is_settled=self._is_settled(best),
             has_imitated=bool(self.imitated),
             is_first=not self.steps,
         )
@@ -251,39 +310,13 @@ class _Investigation:
             self._accept(best)
         return is_worth
 
-    def _settled(self, tried: TriedCause) -> bool:
-        """Whether the experiment reduced a gap above rounding to rounding."""
-        before, after = tried.outcome.before or self.variant, tried.outcome.after
-        if before is None or after is None:
-            return False
-        shown = self._shown_rounding(tried, before, after)
-        if shown is not None and (
-            after.gap <= QUIET * shown.noise
-            or shown.remains_without_flips(self.experiments.with_routes(after).tokens)
-        ):
-            return True
-        return self._is_quiet(after) and (tried.cause.subtle or not self._is_quiet(before))
-
-    def _shown_rounding(
-        self, tried: TriedCause, before: Variant, after: Variant
-    ) -> Rounding | None:
-        """The rounding that a learner in a coarser precision shows; None if it does not fit.
-
-        Two kernels round differently in the same precision, so the coarser learner removes a part
-        of the gap only. It moves log-probabilities by random amounts, which fit by half or more
-        only if the sampler rounds as it does.
-        """
-        identity = tried.outcome.identity
-        if identity is None or identity.id != "precision" or tried.share < PROVEN:
-            return None
-        exact, rounded = (self.experiments.with_routes(each).tokens for each in (before, after))
-        at = exact.finite_N & rounded.finite_N
-        return rounding_between(exact.where(at), rounded) if at.any() else None
+    def _is_settled(self, tried: TriedCause) -> bool:
+        return self.tests.is_settled(tried, self.variant)
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
         """The causes to examine, strongest first, arithmetic before engines."""
         taken = self.experiments.named
-        quiet = self._is_quiet(variant)
+        quiet = self.tests.is_quiet(variant)
         candidates = []
         for cause in all_causes():
             if cause.peels != peels or (cause.id in taken and not cause.repeats):
@@ -302,46 +335,32 @@ class _Investigation:
         )
         yield from candidates
 
-    def _try(self, cause: Cause, variant: Variant, hypothesis: Hypothesis) -> TriedCause | None:
+    def _results(
+        self, cause: Cause, variant: Variant, hypothesis: Hypothesis, least: float | None = None
+    ) -> list[TriedCause]:
+        """What a cause's experiment removes; empty if that is too little.
+
+        Args:
+            cause: to examine.
+            variant: the gap.
+            hypothesis: of the cause.
+            least: share of the gap from which results count, further ones of the experiment
+                included, and nothing is named yet; None for the cause's own and its best result.
+        """
         try:
             outcome = cause.experiment(self.experiments, variant, hypothesis)
         except EngineError as error:
             self.notes.append(f"experiment for {cause.id} failed: {error.what}")
-            return None
+            return []
         if outcome is None:
-            return None
+            return []
         if outcome.after is None:  # detected with certainty, but not part of the gap
-            self._name(cause, outcome, outcome.explained, {}, proven=True)
-            return None
-        before, after = outcome.before or variant, outcome.after
-        share = self._removed_share(cause, outcome, before, after)
-        if not (share >= cause.least or (cause.subtle and self._reaches(cause, before, after))):
-            return None
-        if not keeps_tokens(before, after):
-            return None
-        # A gap that disappears is not chance, however few responses had it.
-        by_chance = share < WHOLE and not significant(before.tokens, after.tokens)
-        part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
-        return None if by_chance else TriedCause(cause, outcome, share, part)
-
-    def _removed_share(
-        self, cause: Cause, outcome: ExperimentResult, before: Variant, after: Variant
-    ) -> float:
-        """Share of the gap that an experiment removed.
-
-        A precision flips experts at random in a mixture of experts, so it is judged by the tokens
-        that it routes to the same experts.
-        """
-        share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
-        if (outcome.identity.id if outcome.identity else cause.id) != "precision":
-            return share
-        routed = (self.experiments.with_routes(each).tokens for each in (before, after))
-        return max(share, removed_at_agreeing(*routed))
-
-    def _reaches(self, cause: Cause, before: Variant, after: Variant) -> bool:
-        """Whether removing the cause removes enough of the gap in excess of rounding."""
-        beyond = max(before.gap - (self.noise or 0.0), 0.0)
-        return before.gap - after.gap > cause.least * beyond
+            if least is None:
+                self._name(cause, outcome, outcome.explained, {}, proven=True)
+            return []
+        outcomes = (outcome, *outcome.alternatives) if least is not None else (outcome,)
+        tried = (self.tests.judged(cause, variant, each, least) for each in outcomes)
+        return [each for each in tried if each is not None]
 
     def _fitted_again(self, tried: TriedCause) -> TriedCause:
         """The cause after the numbers of all causes so far were fitted again.
@@ -349,7 +368,11 @@ class _Investigation:
         What remains of an inexact number must not look like a further cause.
         """
         before, after = tried.outcome.before or self.variant, tried.outcome.after
-        if self.first is None or before is None or after is None or self._settled(tried):
+        if self.first is None or before is None or after is None or self._is_settled(tried):
+            return tried
+        if (
+            tried.typical
+        ):  # the other tokens have a further cause, to which no number must be fitted
             return tried
         try:
             fitted = refitted(self.experiments, after, self.first.setup)
@@ -364,19 +387,21 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
-        shown = self._shown_rounding(tried, before, after)
-        if shown is not None and shown.noise > (self.noise or 0.0):
-            self.noise, self.rounding = shown.noise, shown
+        sure = is_sure(tried.explained, left=self.left, is_settled=self._is_settled(tried))
+        self.tests.learn_rounding(tried, before, after)
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
-            self._save(self.variant)
+            self.before_edits = self._state(self.variant)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
-        sure = is_sure(tried.explained, left=self.left, is_settled=self._settled(tried))
-        self._name(tried.cause, tried.outcome, tried.explained, figures, proven=sure)
+        explained = max(tried.explained, 0.0)
+        self._name(tried.cause, tried.outcome, explained, figures, proven=sure)
         if self.variant is not None:
-            step = Step(self.named[-1].cause, self.variant.setup, after.setup)
-            self.steps.append(step)
+            outcome = tried.outcome
+            can_be_proven = outcome.confidence == "proven" or bool(outcome.rivals)
+            self.steps.append(
+                Step(tried.id, self.variant.setup, after.setup, can_be_proven, outcome.rivals)
+            )
         self.left *= 1 - tried.explained
-        self.variant = after if self._is_quiet(after) else self._refreshed(after)
+        self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
 
     def _refreshed(self, variant: Variant) -> Variant:
         """The variant with the columns that the next signatures need."""
@@ -397,29 +422,13 @@ class _Investigation:
         *,
         proven: bool,
     ) -> None:
-        explained = None if share is None else share * self.left
-        confidence: Confidence = outcome.confidence
-        if confidence == "proven" and not proven:
-            confidence = "likely"
-        name = outcome.identity or Identity(cause.id, cause.title, cause.remedies)
-        details = outcome.details
-        if self.subset is not None:
-            details = (*details, f"only in {self.subset.words}")
-        self.experiments.named.add(name.id)
+        where = self.limit.words if self.limit else ""
+        part = None if share is None else share * self.left
+        named = named_cause(cause, outcome, part, figures, is_sure=proven, where=where)
+        self.experiments.named.add(named.cause)
         if cause.is_surrogate:
-            self.imitated.add(name.id)
-        self.named.append(
-            NamedCause(
-                cause=name.id,
-                title=name.title,
-                confidence=confidence,
-                explained=explained,
-                summary=outcome.summary,
-                details=details,
-                figures={**figures, **outcome.figures},
-                remedies=name.remedies,
-            )
-        )
+            self.imitated.add(named.cause)
+        self.named.append(named)
 
     def _examine_remainder(self) -> None:
         """Examine the causes that can be detected but not removed on the remaining gap."""
@@ -440,12 +449,12 @@ class _Investigation:
                 self._name(cause, outcome, outcome.explained, {}, proven=True)
                 self.left *= 1 - (outcome.explained or 0.0)
         named = any((cause.explained or 0.0) >= PROVEN for cause in self.named)
-        if not named and not self._is_quiet(self.variant):
+        if not named and not self.tests.is_quiet(self.variant):
             self._guess(self.variant)
 
     def _confirm(self, variant: Variant) -> None:
         """Keep imitated causes proven only if nothing but rounding remains of their gap."""
-        if self._is_quiet(variant):
+        if self.tests.is_quiet(variant):
             return
         self.named = [
             replace(each, confidence="likely")
@@ -479,8 +488,3 @@ def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
     if cause.when == "always":
         return True
     return variant.gap > EXACT and (cause.when == "gap" or not quiet)
-
-
-def _rank(named: NamedCause) -> tuple[float, int]:
-    certainty = {"proven": 0, "likely": 1, "possible": 2}[named.confidence]
-    return -(named.explained if named.explained is not None else -1.0), certainty

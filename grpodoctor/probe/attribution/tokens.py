@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
@@ -234,6 +235,13 @@ class Tokens:
         nothing: dict[str, Any] = dict.fromkeys(_LEARNER_COLUMNS)
         return replace(self, **nothing)
 
+    def with_mapped_temperatures(self, change: Callable[[Integers, Floats], Floats]) -> Tokens:
+        """The same tokens with a change of the learner's column at every temperature."""
+        if self.at_temperature_NT is None:
+            return self
+        columns = (change(self.lengths_B, each_N) for each_N in self.at_temperature_NT.T)
+        return replace(self, at_temperature_NT=np.stack(list(columns), axis=1))
+
     def with_learner(self, learner_N: Floats, experts_NLK: Experts | None = None) -> Tokens:
         """The same tokens with other log-probabilities of the learner, and its experts if known."""
         return replace(self, learner_N=learner_N, learner_experts_NLK=experts_NLK)
@@ -304,6 +312,44 @@ def falls(before: Tokens, after: Tokens) -> bool:
     return after.gap <= _NEARLY_GONE * before.gap or significant(before, after)
 
 
+def typical_share(before: Tokens, after: Tokens, limit: float) -> float:
+    """Share of the typical token's gap that disappeared, by medians of |Δlogp|.
+
+    A second fault of few tokens or responses can carry most of the mean, whatever becomes of the
+    other tokens.
+
+    Args:
+        before: the tokens with the gap.
+        after: the same tokens under another setup.
+        limit: k3 up to which the typical token's gap counts as none; the share is then 0.
+    """
+    at = before.finite_N & after.finite_N
+    if not at.any():
+        return 0.0
+    old, new = (float(np.median(np.abs(each.difference_N[at]))) for each in (before, after))
+    # k3 is half the square of a small difference.
+    return 1 - (new / old) ** 2 if old**2 / 2 > limit else 0.0
+
+
+def effective_gap(before: Tokens, after: Tokens, limit: float) -> float:
+    """The gap after an experiment by which several are compared.
+
+    If it removed nearly all of the typical token's gap, that share counts: the tokens of a second
+    fault, which carry most of the mean, may favor another setup.
+
+    Args:
+        before: the tokens before the experiments.
+        after: the tokens under one of them.
+        limit: as for `typical_share`.
+    """
+    typical = typical_share(before, after, limit)
+    return min(after.gap, before.gap * (1 - typical)) if typical >= TYPICAL else after.gap
+
+
+TYPICAL = 0.98
+"""Share of the typical token's gap whose removal shows a cause, whatever the mean does."""
+
+
 def _exceeds_chance(terms_P: Floats) -> bool:
     """Whether terms of random signs seldom have as large a sum."""
     return bool(terms_P.sum() > _SIGNIFICANT * np.sqrt(np.square(terms_P).sum()))
@@ -318,6 +364,11 @@ def steady(tokens: Tokens) -> Flags:
 
 def difference_gap(one_N: Floats, other_N: Floats) -> float:
     """k3 between two scorings of the same tokens, the first as learner, the second as sampler."""
+    return of_columns(one_N, other_N).gap
+
+
+def of_columns(one_N: Floats, other_N: Floats) -> Tokens:
+    """Tokens of unknown responses from two columns, the learner's and the sampler's."""
     nothing_B = np.zeros(0, np.int64)
     return Tokens(
         sampler_N=other_N,
@@ -329,7 +380,7 @@ def difference_gap(one_N: Floats, other_N: Floats) -> float:
         ended_B=np.zeros(0, np.bool_),
         cached_B=nothing_B,
         counted_N=np.ones(one_N.size, np.bool_),
-    ).gap
+    )
 
 
 def expected(tokens: Tokens) -> Floats:

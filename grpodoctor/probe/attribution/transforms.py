@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 
 from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
+from grpodoctor.probe.attribution.variant import ColumnMap
 
 _NEARLY_ALL = 0.995
 _FACTORS = {"log2": 1 / np.log(2), "log10": 1 / np.log(10)}
@@ -47,6 +49,10 @@ class Recognized:
     least: float = 0.0
     """Share of the gap that the change must explain: sorting and a factor make many columns more
     alike."""
+    map_changed: ColumnMap | None = None
+    """From the changed column to `changed_N`; None if they are equal."""
+    map_other: ColumnMap | None = None
+    """From the other column to `other_N`; None if they are equal."""
 
 
 Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
@@ -65,17 +71,47 @@ def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recog
     factor = float(np.median(changed_N[at] / other_N[at]))
     for name, unit in _FACTORS.items():
         if abs(factor / unit - 1) < _NEAR:
-            yield Recognized(
-                "log-base", f"logarithms to base {name[3:]}", changed_N / unit, other_N
-            )
+            yield _rescaled(tokens, f"logarithms to base {name[3:]}", changed_N, other_N, unit)
     # The inverse of a unit: the other column has it, and is recognized in its turn.
     is_inverse = any(abs(factor * unit - 1) < _NEAR for unit in _FACTORS.values())
     if factor <= 0 or abs(factor - 1) < _UNITY or is_inverse:
         return
     if _spread(changed_N[at] / other_N[at]) < _UNITY:
-        yield Recognized(
-            "scaled-logprobs", f"scaled by {factor:.3g}", changed_N / factor, other_N, _SCALED
-        )
+        found = _rescaled(tokens, f"scaled by {factor:.3g}", changed_N, other_N, factor)
+        yield replace(found, cause="scaled-logprobs", least=_SCALED)
+
+
+def _rescaled(
+    tokens: Tokens, what: str, changed_N: Floats, other_N: Floats, factor: float
+) -> Recognized:
+    made = ColumnMap(lambda _, column_N: column_N / factor)
+    return _changed(tokens, "log-base", what, changed_N, other_N, made)
+
+
+def _changed(
+    tokens: Tokens, cause: str, what: str, changed_N: Floats, other_N: Floats, made: ColumnMap
+) -> Recognized:
+    """A change that is undone in the changed column."""
+    undone_N = made.change(tokens.lengths_B, changed_N)
+    return Recognized(cause, what, undone_N, other_N, map_changed=made)
+
+
+def _same(
+    tokens: Tokens, cause: str, what: str, changed_N: Floats, other_N: Floats, made: ColumnMap
+) -> Recognized:
+    """A change that is made to the other column, too."""
+    made_N = made.change(tokens.lengths_B, other_N)
+    return Recognized(cause, what, changed_N, made_N, map_other=made)
+
+
+def _each(change: Callable[[Floats], Floats]) -> ColumnMap:
+    """A change of each response by itself."""
+
+    def changed(lengths_B: Integers, column_N: Floats) -> Floats:
+        parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
+        return np.concatenate([change(part) if part.size else part for part in parts])
+
+    return ColumnMap(changed)
 
 
 def _spread(values: Floats) -> float:
@@ -89,16 +125,27 @@ def _rounded(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
     for digits in range(5):
         if _is_whole(changed_N[at] * 10**digits) and not _is_whole(other_N[at] * 10**digits):
             what = f"rounded to {digits} decimals"
-            yield Recognized("rounding", what, changed_N, np.round(other_N, digits))
+            made = ColumnMap(partial(_to_decimals, digits))
+            yield _same(tokens, "rounding", what, changed_N, other_N, made)
             return
     for digits in range(1, 5):
         grid, other = np.exp(changed_N[at]) * 10**digits, np.exp(other_N[at]) * 10**digits
         if _is_whole(grid) and not _is_whole(other):
-            least = np.exp(changed_N[at]).min()
-            rounded_N = np.log(np.maximum(np.round(np.exp(other_N), digits), least))
+            least = float(np.exp(changed_N[at]).min())
+            made = ColumnMap(partial(_to_decimals_of_probabilities, digits, least))
             what = f"logarithms of probabilities rounded to {digits} decimals"
-            yield Recognized("rounding", what, changed_N, rounded_N)
+            yield _same(tokens, "rounding", what, changed_N, other_N, made)
             return
+
+
+def _to_decimals(digits: int, _: Integers, column_N: Floats) -> Floats:
+    return np.round(column_N, digits)
+
+
+def _to_decimals_of_probabilities(
+    digits: int, least: float, _: Integers, column_N: Floats
+) -> Floats:
+    return np.asarray(np.log(np.maximum(np.round(np.exp(column_N), digits), least)))
 
 
 def _is_whole(values: Floats) -> bool:
@@ -115,9 +162,13 @@ def _stored(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Reco
         kept, others = changed_N[at], other_N[at]
         same = (store(kept) == kept.astype(np.float32)).mean() if kept.size else 0.0
         if same > _NEARLY_ALL and (store(others) == others.astype(np.float32)).mean() < 0.5:
-            stored_N = store(other_N).astype(np.float64)
-            yield Recognized("storage-precision", f"stored in {name}", changed_N, stored_N)
+            made = ColumnMap(partial(_stored_again, store))
+            yield _same(tokens, "storage-precision", f"stored in {name}", changed_N, other_N, made)
             return
+
+
+def _stored_again(store: Callable[[Floats], np.ndarray], _: Integers, column_N: Floats) -> Floats:
+    return np.asarray(store(column_N).astype(np.float64))
 
 
 def _as_bfloat16(values: Floats) -> np.ndarray:
@@ -135,31 +186,30 @@ def _averaged(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     long_B = tokens.lengths_B > 2
     if not long_B.any():
         return
-    parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
+    parts = _by_response(tokens, changed_N)
     flat = [np.ptp(part) < 1e-6 * max(1.0, abs(part[0])) for part in parts if part.size > 2]
     if np.mean(flat) > _NEARLY_ALL:
-        means_N = np.concatenate([np.full(o.size, o.mean()) if o.size else o for o in others])
-        yield Recognized("averaging", "averages over each response", changed_N, means_N)
+        made = _each(lambda part: np.full(part.size, part.mean()))
+        what = "averages over each response"
+        yield _same(tokens, "averaging", what, changed_N, other_N, made)
         return
     for width in _WIDTHS:
         for origin, words in (((width - 1) // 2, "tokens up to each"), (0, "tokens around each")):
-            smooth_N = np.concatenate([_smooth(other, width, origin) for other in others])
-            yield Recognized(
-                "averaging", f"averages over {width} {words} token", changed_N, smooth_N
-            )
+            made = _each(partial(_smooth, width, origin))
+            what = f"averages over {width} {words} token"
+            yield _same(tokens, "averaging", what, changed_N, other_N, made)
 
 
-def _smooth(values: Floats, width: int, origin: int) -> Floats:
-    if values.size == 0:
-        return values
+def _smooth(width: int, origin: int, values: Floats) -> Floats:
     return np.asarray(uniform_filter1d(values, width, mode="nearest", origin=origin))
 
 
 def _summed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     parts = _by_response(tokens, changed_N)
     if all((np.diff(part) <= 1e-5).all() for part in parts):
-        steps_N = np.concatenate([np.diff(part, prepend=0.0) for part in parts])
-        yield Recognized("cumulative", "sums over the tokens so far", steps_N, other_N)
+        made = _each(lambda part: np.diff(part, prepend=0.0))
+        what = "sums over the tokens so far"
+        yield _changed(tokens, "cumulative", what, changed_N, other_N, made)
 
 
 def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
@@ -173,7 +223,14 @@ def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
         share = (np.abs(changed_N[at] - edge) < 1e-6 * max(1.0, abs(edge))).mean()
         if share > _AT_EDGE and edge < 0:
             what = f"clipped {words} at {edge:.3g}"
-            yield Recognized("clipping", what, changed_N, limit(other_N, edge))
+            made = ColumnMap(partial(_limited, limit, float(edge)))
+            yield _same(tokens, "clipping", what, changed_N, other_N, made)
+
+
+def _limited(
+    limit: Callable[[Floats, float], Floats], edge: float, _: Integers, column_N: Floats
+) -> Floats:
+    return limit(column_N, edge)
 
 
 def _reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
@@ -181,30 +238,47 @@ def _reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[R
     parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
     shifts = np.array([_best_shift(*each) for each in zip(parts, others, strict=True)])
     shifts = _with_short(shifts, tokens.lengths_B)
-    moved_N = np.concatenate([_moved(*each) for each in zip(parts, shifts.tolist(), strict=True)])
+    moved_N = _moved_each(shifts, tokens.lengths_B, changed_N)
     if _distance(moved_N, other_N) < _FITS * _distance(changed_N, other_N):
         share, most = float((shifts != 0).mean()), int(np.abs(shifts).max())
         if share <= _ALL or most > _COMMON_SHIFT:  # the cause off-by-one finds the others
-            yield _shifted(shifts, share, moved_N, other_N)
+            yield _shifted(tokens, shifts, share, changed_N, other_N)
         return
-    one, other = (np.concatenate([np.sort(p) for p in each]) for each in (parts, others))
+    made = _each(np.sort)
+    one_N, other_sorted_N = (made.change(tokens.lengths_B, each) for each in (changed_N, other_N))
     what = "in another order within each response"
-    yield Recognized("shuffled", what, one, other, least=_NEARLY_WHOLE)
-    matched = _matched(parts, others)
-    if matched is not None:
-        what = f"those of other responses in {matched[1]} of {len(parts)} responses"
-        yield Recognized("shuffled", what, changed_N, np.concatenate(matched[0]))
+    yield Recognized("shuffled", what, one_N, other_sorted_N, _NEARLY_WHOLE, made, made)
+    order_B = _matched(parts, others)
+    moved = int((order_B != np.arange(order_B.size)).sum())
+    if moved:
+        what = f"those of other responses in {moved} of {len(parts)} responses"
+        made = ColumnMap(partial(_in_order, order_B), needs_all=True)
+        yield _same(tokens, "shuffled", what, changed_N, other_N, made)
 
 
-def _shifted(shifts: Integers, share: float, moved_N: Floats, other_N: Floats) -> Recognized:
+def _in_order(order_B: Integers, lengths_B: Integers, column_N: Floats) -> Floats:
+    """The column with other responses' values; all responses that change place are as long."""
+    parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
+    return np.concatenate([parts[row] for row in order_B])
+
+
+def _shifted(
+    tokens: Tokens, shifts: Integers, share: float, changed_N: Floats, other_N: Floats
+) -> Recognized:
     which = sorted(set(shifts[shifts != 0].tolist()))
     some = "" if share > _ALL else f" in {share:.0%} of the responses"
     what = f"shifted by {' or '.join(f'{far:+d}' for far in which[:4])} tokens{some}"
-    return Recognized("off-by-one", what, moved_N, other_N)
+    made = ColumnMap(partial(_moved_each, shifts), needs_all=True)
+    return _changed(tokens, "off-by-one", what, changed_N, other_N, made)
 
 
-def _matched(parts: list[Floats], others: list[Floats]) -> tuple[list[Floats], int] | None:
-    """The other column's responses in the order in which they fit, and how many change place.
+def _moved_each(shifts: Integers, lengths_B: Integers, column_N: Floats) -> Floats:
+    parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
+    return np.concatenate([_moved(*each) for each in zip(parts, shifts.tolist(), strict=True)])
+
+
+def _matched(parts: list[Floats], others: list[Floats]) -> Integers:
+    """The order in which the other column's responses fit, shape (B,).
 
     Each response is matched by itself: two can have the values of the same one, as after a
     preemption. Errors of the model leave a response closest to its own values, so one that is
@@ -212,7 +286,7 @@ def _matched(parts: list[Floats], others: list[Floats]) -> tuple[list[Floats], i
     """
     order = np.arange(len(parts))
     if order.size > _MOST_RESPONSES:
-        return None
+        return order
     for length in {part.size for part in parts if part.size >= _LONG_ENOUGH}:
         rows = np.flatnonzero([part.size == length for part in parts])
         if rows.size > 1:
@@ -222,8 +296,7 @@ def _matched(parts: list[Floats], others: list[Floats]) -> tuple[list[Floats], i
             nearest = costs.argmin(axis=1)
             clearly = costs.min(axis=1) < _CLOSER * costs.diagonal()
             order[rows[clearly]] = rows[nearest[clearly]]
-    moved = int((order != np.arange(order.size)).sum())
-    return ([others[row] for row in order], moved) if moved else None
+    return order
 
 
 _LONG_ENOUGH = 8

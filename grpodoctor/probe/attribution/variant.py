@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grpodoctor.probe.attribution.edits import Edits
-from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """A change of a column of log-probabilities."""
+
+    change: Callable[[Integers, Floats], Floats]
+    """From the responses' lengths, shape (B,), and the column, shape (N,)."""
+    needs_all: bool = False
+    """Whether it depends on all responses of the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,8 @@ class Setup:
     """What-if edits of the learner's computation."""
     transform: str = ""
     """Change of the reported values, such as `log2`; see `causes/reporting/units.py`."""
+    learner_map: ColumnMap | None = field(default=None, compare=False)
+    """What `transform` does to the learner's column: each new scoring needs it again."""
     swapped: bool = False
     """Whether the learner's values are in the sampler's column: a reference engine, which agrees
     with the sampler, then scores in place of the learner, to find out why the learner differs."""
@@ -42,6 +55,11 @@ class Setup:
     def sides(self) -> tuple[str, str]:
         """The names of the two columns in sentences."""
         return ("learner", "sampler") if self.swapped else ("sampler", "learner")
+
+    def learner_column(self, lengths_B: Integers, learner_N: Floats) -> Floats:
+        """The learner's log-probabilities, made comparable with the sampler's column."""
+        made = self.learner_map
+        return learner_N if made is None else made.change(lengths_B, learner_N)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants import further, unseen_catalogue
+from tests.probe.plants import fresh, further, unseen_catalogue
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -253,4 +253,16 @@ def unseen() -> Iterator[Plant]:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "unseen-double", stale=is_stale,
             options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+    yield from _fresh()
+
+
+def _fresh() -> Iterator[Plant]:
+    """The plants of the third set of families; see `fresh`."""
+    for family, fault, names, side in fresh.SINGLES:
+        yield Plant(family, fault, (frozenset(names),), "fresh", side=side)
+    for family, fault, accepted, side, is_stale in fresh.DOUBLES:
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "fresh-double", side=side,
+            stale=is_stale, options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip

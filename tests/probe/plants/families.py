@@ -17,6 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from tests.probe.plants.fresh import FRESH_FAMILIES
 from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
 
 VOCABULARY = 64
@@ -78,13 +79,13 @@ def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0
 
     Args:
         folder: to write; an existing one is returned unchanged.
-        family: a key of `FAMILIES` or `UNSEEN_FAMILIES`.
+        family: a key of `FAMILIES`, `UNSEEN_FAMILIES` or `FRESH_FAMILIES`.
         seed: of the weights.
         changed: noise on every tensor, relative to its deviation: an older checkpoint.
     """
     if (folder / "config.json").exists():
         return folder
-    prefix, settings = (FAMILIES | UNSEEN_FAMILIES)[family]
+    prefix, settings = (FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES)[family]
     config = getattr(transformers, f"{prefix}Config")(**_SHAPE | settings)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

@@ -20,6 +20,7 @@ from contract import Processing, Response, Sampling, serve
 
 from tests.probe.plants import (
     computing,
+    fresh,  # noqa: F401  # registers its faults
     further,
     reporting,
     sampling_faults,

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import numpy as np
 
 from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats, Integers, difference_gap
+from grpodoctor.probe.attribution.tokens import Floats, Integers, effective_gap, of_columns
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.severity import EXACT
+from grpodoctor.probe.severity import EXACT, QUIET
 
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in correlations."""
+_TYPICAL_TIMES = 3.0
+"""The same as a multiple of the median, if few tokens have another fault."""
 _REFINED = 4
 """Families of numbers that are refined."""
 _FINALISTS = 8
@@ -76,10 +79,10 @@ class EditSearch:
 
     def __init__(self, experiments: Experiments, variant: Variant) -> None:
         self.experiments, self.variant = experiments, variant
-        self._folder: Path | None = None
-        self._at: Integers = np.arange(variant.tokens.sampler_N.size)
-        if not variant.setup.own_prompts:
-            self._folder, self._at = experiments.sub_sample(variant)
+        self._limit = max(EXACT, QUIET * experiments.noise)
+        self._folder: Path | None
+        self._at: Integers
+        self._folder, self._at = experiments.sub_sample(variant)
         self._take(variant)
         if self._gap(self._base) <= EXACT:  # the few responses agree: the gap is in others
             self._folder, self._at = None, np.arange(variant.tokens.sampler_N.size)
@@ -151,7 +154,11 @@ class EditSearch:
         target_N, base_N, edited_N = map(
             _finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
         )
-        share, explained = _regression(target_N - base_N, edited_N - base_N)
+        missing_N, moved_N = target_N - base_N, edited_N - base_N
+        share, explained = max(
+            (_regression(missing_N, moved_N, clip) for clip in (_CLIP, _typical_clip(missing_N))),
+            key=itemgetter(1),
+        )
         if share > 0:
             trial.merit = max(trial.merit, explained)
         now = trial.family.now
@@ -164,7 +171,8 @@ class EditSearch:
         lost = 1 - at.sum() / max((self._counted & np.isfinite(self._target)).sum(), 1)
         if not at.any() or lost > _MOST_LOST:
             return _UNFIT
-        return difference_gap(learner_N[at], self._target[at])
+        before, after = (of_columns(each[at], self._target[at]) for each in (self._base, learner_N))
+        return effective_gap(before, after, self._limit)
 
     def _finals(self, trials: Sequence[_Trial]) -> list[Candidate]:
         chosen = sorted(trials, key=lambda trial: trial.best_gap)[:_FINALISTS]
@@ -175,7 +183,9 @@ class EditSearch:
             for trial, whole, learner_N in zip(chosen, edits, scores, strict=True)
             if learner_N is not None
         ]
-        return sorted(found, key=lambda candidate: candidate.after.gap)
+        return sorted(
+            found, key=lambda each: self.experiments.effective_gap(self.variant, each.after)
+        )
 
     def _candidate(self, edits: Edits, learner_N: Floats, *, is_usual: bool) -> Candidate:
         setup = replace(self.variant.setup, edits=edits)
@@ -192,10 +202,16 @@ def _finite_or_nan(logprobs_N: Floats) -> Floats:
     return np.where(np.isfinite(logprobs_N), logprobs_N, np.nan)
 
 
-def _regression(missing_N: Floats, moved_N: Floats) -> tuple[float, float]:
+def _typical_clip(missing_N: Floats) -> float:
+    """A bound on |Δlogp| that keeps few tokens with another fault from dominating."""
+    known_N = np.abs(missing_N[np.isfinite(missing_N)])
+    return min(_CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else _CLIP
+
+
+def _regression(missing_N: Floats, moved_N: Floats, clip: float) -> tuple[float, float]:
     """Share of a change that leads to the target, and the share of the variance it explains."""
     at = np.isfinite(missing_N) & np.isfinite(moved_N)
-    missing, moved = (np.clip(each[at], -_CLIP, _CLIP) for each in (missing_N, moved_N))
+    missing, moved = (np.clip(each[at], -clip, clip) for each in (missing_N, moved_N))
     cross, size, whole = float(missing @ moved), float(moved @ moved), float(missing @ missing)
     if size == 0 or whole == 0:
         return 0.0, 0.0

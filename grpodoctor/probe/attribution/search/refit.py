@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,10 +45,7 @@ class _FewResponses:
 
     def __init__(self, experiments: Experiments, variant: Variant) -> None:
         self._experiments, self._tokens = experiments, variant.tokens
-        self._folder: Path | None = None
-        self._at = np.arange(variant.tokens.sampler_N.size)
-        if not variant.setup.own_prompts:
-            self._folder, self._at = experiments.sub_sample(variant)
+        self._folder, self._at = experiments.sub_sample(variant)
 
     def gap(self, setup: Setup) -> float:
         """The gap in a setup; infinite if the setup does not fit the model."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
-from grpodoctor.probe.attribution.edits import Edit
+from grpodoctor.probe.attribution.edits import Edit, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
@@ -23,6 +23,8 @@ CLOSED = 0.005
 of the engine that it imitates. What remains below this share may be the imitation's error."""
 NEARLY_WHOLE = 0.98
 """Share of the remaining gap that only its cause removes, even if the cause is imitated."""
+_BETTER = 0.5
+"""Share of what the first explanation leaves that a better one may leave."""
 _NEEDED = 1.05
 """Factor by which the gap must grow without a cause that is needed."""
 _FITTED = 0.1
@@ -47,11 +49,23 @@ class TriedCause:
     part: float
     """That gap as a share of the remaining one: if an engine's scores replace the reported values,
     they may agree where the reported values did not."""
+    typical: float = 0.0
+    """Share of the typical token's gap that it removed, if nearly whole; else 0."""
 
     @property
     def explained(self) -> float:
         """Share of the remaining gap that the cause explains."""
         return self.share * self.part
+
+    @property
+    def evidence(self) -> float:
+        """The share by which causes are compared: of the mean, or of the typical token."""
+        return max(self.share, self.typical) * self.part
+
+    @property
+    def id(self) -> str:
+        """The name under which the cause would be reported."""
+        return self.outcome.identity.id if self.outcome.identity else self.cause.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,10 @@ class Step:
     cause: str
     before: Setup
     after: Setup
+    can_be_proven: bool = True
+    """Whether the experiment proves the cause if it removes enough."""
+    rivals: Edits = ()
+    """Edits of other causes that explained the gap as well at that time."""
 
 
 def is_worth_accepting(
@@ -90,6 +108,20 @@ def is_sure(share: float, *, left: float, is_settled: bool) -> bool:
     return is_settled or (share >= PROVEN and share * left >= WORTH_NAMING)
 
 
+def is_better_explanation(left: float, *, than: float, is_quiet: bool) -> bool:
+    """Whether other causes explain a gap better: they close it, or leave less than half as much."""
+    return is_quiet or left < _BETTER * than
+
+
+def first_causes(tried: Sequence[TriedCause], besides: str) -> list[TriedCause]:
+    """The strongest result of each cause, strongest first, without the one named `besides`."""
+    strongest: dict[str, TriedCause] = {}
+    for each in sorted(tried, key=lambda one: -one.evidence):
+        if each.id != besides:
+            strongest.setdefault(each.id, each)
+    return list(strongest.values())
+
+
 def unneeded(
     experiments: Experiments, final: Variant, steps: Sequence[Step]
 ) -> tuple[list[str], Variant]:
@@ -106,7 +138,7 @@ def unneeded(
     if len(steps) < 2:
         return dropped, final
     for step in steps:
-        changes = _restored(final.setup, step)
+        changes = without_step(final.setup, step)
         if changes is None or len(dropped) == len(steps) - 1:
             continue
         without = experiments.vary(final, **changes)
@@ -117,7 +149,7 @@ def unneeded(
     return dropped, final
 
 
-def _restored(final: Setup, step: Step) -> dict[str, Any] | None:
+def without_step(final: Setup, step: Step) -> dict[str, Any] | None:
     """The changes that restore a cause; None if it cannot be restored alone."""
     before, after = step.before, step.after
     if any(getattr(before, name) != getattr(after, name) for name in _SAMPLER_SIDE):
@@ -135,9 +167,9 @@ def _restored(final: Setup, step: Step) -> dict[str, Any] | None:
         if restored is None:
             return None
         changes["processing"] = restored
-    added = {_key(edit) for edit in after.edits} - {_key(edit) for edit in before.edits}
+    added = {edit_key(edit) for edit in after.edits} - {edit_key(edit) for edit in before.edits}
     if added:
-        changes["edits"] = tuple(edit for edit in final.edits if _key(edit) not in added)
+        changes["edits"] = tuple(edit for edit in final.edits if edit_key(edit) not in added)
     return changes or None
 
 
@@ -157,7 +189,7 @@ def _restored_processing(
     return replace(final, **{name: getattr(before, name) for name in changed})
 
 
-def _key(edit: Edit) -> tuple[str, str]:
+def edit_key(edit: Edit) -> tuple[str, str]:
     """What an edit changes, whatever the number that was fitted."""
     name, content = edit
     value = json.loads(content)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments, read_config
 from grpodoctor.probe.attribution.experiments import model_path as path_of
+from grpodoctor.probe.attribution.naming import ALSO_FITS
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
@@ -14,6 +18,8 @@ from grpodoctor.probe.attribution.variant import Variant
 
 _PAD_MULTIPLES = (1, 8, 16, 32, 64)
 _SHOWN = 3
+_OTHERS = 5
+"""Further edits from which the search may start, if the best one is not among several causes."""
 
 
 class WhatIf(Cause):
@@ -45,22 +51,41 @@ class WhatIf(Cause):
         experiments.excluded.update(search.excluded)
         if not candidates:
             return None
-        best, others = _likeliest(candidates)
-        cause, side = cause_of(best.edit), variant.setup.sides[0]
-        fits = tuple(f"also fits: {described(other.edit)}" for other in others[:_SHOWN])
-        other_side = variant.setup.sides[1]
-        who = "a reference engine" if variant.setup.swapped else f"the {other_side}"
-        return ExperimentResult(
-            summary=(
-                f"with {described(best.edit)}, {who} agrees with the {side}: k3 falls from "
-                f"{variant.gap:.2g} to {best.after.gap:.2g} nats per token"
+        best, rivals = _likeliest(candidates)
+        others = [each for each in _by_cause(candidates) if each.edit != best.edit]
+        return replace(
+            _result(variant, best, rivals),
+            alternatives=tuple(
+                _result(variant, each, _rivals([each, *candidates])) for each in others[:_OTHERS]
             ),
-            after=best.after,
-            confidence="likely" if others else "proven",
-            details=(described(best.edit), *fits),
-            figures={"undeclared": 1.0},
-            identity=Identity(cause.id, cause.title.format(side=side), (cause.remedy,)),
         )
+
+
+def _by_cause(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The best edit of each cause, smallest gap first."""
+    best: dict[str, Candidate] = {}
+    for candidate in candidates:
+        best.setdefault(cause_of(candidate.edit).id, candidate)
+    return list(best.values())
+
+
+def _result(variant: Variant, best: Candidate, rivals: Sequence[Candidate]) -> ExperimentResult:
+    """What one edit explains, next to others that explain as much."""
+    cause, side, other_side = cause_of(best.edit), *variant.setup.sides
+    fits = tuple(f"{ALSO_FITS}{described(other.edit)}" for other in rivals[:_SHOWN])
+    who = "a reference engine" if variant.setup.swapped else f"the {other_side}"
+    return ExperimentResult(
+        summary=(
+            f"with {described(best.edit)}, {who} agrees with the {side}: k3 falls from "
+            f"{variant.gap:.2g} to {best.after.gap:.2g} nats per token"
+        ),
+        after=best.after,
+        confidence="likely" if rivals else "proven",
+        details=(described(best.edit), *fits),
+        figures={"undeclared": 1.0},
+        identity=Identity(cause.id, cause.title.format(side=side), (cause.remedy,)),
+        rivals=tuple(other.edit for other in rivals),
+    )
 
 
 def _likeliest(candidates: list[Candidate]) -> tuple[Candidate, list[Candidate]]:

@@ -75,7 +75,9 @@ class Units(Cause):
         if found is None:
             return None
         change, side = found.change, found.side
-        after = Variant(replace(variant.setup, transform=change.what), found.tokens)
+        made = change.map_other if side == variant.setup.sides[0] else change.map_changed
+        setup = replace(variant.setup, transform=change.what, learner_map=made)
+        after = Variant(setup, found.tokens)
         return ExperimentResult(
             summary=(
                 f"the {side}'s log-probabilities are {change.what}: with that taken into account, "

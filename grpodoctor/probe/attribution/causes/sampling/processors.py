@@ -176,7 +176,8 @@ def _choice_nats(experiments: Experiments, edit: Edit) -> float:
 def _scored(
     experiments: Experiments, variant: Variant, wanted: Sequence[tuple[EditFamily, Any]]
 ) -> list[tuple[_Likelihood, EditFamily, Any]]:
-    setup = replace(variant.setup, processing=Processing.of(experiments.case.sampling))
+    asked = Processing.of(experiments.case.sampling)
+    setup = replace(variant.setup, processing=asked, learner_map=None)
     edits = [
         family.edit(int(value) if family.kind == "integer" else value) for family, value in wanted
     ]

@@ -34,6 +34,8 @@ class Fit:
     """Maximum-likelihood temperature of the sampled tokens."""
     share: float
     """Share of the gap that disappears at `reported`."""
+    typical: float
+    """Like `reported`, for the typical token: few tokens with another fault hardly count."""
 
 
 class Temperature(Cause):
@@ -68,8 +70,13 @@ class Temperature(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Score at the fitted and at the requested temperature."""
-        reported, drawn = (float(hypothesis.facts[k]) for k in ("reported", "drawn"))
-        after = rescored_at(experiments, variant, _candidates(experiments, variant, reported))
+        reported, drawn, typical = (
+            float(hypothesis.facts[name]) for name in ("reported", "drawn", "typical")
+        )
+        temperatures = _candidates(experiments, variant, reported)
+        if abs(typical / reported - 1) >= _OFF:
+            temperatures += [round(typical, 2)]
+        after = rescored_at(experiments, variant, list(dict.fromkeys(temperatures)))
         asked, now = experiments.case.sampling.temperature, variant.setup.processing.temperature
         best = after.setup.processing.temperature
         if variant.setup.swapped:
@@ -106,9 +113,14 @@ def fit(variant: Variant) -> Fit | None:
 
     reported, drawn = (_least(columns_NT, loss) for loss in (off, surprise))
     now_N = tokens.learner_N[chosen_N]
+    most = float(np.median(np.abs(now_N - sampler_N)))
+
+    def off_typical(learner_N: Floats) -> float:
+        return float(np.mean(np.minimum(np.abs(learner_N - sampler_N), most)))
+
     before = off(now_N)
     share = 1 - off(_between(columns_NT, reported)) / before if before > 0 else 0.0
-    return Fit(reported, drawn, share)
+    return Fit(reported, drawn, share, _least(columns_NT, off_typical))
 
 
 def fit_truncated(variant: Variant) -> float | None:
@@ -159,7 +171,12 @@ def _between(columns_NT: Floats, temperature: float) -> Floats:
 
 def fit_facts(fitted: Fit) -> dict[str, float | str]:
     """A fit as the facts of a hypothesis."""
-    return {"reported": fitted.reported, "drawn": fitted.drawn, "share": fitted.share}
+    return {
+        "reported": fitted.reported,
+        "drawn": fitted.drawn,
+        "share": fitted.share,
+        "typical": fitted.typical,
+    }
 
 
 def is_raw(experiments: Experiments, fitted: Fit) -> bool:
@@ -213,7 +230,13 @@ def best_processing(
     experiments.score_all(variant.setup.learner, processings, variant.setup)
     variants = [experiments.vary(variant, processing=processing) for processing in processings]
     typical = np.median([one.tokens.finite_N.sum() for one in [variant, *variants]])
-    return min(variants, key=lambda one: (one.tokens.finite_N.sum() < 0.98 * typical, one.gap))
+    return min(
+        variants,
+        key=lambda one: (
+            one.tokens.finite_N.sum() < 0.98 * typical,
+            experiments.effective_gap(variant, one),
+        ),
+    )
 
 
 def _side(asked: float, best: float, drawn: float) -> str:

@@ -1,0 +1,57 @@
+"""The causes as they are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
+from grpodoctor.probe.results.results import Confidence, NamedCause
+
+ALSO_FITS = "also fits: "
+"""How the detail of a cause begins that lists a rival."""
+
+
+def named_cause(
+    cause: Cause,
+    outcome: ExperimentResult,
+    explained: float | None,
+    figures: Mapping[str, float],
+    *,
+    is_sure: bool,
+    where: str,
+) -> NamedCause:
+    """A cause with the result of its experiment.
+
+    Args:
+        cause: whose experiment was made.
+        outcome: its result.
+        explained: share of the whole gap; None if unknown.
+        figures: further numbers.
+        is_sure: whether the experiment removed enough for a proof.
+        where: the responses or tokens to which the search was limited; empty for all.
+    """
+    confidence: Confidence = outcome.confidence
+    if confidence == "proven" and not is_sure:
+        confidence = "likely"
+    name = outcome.identity or Identity(cause.id, cause.title, cause.remedies)
+    return NamedCause(
+        cause=name.id,
+        title=name.title,
+        confidence=confidence,
+        explained=explained,
+        summary=outcome.summary,
+        details=(*outcome.details, *((f"only in {where}",) if where else ())),
+        figures={**figures, **outcome.figures},
+        remedies=name.remedies,
+    )
+
+
+def rank(named: NamedCause) -> tuple[float, int]:
+    """Sorts causes by their share of the gap, then by certainty."""
+    certainty = {"proven": 0, "likely": 1, "possible": 2}[named.confidence]
+    return -(named.explained if named.explained is not None else -1.0), certainty
+
+
+def without_rivals(details: Sequence[str]) -> tuple[str, ...]:
+    """Details without the edits that fitted as well before the other causes were known."""
+    return tuple(each for each in details if not each.startswith(ALSO_FITS))

@@ -1,0 +1,119 @@
+"""Tests of a gap: whether it is rounding, and how much of it an experiment removed."""
+
+from __future__ import annotations
+
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.rounding import (
+    Rounding,
+    removed_at_agreeing,
+    rounding_between,
+)
+from grpodoctor.probe.attribution.search.selection import (
+    PROVEN,
+    WHOLE,
+    TriedCause,
+    keeps_tokens,
+)
+from grpodoctor.probe.attribution.tokens import TYPICAL, significant, typical_share
+from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.severity import EXACT, QUIET
+
+
+class GapTests:
+    """Compares gaps with the rounding of a case, as it is known so far."""
+
+    def __init__(self, experiments: Experiments) -> None:
+        self._experiments = experiments
+        self.noise: float | None = None
+        """k3 of rounding; None if not measured yet."""
+        self.rounding: Rounding | None = None
+        """The rounding of a precision that the sampler does not report."""
+
+    def is_quiet(self, variant: Variant | None) -> bool:
+        """Whether a gap is no larger than rounding, as a whole or apart from rounding's flips."""
+        if variant is None or not variant.gap > max(EXACT, QUIET * (self.noise or 0.0)):
+            return True
+        if self.noise is None:
+            return False
+        rounding = self.rounding or self._experiments.rounding
+        return rounding.remains_without_flips(self._experiments.with_routes(variant).tokens)
+
+    def is_settled(self, tried: TriedCause, variant: Variant | None) -> bool:
+        """Whether an experiment on a variant reduced a gap above rounding to rounding."""
+        before, after = tried.outcome.before or variant, tried.outcome.after
+        if before is None or after is None:
+            return False
+        shown = self.shown_rounding(tried, before, after)
+        if shown is not None and (
+            after.gap <= QUIET * shown.noise
+            or shown.remains_without_flips(self._experiments.with_routes(after).tokens)
+        ):
+            return True
+        return self.is_quiet(after) and (tried.cause.subtle or not self.is_quiet(before))
+
+    def shown_rounding(self, tried: TriedCause, before: Variant, after: Variant) -> Rounding | None:
+        """The rounding that a learner in a coarser precision shows; None if it does not fit.
+
+        Two kernels round differently in the same precision, so the coarser learner removes a part
+        of the gap only. It moves log-probabilities by random amounts, which fit by half or more
+        only if the sampler rounds as it does.
+        """
+        identity = tried.outcome.identity
+        if identity is None or identity.id != "precision" or tried.share < PROVEN:
+            return None
+        exact, rounded = (self._experiments.with_routes(each).tokens for each in (before, after))
+        at = exact.finite_N & rounded.finite_N
+        return rounding_between(exact.where(at), rounded) if at.any() else None
+
+    def learn_rounding(self, tried: TriedCause, before: Variant, after: Variant) -> None:
+        """Expect the rounding of an accepted precision from now on."""
+        shown = self.shown_rounding(tried, before, after)
+        if shown is not None and shown.noise > (self.noise or 0.0):
+            self.noise, self.rounding = shown.noise, shown
+
+    def removed_share(
+        self, cause: Cause, outcome: ExperimentResult, before: Variant, after: Variant
+    ) -> float:
+        """Share of the gap that an experiment removed.
+
+        A precision flips experts at random in a mixture of experts, so it is judged by the tokens
+        that it routes to the same experts.
+        """
+        share = 1 - after.gap / before.gap if before.gap > 0 else 0.0
+        if (outcome.identity.id if outcome.identity else cause.id) != "precision":
+            return share
+        routed = (self._experiments.with_routes(each).tokens for each in (before, after))
+        return max(share, removed_at_agreeing(*routed))
+
+    def typical_share(self, before: Variant, after: Variant) -> float:
+        """The same for the typical token; 0 if its gap was rounding before."""
+        limit = max(EXACT, QUIET * (self.noise or 0.0))
+        return typical_share(before.tokens, after.tokens, limit)
+
+    def reaches(self, cause: Cause, before: Variant, after: Variant) -> bool:
+        """Whether removing a cause removes enough of the gap in excess of rounding."""
+        beyond = max(before.gap - (self.noise or 0.0), 0.0)
+        return before.gap - after.gap > cause.least * beyond
+
+    def judged(
+        self, cause: Cause, variant: Variant, outcome: ExperimentResult, least: float | None
+    ) -> TriedCause | None:
+        """A result with the share of the gap that it removes; None if that is too little."""
+        before, after = outcome.before or variant, outcome.after
+        if after is None:
+            return None
+        share = self.removed_share(cause, outcome, before, after)
+        typical = 0.0 if share >= WHOLE else self.typical_share(before, after)
+        is_typical = typical >= TYPICAL
+        reaches = cause.subtle and self.reaches(cause, before, after)
+        if not (share >= (cause.least if least is None else least) or is_typical or reaches):
+            return None
+        if not keeps_tokens(before, after):
+            return None
+        # A gap that disappears is not chance, however few responses had it.
+        by_chance = share < WHOLE and not is_typical
+        if by_chance and not significant(before.tokens, after.tokens):
+            return None
+        part = min(1.0, before.gap / variant.gap) if variant.gap > 0 else 1.0
+        return TriedCause(cause, outcome, share, part, typical if is_typical else 0.0)
