@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from grpodoctor.probe.attribution.edits import Edits
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import Confidence
+from grpodoctor.probe.severity import EXACT
 
 if TYPE_CHECKING:
     from grpodoctor.probe.attribution.experiments import Experiments
@@ -52,6 +53,8 @@ class ExperimentResult:
     figures: Mapping[str, float] = field(default_factory=dict)
     identity: Identity | None = None
     """The name under which the cause is reported, if it is not the class's own."""
+    is_exact: bool = False
+    """Whether an imitation has no error of its own, as the same arithmetic on both columns."""
     rivals: Edits = ()
     """What-if edits of other causes that explain the gap as well; the result is then *likely*."""
     alternatives: tuple[ExperimentResult, ...] = ()
@@ -90,6 +93,12 @@ class Cause(ABC):
     when: ClassVar[Literal["always", "gap", "above-noise"]] = "above-noise"
     """Smallest gap for which the cause is examined: `always` includes no gap; `gap` includes a gap
     that may be rounding, because two settings are known to differ and an experiment decides."""
+
+    def is_relevant(self, variant: Variant, *, quiet: bool) -> bool:
+        """Whether the gap is large enough; `quiet` states whether it is rounding."""
+        if self.when == "always":
+            return True
+        return variant.gap > EXACT and (self.when == "gap" or not quiet)
 
     @abstractmethod
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:

@@ -21,6 +21,7 @@ from grpodoctor.probe.attribution.edits import (
     parse_families,
     parse_tensors,
 )
+from grpodoctor.probe.attribution.engine_files import read_config, read_ids
 from grpodoctor.probe.attribution.rounding import (
     COARSE,
     USUAL_NOISE,
@@ -56,7 +57,6 @@ _SCREEN_TOKENS = 512
 _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
-_CONFIG_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,14 +356,18 @@ class Experiments:
         """k3 that rounding causes in the tokens of the search."""
         return self.left_out.noise if self.left_out else self.rounding.noise
 
+    @property
+    def limit(self) -> float:
+        """The largest k3 that counts as rounding."""
+        return max(EXACT, QUIET * self.noise)
+
     def is_loud(self, gap: float) -> bool:
         """Whether a gap exceeds rounding."""
-        return gap > EXACT and gap > QUIET * self.noise
+        return gap > self.limit
 
     def effective_gap(self, before: Variant, after: Variant) -> float:
         """The gap by which several experiments on a variant are compared."""
-        limit = max(EXACT, QUIET * self.noise)
-        return effective_gap(before.tokens, after.tokens, limit)
+        return effective_gap(before.tokens, after.tokens, self.limit)
 
     def exceeds_rounding(self, variant: Variant) -> bool:
         """Whether a variant's gap exceeds rounding, also apart from flips by rounding."""
@@ -394,7 +398,7 @@ class Experiments:
             EngineError: if the learner has no tokenizer.
             BudgetSpentError: if the time budget is used up.
         """
-        return _read_ids(self.runner.run(self.case.learner, [TokenizeJob()])[0])
+        return read_ids(self.runner.run(self.case.learner, [TokenizeJob()])[0])
 
     def behind(self, prompts: Mapping[int, Sequence[int]]) -> Path:
         """Create a folder with the part's responses after other prompts, keyed by prompt number."""
@@ -476,26 +480,3 @@ def _overrides(engine: EngineSpec) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return overrides if isinstance(overrides, dict) else {}
-
-
-def read_config(model: Path) -> dict[str, Any]:
-    """A model directory's `config.json`; empty if it is missing or unreadable."""
-    path = model / "config.json"
-    try:
-        config = json.loads(read_regular(path, _CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
-def _read_ids(folder: Path) -> list[list[int]]:
-    path = folder / "ids.json"
-    try:
-        ids = json.loads(read_regular(path))
-        return [[int(token) for token in prompt] for prompt in ids]
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise EngineError(
-            "cannot read the engine's prompt ids",
-            where=str(path),
-            remedy="delete the file and probe again",
-        ) from error

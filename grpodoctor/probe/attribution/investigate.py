@@ -12,7 +12,13 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.naming import named_cause, rank, without_rivals
+from grpodoctor.probe.attribution.naming import (
+    as_likely,
+    as_proven,
+    leaves_much,
+    named_cause,
+    rank,
+)
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
@@ -90,6 +96,8 @@ class _Investigation:
         """The responses that differ, if the others agree from the start."""
         self.limit: Subset | None = None
         """The responses or tokens to which the search is limited at present."""
+        self.checked = 0
+        """The first accepted causes, which were judged before the search was limited."""
 
     def result(self) -> Attribution:
         is_cut_short = False
@@ -129,7 +137,9 @@ class _Investigation:
             self._search_subset(self.variant)
         if not self.steps:
             self._search()
-        self._drop_unneeded(self.variant)
+        self.variant = self._drop_unneeded(self.variant)
+        if len(self.steps) > 1:
+            self._prove_together(self.variant)
         self._examine_remainder()
 
     def _without_rounding_flips(self, variant: Variant) -> Variant:
@@ -161,26 +171,37 @@ class _Investigation:
     def _limit_further(self, variant: Variant) -> bool:
         """Continue with the responses or tokens that still differ, if the others agree by now.
 
-        False if there are none, or if they would be the whole of the search.
+        False if there are none, or if no cause is found for them.
         """
         if self.limit is not None or not self.steps or self.tests.is_quiet(variant):
             return False
-        self.limit = subset_of(self.experiments, variant) or early_tokens(self.experiments, variant)
-        if self.limit is None:
+        limit = subset_of(self.experiments, variant) or early_tokens(self.experiments, variant)
+        if limit is None:
             return False
-        self.variant = Variant(variant.setup, variant.tokens.where(self.limit.tokens_N))
+        whole = self._checked_outside(variant, limit)
+        self.limit = limit
+        self.variant = Variant(whole.setup, whole.tokens.where(limit.tokens_N))
         if self._round(self.variant):
             return True
-        self.limit, self.variant = None, variant  # the responses themselves are reported
+        self.limit, self.variant = None, whole
         return False
 
-    def _start_from_others(self, start: SavedState) -> None:
-        """Search again from other first causes, if the first one left much of the gap.
+    def _checked_outside(self, variant: Variant, limit: Subset) -> Variant:
+        """All responses, after the causes so far were judged by those outside a limit."""
+        outside = Variant(variant.setup, variant.tokens.where(~limit.tokens_N))
+        judged = self._drop_unneeded(outside)
+        self._prove_together(judged)
+        self.checked = len(self.steps)
+        return Variant(judged.setup, replace(judged.tokens, counted_N=variant.tokens.counted_N))
 
-        The cause that removes most next to a second fault need not be one of the two: it may
-        imitate a part of both. The causes that together leave least are kept.
+    def _start_from_others(self, start: SavedState) -> None:
+        """Search again from other first causes, if a part of the gap remains.
+
+        The cause that removes most of two faults may imitate a part of both.
         """
         if self.variant is None or self.left <= CLOSED or self.tests.is_quiet(self.variant):
+            return
+        if self.checked > len(start.steps):  # they explain the responses that agree now
             return
         best, edits = self._state(self.variant), self.before_edits
         try:
@@ -217,6 +238,7 @@ class _Investigation:
             left=self.left,
             variant=variant,
             limit=self.limit,
+            checked=self.checked,
             noise=self.tests.noise,
             rounding=self.tests.rounding,
         )
@@ -226,6 +248,7 @@ class _Investigation:
         self.left, self.variant, self.limit = saved.left, saved.variant, saved.limit
         self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
         self.tests.noise, self.tests.rounding = saved.noise, saved.rounding
+        self.checked = saved.checked
 
     def _withdraw_edits(self) -> bool:
         """Withdraw edits that together with all later causes leave much of the gap.
@@ -236,7 +259,7 @@ class _Investigation:
         saved = self.before_edits
         if saved is None or self.variant is None or self.tests.is_quiet(self.variant):
             return False
-        if self.left <= (1 - WHOLE) * saved.left:
+        if self.left <= (1 - WHOLE) * saved.left or self.checked > len(saved.steps):
             return False
         self._restore(saved)
         return True
@@ -254,28 +277,27 @@ class _Investigation:
         if not self.steps:  # the responses themselves are reported
             self.subset, self.limit, self.variant = None, None, variant
 
-    def _drop_unneeded(self, variant: Variant) -> None:
-        """Drop causes that the later ones make superfluous."""
+    def _drop_unneeded(self, variant: Variant) -> Variant:
+        """Drop causes that the later ones make superfluous; returns the variant without them."""
+        steps = self.steps[self.checked :]
         try:
-            dropped, self.variant = unneeded(self.experiments, variant, self.steps)
+            dropped, variant = unneeded(self.experiments, variant, steps)
         except EngineError as error:
             self.notes.append(f"the causes were not tested against each other: {error.what}")
-            return
+            return variant
         self.named = [each for each in self.named if each.cause not in dropped]
         self.steps = [each for each in self.steps if each.cause not in dropped]
         self.experiments.named.difference_update(dropped)
-        if self.tests.is_quiet(self.variant):
-            self._prove_together(self.variant)
+        return variant
 
     def _prove_together(self, final: Variant) -> None:
         """Call causes proven if the gap is closed, and open again without any one of them."""
-        proven = proven_together(self.experiments, final, self.steps, self.tests.is_quiet)
-        self.named = [
-            replace(each, confidence="proven", details=without_rivals(each.details))
-            if each.cause in proven
-            else each
-            for each in self.named
-        ]
+        if not self.tests.is_quiet(final):
+            return
+        proven = proven_together(
+            self.experiments, final, self.steps[self.checked :], self.tests.is_quiet
+        )
+        self.named = [as_proven(each) if each.cause in proven else each for each in self.named]
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""
@@ -294,7 +316,7 @@ class _Investigation:
             for tried in self._results(cause, variant, hypothesis):
                 if best is None or tried.evidence > best.evidence:
                     best = tried
-            if best and (best.evidence >= enough_share(best.cause) or self._is_settled(best)):
+            if best and (best.evidence >= enough_share(best.cause) or self._settles(best)):
                 break
         if best is None:
             return False
@@ -302,15 +324,15 @@ class _Investigation:
         is_worth = is_worth_accepting(
             best.evidence,
             left=self.left,
-            is_settled=self._is_settled(best),
-            has_imitated=bool(self.imitated),
+            is_settled=self._settles(best),
+            has_imitated=any(step.leaves_error for step in self.steps),
             is_first=not self.steps,
         )
         if is_worth:
             self._accept(best)
         return is_worth
 
-    def _is_settled(self, tried: TriedCause) -> bool:
+    def _settles(self, tried: TriedCause) -> bool:
         return self.tests.is_settled(tried, self.variant)
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
@@ -323,7 +345,7 @@ class _Investigation:
                 continue
             if cause.repeats and not self.tries_edits:
                 continue
-            if not _is_relevant(cause, variant, quiet=quiet):
+            if not cause.is_relevant(variant, quiet=quiet):
                 continue
             if variant.setup.swapped and not cause.is_symmetric:
                 continue
@@ -368,7 +390,7 @@ class _Investigation:
         What remains of an inexact number must not look like a further cause.
         """
         before, after = tried.outcome.before or self.variant, tried.outcome.after
-        if self.first is None or before is None or after is None or self._is_settled(tried):
+        if self.first is None or before is None or after is None or self._settles(tried):
             return tried
         if (
             tried.typical
@@ -387,7 +409,7 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
-        sure = is_sure(tried.explained, left=self.left, is_settled=self._is_settled(tried))
+        sure = is_sure(tried.explained, left=self.left, is_settled=self._settles(tried))
         self.tests.learn_rounding(tried, before, after)
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
             self.before_edits = self._state(self.variant)
@@ -395,11 +417,7 @@ class _Investigation:
         explained = max(tried.explained, 0.0)
         self._name(tried.cause, tried.outcome, explained, figures, proven=sure)
         if self.variant is not None:
-            outcome = tried.outcome
-            can_be_proven = outcome.confidence == "proven" or bool(outcome.rivals)
-            self.steps.append(
-                Step(tried.id, self.variant.setup, after.setup, can_be_proven, outcome.rivals)
-            )
+            self.steps.append(tried.step(self.variant.setup, after.setup))
         self.left *= 1 - tried.explained
         self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
 
@@ -456,12 +474,9 @@ class _Investigation:
         """Keep imitated causes proven only if nothing but rounding remains of their gap."""
         if self.tests.is_quiet(variant):
             return
+        imitated = self.imitated - {step.cause for step in self.steps[: self.checked]}
         self.named = [
-            replace(each, confidence="likely")
-            if each.confidence == "proven"
-            and each.cause in self.imitated
-            and variant.gap >= CLOSED * each.figures.get("gap_before", 0.0)
-            else each
+            as_likely(each) if each.cause in imitated and leaves_much(each, variant.gap) else each
             for each in self.named
         ]
 
@@ -482,9 +497,3 @@ class _Investigation:
             )
             if outcome is not None:
                 self._name(cause, outcome, None, {}, proven=False)
-
-
-def _is_relevant(cause: Cause, variant: Variant, *, quiet: bool) -> bool:
-    if cause.when == "always":
-        return True
-    return variant.gap > EXACT and (cause.when == "gap" or not quiet)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
+from grpodoctor.probe.attribution.search.selection import CLOSED
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
 ALSO_FITS = "also fits: "
@@ -52,6 +54,17 @@ def rank(named: NamedCause) -> tuple[float, int]:
     return -(named.explained if named.explained is not None else -1.0), certainty
 
 
-def without_rivals(details: Sequence[str]) -> tuple[str, ...]:
-    """Details without the edits that fitted as well before the other causes were known."""
-    return tuple(each for each in details if not each.startswith(ALSO_FITS))
+def as_proven(named: NamedCause) -> NamedCause:
+    """A cause once it is proven, without the edits that fitted as well before."""
+    details = tuple(each for each in named.details if not each.startswith(ALSO_FITS))
+    return replace(named, confidence="proven", details=details)
+
+
+def as_likely(named: NamedCause) -> NamedCause:
+    """A cause that is no longer proven."""
+    return replace(named, confidence="likely") if named.confidence == "proven" else named
+
+
+def leaves_much(named: NamedCause, gap: float) -> bool:
+    """Whether a gap that remains is more than an imitated cause's error."""
+    return gap >= CLOSED * named.figures.get("gap_before", 0.0)

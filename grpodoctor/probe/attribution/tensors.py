@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpodoctor.errors import ModelError
-from grpodoctor.probe.attribution.experiments import Experiments, model_path, read_config
+from grpodoctor.probe.attribution.engine_files import read_config
+from grpodoctor.probe.attribution.experiments import Experiments, model_path
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
 

@@ -193,11 +193,26 @@ def _averaged(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
         what = "averages over each response"
         yield _same(tokens, "averaging", what, changed_N, other_N, made)
         return
+    rough, other_rough = (_roughness(tokens, column_N) for column_N in (changed_N, other_N))
     for width in _WIDTHS:
+        if rough > other_rough * (1 + 1 / width) / 2:  # 1 / width is expected
+            continue
         for origin, words in (((width - 1) // 2, "tokens up to each"), (0, "tokens around each")):
             made = _each(partial(_smooth, width, origin))
             what = f"averages over {width} {words} token"
             yield _same(tokens, "averaging", what, changed_N, other_N, made)
+
+
+def _roughness(tokens: Tokens, column_N: Floats) -> float:
+    """Mean square of the steps within responses, over twice the variance; 1 for unrelated values.
+
+    Means over w tokens have 1 / w of it. Any column is closer to the mean of noisy values than to
+    the values, so the averages must show in the column that contains them.
+    """
+    same_N = np.diff(tokens.rows_N) == 0
+    at = same_N & tokens.finite_N[1:] & tokens.finite_N[:-1]
+    spread = 2 * float(np.var(column_N[tokens.finite_N])) if at.any() else 0.0
+    return float(np.square(np.diff(column_N)[at]).mean()) / spread if spread else 1.0
 
 
 def _smooth(width: int, origin: int, values: Floats) -> Floats:

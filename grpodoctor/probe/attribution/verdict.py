@@ -9,7 +9,7 @@ from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.rounding import RoundingFlips
 from grpodoctor.probe.engines.jobs import computes_in
 from grpodoctor.probe.results.results import NamedCause
-from grpodoctor.probe.severity import without_numbers
+from grpodoctor.probe.severity import EXACT, without_numbers
 
 _WORTH_SAYING = 0.1
 """Smallest unexplained share of the gap that the verdict mentions."""
@@ -77,14 +77,14 @@ def _with_causes(found: Attribution, *, quiet: bool) -> str:
     text = f"The engines differ{where}: {'; '.join(named)}."
     if found.flips:
         text += f" {_flips(found.flips)}"
-    if quiet:
+    rest = found.left * found.gap if found.left is not None else math.inf
+    if quiet or rest <= EXACT:
         return f"{text} The rest is rounding."
     if found.left is None:
         return text
     if found.left >= _WORTH_SAYING:
         return f"{text} {found.left:.0%} of the gap is unexplained."
-    rest = f"k3 {found.left * found.gap:.2g} nats per token"
-    return f"{text} The rest ({rest}) exceeds rounding and is unexplained."
+    return f"{text} The rest (k3 {rest:.2g} nats per token) exceeds rounding and is unexplained."
 
 
 def _phrase(cause: NamedCause) -> str:

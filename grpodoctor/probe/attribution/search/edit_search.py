@@ -20,7 +20,7 @@ from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Integers, effective_gap, of_columns
 from grpodoctor.probe.attribution.variant import Variant
-from grpodoctor.probe.severity import EXACT, QUIET
+from grpodoctor.probe.severity import EXACT
 
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in correlations."""
@@ -79,7 +79,6 @@ class EditSearch:
 
     def __init__(self, experiments: Experiments, variant: Variant) -> None:
         self.experiments, self.variant = experiments, variant
-        self._limit = max(EXACT, QUIET * experiments.noise)
         self._folder: Path | None
         self._at: Integers
         self._folder, self._at = experiments.sub_sample(variant)
@@ -172,7 +171,7 @@ class EditSearch:
         if not at.any() or lost > _MOST_LOST:
             return _UNFIT
         before, after = (of_columns(each[at], self._target[at]) for each in (self._base, learner_N))
-        return effective_gap(before, after, self._limit)
+        return effective_gap(before, after, self.experiments.limit)
 
     def _finals(self, trials: Sequence[_Trial]) -> list[Candidate]:
         chosen = sorted(trials, key=lambda trial: trial.best_gap)[:_FINALISTS]

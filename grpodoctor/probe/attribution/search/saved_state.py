@@ -22,5 +22,6 @@ class SavedState:
     left: float
     variant: Variant
     limit: Subset | None
+    checked: int
     noise: float | None
     rounding: Rounding | None

@@ -10,7 +10,7 @@ from typing import Any
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
 from grpodoctor.probe.attribution.edits import Edit, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import falls
+from grpodoctor.probe.attribution.tokens import TYPICAL, falls, typical_share
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 
@@ -36,6 +36,21 @@ WHOLE = 0.9
 _FINITE = 0.98
 """Share of the finite tokens that an experiment must keep; losing more removes tokens, not the
 gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A cause that was accepted: the setups before and after its removal."""
+
+    cause: str
+    before: Setup
+    after: Setup
+    can_be_proven: bool = True
+    """Whether the experiment proves the cause if it removes enough."""
+    rivals: Edits = ()
+    """Edits of other causes that explained the gap as well at that time."""
+    leaves_error: bool = False
+    """Whether a part of what remains after it may be the error of an imitation."""
 
 
 @dataclass(slots=True)
@@ -67,18 +82,17 @@ class TriedCause:
         """The name under which the cause would be reported."""
         return self.outcome.identity.id if self.outcome.identity else self.cause.id
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A cause that was accepted: the setups before and after its removal."""
-
-    cause: str
-    before: Setup
-    after: Setup
-    can_be_proven: bool = True
-    """Whether the experiment proves the cause if it removes enough."""
-    rivals: Edits = ()
-    """Edits of other causes that explained the gap as well at that time."""
+    def step(self, before: Setup, after: Setup) -> Step:
+        """The cause, accepted in a setup."""
+        outcome = self.outcome
+        return Step(
+            self.id,
+            before,
+            after,
+            can_be_proven=outcome.confidence == "proven" or bool(outcome.rivals),
+            rivals=outcome.rivals,
+            leaves_error=self.cause.is_surrogate and not outcome.is_exact,
+        )
 
 
 def is_worth_accepting(
@@ -142,8 +156,9 @@ def unneeded(
         if changes is None or len(dropped) == len(steps) - 1:
             continue
         without = experiments.vary(final, **changes)
-        grows = without.gap > _NEEDED * final.gap
-        if not (grows and falls(without.tokens, final.tokens)):
+        grows = without.gap > _NEEDED * final.gap and falls(without.tokens, final.tokens)
+        typical = typical_share(without.tokens, final.tokens, experiments.limit)
+        if not grows and typical < TYPICAL:
             dropped.append(step.cause)
             final = without
     return dropped, final

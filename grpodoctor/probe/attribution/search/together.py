@@ -35,20 +35,20 @@ def proven_together(
         BudgetSpentError: if the time budget is used up.
     """
     proven: set[str] = set()
-    for step in steps if len(steps) > 1 else ():
+    for step in steps:
         changes = without_step(final.setup, step) if step.can_be_proven else None
         if changes is None:
             continue
         without = experiments.vary(final, **changes)
         opens = not is_quiet(without) and falls(without.tokens, final.tokens)
         rivals = (_with_rival(experiments, without, each) for each in step.rivals)
-        if opens and not any(rival is None or is_quiet(rival) for rival in rivals):
+        if opens and not any(rival is not None and is_quiet(rival) for rival in rivals):
             proven.add(step.cause)
     return proven
 
 
 def _with_rival(experiments: Experiments, without: Variant, rival: Edit) -> Variant | None:
-    """The other causes with another edit in place of one; None if they have such an edit."""
+    """The other causes with another edit in place of one; None if it is one of them already."""
     setup = without.setup
     if edit_key(rival) in {edit_key(edit) for edit in setup.edits}:
         return None

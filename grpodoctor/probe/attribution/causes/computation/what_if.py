@@ -8,7 +8,8 @@ from dataclasses import replace
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.edits import EditFamily
-from grpodoctor.probe.attribution.experiments import Experiments, read_config
+from grpodoctor.probe.attribution.engine_files import read_config
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.experiments import model_path as path_of
 from grpodoctor.probe.attribution.naming import ALSO_FITS
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch

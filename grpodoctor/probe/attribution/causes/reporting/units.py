@@ -38,6 +38,10 @@ _REMEDIES = {
 }
 
 
+_INEXACT = ("rounding", "storage-precision")
+"""Changes that turn a tiny difference into a step, where a value is close to the middle of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The change that explains most."""
@@ -85,6 +89,7 @@ class Units(Cause):
             ),
             after=after,
             details=(side, change.what),
+            is_exact=change.cause not in _INEXACT,
             identity=Identity(
                 change.cause,
                 _TITLES[change.cause].format(side=side),

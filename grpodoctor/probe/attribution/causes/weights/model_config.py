@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.experiments import (
     Experiments,
     model_path,
-    read_config,
     with_model,
 )
 from grpodoctor.probe.attribution.tensors import link_files, write_once

@@ -12,10 +12,10 @@ from scipy.optimize import nnls
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.experiments import (
     Experiments,
     model_path,
-    read_config,
     with_model,
 )
 from grpodoctor.probe.attribution.tensors import KINDS
