@@ -33,7 +33,6 @@ FRESH_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "helium": ("Helium", {**_GROUPED, "head_dim": 16}),
     "seed_oss": ("SeedOss", {**_GROUPED, "head_dim": 16, "attention_bias": True}),
     "persimmon": ("Persimmon", {}),
-    "opt": ("OPT", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
 }  # fmt: skip
 """Class prefix and settings by family."""
 
@@ -54,26 +53,17 @@ def _rotated_where_full(engine: Any, _: str) -> None:
         layer.sliding_window = None
 
 
-def _position_offset(engine: Any, value: str) -> None:
-    """Learned positions are looked up from another row on."""
-    tables = [m for m in engine._model.modules() if hasattr(m, "offset")]
-    assert tables
-    for table in tables:
-        table.offset = int(value)
-
-
 FAULTS.update(
     {
         "unclipped": _with_config("clip_qkv", None),
         "rotated_where_full": _rotated_where_full,
-        "position_offset": _position_offset,
     }
 )
 SINGLES: tuple[tuple[str, str, Names, str], ...] = (
     ("qwen2", "without_bias:v_proj", ("missing-bias",), "sampler"),
     ("exaone4", "rotated_where_full", ("rope-layers", "rope-base", "model-config"), "sampler"),
     ("olmoe", "unclipped", ("qkv-clip", "model-config"), "sampler"),
-    ("opt", "position_offset:1", ("position-ids",), "sampler"),
+    ("arcee", "activation:relu", ("activation",), "sampler"),
     ("ernie4_5", "rope_halves", ("rope-layout",), "sampler"),
     ("granitemoe", "attention_scale:0.714", ("attention-scale", "model-config"), "learner"),
 )
