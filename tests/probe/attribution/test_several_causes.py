@@ -73,6 +73,13 @@ def test_a_cause_that_imitates_a_part_of_two_gives_way_to_both(tmp_path: Path) -
     assert found.left == pytest.approx(0.0, abs=1e-6)
 
 
+def test_two_faults_that_saturate_the_difference_are_named(tmp_path: Path) -> None:
+    """Next to the other one, the removal of either of them changes little."""
+    runner = TwoErrors(tmp_path, plain, sizes=(4.0, 4.0))
+    found = investigate(runner, case_of(runner, SAMPLER, LEARNER))
+    assert confidences(found) == {"activation": "proven", "qk-norm": "proven"}
+
+
 def test_what_was_found_first_is_kept_if_the_budget_ends_in_a_further_search(
     tmp_path: Path,
 ) -> None:
