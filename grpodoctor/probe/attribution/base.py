@@ -56,7 +56,7 @@ class ExperimentResult:
     is_exact: bool = False
     """Whether an imitation has no error of its own, as the same arithmetic on both columns."""
     rivals: Edits = ()
-    """What-if edits of other causes that explain the gap as well; the result is then *likely*."""
+    """What-if edits of other causes that leave about as much of the gap."""
     alternatives: tuple[ExperimentResult, ...] = ()
     """Other causes that the experiment found, next best first: one of them may be the right one
     next to a second cause."""

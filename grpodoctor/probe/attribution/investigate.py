@@ -11,10 +11,11 @@ from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
+from grpodoctor.probe.attribution.computed_causes import described
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.naming import (
+    as_judged,
     as_likely,
-    as_proven,
     leaves_much,
     named_cause,
     rank,
@@ -38,7 +39,7 @@ from grpodoctor.probe.attribution.search.selection import (
     unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
-from grpodoctor.probe.attribution.search.together import proven_together
+from grpodoctor.probe.attribution.search.together import judged_together
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
@@ -169,10 +170,7 @@ class _Investigation:
                 return
 
     def _limit_further(self, variant: Variant) -> bool:
-        """Continue with the responses or tokens that still differ, if the others agree by now.
-
-        False if there are none, or if no cause is found for them.
-        """
+        """Continue with the responses that still differ; False if no cause is found for them."""
         if self.limit is not None or not self.steps or self.tests.is_quiet(variant):
             return False
         limit = subset_of(self.experiments, variant) or early_tokens(self.experiments, variant)
@@ -291,13 +289,13 @@ class _Investigation:
         return variant
 
     def _prove_together(self, final: Variant) -> None:
-        """Call causes proven if the gap is closed, and open again without any one of them."""
+        """Judge the causes of a closed gap by what happens without any one of them."""
         if not self.tests.is_quiet(final):
             return
-        proven = proven_together(
-            self.experiments, final, self.steps[self.checked :], self.tests.is_quiet
-        )
-        self.named = [as_proven(each) if each.cause in proven else each for each in self.named]
+        steps = self.steps[self.checked :]
+        judged = judged_together(self.experiments, final, steps, self.tests.is_quiet)
+        fitting = {cause: described(edit) for cause, edit in judged.replaceable.items()}
+        self.named = [as_judged(each, judged.proven, fitting) for each in self.named]
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
@@ -54,15 +54,26 @@ def rank(named: NamedCause) -> tuple[float, int]:
     return -(named.explained if named.explained is not None else -1.0), certainty
 
 
-def as_proven(named: NamedCause) -> NamedCause:
-    """A cause once it is proven, without the edits that fitted as well before."""
-    details = tuple(each for each in named.details if not each.startswith(ALSO_FITS))
-    return replace(named, confidence="proven", details=details)
+def as_judged(named: NamedCause, proven: Set[str], rivals: Mapping[str, str]) -> NamedCause:
+    """A cause of a closed gap, as it was judged next to the others.
+
+    Args:
+        named: the cause.
+        proven: causes that no rival can replace.
+        rivals: for causes that one can replace, its description.
+    """
+    if named.cause in proven:
+        details = tuple(each for each in named.details if not each.startswith(ALSO_FITS))
+        return replace(named, confidence="proven", details=details)
+    return as_likely(named, rivals[named.cause]) if named.cause in rivals else named
 
 
-def as_likely(named: NamedCause) -> NamedCause:
-    """A cause that is no longer proven."""
-    return replace(named, confidence="likely") if named.confidence == "proven" else named
+def as_likely(named: NamedCause, rival: str = "") -> NamedCause:
+    """A cause that is not proven, because of a rival if one is given."""
+    fits = f"{ALSO_FITS}{rival}"
+    details = named.details if not rival or fits in named.details else (*named.details, fits)
+    confidence: Confidence = "likely" if named.confidence == "proven" else named.confidence
+    return replace(named, confidence=confidence, details=details)
 
 
 def leaves_much(named: NamedCause, gap: float) -> bool:

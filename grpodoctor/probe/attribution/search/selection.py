@@ -48,7 +48,7 @@ class Step:
     can_be_proven: bool = True
     """Whether the experiment proves the cause if it removes enough."""
     rivals: Edits = ()
-    """Edits of other causes that explained the gap as well at that time."""
+    """Edits of other causes that left about as much of the gap at that time."""
     leaves_error: bool = False
     """Whether a part of what remains after it may be the error of an imitation."""
 

@@ -6,23 +6,34 @@ gap is closed, each cause can be judged alone: with it restored, or with another
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.refit import refitted
 from grpodoctor.probe.attribution.search.selection import Step, edit_key, without_step
 from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Variant
 
 
-def proven_together(
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The causes of a closed gap by what happens without them."""
+
+    proven: frozenset[str]
+    """Without them the gap exceeds rounding, and no rival closes it in their place."""
+    replaceable: Mapping[str, Edit]
+    """A rival closes the gap in their place; that rival by cause."""
+
+
+def judged_together(
     experiments: Experiments,
     final: Variant,
     steps: Sequence[Step],
     is_quiet: Callable[[Variant], bool],
-) -> set[str]:
-    """The causes without which a closed gap exceeds rounding, and that no rival can replace.
+) -> Judged:
+    """Judge causes that together close a gap.
 
     Args:
         experiments: of the case.
@@ -35,26 +46,35 @@ def proven_together(
         BudgetSpentError: if the time budget is used up.
     """
     proven: set[str] = set()
+    replaceable: dict[str, Edit] = {}
     for step in steps:
-        changes = without_step(final.setup, step) if step.can_be_proven else None
+        changes = without_step(final.setup, step)
         if changes is None:
             continue
         without = experiments.vary(final, **changes)
-        opens = not is_quiet(without) and falls(without.tokens, final.tokens)
-        rivals = (_with_rival(experiments, without, each) for each in step.rivals)
-        if opens and not any(rival is not None and is_quiet(rival) for rival in rivals):
+        if is_quiet(without) or not falls(without.tokens, final.tokens):
+            continue
+        rival = next(
+            (each for each in step.rivals if _closes(experiments, without, each, is_quiet)), None
+        )
+        if rival is not None:
+            replaceable[step.cause] = rival
+        elif step.can_be_proven:
             proven.add(step.cause)
-    return proven
+    return Judged(frozenset(proven), replaceable)
 
 
-def _with_rival(experiments: Experiments, without: Variant, rival: Edit) -> Variant | None:
-    """The other causes with another edit in place of one; None if it is one of them already."""
+def _closes(
+    experiments: Experiments, without: Variant, rival: Edit, is_quiet: Callable[[Variant], bool]
+) -> bool:
+    """Whether another edit closes a gap, also with its number fitted next to the other causes."""
     setup = without.setup
     if edit_key(rival) in {edit_key(edit) for edit in setup.edits}:
-        return None
+        return False  # it is one of the other causes
     edits = (*setup.edits, rival)
     (learner_N,) = experiments.score_edits(setup, [edits])
     if learner_N is None:
-        return without  # it does not fit next to the others
+        return False
     tokens = without.tokens.with_learner(learner_N[: without.tokens.sampler_N.size])
-    return Variant(replace(setup, edits=edits), tokens)
+    placed = Variant(replace(setup, edits=edits), tokens)
+    return is_quiet(placed) or is_quiet(refitted(experiments, placed, setup))

@@ -52,12 +52,13 @@ class WhatIf(Cause):
         experiments.excluded.update(search.excluded)
         if not candidates:
             return None
-        best, rivals = _likeliest(candidates)
+        best, rivals = _likeliest(candidates, experiments)
         others = [each for each in _by_cause(candidates) if each.edit != best.edit]
         return replace(
-            _result(variant, best, rivals),
+            _result(variant, best, rivals, candidates),
             alternatives=tuple(
-                _result(variant, each, _rivals([each, *candidates])) for each in others[:_OTHERS]
+                _result(variant, each, _rivals(each, candidates), candidates)
+                for each in others[:_OTHERS]
             ),
         )
 
@@ -70,7 +71,12 @@ def _by_cause(candidates: Sequence[Candidate]) -> list[Candidate]:
     return list(best.values())
 
 
-def _result(variant: Variant, best: Candidate, rivals: Sequence[Candidate]) -> ExperimentResult:
+def _result(
+    variant: Variant,
+    best: Candidate,
+    rivals: Sequence[Candidate],
+    candidates: Sequence[Candidate],
+) -> ExperimentResult:
     """What one edit explains, next to others that explain as much."""
     cause, side, other_side = cause_of(best.edit), *variant.setup.sides
     fits = tuple(f"{ALSO_FITS}{described(other.edit)}" for other in rivals[:_SHOWN])
@@ -85,37 +91,55 @@ def _result(variant: Variant, best: Candidate, rivals: Sequence[Candidate]) -> E
         details=(described(best.edit), *fits),
         figures={"undeclared": 1.0},
         identity=Identity(cause.id, cause.title.format(side=side), (cause.remedy,)),
-        rivals=tuple(other.edit for other in rivals),
+        rivals=tuple(other.edit for other in _similar(best, candidates)),
     )
 
 
-def _likeliest(candidates: list[Candidate]) -> tuple[Candidate, list[Candidate]]:
+def _likeliest(
+    candidates: list[Candidate], experiments: Experiments
+) -> tuple[Candidate, list[Candidate]]:
     """The best candidate, and others that fit as well.
 
     Of edits that fit equally well, a usual value is likelier than a fitted number: a multiplier
-    that is ignored rather than embeddings times 0.6, which has the same effect.
+    that is ignored rather than embeddings times 0.6, which has the same effect. If a gap remains,
+    the number was fitted to a part of its cause, too, so it may even fit a little better.
     """
-    best, others = candidates[0], _rivals(candidates)
-    usual = next((each for each in others if each.is_usual), None)
+    best, others = candidates[0], _rivals(candidates[0], candidates)
+    remains = experiments.is_loud(best.after.gap)
+    absorbed = [
+        each
+        for each in _similar(best, candidates)
+        if remains and each.after.gap < _ABSORBED * best.after.gap
+    ]
+    usual = next((each for each in (*others, *absorbed) if each.is_usual), None)
     if best.is_usual or usual is None:
         return best, others
     return usual, [best, *(each for each in others if each is not usual)]
 
 
-def _rivals(candidates: list[Candidate]) -> list[Candidate]:
-    """Other causes that explain the gap as well as the best one, within chance."""
-    best = candidates[0]
+def _similar(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Other causes that leave about as much of the gap as one."""
     return [
         other
-        for other in candidates[1:]
+        for other in candidates
         if cause_of(other.edit).id != cause_of(best.edit).id
         and other.after.gap < _SIMILAR * max(best.after.gap, 1e-12)
-        and not significant(other.after.tokens, best.after.tokens)
+    ]
+
+
+def _rivals(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Other causes that explain the gap as well as one, within chance."""
+    return [
+        other
+        for other in _similar(best, candidates)
+        if not significant(other.after.tokens, best.after.tokens)
     ]
 
 
 _SIMILAR = 3.0
 """A rival that leaves more than this multiple of the best one's gap is no rival."""
+_ABSORBED = 1.5
+"""The same for a usual value next to a number that was fitted to a part of another cause."""
 
 
 def _widths(variant: Variant) -> list[int]:
