@@ -329,6 +329,12 @@ def _of_pattern(pattern: str) -> ComputedCause:
             "rope-layers", "The {side} rotates queries and keys in other layers", "",
             "Give both engines the same list of layers without rotary positions.",
         )  # fmt: skip
+    if pattern.startswith("is_"):  # masks follow the configuration: positions may follow this flag
+        return ComputedCause(
+            "model-config", f"The {{side}} reads {pattern} differently in some layers", "",
+            "Give both engines the same layer_types or sliding-window pattern, and check what else "
+            "depends on it: layers with full attention often have no rotary positions.",
+        )  # fmt: skip
     if pattern == "*" or re.search(r"window|sliding|layer_types?|attention_type", pattern):
         return ComputedCause(
             "sliding-window", "The {side} assigns kinds of attention to other layers", "",

@@ -19,9 +19,11 @@ from grpodoctor.probe.attribution.naming import (
     leaves_much,
     named_cause,
     rank,
+    replaced_by,
 )
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
+from grpodoctor.probe.attribution.search.hypotheses import hypotheses
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
@@ -39,7 +41,7 @@ from grpodoctor.probe.attribution.search.selection import (
     unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
-from grpodoctor.probe.attribution.search.together import judged_together
+from grpodoctor.probe.attribution.search.together import Simpler, judged_together, simpler
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
@@ -294,8 +296,23 @@ class _Investigation:
             return
         steps = self.steps[self.checked :]
         judged = judged_together(self.experiments, final, steps, self.tests.is_quiet)
-        fitting = {cause: described(edit) for cause, edit in judged.replaceable.items()}
+        fewer = simpler(self.experiments, steps, judged.replaceable, self.tests.is_quiet)
+        if fewer is not None and final is self.variant and not self.checked:
+            self._replace(fewer)
+            return
+        fitting = {cause: described(rival.edit) for cause, rival in judged.replaceable.items()}
         self.named = [as_judged(each, judged.proven, fitting) for each in self.named]
+
+    def _replace(self, fewer: Simpler) -> None:
+        """Continue with a rival in place of a cause, without the causes that it makes spare."""
+        old, rival, self.variant = fewer.replaced, fewer.rival, fewer.final
+        self.named = [
+            replaced_by(each, rival.edit, self.variant) if each.cause == old else each
+            for each in self.named
+            if each.cause not in fewer.dropped
+        ]
+        self.steps = fewer.steps(self.steps)
+        self._prove_together(self.variant)
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""
@@ -334,26 +351,8 @@ class _Investigation:
         return self.tests.is_settled(tried, self.variant)
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
-        """The causes to examine, strongest first, arithmetic before engines."""
-        taken = self.experiments.named
-        quiet = self.tests.is_quiet(variant)
-        candidates = []
-        for cause in all_causes():
-            if cause.peels != peels or (cause.id in taken and not cause.repeats):
-                continue
-            if cause.repeats and not self.tries_edits:
-                continue
-            if not cause.is_relevant(variant, quiet=quiet):
-                continue
-            if variant.setup.swapped and not cause.is_symmetric:
-                continue
-            hypothesis = cause.hypothesize(self.experiments, variant)
-            if hypothesis is not None:
-                candidates.append((cause, hypothesis))
-        candidates.sort(
-            key=lambda pair: (pair[0].stage, pair[0].cost > 0, -pair[1].strength, pair[0].cost)
-        )
-        yield from candidates
+        quiet, edits = self.tests.is_quiet(variant), self.tries_edits
+        return hypotheses(self.experiments, variant, peels=peels, quiet=quiet, with_edits=edits)
 
     def _results(
         self, cause: Cause, variant: Variant, hypothesis: Hypothesis, least: float | None = None

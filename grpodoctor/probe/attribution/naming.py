@@ -6,7 +6,10 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
+from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.search.selection import CLOSED
+from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
 ALSO_FITS = "also fits: "
@@ -66,6 +69,23 @@ def as_judged(named: NamedCause, proven: Set[str], rivals: Mapping[str, str]) ->
         details = tuple(each for each in named.details if not each.startswith(ALSO_FITS))
         return replace(named, confidence="proven", details=details)
     return as_likely(named, rivals[named.cause]) if named.cause in rivals else named
+
+
+def replaced_by(named: NamedCause, edit: Edit, final: Variant) -> NamedCause:
+    """Another edit in place of a named one."""
+    cause, (side, other_side) = cause_of(edit), final.setup.sides
+    return replace(
+        named,
+        cause=cause.id,
+        title=cause.title.format(side=side),
+        confidence="likely",
+        summary=(
+            f"with {described(edit)} next to the other causes, the {other_side} agrees with the "
+            f"{side}: k3 falls to {final.gap:.2g} nats per token"
+        ),
+        details=(described(edit),),
+        remedies=(cause.remedy,),
+    )
 
 
 def as_likely(named: NamedCause, rival: str = "") -> NamedCause:

@@ -26,6 +26,8 @@ _ROUNDS = 3
 _SWEEPS = 2
 """A number that was fitted first is fitted again next to the others' new values."""
 _DIGITS = (1, 2, 3)
+_KEPT = 0.98
+"""Share of the tokens that must keep a finite log-probability."""
 _FALLS = 0.95
 """Factor by which the gap must fall for another number to be kept."""
 
@@ -38,6 +40,8 @@ class _Number:
     value: float
     put: Callable[[Setup, float], Setup]
     """The setup with another value."""
+    is_whole: bool = False
+    """Whether it is a count."""
 
 
 class _FewResponses:
@@ -54,7 +58,10 @@ class _FewResponses:
             return math.inf
         sampler_N, learner_N = self._tokens.sampler_N[self._at], learner_N[: self._at.size]
         finite = self._tokens.counted_N[self._at] & np.isfinite(sampler_N) & np.isfinite(learner_N)
-        return difference_gap(learner_N[finite], sampler_N[finite]) if finite.any() else math.inf
+        known = self._tokens.counted_N[self._at] & np.isfinite(sampler_N)
+        if finite.sum() < _KEPT * known.sum() or not finite.any():
+            return math.inf  # a truncation that excludes the tokens that differ
+        return difference_gap(learner_N[finite], sampler_N[finite])
 
 
 def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Variant:
@@ -101,7 +108,8 @@ def _rounded_together(few: _FewResponses, setup: Setup, original: Setup) -> Setu
     for digits in _DIGITS:
         rounded = setup
         for number in _numbers(setup, original):
-            rounded = number.put(rounded, rounded_to(number.value, digits))
+            if not number.is_whole:
+                rounded = number.put(rounded, rounded_to(number.value, digits))
         setups.append(rounded)
     return min(setups, key=few.gap)
 
@@ -114,7 +122,10 @@ def fitted_numbers(setup: Setup, before: Setup) -> tuple[str, ...]:
 
 
 def _numbers(setup: Setup, original: Setup) -> Iterator[_Number]:
-    """The continuous numbers that differ from those of the original setup."""
+    """The numbers that differ from those of the original setup."""
+    if setup.processing.top_k != original.processing.top_k and setup.processing.top_k:
+        top_k = setup.processing.top_k
+        yield _Number("top-k", top_k, _put_top_k, is_whole=True)
     for name in ("temperature", "top_p", "min_p"):
         value = getattr(setup.processing, name)
         if value != getattr(original.processing, name) and value > 0:
@@ -124,6 +135,10 @@ def _numbers(setup: Setup, original: Setup) -> Iterator[_Number]:
         *attribute, number = value if isinstance(value, list) else [value]
         if (name, content) not in original.edits and isinstance(number, float):
             yield _Number(" ".join(map(str, attribute)) or name, number, _put_edit(place))
+
+
+def _put_top_k(setup: Setup, value: float) -> Setup:
+    return replace(setup, processing=replace(setup.processing, top_k=int(value)))
 
 
 def _put_processing(name: str) -> Callable[[Setup, float], Setup]:
@@ -148,6 +163,9 @@ def _put_edit(place: int) -> Callable[[Setup, float], Setup]:
 def _best_value(few: _FewResponses, setup: Setup, number: _Number) -> float:
     """The value of a number that leaves the smallest gap on a few responses."""
     losses: dict[float, float] = {}
+    if number.is_whole:  # the ranks of a few tokens were off by one next to another fault
+        near = [number.value + far for far in (0, -1, 1, -2, 2) if number.value + far >= 1]
+        return min(near, key=lambda value: few.gap(number.put(setup, value)))
     values: Sequence[float] = [number.value, *(number.value * factor for factor in _AROUND)]
     for _ in range(1 + _ROUNDS):
         for value in values:

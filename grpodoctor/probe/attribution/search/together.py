@@ -9,12 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit import refitted
-from grpodoctor.probe.attribution.search.selection import Step, edit_key, without_step
+from grpodoctor.probe.attribution.search.selection import (
+    Step,
+    edit_key,
+    unneeded,
+    without_step,
+)
 from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """An edit in place of a cause."""
+
+    edit: Edit
+    placed: Variant
+    """With the edit and all other causes."""
+    step: Step
+    """The edit as an accepted cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +40,7 @@ class Judged:
 
     proven: frozenset[str]
     """Without them the gap exceeds rounding, and no rival closes it in their place."""
-    replaceable: Mapping[str, Edit]
+    replaceable: Mapping[str, Rival]
     """A rival closes the gap in their place; that rival by cause."""
 
 
@@ -46,7 +63,7 @@ def judged_together(
         BudgetSpentError: if the time budget is used up.
     """
     proven: set[str] = set()
-    replaceable: dict[str, Edit] = {}
+    replaceable: dict[str, Rival] = {}
     for step in steps:
         changes = without_step(final.setup, step)
         if changes is None:
@@ -54,9 +71,8 @@ def judged_together(
         without = experiments.vary(final, **changes)
         if is_quiet(without) or not falls(without.tokens, final.tokens):
             continue
-        rival = next(
-            (each for each in step.rivals if _closes(experiments, without, each, is_quiet)), None
-        )
+        placed = (_placed(experiments, without, each) for each in step.rivals)
+        rival = next((each for each in placed if each and is_quiet(each.placed)), None)
         if rival is not None:
             replaceable[step.cause] = rival
         elif step.can_be_proven:
@@ -64,17 +80,56 @@ def judged_together(
     return Judged(frozenset(proven), replaceable)
 
 
-def _closes(
-    experiments: Experiments, without: Variant, rival: Edit, is_quiet: Callable[[Variant], bool]
-) -> bool:
-    """Whether another edit closes a gap, also with its number fitted next to the other causes."""
+def _placed(experiments: Experiments, without: Variant, edit: Edit) -> Rival | None:
+    """Another edit in place of a cause, with its number fitted next to the other causes."""
     setup = without.setup
-    if edit_key(rival) in {edit_key(edit) for edit in setup.edits}:
-        return False  # it is one of the other causes
-    edits = (*setup.edits, rival)
+    if edit_key(edit) in {edit_key(each) for each in setup.edits}:
+        return None  # it is one of the other causes
+    edits = (*setup.edits, edit)
     (learner_N,) = experiments.score_edits(setup, [edits])
     if learner_N is None:
-        return False
+        return None
     tokens = without.tokens.with_learner(learner_N[: without.tokens.sampler_N.size])
     placed = Variant(replace(setup, edits=edits), tokens)
-    return is_quiet(placed) or is_quiet(refitted(experiments, placed, setup))
+    placed = refitted(experiments, placed, setup)
+    edit = placed.setup.edits[-1]
+    return Rival(edit, placed, Step(cause_of(edit).id, setup, placed.setup, leaves_error=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Simpler:
+    """Fewer causes that close a gap."""
+
+    replaced: str
+    rival: Rival
+    dropped: tuple[str, ...]
+    """Causes that are not needed next to the rival."""
+    final: Variant
+
+    def steps(self, steps: Sequence[Step]) -> list[Step]:
+        """The accepted causes with the rival in place of one, without those that are spare."""
+        kept = [each for each in steps if each.cause not in self.dropped]
+        return [self.rival.step if each.cause == self.replaced else each for each in kept]
+
+
+def simpler(
+    experiments: Experiments,
+    steps: Sequence[Step],
+    rivals: Mapping[str, Rival],
+    is_quiet: Callable[[Variant], bool],
+) -> Simpler | None:
+    """A rival in place of a cause, next to which another cause is not needed; None without one.
+
+    A number that was fitted to a part of a second cause leaves an error, and a third cause may
+    imitate that.
+
+    Raises:
+        EngineError: if the learner cannot score.
+        BudgetSpentError: if the time budget is used up.
+    """
+    for cause, rival in rivals.items():
+        changed = [rival.step if step.cause == cause else step for step in steps]
+        dropped, final = unneeded(experiments, rival.placed, changed)
+        if dropped and rival.step.cause not in dropped and is_quiet(final):
+            return Simpler(cause, rival, tuple(dropped), final)
+    return None
