@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 
@@ -195,10 +195,7 @@ class _Investigation:
         return Variant(judged.setup, replace(judged.tokens, counted_N=variant.tokens.counted_N))
 
     def _start_from_others(self, start: SavedState) -> None:
-        """Search again from other first causes, if a part of the gap remains.
-
-        The cause that removes most of two faults may imitate a part of both.
-        """
+        """Search again from other first causes: the best one may imitate a part of two faults."""
         if self.variant is None or self.left <= CLOSED or self.tests.is_quiet(self.variant):
             return
         if self.checked > len(start.steps):  # they explain the responses that agree now
@@ -302,6 +299,12 @@ class _Investigation:
             return
         fitting = {cause: described(rival.edit) for cause, rival in judged.replaceable.items()}
         self.named = [as_judged(each, judged.proven, fitting) for each in self.named]
+        if fitting:  # a small imitated cause may be the error of one that a rival can replace
+            small = {each.cause for each in self.named if (each.explained or 0.0) < CLOSED}
+            self._call_likely(small & self.imitated)
+
+    def _call_likely(self, causes: Set[str]) -> None:
+        self.named = [as_likely(each) if each.cause in causes else each for each in self.named]
 
     def _replace(self, fewer: Simpler) -> None:
         """Continue with a rival in place of a cause, without the causes that it makes spare."""
@@ -472,10 +475,8 @@ class _Investigation:
         if self.tests.is_quiet(variant):
             return
         imitated = self.imitated - {step.cause for step in self.steps[: self.checked]}
-        self.named = [
-            as_likely(each) if each.cause in imitated and leaves_much(each, variant.gap) else each
-            for each in self.named
-        ]
+        leaving = {each.cause for each in self.named if leaves_much(each, variant.gap)}
+        self._call_likely(imitated & leaving)
 
     def _guess_from_checksums(self) -> None:
         """Name different weights that checksums show, if no time is left to test them."""

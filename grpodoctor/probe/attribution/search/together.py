@@ -13,12 +13,7 @@ from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit import refitted
-from grpodoctor.probe.attribution.search.selection import (
-    Step,
-    edit_key,
-    unneeded,
-    without_step,
-)
+from grpodoctor.probe.attribution.search.selection import Step, edit_key, without_step
 from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Variant
 
@@ -128,8 +123,27 @@ def simpler(
         BudgetSpentError: if the time budget is used up.
     """
     for cause, rival in rivals.items():
-        changed = [rival.step if step.cause == cause else step for step in steps]
-        dropped, final = unneeded(experiments, rival.placed, changed)
-        if dropped and rival.step.cause not in dropped and is_quiet(final):
+        others = [step for step in steps if step.cause != cause]
+        final, dropped = _without_spare(experiments, rival.placed, others, is_quiet)
+        if dropped:
             return Simpler(cause, rival, tuple(dropped), final)
     return None
+
+
+def _without_spare(
+    experiments: Experiments,
+    variant: Variant,
+    steps: Sequence[Step],
+    is_quiet: Callable[[Variant], bool],
+) -> tuple[Variant, list[str]]:
+    """A variant without the edits that leave its gap closed, and their causes."""
+    dropped: list[str] = []
+    for step in steps:
+        changes = without_step(variant.setup, step)
+        if changes is None or changes.keys() != {"edits"}:
+            continue
+        without = experiments.vary(variant, **changes)
+        if is_quiet(without):
+            variant = without
+            dropped.append(step.cause)
+    return variant, dropped
