@@ -13,6 +13,7 @@ from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.computed_causes import described
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.hypotheses import hypotheses
 from grpodoctor.probe.attribution.naming import (
     as_judged,
     as_likely,
@@ -23,7 +24,6 @@ from grpodoctor.probe.attribution.naming import (
 )
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
-from grpodoctor.probe.attribution.search.hypotheses import hypotheses
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
