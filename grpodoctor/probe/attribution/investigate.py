@@ -17,6 +17,7 @@ from grpodoctor.probe.attribution.hypotheses import hypotheses
 from grpodoctor.probe.attribution.naming import (
     as_judged,
     as_likely,
+    doubtful_errors,
     leaves_much,
     named_cause,
     rank,
@@ -144,6 +145,7 @@ class _Investigation:
         if len(self.steps) > 1:
             self._prove_together(self.variant)
         self._examine_remainder()
+        self._call_likely(doubtful_errors(self.named, self.imitated))
 
     def _without_rounding_flips(self, variant: Variant) -> Variant:
         """The tokens before the first flip of a response, if rounding explains the flips."""
@@ -299,9 +301,6 @@ class _Investigation:
             return
         fitting = {cause: described(rival.edit) for cause, rival in judged.replaceable.items()}
         self.named = [as_judged(each, judged.proven, fitting) for each in self.named]
-        if fitting:  # a small imitated cause may be the error of one that a rival can replace
-            small = {each.cause for each in self.named if (each.explained or 0.0) < CLOSED}
-            self._call_likely(small & self.imitated)
 
     def _call_likely(self, causes: Set[str]) -> None:
         self.named = [as_likely(each) if each.cause in causes else each for each in self.named]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
@@ -99,3 +99,20 @@ def as_likely(named: NamedCause, rival: str = "") -> NamedCause:
 def leaves_much(named: NamedCause, gap: float) -> bool:
     """Whether a gap that remains is more than an imitated cause's error."""
     return gap >= CLOSED * named.figures.get("gap_before", 0.0)
+
+
+def doubtful_errors(named: Sequence[NamedCause], imitated: Set[str]) -> frozenset[str]:
+    """The small imitated causes that may be the error of a large one that is not proven.
+
+    Args:
+        named: all named causes.
+        imitated: ids of those whose experiment imitates the cause.
+    """
+    small, large = set[str](), list[NamedCause]()
+    for each in named:
+        if each.cause in imitated and (each.explained or 0.0) < CLOSED:
+            small.add(each.cause)
+        elif each.cause in imitated:
+            large.append(each)
+    is_doubtful = any(each.confidence != "proven" for each in large)
+    return frozenset(small) if is_doubtful else frozenset()

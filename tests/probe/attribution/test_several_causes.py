@@ -12,10 +12,12 @@ import pytest
 
 from grpodoctor.probe.attribution.case import Attribution
 from grpodoctor.probe.attribution.investigate import investigate
+from grpodoctor.probe.attribution.naming import doubtful_errors
 from grpodoctor.probe.attribution.tokens import effective_gap, of_columns, typical_share
 from grpodoctor.probe.contract import Response
 from grpodoctor.probe.engines.jobs import Job, ScoreJob, WhatIfsJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.results.results import Confidence, NamedCause
 from tests.probe.attribution.scripted import SAMPLES, Scripted, case_of
 
 SAMPLER = EngineSpec.of("vllm", "m", {})
@@ -155,3 +157,24 @@ def test_the_typical_token_counts_only_if_its_gap_is_nearly_gone() -> None:
     assert typical_share(before, fixed, limit=0.03) == 0.0  # it was rounding before
     assert effective_gap(before, fixed, 1e-7) < 0.01 * before.gap
     assert effective_gap(before, part, 1e-7) == part.gap
+
+
+@pytest.mark.parametrize(
+    ("confidence", "doubtful"), [("likely", {"norm-epsilon"}), ("proven", set[str]())]
+)
+def test_a_small_imitated_cause_is_doubted_next_to_a_large_one_that_is_not_proven(
+    confidence: Confidence, doubtful: set[str]
+) -> None:
+    """A wrong number that nearly fits leaves an error, and another number imitates that."""
+
+    def named(cause: str, sure: Confidence, explained: float) -> NamedCause:
+        return NamedCause(
+            cause=cause, title=cause, confidence=sure, explained=explained, summary=""
+        )
+
+    causes = [
+        named("embedding-scale", confidence, 0.99),
+        named("truncation", "proven", 0.001),
+        named("norm-epsilon", "proven", 1e-6),
+    ]
+    assert doubtful_errors(causes, {"embedding-scale", "norm-epsilon"}) == doubtful

@@ -202,9 +202,7 @@ def test_of_two_runs_in_one_file_the_last_is_examined(tmp_path: Path) -> None:
     assert report.run.steps == 25
     assert report.run.last_step == 24
     assert [(run.first_step, run.last_step) for run in report.earlier_runs] == [(0, 39)]
-    assert any("contains 2 runs" in note for note in report.notes), (
-        report.notes
-    )
+    assert any("contains 2 runs" in note for note in report.notes), report.notes
 
 
 def test_late_rows_of_another_counter_do_not_rewind_the_run(tmp_path: Path) -> None:
