@@ -19,6 +19,9 @@ from grpodoctor.trainer.samples import Samples, concatenate
 
 CODEC = CharTokenizer()
 PROMPTS = ["1+2=", "7*3+8-2=", "9=", "4-4+4*4-4=", "0*0="]
+ROUNDING = 1e-4
+"""Nats by which log-probabilities may differ: other batch sizes take other kernels, whose rounding
+in float32 reaches 6e-5 (see `EXACT` in `probe/severity.py`). A wrong row gives tenths of a nat."""
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +63,8 @@ def test_logprobs_are_those_of_a_forward_pass_over_the_finished_batch(
     torch.testing.assert_close(
         samples.logprobs_BT.double()[samples.mask_BT],
         expected[samples.mask_BT],
-        atol=1e-5,
-        rtol=1e-5,
+        atol=ROUNDING,
+        rtol=0,
     )
 
 
@@ -88,7 +91,7 @@ def test_padding_changes_no_number(policy: Policy) -> None:
         )
         mask = alone.mask_BT
         torch.testing.assert_close(
-            teacher_forced(policy, alone)[mask], logits[row : row + 1][mask], atol=1e-5, rtol=1e-5
+            teacher_forced(policy, alone)[mask], logits[row : row + 1][mask], atol=ROUNDING, rtol=0
         )
 
 
@@ -176,7 +179,7 @@ def test_a_batch_drawn_in_parts_is_the_batch_drawn_at_once(
     joined = concatenate(parts)
     assert joined.response_ids() == whole.response_ids()
     assert joined.truncated_B.equal(whole.truncated_B)
-    torch.testing.assert_close(joined.logprobs_BT, whole.logprobs_BT, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(joined.logprobs_BT, whole.logprobs_BT, atol=ROUNDING, rtol=0)
 
 
 def test_a_row_does_not_depend_on_which_others_end(policy: Policy) -> None:
@@ -249,7 +252,7 @@ def test_temperature_zero_selects_the_most_likely_token(policy: Policy) -> None:
     assert torch.equal(logits_BTV.argmax(-1)[samples.mask_BT], samples.response_BT[samples.mask_BT])
     expected = teacher_forced(policy, samples)[samples.mask_BT]
     torch.testing.assert_close(
-        samples.logprobs_BT[samples.mask_BT].double(), expected, atol=1e-5, rtol=1e-5
+        samples.logprobs_BT[samples.mask_BT].double(), expected, atol=ROUNDING, rtol=0
     )
 
 
@@ -292,7 +295,7 @@ def test_concatenating_batches_of_different_widths_changes_nothing(policy: Polic
     assert both.truncated_B.tolist() == short.truncated_B.tolist() + long.truncated_B.tolist()
     expected = teacher_forced(policy, both)[both.mask_BT]
     torch.testing.assert_close(
-        both.logprobs_BT[both.mask_BT].double(), expected, atol=1e-5, rtol=1e-5
+        both.logprobs_BT[both.mask_BT].double(), expected, atol=ROUNDING, rtol=0
     )
     swapped = both.rows([11, 0])
     assert swapped.response_ids() == [long.response_ids()[5], short.response_ids()[0]]

@@ -121,8 +121,8 @@ def test_half_precision_products_give_the_same_scores_and_gradients_as_exact() -
     _, exact, _ = passed(model, 10**9)
     compute_in(model, torch.bfloat16)
     (logits, right, _), (hidden, own, _) = passed(model, 10**9), passed(model, 0)
-    torch.testing.assert_close(hidden.logprobs_BT, logits.logprobs_BT, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(hidden.entropy_BT, logits.entropy_BT, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(hidden.logprobs_BT, logits.logprobs_BT, atol=1e-4, rtol=0)
+    torch.testing.assert_close(hidden.entropy_BT, logits.entropy_BT, atol=1e-4, rtol=0)
     own_error, error = (
         torch.cat([(a - b).flatten() for a, b in zip(gradients, exact, strict=True)]).norm()
         for gradients in (own, right)

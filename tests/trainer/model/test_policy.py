@@ -110,7 +110,7 @@ def test_a_saved_checkpoint_loads_samples_and_scores(family: str, tmp_path: Path
         )
     expected = logits.log_softmax(-1).gather(2, samples.response_BT.unsqueeze(2)).squeeze(2)
     torch.testing.assert_close(
-        samples.logprobs_BT[samples.mask_BT], expected[samples.mask_BT], atol=1e-5, rtol=1e-5
+        samples.logprobs_BT[samples.mask_BT], expected[samples.mask_BT], atol=1e-4, rtol=0
     )
     assert "<eos>" not in "".join(map(policy.tokenizer.decode, samples.response_ids()))
 
