@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -175,25 +175,17 @@ def judge_steps(result: RunMismatch, limits: Sequence[Limit], *, exact: bool) ->
     Raises:
         ConfigError: if a run has no such figure.
     """
-    unknown = [limit.name for limit in limits if limit.name not in _RUN_FIGURES]
-    if unknown:
-        raise ConfigError(
-            f"the steps of a run have no figure {unknown[0]}",
-            where="--accept",
-            remedy=f"use {', '.join(_RUN_FIGURES)}",
-        )
+    _refuse_unknown(limits, _RUN_FIGURES, "the steps of a run have", "")
     steps = f"the last {len(result.steps)} steps of {result.run}"
     if exact:
         equal, tokens = (sum(getattr(step, name) for step in result.steps) for name in _COUNTS)
         if equal < tokens or not limits:
             return _exactness_of(equal, tokens, steps)
-    values = [_of_steps(result, limit.name) for limit in limits]
-    limit, value = max(
-        zip(limits, values, strict=True), key=lambda each: each[0].excess(each[1]) / _unit(each[0])
-    )
-    passed = limit.keeps(value)
-    word = "accepted" if passed else "rejected"
-    return GateResult(passed, f"{word}: {limit.phrase(value)}, {steps}")
+    figures = {
+        limit.name: [float(getattr(step, _RUN_FIGURES[limit.name])) for step in result.steps]
+        for limit in limits
+    }
+    return _within_steps(limits, figures, steps)
 
 
 def judge_logged(result: LoggedMismatch, limits: Sequence[Limit]) -> GateResult:
@@ -202,29 +194,36 @@ def judge_logged(result: LoggedMismatch, limits: Sequence[Limit]) -> GateResult:
     Raises:
         ConfigError: if the log has no such figure.
     """
-    values = {
-        name: [each for each in values if math.isfinite(each)]
+    figures = {
+        FIGURES[metric]: [each for each in values if math.isfinite(each)]
         for metric, values in result.figures.items()
-        if (name := FIGURES[metric])
     }
-    unknown = [limit.name for limit in limits if limit.name not in values]
+    or_else = ", or a run whose rollouts have both sides"
+    _refuse_unknown(limits, figures, "the log of the run has", or_else)
+    steps = f"the last {len(result.steps)} steps of {result.run}, as logged"
+    return _within_steps(limits, figures, steps)
+
+
+def _refuse_unknown(limits: Sequence[Limit], known: Iterable[str], who: str, or_else: str) -> None:
+    names = list(known)
+    unknown = [limit.name for limit in limits if limit.name not in names]
     if unknown:
         raise ConfigError(
-            f"the log of the run has no figure {unknown[0]}",
+            f"{who} no figure {unknown[0]}",
             where="--accept",
-            remedy=f"use {', '.join(values)}, or a run whose rollouts have both sides",
+            remedy=f"use {', '.join(names)}{or_else}",
         )
+
+
+def _within_steps(
+    limits: Sequence[Limit], figures: Mapping[str, Sequence[float]], steps: str
+) -> GateResult:
+    """Judge the means of figures over steps; the line names the one furthest beyond its limit."""
     judged = [
-        (limit, (max if limit.name == "prob_diff_max" else fmean)(values[limit.name]))
+        (limit, (max if limit.name == "prob_diff_max" else fmean)(figures[limit.name]))
         for limit in limits
     ]
     limit, value = max(judged, key=lambda each: each[0].excess(each[1]) / _unit(each[0]))
     passed = limit.keeps(value)
     word = "accepted" if passed else "rejected"
-    steps = f"the last {len(result.steps)} steps of {result.run}, as logged"
     return GateResult(passed, f"{word}: {limit.phrase(value)}, {steps}")
-
-
-def _of_steps(result: RunMismatch, name: str) -> float:
-    values = [float(getattr(step, _RUN_FIGURES[name])) for step in result.steps]
-    return max(values) if name == "prob_diff_max" else fmean(values)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from grpodoctor.trainer.data.tasks.registry import TASKS
 from grpodoctor.trainer.engines.quantization import fake_quantize
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model.lora import merged_copy
@@ -197,8 +198,6 @@ def half_easier_prompts(trainer: Trainer) -> None:
 
     The held-out prompts stay those of the run.
     """
-    from grpodoctor.trainer.data.tasks.registry import TASKS
-
     settings = trainer.config.task
     default = type(settings).model_fields["difficulty"].default
     easier = TASKS[settings.name](settings.model_copy(update={"difficulty": default}))

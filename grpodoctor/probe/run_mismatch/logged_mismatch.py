@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import RunError
-from grpodoctor.probe.run_mismatch.signatures import UNKNOWN, LikelyCause
+from grpodoctor.probe.run_mismatch.run_mismatch import CRITICAL_KL, WARNING_KL
+from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, UNKNOWN, LikelyCause
 from grpodoctor.probe.run_mismatch.trend import Trend, trend_of_values
 from grpodoctor.rules.base import Severity
 from grpodoctor.runs.reading.opening import open_run
-from grpodoctor.runs.records import Manifest
+from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.plain_names import plain_name
 from grpodoctor.vocabulary.values import scalar
 
@@ -34,8 +35,8 @@ FIGURES = {
 """Metrics of a log and the names that `--accept` has for them."""
 
 LEVELS: Mapping[str, tuple[float, float, float]] = {
-    "mismatch/kl_k3": (0.0011, 0.0022, 0.015),
-    "mismatch/kl_k1": (0.0011, 0.0022, 0.015),
+    "mismatch/kl_k3": (SOUND_KL, WARNING_KL, CRITICAL_KL),
+    "mismatch/kl_k1": (SOUND_KL, WARNING_KL, CRITICAL_KL),
     "mismatch/logprob_diff_mean": (0.02, 0.05, 0.15),
     "mismatch/prob_diff_mean": (0.0042, 0.02, 0.06),
 }
@@ -138,7 +139,7 @@ def logged_mismatch(run: Path, steps: int, recording: str) -> LoggedMismatch | N
     )
 
 
-def _last_readings(steps: Any, most: int) -> dict[str, deque[tuple[int, float]]]:
+def _last_readings(steps: Iterable[StepRecord], most: int) -> dict[str, deque[tuple[int, float]]]:
     """The last finite values of each metric with their steps."""
     readings: dict[str, deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=most))
     for record in steps:

@@ -41,9 +41,8 @@ def _diagnosis(result: LoggedMismatch) -> str:
     sound, warning, critical = LEVELS[result.metric]
     value = abs(result.latest)
     limit = f"critical above {critical:g}" if value > critical else f"warning above {warning:g}"
-    verdict = result.severity
-    if verdict == "info":
-        verdict = "healthy" if value <= sound else "within limits"  # type: ignore[assignment]
+    sound_word = "healthy" if value <= sound else "within limits"
+    verdict = sound_word if result.severity == "info" else result.severity
     noun = plain_name(result.metric)
     trend = trend_phrase(result.trend, len(result.steps))
     return f"{verdict}: {noun} is {value:.2g} at step {result.steps[-1]} ({limit}); {trend}."
