@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import RunError
-from grpodoctor.probe.run_mismatch.run_mismatch import CRITICAL_KL, WARNING_KL
+from grpodoctor.probe.run_mismatch.run_mismatch import (
+    CRITICAL_KL,
+    WARNING_KL,
+    cause_of_growth,
+    is_growing,
+)
 from grpodoctor.probe.run_mismatch.signatures import SOUND_KL, UNKNOWN, LikelyCause
 from grpodoctor.probe.run_mismatch.trend import Trend, trend_of_values
 from grpodoctor.rules.base import Severity
@@ -45,9 +50,6 @@ that a log has decides. The levels of the KL are those for recorded tokens. Ordi
 |log-probability difference| are .004 to .02, and collapsed runs reach .15 to .25. Ordinary
 probability differences reach .0042, and small runs lose accuracy from .02 on (see
 `rules/shared/mismatch_levels.py`)."""
-
-_GROWTH = 3.0
-"""Growth over the steps that is a warning in itself, as for recorded tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class LoggedMismatch:
     @property
     def is_growing(self) -> bool:
         """Whether the mismatch rises or jumps to more than that of sound runs."""
-        return _is_growing(self.trend, self.metric)
+        return is_growing(self.trend, LEVELS[self.metric][0])
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -155,36 +157,13 @@ def _last_readings(steps: Iterable[StepRecord], most: int) -> dict[str, deque[tu
     return readings
 
 
-def _is_growing(trend: Trend, metric: str) -> bool:
-    sound, *_ = LEVELS[metric]
-    grown = trend.last > _GROWTH * trend.first and trend.last > sound
-    return trend.direction in ("rises", "jumps") and grown
-
-
 def _causes(
     metric: str, trend: Trend, latest: float, manifest: Manifest
 ) -> tuple[LikelyCause, ...]:
     """What the course and the size of the figure show."""
     noun, (sound, *_) = plain_name(metric), LEVELS[metric]
-    course = f"{_upper(noun)} grows from {trend.first:.2g} to {trend.last:.2g}"
-    if _is_growing(trend, metric) and trend.direction == "rises":
-        return (
-            LikelyCause(
-                "undelivered-weights",
-                "the sampler no longer receives the learner's weights",
-                f"{course}, as it does while one side stays behind.",
-                "Compare the checksums of the sampler's and the learner's weights after a sync.",
-            ),
-        )
-    if _is_growing(trend, metric):
-        return (
-            LikelyCause(
-                "jump",
-                f"sampler or learner changed at step {trend.jump_step} (sync, restart, settings)",
-                f"{course} at step {trend.jump_step} and stays there.",
-                "Look for a weight sync, a restart or a changed setting at that step.",
-            ),
-        )
+    if is_growing(trend, sound):
+        return (cause_of_growth(trend, noun.removeprefix("the ")),)
     if latest <= sound:
         text = f"{_upper(noun)} is {latest:.2g}; sound pairs of engines reach {sound:g}."
         cause = "rounding in different kernels or precisions"

@@ -54,7 +54,7 @@ class RunMismatch:
     @property
     def is_growing(self) -> bool:
         """Whether the KL rises or jumps to more than that of sound runs."""
-        return _is_growing(self.trend)
+        return is_growing(self.trend, SOUND_KL)
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -69,29 +69,33 @@ class RunMismatch:
         }
 
 
-def _is_growing(trend: Trend) -> bool:
-    grown = trend.last > _GROWTH * trend.first and trend.last > SOUND_KL
+def is_growing(trend: Trend, sound: float) -> bool:
+    """Whether a figure rises or jumps to more than that of sound runs."""
+    grown = trend.last > _GROWTH * trend.first and trend.last > sound
     return trend.direction in ("rises", "jumps") and grown
 
 
-def _undelivered(trend: Trend) -> LikelyCause:
-    """The cause of a gap that grows with each update."""
-    return LikelyCause(
-        "undelivered-weights",
-        "the sampler no longer receives the learner's weights",
-        f"The KL grows from {trend.first:.2g} to {trend.last:.2g} nats per token, as it does while "
-        "one side stays behind.",
-        "Compare the checksums of the sampler's and the learner's weights after a sync.",
-    )
+def cause_of_growth(trend: Trend, noun: str, unit: str = "") -> LikelyCause:
+    """The cause of a figure that grows with each update, or changes its level at one step.
 
-
-def _jumped(trend: Trend) -> LikelyCause:
-    """The cause of a level that changes at one step."""
+    Args:
+        trend: of the figure, which grows.
+        noun: the figure, without an article.
+        unit: its unit, after a space; may be empty.
+    """
+    if trend.direction == "rises":
+        return LikelyCause(
+            "undelivered-weights",
+            "the sampler no longer receives the learner's weights",
+            f"The {noun} grows from {trend.first:.2g} to {trend.last:.2g}{unit}, as it does while "
+            "one side stays behind.",
+            "Compare the checksums of the sampler's and the learner's weights after a sync.",
+        )
     step = trend.jump_step
     return LikelyCause(
         "jump",
         f"sampler or learner changed at step {step} (sync, restart, settings)",
-        f"The median KL is {trend.first:.2g} nats per token before step {step} and "
+        f"The median of the {noun} is {trend.first:.2g}{unit} before step {step} and "
         f"{trend.last:.2g} since.",
         f"Look for a weight sync, a restart or a changed setting at step {step}.",
     )
@@ -132,7 +136,7 @@ def _latest(steps: tuple[StepTokens, ...], trend: Trend) -> StepTokens:
 def _causes(last: StepTokens, trend: Trend) -> tuple[LikelyCause, ...]:
     """The causes of growth, then those of the last step's tokens."""
     causes = likely_causes(last)
-    if not _is_growing(trend):
+    if not is_growing(trend, SOUND_KL):
         return causes
-    grown = _undelivered(trend) if trend.direction == "rises" else _jumped(trend)
+    grown = cause_of_growth(trend, "KL", " nats per token")
     return (grown, *(cause for cause in causes if cause.kind != "unknown"))
