@@ -214,3 +214,17 @@ def test_every_environment_of_the_catalogue_exists():
     named = {trial.environment for trial in all_trials().values()} - {None}
     assert named == {"noisy_tool", "failing_tool", "repeated_prompts"}
     assert all(callable(getattr(environments, name)) for name in named)
+
+
+def test_half_of_the_training_prompts_become_easier_and_the_held_out_ones_stay(
+    tmp_path: Path,
+) -> None:
+    settings = [*SETTINGS, "model.warm_start_steps=0", "task.difficulty=6"]
+    trainer: Any = Trainer(load_config(assignments=settings), tmp_path / "run")
+    before = trainer.task.problems(random.Random(1), 8)
+    held_out = trainer.task.heldout(16)
+    faults.half_easier_prompts(trainer)
+    after = trainer.task.problems(random.Random(1), 8)
+    assert after[:4] == before[:4], "the hard half is that of the untreated run"
+    assert max(len(each.prompt) for each in after[4:]) < min(len(each.prompt) for each in before)
+    assert trainer.task.heldout(16) == held_out

@@ -20,6 +20,7 @@ from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.rules.shared.distillation import is_distilled
 from grpodoctor.rules.shared.flat_outcome import is_above_start, outcome_rose
 from grpodoctor.rules.shared.run_health import (
+    RECENT,
     has_lost_outcome,
     is_near_ceiling,
     is_solved,
@@ -42,9 +43,6 @@ _NOUNS: Mapping[str, str] = {
     "reward/heldout": "held-out reward",
     "accuracy/heldout": "held-out accuracy",
 }
-
-_LEVEL = 10
-"""Readings that make the current level of the reward."""
 
 _CURED_BY_LEARNING: frozenset[Condition] = frozenset(
     {"truncation", "zero-rewards", "equal-rewards"}
@@ -298,7 +296,7 @@ def _has_risen(series: Series) -> bool:
 
 def _movement(series: Series) -> str:
     """From the start to the latest level, or over the whole run; empty if either is unknown."""
-    start, level = series.baseline, series.level(_LEVEL)
+    start, level = series.baseline, series.level(RECENT)
     if start is None or not math.isfinite(level):
         return ""
     if not is_above_start(series) and rises_over_run(series):

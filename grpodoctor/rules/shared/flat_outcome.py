@@ -20,11 +20,8 @@ from grpodoctor.rules.shared.trend import OUTCOMES, change
 from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE, rises_over_run
 from grpodoctor.runs.chart import Chart, Series
 
-REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
+_REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 """Metrics of the distance from the policy to the reference."""
-
-_LEVEL = 10
-"""Readings that make the current level of the outcome."""
 
 _ERRORS = 2.0
 """Standard errors of the difference of two levels from which an outcome has risen."""
@@ -72,7 +69,7 @@ def outcome_rose(chart: Chart) -> bool:
 def is_above_start(series: Series) -> bool:
     """Whether the latest level is above the first readings by more than noise."""
     start = series.start
-    return start is not None and series.level(_LEVEL) - start.level > _ERRORS * _error(series)
+    return start is not None and series.level(RECENT) - start.level > _ERRORS * _error(series)
 
 
 def visible_rise(series: Series) -> float:
@@ -89,7 +86,7 @@ def visible_rise(series: Series) -> float:
 
 def _error(series: Series) -> float:
     # The error of the median of n readings is 1.25 / sqrt(n) of the noise of one.
-    return 1.25 * reading_noise(series) * math.sqrt(2 / max(1, min(len(series), _LEVEL)))
+    return 1.25 * reading_noise(series) * math.sqrt(2 / max(1, min(len(series), RECENT)))
 
 
 def reason_for_no_rise(chart: Chart) -> Reason:
@@ -150,7 +147,7 @@ def _moved_in_vain(chart: Chart) -> Reason | None:
 
 
 def _reference_kl(chart: Chart) -> str | None:
-    return next((name for name in REFERENCE_KLS if chart.is_fresh(name)), None)
+    return next((name for name in _REFERENCE_KLS if chart.is_fresh(name)), None)
 
 
 def _changed_behavior(chart: Chart) -> str | None:
