@@ -90,6 +90,8 @@ class RunResult:
     levels: dict[str, float] | None = None
     """Mean of each target metric over the last quarter of the run."""
     seconds: float = 0.0
+    warm_start: str = ""
+    """Kind of warm start, see `warm_start_kind`; empty for runs from before it was stored."""
 
     def outcome(self, passes: float | None = None) -> float | None:
         """The mean of the last evaluations, those within a budget of token passes if it is given.
@@ -153,6 +155,7 @@ class RunResult:
             alarms=tuple(Alarm(**each) for each in row["alarms"]),
             levels=row["levels"],
             seconds=row["seconds"],
+            warm_start=row.get("warm_start", ""),
         )
 
 

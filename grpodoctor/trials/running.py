@@ -109,15 +109,19 @@ def train(spec: RunSpec, root: Path) -> RunResult:
 
     The run is trained in a folder of another name, so that an interrupted one is repeated.
     """
+    from grpodoctor.trainer.model.warm_start import warm_start_kind
+
     folder = root / spec.folder
     unfinished = folder.with_name(f"unfinished-{spec.seed}")
     for leftover in (unfinished, folder):
         shutil.rmtree(leftover, ignore_errors=True)
     began = time.monotonic()
     try:
-        evaluations = _train(spec, unfinished)
+        evaluations = tuple(_train(spec, unfinished))
         seconds = round(time.monotonic() - began, 1)
-        trained = RunResult(spec, "done", evaluations=tuple(evaluations), seconds=seconds)
+        trained = RunResult(
+            spec, "done", evaluations=evaluations, seconds=seconds, warm_start=warm_start_kind()
+        )
         result = examined(trained, unfinished)
         result.write(unfinished)
         unfinished.rename(folder)

@@ -45,12 +45,20 @@ def run_all(
         RunError: if a stored result is damaged.
         OSError: if a directory cannot be read or written.
     """
+    from grpodoctor.trainer.model.warm_start import warm_start_kind
+
     root.mkdir(parents=True, exist_ok=True)
     # In the order of `specs`, so that an interrupted series holds whole trials.
     distinct: dict[str, RunSpec] = {}
     for spec in specs:
         distinct.setdefault(spec.fingerprint, spec)
-    stored = {key: found for key, found in stored_results(root).items() if key in distinct}
+    # Arms are compared in pairs, so runs from an earlier kind of warm start are trained again.
+    kind = warm_start_kind()
+    stored = {
+        key: found
+        for key, found in stored_results(root).items()
+        if key in distinct and found.warm_start == kind
+    }
     missing = [spec for key, spec in distinct.items() if key not in stored]
     results: dict[str, RunResult] = {}
     progress.update(0, total=len(distinct))

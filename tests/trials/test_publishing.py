@@ -118,3 +118,43 @@ def test_a_published_control_serves_a_new_trial_with_the_same_settings(tmp_path:
         ("truncation", CONTROL, 1): 0.5,
         ("truncation", CONTROL, 2): 0.5,
     }
+
+
+def started(kind: str, result: RunResult) -> RunResult:
+    return replace(result, warm_start=kind)
+
+
+def test_runs_of_a_seed_with_another_warm_start_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "runs.parquet"
+    old = [started("old", trained("truncation", CONTROL, seed, 0.5)) for seed in (1, 2)]
+    write_runs(old, path)
+    before = path.read_bytes()
+    root = stored(tmp_path / "runs", started("new", trained("truncation", DISEASE, 2, 0.25)))
+    with pytest.raises(RunError, match=r"another warm start .*\(truncation, control, seed 2\)"):
+        list(publishing.publish(root, path))
+    assert path.read_bytes() == before
+    (line,) = publishing.publish(root, path, replaces=True)
+    assert line.endswith("1 removed")
+    assert {(each.spec.seed, each.warm_start) for each in read_runs(path)} == {
+        (1, "old"),
+        (2, "new"),
+    }
+
+
+def test_a_control_with_another_warm_start_is_not_shared(tmp_path: Path) -> None:
+    path = tmp_path / "runs.parquet"
+    write_runs([started("old", trained("truncation", CONTROL, 2, 0.5))], path)
+    new = started("new", trained("learning-rate-too-high", DISEASE, 2, 0.25))
+    assert list(publishing.publish(stored(tmp_path / "runs", new), path))
+    assert ("learning-rate-too-high", CONTROL, 2) not in outcomes(path)
+
+
+def test_arms_of_a_seed_must_begin_alike(tmp_path: Path) -> None:
+    path = tmp_path / "runs.parquet"
+    arms = [
+        started("old", trained("truncation", CONTROL, 1, 0.5)),
+        started("new", trained("truncation", DISEASE, 1, 0.25)),
+    ]
+    with pytest.raises(RunError, match="arms of one seed have different warm starts"):
+        list(publishing.publish(stored(tmp_path / "runs", *arms), path))
+    assert not path.exists()

@@ -13,6 +13,7 @@ import pytest
 
 from grpodoctor.cli.pages import json_text
 from grpodoctor.errors import RunError
+from grpodoctor.trainer.model.warm_start import warm_start_kind
 from grpodoctor.trials import faults, process_pool, running, workers
 from grpodoctor.trials.evidence.collected_evidence import collected
 from grpodoctor.trials.evidence.evidence_page import as_json
@@ -70,6 +71,16 @@ def test_the_rules_of_today_examine_a_stored_run(root):
     (result,) = workers.run_all([spec], root, Counter())
     assert (result.alarms, result.levels) == (stored.alarms, stored.levels)
     assert result.levels
+
+
+def test_a_run_from_another_warm_start_is_trained_again(root):
+    """Its arms would not be pairs with runs that are trained today."""
+    spec = spec_of(trial_of("reward-constant"), DISEASE, 1, 4)
+    stored = RunResult.read(root / spec.folder / RESULT)
+    assert stored.warm_start == warm_start_kind()
+    replace(stored, warm_start="of another torch", evaluations=()).write(root / spec.folder)
+    (result,) = workers.run_all([spec], root, Counter())
+    assert (result.warm_start, result.evaluations) == (stored.warm_start, stored.evaluations)
 
 
 def test_a_process_that_is_killed_is_reported_by_name_and_repeated_later(root, monkeypatch):

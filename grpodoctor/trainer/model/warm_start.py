@@ -6,6 +6,7 @@ between runs are then differences between their reinforcement learning.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -81,6 +82,19 @@ def is_cached(model: PreTrainedModel, task: Task, steps: int) -> bool:
         steps: optimizer steps.
     """
     return _cached_weights(_file_name(model, task, steps)) is not None
+
+
+def warm_start_kind() -> str:
+    """Hash of the code and the libraries that train warm starts, without comments.
+
+    Runs of which only this differs have other initial weights, so they are no pair.
+    """
+    import transformers
+
+    sources = [inspect.getsource(sys.modules[each]) for each in (__name__, Muon.__module__)]
+    facts = [ast.dump(ast.parse(each)) for each in sources]
+    content = "\n".join([*facts, torch.__version__, transformers.__version__])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def cache_folder() -> Path:

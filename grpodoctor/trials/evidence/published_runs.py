@@ -128,6 +128,7 @@ _SCHEMA = pa.schema(
         ),
         "levels": pa.map_(pa.string(), pa.float64()),
         "seconds": pa.float64(),
+        "warm_start": pa.string(),
         "definition": pa.string(),
     }
 )

@@ -5,7 +5,8 @@
 adds the finished runs below DIR to `published_runs.parquet`, and writes what all of them show into
 the table that the pages of rules and remedies read. A run is known by its trial, arm and seed: one
 that is published already is replaced, and all others stay. If a trial receives runs, its published
-runs must have the configuration of today. `--replace` removes those that have another one.
+runs must have the configuration of today, and those of the same seed the same kind of warm start:
+arms are compared in pairs from the same weights. `--replace` removes those that differ.
 """
 
 from __future__ import annotations
@@ -81,27 +82,57 @@ def merged(
     Args:
         published: runs of trials whose definition is still the same.
         new: runs with today's configuration.
-        replaces: remove published runs of another configuration instead of refusing them.
+        replaces: remove published runs that differ instead of refusing them.
 
     Raises:
-        RunError: if a trial has published runs of another configuration than its new runs: their
-            outcomes cannot be compared.
+        RunError: if published runs have another configuration than the new runs of their trial, or
+            another warm start than those of the same seed: their outcomes cannot be compared.
     """
     trials = {each.spec.trial for each in new}
     ours = {_key(each): each for each in new}
     others = [each for each in published if _key(each) not in ours]
-    lost = [each for each in others if each.spec.trial in trials and _differs(each)]
-    if lost and not replaces:
-        raise RunError(
-            f"{_runs(len(lost), 'published ')} of another configuration than the new runs of the "
-            "same trial: a default of the trainer has changed since",
-            where=lost[0].spec.title,
-            remedy="train these seeds again, or remove the published runs with --replace",
-        )
+    changed = [each for each in others if each.spec.trial in trials and _differs(each)]
+    starts = _warm_starts(new)
+    apart = [each for each in others if starts.get(_pair(each), each.warm_start) != each.warm_start]
+    if not replaces:
+        _refuse(changed, "configuration than the new runs of the same trial")
+        _refuse(apart, "warm start than the new runs of the same seed")
+    lost = [*changed, *apart]
     kept = [each for each in others if each not in lost]
     arms = [(each.name, arm) for each in experiments() for arm in each.arms]
     place = {name: number for number, name in enumerate(arms)}
     return sorted([*kept, *new], key=lambda each: (place[_key(each)[:2]], each.spec.seed))
+
+
+def _warm_starts(results: Iterable[RunResult]) -> dict[tuple[str, int], str]:
+    """The kind of warm start of each trial and seed.
+
+    Raises:
+        RunError: if arms of a seed have different ones.
+    """
+    kinds: dict[tuple[str, int], str] = {}
+    for each in results:
+        if kinds.setdefault(_pair(each), each.warm_start) != each.warm_start:
+            raise RunError(
+                "arms of one seed have different warm starts: the trainer changed between them",
+                where=each.spec.title,
+                remedy="run the trial again in the same directory; it trains the older runs again",
+            )
+    return kinds
+
+
+def _refuse(differing: Sequence[RunResult], other_than: str) -> None:
+    if differing:
+        raise RunError(
+            f"{_runs(len(differing), 'published ')} of another {other_than}: the trainer has "
+            "changed since",
+            where=differing[0].spec.title,
+            remedy="train these seeds again, or remove the published runs with --replace",
+        )
+
+
+def _pair(result: RunResult) -> tuple[str, int]:
+    return result.spec.trial, result.spec.seed
 
 
 def _key(result: RunResult) -> tuple[str, str, int]:
@@ -147,18 +178,20 @@ def publish(root: Path, path: Path = RUNS, *, replaces: bool = False) -> Iterato
 def _shared(published: Sequence[RunResult], new: Sequence[RunResult]) -> Iterator[RunResult]:
     """Published runs that are also an arm of a trial with new runs, for the seeds of these.
 
-    A control that several trials share is trained once.
+    A control that several trials share is trained once. One with another warm start is not shared.
     """
     from grpodoctor.trials.registry import experiment_of
     from grpodoctor.trials.running import spec_of
 
     known = {_key(each) for each in (*published, *new)}
-    by_settings = {each.spec.fingerprint: each for each in published}
-    for trial, seed in dict.fromkeys((each.spec.trial, each.spec.seed) for each in new):
+    by_settings = {(each.spec.fingerprint, each.warm_start): each for each in published}
+    starts = _warm_starts(new)
+    for (trial, seed), kind in starts.items():
         experiment = experiment_of(trial)
         for spec in (spec_of(experiment, arm, seed) for arm in experiment.arms):
-            if (trial, spec.arm, seed) not in known and spec.fingerprint in by_settings:
-                yield replace(by_settings[spec.fingerprint], spec=spec)
+            shared = by_settings.get((spec.fingerprint, kind))
+            if shared is not None and (trial, spec.arm, seed) not in known:
+                yield replace(shared, spec=spec)
 
 
 def _runs(count: int, kind: str = "") -> str:
