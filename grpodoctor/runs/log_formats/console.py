@@ -12,7 +12,9 @@ from typing import Any
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
+from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
+from grpodoctor.runs.log_formats.decoding.printed_numbers import ParsedLine
 from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings
 from grpodoctor.runs.log_formats.decoding.recurring_lines import (
     RecurringLines,
@@ -147,7 +149,7 @@ class Console:
             yield from self._close()
         if lines.starts_verl_row(text):
             self._open, self._closes = [text], "-"
-        elif lines.starts_dict(text):
+        elif dicts.starts_dict(text):
             self._open, self._closes = [text], "}"
             self._depth = text.count("{") - text.count("}")
         else:
@@ -163,16 +165,16 @@ class Console:
             return False
         if self._depth <= 0 or len(self._open) >= _MAX_DICT_LINES:
             return False
-        if text.startswith("{'") and lines.parse_dict(text) is not None:
+        if text.startswith("{'") and dicts.parse_dict(text) is not None:
             return False  # the open dict was cut off
-        if not lines.continues_dict(text) and not lines.is_wrapped(self._open, text):
+        if not dicts.continues_dict(text) and not dicts.is_wrapped(self._open, text):
             return False
         self._open.append(text)
         self._depth += text.count("{") - text.count("}")
         return True
 
     def _close(self) -> Iterator[LogRow]:
-        is_wrapped = self._closes == "-" or lines.is_wrapped(self._open[:-1], self._open[-1])
+        is_wrapped = self._closes == "-" or dicts.is_wrapped(self._open[:-1], self._open[-1])
         text = ("" if is_wrapped else "\n").join(self._open)
         self._open, self._closes = [], ""
         yield from self._parse(text)
@@ -221,7 +223,7 @@ class Console:
         else:
             yield from self._complete_row(parsed)
 
-    def _complete_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
+    def _complete_row(self, parsed: ParsedLine) -> Iterator[LogRow]:
         if len(parsed.pairs) <= MOST_KEYS:
             yield from self._recurring.release()
             self._recurring.count_other_row()
@@ -237,15 +239,15 @@ class Console:
             return None
         return row if row is not None and row.step is not None and len(row.values) > 1 else None
 
-    def _parse_dict(self, text: str) -> lines.ParsedLine | None:
-        parsed = lines.parse_dict(text)
+    def _parse_dict(self, text: str) -> ParsedLine | None:
+        parsed = dicts.parse_dict(text)
         if parsed is None:
             if text.count("{") > 1 and len(text) > 200:
                 self._settings.add(text)
             return None
         if parsed.step is None and self._since_heading <= _HEADING_REACH:
             self._since_heading = 0  # further dicts may follow
-            return lines.ParsedLine(parsed.pairs, self._block_step)
+            return ParsedLine(parsed.pairs, self._block_step)
         return parsed
 
     def _parse_block(self, text: str) -> Iterator[LogRow]:
@@ -277,7 +279,7 @@ class Console:
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
 
-    def _labeled_row(self, parsed: lines.ParsedLine) -> Iterator[LogRow]:
+    def _labeled_row(self, parsed: ParsedLine) -> Iterator[LogRow]:
         values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
         row = LogRow(parsed.step, values, counter=parsed.counter)
         if parsed.step is None or parsed.counter or any(map(_OUTCOME.search, values)):
@@ -448,7 +450,7 @@ def _has_rows(head: bytes) -> bool:
     parsers = (
         lines.parse_verl_row,
         lines.parse_prime_rl_row,
-        lines.parse_dict,
+        dicts.parse_dict,
         lines.parse_labeled_line,
     )
     texts = (

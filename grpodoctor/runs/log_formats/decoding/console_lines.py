@@ -7,18 +7,19 @@ trying the patterns on all of them would cost more than parsing the rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from grpodoctor.runs.log_formats.base import PART_OF_STEP
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
+from grpodoctor.runs.log_formats.decoding.printed_numbers import (
+    NUMBER,
+    ParsedLine,
+    parse_wrapped,
+    to_number,
+)
 from grpodoctor.runs.log_formats.decoding.reward_lists import group_numbers
 from grpodoctor.support.numbers import parse_number
-
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
-_WRAPPED = rf"(?:np\.\w+\(|tensor\()?({NUMBER})(?:, device='[\w:]+')?\)?"
-"""A number, also as numpy or torch prints it."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RAY = re.compile(r"^\s*\([\w.:/\- ]{1,80} pid=\d+(?:, ip=[\d.a-fA-F:]+)?\)\s?")
@@ -29,16 +30,6 @@ _JOB = re.compile(
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 
 _DASHED_START = re.compile(r"(?<![\w/])step:\s{0,4}(\d{1,12})\s+-\s")
-_WRAPPED_WHOLE = re.compile(_WRAPPED)
-_DICT_PAIR = re.compile(
-    rf"""(['"])((?:(?!\1).){{1,160}})\1\s*:\s*['"]?{_WRAPPED}['"]?\s*(?=[,}}\n])"""
-)
-_DICT_KEY = re.compile(r"""(['"])(?:(?!\1).){1,160}\1\s*:""")
-_DICT_STEP = re.compile(
-    r"\b(?:global[ _])?(step|rollout|iteration|perf|eval)[ :=#]+(\d{1,12})\b", re.IGNORECASE
-)
-_DICT_BEGINS = re.compile(r"""\{\s*(?:$|['"][^'"]{1,160}['"]\s*:)""")
-_DICT_LINE = re.compile(r"""\s*(?:['"{}\[\](),]|.*[,}\]]\s*$)""")
 _BAR = re.compile(
     r"(?:(?P<title>[^|\s][^|]{0,60}):)?\s{0,9}\d{1,3}%(?:\|[^|]{0,400}\||\s)\s*"
     r"(\d{1,12})/(\d{1,12})\s*\["
@@ -111,24 +102,8 @@ _LIST_ENTRY = re.compile(
     r"\s{0,3}(%|[A-Za-z/]{1,10})?\s{0,20}"
 )
 
-_NARROWEST_TERMINAL = 60
-"""Columns of a terminal that breaks a row; lines of a dict that is printed in columns are shorter.
-"""
-
-_TRIMMED = 2
-"""Spaces that a terminal removes at the end of a line."""
-
 _MAX_LINE = 200_000
 """Characters of a line that are parsed."""
-
-
-class ParsedLine(NamedTuple):
-    """The pairs of a line, and its step if it has one."""
-
-    pairs: Mapping[str, float]
-    step: int | None = None
-    counter: str = ""
-    """The word before the step, such as `rollout`; empty for the log's main counter."""
 
 
 def visible_segments(line: str) -> list[str]:
@@ -175,152 +150,10 @@ def parse_verl_row(text: str) -> ParsedLine | None:
         try:
             pairs[key] = float(value)  # the common case; a function call would double its cost
         except ValueError:
-            reading = _parse_wrapped(value)
+            reading = parse_wrapped(value)
             if reading is not None:
                 pairs[key] = reading
     return ParsedLine(pairs, int(match[1])) if pairs else None
-
-
-def _parse_wrapped(text: str) -> float | None:
-    """Parse a number, also as numpy or torch prints it."""
-    plain = parse_number(text)
-    if plain is not None:
-        return plain
-    match = _WRAPPED_WHOLE.fullmatch(text.strip()) if len(text) < 80 else None
-    return _number(match[1]) if match else None
-
-
-def parse_dict(text: str) -> ParsedLine | None:
-    """Parse a dict of numbers, as transformers, OpenRLHF, slime and SkyRL print it."""
-    start = text.find("{")
-    end = text.rfind("}") if start >= 0 else -1
-    if end < start or start < 0:
-        return None
-    body = text[start : end + 1]
-    if ":" not in body:
-        return None
-    if body.count("{") > 1:
-        values = parse_nested_dict(body)
-        if is_settings(values):
-            return None
-        pairs = {
-            key.replace(".", "/") if "/" not in key else key: float(value)
-            for key, value in values.items()
-            if _is_number(value)
-        }
-    else:
-        pairs = {key: _number(value) for _, key, value in _DICT_PAIR.findall(body)}
-        if len(pairs) * 4 < 3 * len(_DICT_KEY.findall(body)):
-            return None  # settings or output of a reward function: mostly not numbers
-    if len(pairs) < 2 or pairs.keys() <= _SAMPLING_KEYS:
-        return None
-    step = _DICT_STEP.search(text[max(0, start - 200) : start])
-    if step is None:
-        return ParsedLine(pairs)
-    return ParsedLine(pairs, int(step[2]), step[1].lower())
-
-
-_SAMPLING_KEYS = frozenset(
-    ("n", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens", "max_new_tokens",
-     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
-     "frequency_penalty", "seed", "num_beams", "eos_token_id", "pad_token_id", "bos_token_id")
-)  # fmt: skip
-"""Sampling parameters, which trainers print as a dict of numbers."""
-
-
-_TOKEN = re.compile(
-    r"""(?P<quote>['"])(?P<text>(?:(?!(?P=quote)).){0,400})(?P=quote)(?P<colon>\s*:)?"""
-    rf"""|(?P<brace>[{{}}\[\]])|(?P<number>{_WRAPPED})"""
-    r"""|(?P<word>\b(?:True|False|true|false)\b)"""
-)
-_MAX_DEPTH = 32
-
-
-def parse_nested_dict(
-    text: str,
-    outer: tuple[str, ...] = (),
-    columns: dict[int, tuple[str, ...]] | None = None,
-) -> dict[str, float | int | str | bool]:
-    """Parse a printed dict that contains dicts, with dotted keys; lists are skipped.
-
-    A line that is missing in the middle loses only its own pairs.
-
-    Args:
-        text: the dict.
-        outer: keys of the dicts around it.
-        columns: receives the outer keys of the entries that begin in each column.
-    """
-    values: dict[str, float | int | str | bool] = {}
-    path: list[str] = [*outer]
-    key, lists = "", 0
-    for token in _TOKEN.finditer(text):
-        if token["brace"]:
-            lists = max(0, lists + {"[": 1, "]": -1}.get(token["brace"], 0))
-            if lists == 0 and token["brace"] == "{" and len(path) < _MAX_DEPTH:
-                path.append(key)
-            elif lists == 0 and token["brace"] == "}" and path:
-                path.pop()
-            key = ""
-        elif lists:
-            continue
-        elif token["colon"]:
-            key = token["text"]
-            if columns is not None:
-                columns[token.start() - text.rfind("\n", 0, token.start()) - 1] = tuple(path)
-        elif key:
-            values[".".join([*filter(None, path), key])] = _scalar(token)
-            key = ""
-    return values
-
-
-def _scalar(token: re.Match[str]) -> float | int | str | bool:
-    if token["word"]:
-        return token["word"].lower() == "true"
-    if token["quote"]:
-        text = token["text"]
-        plain = parse_number(text)
-        return text if plain is None else plain
-    text = token["number"].rstrip(",")
-    if text.lstrip("-").isdecimal() and len(text) < 20:
-        return int(text)
-    value = _parse_wrapped(text)
-    return text if value is None else value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_settings(pairs: Mapping[str, object]) -> bool:
-    """Whether a printed dict contains the settings of a run instead of the metrics of a step."""
-    words = sum(not _is_number(value) for value in pairs.values())
-    return words >= 3 and 4 * words >= len(pairs)
-
-
-def starts_dict(text: str) -> bool:
-    """Whether a dict starts in this line and does not end in it."""
-    if "{" not in text or len(text) > 4000 or text.count("{") <= text.count("}"):
-        return False
-    return _DICT_BEGINS.search(text) is not None
-
-
-def continues_dict(text: str) -> bool:
-    """Whether a line can belong to a dict that is printed over several lines."""
-    return _DICT_LINE.match(text) is not None and not starts_verl_row(text)
-
-
-def is_wrapped(before: Sequence[str], text: str) -> bool:
-    """Whether a line continues a dict that was copied from a terminal, which breaks lines anywhere.
-
-    Args:
-        before: the lines of the dict so far.
-        text: the next line.
-    """
-    if not before or "{" in text:
-        return False
-    width = max(map(len, before))
-    full = all(width - len(line) <= _TRIMMED for line in before)
-    return full and width >= _NARROWEST_TERMINAL and len(text) <= width + _TRIMMED
 
 
 class ProgressBar(NamedTuple):
@@ -378,12 +211,12 @@ def parse_table_cells(text: str) -> ParsedLine | None:
         return None
     parts = [part.strip() for part in _LINE.split(text)]
     pairs = {
-        key: _number(value)
+        key: to_number(value)
         for key, value in pairwise(parts)
         if _CELL.fullmatch(key) and _PLAIN_NUMBER.fullmatch(value)
     }
     pairs |= {
-        match[1]: _number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
+        match[1]: to_number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
     }
     return ParsedLine(pairs) if pairs else None
 
@@ -401,7 +234,7 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
         return None
     matches = (_LABELED.search(part) for part in _PARTS.split(text))
     pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
-    assigned = {_key_of(key): _number(value) for key, value in _ASSIGNED.findall(text)}
+    assigned = {_key_of(key): to_number(value) for key, value in _ASSIGNED.findall(text)}
     has_mean = any(map(_MEAN_REWARD.fullmatch, pairs))
     if len(pairs) < 3 and not has_mean:
         pairs = assigned or pairs
@@ -501,8 +334,4 @@ def parse_values_of_rollout(text: str) -> dict[str, float]:
 
 
 def _scaled(text: str, unit: str) -> float:
-    return _number(text) / 100 if unit == "%" else _number(text)
-
-
-def _number(text: str) -> float:
-    return float(text.replace(",", ""))
+    return to_number(text) / 100 if unit == "%" else to_number(text)

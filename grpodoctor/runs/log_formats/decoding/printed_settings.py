@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS
-from grpodoctor.runs.log_formats.decoding.console_lines import is_settings, parse_nested_dict
+from grpodoctor.runs.log_formats.decoding.printed_dicts import is_settings, parse_nested_dict
 
 _ENTRY = re.compile(r"""(\s{0,400})(?:'[^'"]{1,160}'|"[^'"]{1,160}")\s*:\s*\{""")
 _MOST_COLUMNS = 400
