@@ -398,7 +398,7 @@ def test_the_limit_follows_from_the_truncated_share() -> None:
         readings = {"length/truncated_rate": truncated, "length/max": 1024.0}
         return tuned("longer-limit", {"max_length": 2048}, readings)
 
-    assert [limit(share) for share in (0.02, 0.1, 0.2, 0.9)] == [1280, 1792, 2496, 4096]
+    assert [limit(share) for share in (0.02, 0.1, 0.2, 0.9)] == [1280, 1792, 2048, 2048]
     assert tuned("longer-limit", {"max_length": 2048}, {}) == 2048
 
 

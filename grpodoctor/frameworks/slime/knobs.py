@@ -60,7 +60,7 @@ _MAPPINGS = (
     KnobMapping("correction", "use_tis", values={"none": False, "tis_token": True},
         write=Unsupported("write your own correction and set --custom-tis-function-path")),
     KnobMapping("correction_cap", "tis_clip"),
-    KnobMapping("old_logprobs", "use_rollout_logprobs", reads=False,
+    KnobMapping("old_logprobs", "use_rollout_logprobs",
         values={"recompute": False, "sampler": True}),
     KnobMapping("dynamic_sampling",
         values={True: {"dynamic_sampling_filter_path": WithNote(_FILTER,

@@ -12,12 +12,13 @@ from grpodoctor.vocabulary.knobs import Setting
 STILL_TRUNCATED = 0.02
 """Share of responses that may remain truncated; most healthy runs have fewer."""
 
-LEAST, MOST = 1.25, 4.0
-"""Smallest and largest factor: less is noise, and more needs another look at the responses."""
+LEAST, MOST = 1.25, 2.0
+"""Smallest and largest factor: less is noise, and more needs another look at the responses, and a
+machine whose memory and time allow it."""
 
 
 class LongerLimit(Remedy):
-    """Restart with twice the length limit.
+    """Restart with up to twice the length limit.
 
     What it does:
         Gives truncated but sound reasoning the room that it needs.
@@ -50,7 +51,7 @@ class LongerLimit(Remedy):
     paper = "DeepScaleR 2025"
     how = (
         "Read a few truncated responses. If they reason soundly to the end, restart from the last "
-        "checkpoint with twice the limit. If they loop or pad, use soft-overlong instead."
+        "checkpoint with up to twice the limit. If they loop or pad, use soft-overlong instead."
     )
     when_unknown: ClassVar[Mapping[str, Setting]] = {"max_length": "<current value x 2>"}
     acts_on = Requirement(

@@ -15,7 +15,7 @@ from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.printed_numbers import ParsedLine
-from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings
+from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings, parse_argument
 from grpodoctor.runs.log_formats.decoding.recurring_lines import (
     RecurringLines,
     parse_recurring_line,
@@ -152,6 +152,8 @@ class Console:
         elif dicts.starts_dict(text):
             self._open, self._closes = [text], "}"
             self._depth = text.count("{") - text.count("}")
+        elif (argument := parse_argument(text)) is not None:
+            self._settings.add_argument(*argument)
         else:
             yield from self._parse(text)
 

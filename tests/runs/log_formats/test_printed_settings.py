@@ -123,3 +123,38 @@ def test_settings_that_continue_after_another_process_printed(tmp_path: Path) ->
     config = settings_of(text, tmp_path)
     assert config["env.rollout.n"] == 4
     assert "rollout.n" not in config
+
+
+ARGUMENTS = {
+    "advantage_estimator": "grpo", "critic_lr": "None", "debug": "False", "eps_clip": "0.2",
+    "lr": "1e-06", "n_samples_per_prompt": "8", "rollout_max_response_len": "8192",
+    "use_tis": "True",
+}  # fmt: skip
+
+
+def argument_lines(arguments: dict[str, str]) -> str:
+    """The arguments as Megatron-LM prints them, which slime and miles keep."""
+    rows = [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in arguments.items()]
+    title = "------------------------ arguments ------------------------"
+    return "".join(f"(MegatronTrainRayActor pid=7) {row}\n" for row in (title, *rows))
+
+
+def test_printed_arguments_are_the_config(tmp_path: Path) -> None:
+    config = settings_of(argument_lines(ARGUMENTS), tmp_path)
+    assert config == {
+        "advantage_estimator": "grpo", "critic_lr": None, "debug": False, "eps_clip": 0.2,
+        "lr": 1e-6, "n_samples_per_prompt": 8, "rollout_max_response_len": 8192,
+        "use_tis": True,
+    }  # fmt: skip
+
+
+def test_the_first_process_that_prints_an_argument_decides(tmp_path: Path) -> None:
+    text = argument_lines(ARGUMENTS) + argument_lines({"lr": "3e-06"})
+    assert settings_of(text, tmp_path)["lr"] == 1e-6
+
+
+@pytest.mark.parametrize(
+    "line", ["loading shards ... 3", "loading ............ done", f"  lr {'.' * 40} 1e-06"]
+)
+def test_other_dots_are_no_argument(line: str, tmp_path: Path) -> None:
+    assert settings_of(f"{line}\n", tmp_path) == {}

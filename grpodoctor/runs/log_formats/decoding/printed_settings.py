@@ -1,4 +1,4 @@
-"""The settings of a run, printed as one dict over many lines between lines of other processes."""
+"""The settings of a run: printed as one dict over many lines, or one argument on each line."""
 
 from __future__ import annotations
 
@@ -8,13 +8,32 @@ from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS
 from grpodoctor.runs.log_formats.decoding.printed_dicts import is_settings, parse_nested_dict
+from grpodoctor.support.numbers import parse_number
 
 _ENTRY = re.compile(r"""(\s{0,400})(?:'[^'"]{1,160}'|"[^'"]{1,160}")\s*:\s*\{""")
 _MOST_COLUMNS = 400
+_ARGUMENT = re.compile(r"\s{0,8}([A-Za-z_]\w{0,80}) (\.{1,48}) (.*)")
+_ARGUMENT_COLUMNS = 48
+"""Characters of an argument's name and the dots behind it, as Megatron-LM prints its arguments."""
+_PLAIN_VALUES = {"True": True, "False": False, "None": None}
+
+
+def parse_argument(text: str) -> tuple[str, Any] | None:
+    """Parse `  micro_batch_size ................................ 4`, a setting of Megatron-LM."""
+    match = _ARGUMENT.fullmatch(text) if " ..." in text else None
+    if match is None or len(match[1]) + len(match[2]) != _ARGUMENT_COLUMNS:
+        return None
+    value = match[3].strip()
+    if value in _PLAIN_VALUES:
+        return match[1], _PLAIN_VALUES[value]
+    if value.lstrip("-").isdecimal() and len(value) < 20:
+        return match[1], int(value)
+    number = parse_number(value)
+    return match[1], value if number is None else number
 
 
 class PrintedSettings:
-    """Collects the settings of printed dicts; the dict printed first takes precedence.
+    """Collects printed settings; what was printed first takes precedence.
 
     Another process may print into the middle of a dict. The rest then begins with an entry whose
     outer keys were printed earlier. Python prints the entries of one dict in one column, so the
@@ -29,6 +48,11 @@ class PrintedSettings:
     def add_all(self, settings: Mapping[str, Any]) -> None:
         """Add settings that another reader of the log has found."""
         self.values = {**settings, **self.values}
+
+    def add_argument(self, name: str, value: Any) -> None:
+        """Add one setting; each process prints it."""
+        if name not in self.values and len(self.values) < MOST_KEYS:
+            self.values = {**self.values, name: value}
 
     def add(self, text: str) -> None:
         """Add a printed dict, or the rest of one."""
