@@ -74,6 +74,9 @@ FRAMEWORK = Framework(
         KeyMeaning("test/env/all/correct", "accuracy/heldout", over="test episodes"),
         KeyMeaning("test/env/all/reward/total", "reward/heldout", over="test episodes",
             how_to_log="give a test set, which is evaluated every eval_every steps"),
+        # An evaluator puts its name before each key (`val/env/…`), and some loops put `test/` before that.
+        KeyMeaning("<path>/env/all/correct", "accuracy/heldout", over="test episodes"),
+        KeyMeaning("<path>/env/all/reward/total", "reward/heldout", over="test episodes"),
         KeyMeaning("time/total", "time/step", unit="s"),
         KeyMeaning("kl_policy_base", "kl/reference/k1", estimator="k1", over="tokens",
             policies="learner | reference", how_to_log="set kl_penalty_coef above 0"),

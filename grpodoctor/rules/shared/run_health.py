@@ -259,14 +259,16 @@ def level_at(series: Series, step: int) -> float | None:
 def first_step_where(series: Series, holds: Callable[[float], bool]) -> int:
     """First step since which a condition holds without interruption for the median of five.
 
-    Rules judge levels of ten or more readings, so what they see began before they see it.
+    Rules judge levels of ten or more readings, so what they see began before they see it. If it
+    held from the first five on, it began at the first reading that meets the condition.
     """
     steps, values = zip(*series, strict=True)
     for last in range(len(values) - 1, _SMOOTHED - 2, -1):
         if not holds(statistics.median(values[last - _SMOOTHED + 1 : last + 1])):
             # The next reading turned the median, so three of its five readings meet the condition.
             return int(steps[last - 1])
-    return int(steps[0])
+    began = (step for step, value in zip(steps, values, strict=True) if holds(value))
+    return int(next(began, steps[0]))
 
 
 def fall_text(chart: Chart) -> str:
