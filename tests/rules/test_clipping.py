@@ -117,3 +117,13 @@ def test_other_zeros_are_not_explained_away() -> None:
 def test_absent() -> None:
     skipped = {each.code for each in run({}, without=(LOW, HIGH)).engine.diagnosis().skipped}
     assert {"CLP001", "CLP002"} <= skipped
+
+
+@pytest.mark.parametrize(
+    "without_signal", [{"reward/mean": 0.0}, {"groups/zero_variance_rate": 1.0}], ids=str
+)
+def test_clipping_without_an_advantage_is_quiet(without_signal: dict[str, Curve]) -> None:
+    """A public run: a clip fraction of 1 in every step, and no reward at all."""
+    patient = Patient(steps(40, {"clip/any_rate": 1.0, **without_signal}))
+    assert patient.findings("CLP001") == []
+    assert Patient(steps(40, {"clip/any_rate": 1.0, "reward/mean": 0.4})).findings("CLP001")

@@ -402,3 +402,48 @@ def test_zero_variance_groups_of_a_half_solved_task_are_not_all_incorrect() -> N
     hard = stalled(0.1, 0.8).finding("GRP002")
     assert hard.severity == "warning"
     assert "About 80% of groups are all-incorrect" in hard.summary
+
+
+def stuck(length: float, reward: float = 0.64) -> Patient:
+    """A public run: one short answer with one reward in two of three batches, from step 6 on."""
+
+    def at(level: float, other: float) -> Curve:
+        return lambda step: level if step > 5 and step % 3 else other + 0.02 * (step % 7)
+
+    curves: dict[str, Curve] = {
+        REWARD: at(reward, reward - 0.06),
+        "groups/reward_std": at(0.0, 0.2),
+        "length/mean": at(length, 50.0),
+    }
+    return Patient(steps(60, curves))
+
+
+def test_a_reward_that_is_stuck_at_one_value_is_a_warning() -> None:
+    finding = stuck(9.0).finding("GRP004")
+    assert (finding.severity, finding.remedies) == (
+        "warning",
+        ("recheck-reward", "raise-temperature"),
+    )
+    assert "one response length (9)" in finding.summary
+    assert "length/mean" in {each.metric for each in finding.evidence}
+
+
+def test_a_stuck_reward_near_its_maximum_is_a_solved_one() -> None:
+    assert all(each.severity == "info" for each in stuck(9.0, reward=1.0).findings("GRP004"))
+
+
+@pytest.mark.parametrize(("count", "severity"), [(12, "warning"), (40, "critical")])
+def test_rewards_of_exactly_zero_are_a_warning_before_twenty_readings(
+    count: int, severity: str
+) -> None:
+    finding = Patient(steps(count, {REWARD: 0.0, "clip/any_rate": 1.0})).finding("GRP002")
+    assert finding.severity == severity
+    few = Patient(steps(8, {REWARD: 0.0})).findings("GRP002")
+    assert few == []
+
+
+def test_an_onset_is_the_first_reading_that_meets_the_condition() -> None:
+    """A public run learned in its first four steps: all-correct groups .19, .37, .64, .74, .96."""
+    share = [0.19, 0.37, 0.64, 0.74, 0.96, 0.97, 0.99, 1.0]
+    curves: dict[str, Curve] = {FLAT: share, RIGHT: share, WRONG: 0.0, ACCURACY: 0.99}
+    assert Patient(steps(40, curves)).finding("GRP001").onset_step == 2

@@ -422,3 +422,15 @@ def test_spikes_of_a_loss_that_is_a_rest_of_rounding_do_not_count() -> None:
     """A public run whose loss is its KL penalty of 1e-5, with peaks of 4e-4."""
     loss = [1e-5 * (1 + step % 4) if step % 15 else 4e-4 for step in range(1, 120)]
     assert Patient(steps(119, {LOSS: loss})).findings("OPT004") == []
+
+
+def test_an_impossible_loss_needs_no_earlier_readings() -> None:
+    """A public run: a loss of 1e20 and a KL of 3e21 at the fifth reading."""
+    curves: dict[str, Curve] = {
+        "optimizer/loss": [0.0, 0.0, 0.0, 0.0006, 1.35e20],
+        "kl/reference/k3": [0.0001, 0.0002, 0.001, 0.01, 2.7e21],
+    }
+    finding = Patient(steps(5, curves)).finding("OPT004")
+    assert finding.severity == "critical"
+    assert "KL to the reference is 2.7e+21" in finding.summary
+    assert Patient(steps(5, {"optimizer/loss": [2e3, 1e3, 2e3, 1e3, 9e8]})).findings("OPT004") == []

@@ -211,7 +211,7 @@ def late(step: int) -> float:
 def test_engines_that_agree_on_the_starting_weights_alone() -> None:
     finding = run({PROB: late, RATE: 1e-4}).finding("SYN008")
     assert (finding.severity, finding.remedies[0]) == ("warning", "check-weight-sync")
-    assert finding.onset_step == 1
+    assert finding.onset_step == 2
     assert "the sampler has other weights" in finding.summary
 
 

@@ -6,7 +6,12 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import RECOMPUTE
-from grpodoctor.rules.shared.run_health import RECENT, has_improved
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    has_improved,
+    typical_share,
+    zero_variance_metric,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of
@@ -16,6 +21,10 @@ _HIGH = "clip/high_rate"
 _ANY = "clip/any_rate"
 _KL = "kl/old_policy/k3"
 _RATIO_OFF = "mismatch/first_ratio_off"
+_FEW = 3
+"""Readings from which rewards of exactly 0 are no accident."""
+_NEARLY_ALL = 0.98
+"""Share of groups without variance at which the clip has no gradient to remove."""
 
 
 class HighClipFraction(Rule):
@@ -89,6 +98,8 @@ class HighClipFraction(Rule):
         sides = sides or [name for name in (_ANY,) if chart.is_fresh(name)]
         if sum(chart.series(name).last for name in sides) < self.warning_share_if_drifting / 2:
             return None
+        if _has_no_advantages(chart):
+            return None
         levels = {name: chart.series(name).level(RECENT) for name in sides}
         clipped = sum(levels.values())
         comparison = self._comparison(chart, sides, clipped)
@@ -137,3 +148,11 @@ class HighClipFraction(Rule):
         if len(starts) == len(sides) and clipped >= self.growth_factor * sum(starts):
             return f", up from {sum(starts):.1%}"
         return None
+
+
+def _has_no_advantages(chart: Chart) -> bool:
+    """Whether all rewards of the latest readings are 0 or all groups equal: no gradient to clip."""
+    reward, name = chart.series("reward/mean"), zero_variance_metric(chart)
+    if len(reward) >= _FEW and not any(reward.tail(RECENT)):
+        return True
+    return name is not None and typical_share(chart.series(name), RECENT) >= _NEARLY_ALL

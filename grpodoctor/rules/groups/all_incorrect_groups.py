@@ -116,6 +116,8 @@ class AllIncorrectGroups(Rule):
     min_dead_readings: int = 4
     """The same if reward and gradient have been exactly 0 in every reading: the run has not learned
     from a single response yet, which no reading after that can change."""
+    min_unrewarded: int = 10
+    """Readings of exactly 0 that are a warning where neither groups nor the gradient are logged."""
     patience: int = 20
     """Readings before a share below `all_share` counts, and before all groups are critical."""
 
@@ -223,11 +225,14 @@ class AllIncorrectGroups(Rule):
         """Starvation where groups are not logged: next to no response is rewarded."""
         name = current_metric(chart, (_ACCURACY, _REWARD))
         series = chart.series(name)
-        if len(series) < self.patience or series.last > self.max_success:
+        if len(series) < self.min_unrewarded or series.last > self.max_success:
             return NOT_LOGGED
         if not all(0 <= value <= 1 for _, value in series):
             return NOT_LOGGED
         recent = series.tail(self.patience)
+        is_long = len(recent) >= self.patience
+        if not is_long and any(recent):
+            return NOT_LOGGED
         success = statistics.fmean(recent)
         if not success <= self.max_success or has_improved(chart) or has_lost_outcome(chart):
             return NOT_LOGGED
@@ -236,6 +241,7 @@ class AllIncorrectGroups(Rule):
         noun = "correct" if name == _ACCURACY else "rewarded"
         if not any(recent):
             text = f"No response was {noun} in {len(recent)} readings, so no group varies."
-            return Sighting("critical", text, evidence, find_onset=onset)
+            severity: Severity = "critical" if is_long else "warning"
+            return Sighting(severity, text, evidence, find_onset=onset)
         text = f"Only {success:.1%} of responses are {noun}: nearly all groups are all-incorrect."
         return Sighting("warning", text, evidence, find_onset=onset)

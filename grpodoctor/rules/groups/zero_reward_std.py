@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import (
     FLAT_BATCHES,
     RECENT,
@@ -15,6 +18,7 @@ from grpodoctor.rules.shared.run_health import (
     first_step_where,
     has_critic,
     has_improved,
+    is_near_ceiling,
     is_stuck,
     never_moved,
     outcome_metric,
@@ -22,7 +26,7 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_cause,
     zero_variance_metric,
 )
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -30,6 +34,8 @@ _ZERO_VARIANCE = "groups/zero_variance_rate"
 _ALL_CORRECT = "groups/all_correct_rate"
 _ALL_INCORRECT = "groups/all_incorrect_rate"
 _CANCELLED = "groups/cancelled_rate"
+_MOSTLY = 0.5
+"""Share of truncated responses above which equal lengths are the limit."""
 _FOR_ALIKE_GROUPS = ("larger-groups", "raise-temperature", "recheck-reward")
 """Remedies where rewards differ between groups but never within one."""
 
@@ -42,8 +48,10 @@ class ZeroRewardStd(Rule):
         cancel: the reward is the same for responses of different quality. In a log that does not
         split such groups: more of them than accuracy or a binary reward can explain. The finding is
         `info` where the reward has an unknown scale and has not risen, since the log then does not
-        separate success from failure. A reward that is the same negative number for all responses
-        is a failure on any scale: the policy has found the cheapest way to end an episode.
+        separate success from failure. It is a warning once most batches have one and the same
+        reward, without a rise in twenty readings: whatever the scale, nothing is learned. A
+        reward that is the same negative number for all responses is a failure on any scale: the
+        policy has found the cheapest way to end an episode.
 
     Why it matters:
         The reward function is the cause, and no prompt mix or sampling method will help: a reward
@@ -86,7 +94,10 @@ class ZeroRewardStd(Rule):
     all_share: float = 0.98
     """Share of zero-variance groups at which no signal is left except by accident."""
     patience: int = 20
-    """Readings without any signal that are critical."""
+    """Readings without any signal that are critical, or without a rise that are a warning."""
+    starving_share: float = 0.6
+    """Share of groups at which an outcome that does not rise is a failure on any scale. Healthy
+    runs reach it late, after their rise; see GRP001."""
     min_flat_batches: float = FLAT_BATCHES
     """Share of batches without any variance, where groups are not counted."""
     noise_allowance: float = 0.1
@@ -106,11 +117,12 @@ class ZeroRewardStd(Rule):
         if series.last < self.min_share or len(series) < self.min_readings:
             return quiet
         zero_variance = self._share(series, is_inferred=is_inferred)
-        if not zero_variance >= (self.min_flat_batches if is_inferred else self.min_share):
+        if not zero_variance >= (self.starving_share if is_inferred else self.min_share):
             return quiet
         unexplained = self._unexplained(chart, zero_variance)
-        if not unexplained >= self.min_share:
-            return self._of_unknown_cause(chart, zero_variance)
+        is_mixed = is_inferred and not zero_variance >= self.min_flat_batches
+        if is_mixed or not unexplained >= self.min_share:
+            return self._of_unknown_cause(chart, zero_variance) or (quiet if is_mixed else None)
         is_critical = is_inferred or zero_variance >= self.all_share
         is_critical = is_critical and len(series) >= self.patience
         text = (
@@ -150,20 +162,52 @@ class ZeroRewardStd(Rule):
         return sum(share >= self.all_share for share in shares) / len(shares)
 
     def _of_unknown_cause(self, chart: Chart, zero_variance: float) -> Sighting | None:
-        """An `info` where the log cannot separate success from an uninformative reward."""
+        """A finding where the log cannot separate success from an uninformative reward.
+
+        An `info`, or a warning if most groups have equal rewards and the reward never rose.
+        """
         reward = chart.series("reward/mean")
-        correctness = (_ALL_CORRECT, _ALL_INCORRECT, "accuracy/train")
-        is_known = any(chart.is_fresh(name) for name in correctness)
-        is_bounded = all(0 <= value <= 1 for _, value in reward)
-        if is_known or not len(reward) or is_bounded or has_improved(chart):
+        causes = (_ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, "accuracy/train")
+        is_known = any(chart.is_fresh(name) for name in causes)
+        if is_known or not len(reward) or has_improved(chart):
             return None
-        text = (
-            f"{zero_variance:.0%} of groups have equal rewards; "
-            "correctness is not logged, and the reward has not risen."
+        is_starving = zero_variance >= self.starving_share and self._never_rose(chart)
+        is_bounded = all(0 <= value <= 1 for _, value in reward)
+        if is_bounded and not is_starving:
+            return None
+        length = _repeated_length(chart)
+        is_inferred = zero_variance_metric(chart) == INFERRED_ZERO_VARIANCE
+        what = (
+            "No group varies in {} of batches" if is_inferred else "{} of groups have equal rewards"
         )
-        remedies = ("recheck-reward", "dynamic-sampling")
-        evidence = cite_all(chart, zero_variance_metric(chart), "reward/mean")
-        return Sighting("info", text, evidence, remedies, self._onset(chart))
+        parts = [what.format(f"{zero_variance:.0%}")]
+        if length is not None:
+            parts.append(f"most batches repeat one response length ({length:.4g})")
+        parts.append("correctness is not logged, and the reward has not risen.")
+        text = "; ".join(parts)
+        remedies = (
+            "recheck-reward",
+            "raise-temperature" if length is not None else "dynamic-sampling",
+        )
+        evidence = cite_all(
+            chart,
+            zero_variance_metric(chart),
+            "reward/mean",
+            "length/mean" if length is not None else None,
+        )
+        severity: Severity = "warning" if is_starving else "info"
+        return Sighting(severity, text, evidence, remedies, self._onset(chart))
+
+    def _never_rose(self, chart: Chart) -> bool:
+        """Whether most readings are one and the same reward, which is neither risen nor full.
+
+        Other rewards from batch to batch are prompts of different difficulty.
+        """
+        reward = chart.series("reward/mean")
+        if len(reward) < self.patience or _repeated(reward.tail(WINDOW)) is None:
+            return False
+        is_solved = is_near_ceiling(reward) or zero_variance_cause(chart) == "all-correct"
+        return not is_solved and not outcome_rose(chart)
 
     def _onset(self, chart: Chart) -> Callable[[], int]:
         series = chart.series(zero_variance_metric(chart) or _ZERO_VARIANCE)
@@ -193,3 +237,19 @@ class ZeroRewardStd(Rule):
             return zero_variance < self.all_share or improved
         level = reward.level(RECENT)
         return zero_variance <= max(level, 1 - level) + self.noise_allowance
+
+
+def _repeated(values: list[float]) -> float | None:
+    """The value that more than half of some readings share exactly; None without one."""
+    value, count = Counter(values).most_common(1)[0] if values else (math.nan, 0)
+    return value if 2 * count > len(values) else None
+
+
+def _repeated_length(chart: Chart) -> float | None:
+    """The mean length that most recent batches share exactly; None without one.
+
+    Means of many responses repeat a value only if all responses are the same, or truncated.
+    """
+    if chart.series("length/truncated_rate").level(RECENT) > _MOSTLY:
+        return None
+    return _repeated(chart.series("length/mean").tail(2 * RECENT))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.flat_outcome import reference_kl
 from grpodoctor.rules.shared.spikes import WINDOW, SpikeLimits, joint_spike
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -25,7 +27,8 @@ class LossSpike(Rule):
         distance is a warning if a KL divergence, the largest ratio or the gradient spikes at the
         same step. Several such spikes within the latest hundred readings are a warning too, if they
         exceed what a clipped loss with normalized advantages can reach. So is a single one that no
-        bounded ratio explains, be the loss a mean or a sum.
+        bounded ratio explains, be the loss a mean or a sum; above ten billion it is critical, and
+        needs no earlier readings.
 
     Why it matters:
         The level of a policy-gradient loss means nothing, but its scale is bounded, because
@@ -86,9 +89,15 @@ class LossSpike(Rule):
     million, ten thousand times as much; for a mean, both are smaller by the number of tokens. Two
     public runs with a loss that is a sum had -6e9 after 2e3, and 6e11."""
 
+    impossible_loss: float = 1e10
+    """A loss that no bounded ratio gives in any batch, without readings to compare it with: the sum
+    over a billion tokens of `largest_loss` each. A public run had 1e20 at its fifth reading."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the distance of the loss from its median with the usual distance."""
         series = chart.series(_LOSS)
+        if self.impossible_loss < abs(series.last) < math.inf:
+            return self._impossible(chart)
         # A cheap check that avoids reading the window in nearly every step.
         if len(series) <= self.min_readings or abs(series.last) < 5 * abs(series.level(9)):
             return None
@@ -112,6 +121,17 @@ class LossSpike(Rule):
             for value in recent[-self.spike_window :]
         )
         return self._sighting(chart, distance / usual, middle, spikes)
+
+    def _impossible(self, chart: Chart) -> Sighting:
+        last, name = chart.series(_LOSS).last, reference_kl(chart)
+        kl = chart.series(name).last if name else 0.0
+        cause = f"the KL to the reference is {kl:.2g}" if abs(kl) > self.largest_loss else ""
+        text = f"The loss is {last:.2g}: {cause or 'a ratio or a penalty is without bound'}."
+        start = chart.baseline(_LOSS)
+        evidence = [cite(chart, _LOSS, start.level if start else None)]
+        if cause and name:
+            evidence.append(cite(chart, name))
+        return Sighting("critical", text, tuple(evidence))
 
     def _burst(self, chart: Chart, middle: float, bursts: int, readings: int) -> Sighting:
         """Extreme losses that return: between them the loss looks ordinary."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
@@ -42,7 +43,8 @@ class RewardCollapse(Rule):
         all-incorrect now while few were at first.
         A sharp fall is reported after five readings below nearly all earlier ones. With few
         responses per batch no level is certain, so a fall over the whole run counts as well.
-        Accuracy that falls while the reward does not is reported by REW005.
+        Accuracy that falls while the reward does not is reported by REW005. If it fell within one
+        reading while the policy stayed where it was, the text says so.
 
     Why it matters:
         A policy rarely recovers: the responses that would teach it are no longer sampled. The last
@@ -53,7 +55,8 @@ class RewardCollapse(Rule):
 
     Remedies:
         Return to a checkpoint before the onset. If MIS002 is also reported, fix that first;
-        otherwise lower the learning rate or make fewer updates per batch.
+        otherwise lower the learning rate or make fewer updates per batch. If the policy did not
+        move, repair the environment, its tools or the verifier instead.
 
     When it is wrong:
         Harder prompts in a curriculum, or a change of the reward or the sampling temperature, lower
@@ -145,8 +148,11 @@ class RewardCollapse(Rule):
         # Both levels are extremes of many: the best one, and the current one, tested at each step.
         is_certain = lost - 2 * selection_bias(series) >= self.certain_loss
         severity: Severity = "critical" if lost >= self.critical_loss and is_certain else "warning"
-        onset = self._half_way(series, best.level)
-        return Sighting(severity, text, (cite(chart, name, best.level),), find_onset=onset)
+        onset, evidence = self._half_way(series, best.level), (cite(chart, name, best.level),)
+        why = fell_from_outside(chart, series)
+        if why:
+            text = f"{_noun(name)} fell from {best.level:.3g} to {_now(series)} {why}."
+        return Sighting(severity, text, evidence, FALL_FROM_OUTSIDE if why else None, onset)
 
     def _from_opening(self, chart: Chart, name: str) -> Sighting | None:
         """A run that fell within its first ten readings and has no better level than that."""
@@ -239,8 +245,11 @@ class RewardCollapse(Rule):
         if name == _ACCURACY and self._is_reward_kept(chart, series.steps(_BEFORE)[0]):
             return None
         text = f"{_noun(name)} fell sharply from {usual:.3g} to {now:.3g} in {RECENT} readings."
-        onset = self._half_way(series, usual)
-        return Sighting("critical", text, (cite(chart, name, usual),), find_onset=onset)
+        onset, evidence = self._half_way(series, usual), (cite(chart, name, usual),)
+        why = fell_from_outside(chart, series)
+        if why:
+            text = f"{_noun(name)} fell from {usual:.3g} to {now:.3g} {why}."
+        return Sighting("critical", text, evidence, FALL_FROM_OUTSIDE if why else None, onset)
 
     def _slow_fall(self, chart: Chart, name: str) -> Sighting | None:
         """A noisy outcome that falls over the whole run: no single level shows it."""

@@ -121,7 +121,7 @@ def _near_ceiling(chart: Chart) -> Reason | None:
 
 
 def _little_moved(chart: Chart) -> Reason | None:
-    name = _reference_kl(chart)
+    name = reference_kl(chart)
     if name is None:
         return None
     level = abs(chart.series(name).level(RECENT))
@@ -133,7 +133,7 @@ def _little_moved(chart: Chart) -> Reason | None:
 
 
 def _moved_in_vain(chart: Chart) -> Reason | None:
-    name, changed = _reference_kl(chart), _changed_behavior(chart)
+    name, changed = reference_kl(chart), _changed_behavior(chart)
     level = chart.series(name).level(RECENT) if name else math.nan
     if level >= _MOVED and name:
         clause = f"the policy moved {level:.2g} nats from the reference without gain"
@@ -146,7 +146,8 @@ def _moved_in_vain(chart: Chart) -> Reason | None:
     return Reason(clause, ("recheck-reward", "larger-batch"), (changed,))
 
 
-def _reference_kl(chart: Chart) -> str | None:
+def reference_kl(chart: Chart) -> str | None:
+    """The first metric of the distance from the policy to the reference that is logged."""
     return next((name for name in _REFERENCE_KLS if chart.is_fresh(name)), None)
 
 

@@ -1,0 +1,95 @@
+"""Whether the policy was still the same when the outcome fell from one reading to the next.
+
+A policy that breaks down leaves its reference, changes its entropy or follows a large gradient. If
+it does none of these, the fall came from outside: the environment, a tool, the data, the verifier.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from grpodoctor.rules.shared.flat_outcome import reference_kl
+from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.estimators import step_noise
+
+FALL_FROM_OUTSIDE = ("recheck-reward", "drop-failed-rollouts", "stop-training")
+"""Remedies where the policy did not cause the fall."""
+
+_BEFORE, _AFTER = 5, 5
+"""Readings that are compared before and after the fall."""
+_AT_ONCE = 0.7
+"""Share of the whole fall that one reading takes."""
+_LOST = 0.5
+"""Share of the level that is lost."""
+_NOISES = 6.0
+"""Noises of one reading that a fall exceeds; see REW014."""
+_KL_GROWTH, _LEAST_KL = 1.5, 0.002
+"""Multiple, and nats per token, below which the distance to the reference has hardly changed."""
+_ENTROPY_CHANGE = 2.0
+"""Factor by which the entropy may change: other prompts or tool results change it as well."""
+_LARGE_GRADIENT = 5.0
+"""Multiple of the usual gradient norm that could change a policy in one step."""
+
+
+def fell_from_outside(chart: Chart, series: Series) -> str:
+    """What shows that the fall of an outcome came from outside the policy; empty if nothing does.
+
+    Args:
+        chart: the run.
+        series: an outcome that has fallen.
+    """
+    step = _step_of_fall(series)
+    name = reference_kl(chart)
+    if step is None or name is None:
+        return ""
+    before, after = _around(chart.series(name), step)
+    moved = abs(after) - abs(before)
+    if not before or not moved <= max(_LEAST_KL, (_KL_GROWTH - 1) * abs(before)):
+        return ""
+    if _gradient_was_large(chart, step) or _entropy_changed(chart, step):
+        return ""
+    changed = "the environment or verifier changed"
+    return f"in step {step}; {changed}, as the KL stayed at {abs(after):.2g}"
+
+
+def _step_of_fall(series: Series) -> int | None:
+    """The step at which most of a lasting fall came in one reading; None without one."""
+    steps, values = series.steps(WINDOW), series.tail(WINDOW)
+    falls = [
+        (values[index - 1] - values[index], index)
+        for index in range(_BEFORE, len(values) - _AFTER + 1)
+    ]
+    if not falls:
+        return None
+    fall, index = max(falls)
+    earlier, later = values[index - _BEFORE : index], values[index : index + RECENT]
+    whole = statistics.median(earlier) - statistics.median(later)
+    floor = min(0.0, *values)
+    is_lasting = whole > 0 and max(later) < min(earlier)
+    is_large = whole >= _LOST * (statistics.median(earlier) - floor)
+    is_sudden = fall >= max(_AT_ONCE * whole, _NOISES * step_noise(values[:index]))
+    return steps[index] if is_lasting and is_large and is_sudden else None
+
+
+def _around(series: Series, step: int) -> tuple[float, float]:
+    """Medians of the readings before a step and from it on; zeros if there are too few."""
+    readings = list(series)
+    before = [value for at, value in readings if at < step][-_BEFORE:]
+    after = [value for at, value in readings if at >= step][:_AFTER]
+    if len(before) < _BEFORE or len(after) < _AFTER:
+        return 0.0, 0.0
+    return statistics.median(before), statistics.median(after)
+
+
+def _gradient_was_large(chart: Chart, step: int) -> bool:
+    earlier = [value for at, value in chart.series("optimizer/grad_norm") if at < step]
+    usual = statistics.median(earlier) if earlier else 0.0
+    return any(value > _LARGE_GRADIENT * usual for value in earlier[-_BEFORE:])
+
+
+def _entropy_changed(chart: Chart, step: int) -> bool:
+    before, after = _around(chart.series("entropy/mean"), step)
+    if not before:
+        return False
+    return not 1 / _ENTROPY_CHANGE <= after / before <= _ENTROPY_CHANGE
