@@ -408,10 +408,10 @@ def stuck(length: float, reward: float = 0.64) -> Patient:
     """A public run: one short answer with one reward in two of three batches, from step 6 on."""
 
     def at(level: float, other: float) -> Curve:
-        return lambda step: level if step > 5 and step % 3 else other + 0.02 * (step % 7)
+        return lambda step: level if step > 5 and step % 3 else other + 0.02 * (step % 7 % 3 - 1)
 
     curves: dict[str, Curve] = {
-        REWARD: at(reward, reward - 0.06),
+        REWARD: at(reward, reward),
         "groups/reward_std": at(0.0, 0.2),
         "length/mean": at(length, 50.0),
     }
@@ -429,7 +429,7 @@ def test_a_reward_that_is_stuck_at_one_value_is_a_warning() -> None:
 
 
 def test_a_stuck_reward_near_its_maximum_is_a_solved_one() -> None:
-    assert all(each.severity == "info" for each in stuck(9.0, reward=1.0).findings("GRP004"))
+    assert all(each.severity == "info" for each in stuck(9.0, reward=0.97).findings("GRP004"))
 
 
 @pytest.mark.parametrize(("count", "severity"), [(12, "warning"), (40, "critical")])

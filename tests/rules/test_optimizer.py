@@ -432,5 +432,5 @@ def test_an_impossible_loss_needs_no_earlier_readings() -> None:
     }
     finding = Patient(steps(5, curves)).finding("OPT004")
     assert finding.severity == "critical"
-    assert "KL to the reference is 2.7e+21" in finding.summary
+    assert "KL to the reference of 2.7e+21" in finding.summary
     assert Patient(steps(5, {"optimizer/loss": [2e3, 1e3, 2e3, 1e3, 9e8]})).findings("OPT004") == []

@@ -181,9 +181,13 @@ class ZeroRewardStd(Rule):
             "No group varies in {} of batches" if is_inferred else "{} of groups have equal rewards"
         )
         parts = [what.format(f"{zero_variance:.0%}")]
-        if length is not None:
-            parts.append(f"most batches repeat one response length ({length:.4g})")
-        parts.append("correctness is not logged, and the reward has not risen.")
+        if length is None:
+            parts.append("correctness is not logged, and the reward has not risen.")
+        else:
+            parts += [
+                f"most repeat one response length ({length:.4g})",
+                "the reward has not risen.",
+            ]
         text = "; ".join(parts)
         remedies = (
             "recheck-reward",

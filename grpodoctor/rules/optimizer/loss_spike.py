@@ -125,8 +125,8 @@ class LossSpike(Rule):
     def _impossible(self, chart: Chart) -> Sighting:
         last, name = chart.series(_LOSS).last, reference_kl(chart)
         kl = chart.series(name).last if name else 0.0
-        cause = f"the KL to the reference is {kl:.2g}" if abs(kl) > self.largest_loss else ""
-        text = f"The loss is {last:.2g}: {cause or 'a ratio or a penalty is without bound'}."
+        cause = f", with a KL to the reference of {kl:.2g}" if abs(kl) > self.largest_loss else ""
+        text = f"The loss is {last:.2g}{cause}: a ratio or a penalty is without bound."
         start = chart.baseline(_LOSS)
         evidence = [cite(chart, _LOSS, start.level if start else None)]
         if cause and name:
