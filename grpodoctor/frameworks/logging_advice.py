@@ -67,9 +67,10 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
     rows = [row for metric in metrics for row in framework.meanings if row.metric == metric]
     if framework.name == GENERIC:
         return f"log {rows[0].keys[0]}" if rows else None
-    settings = [row.how_to_log for row in rows if row.how_to_log]
-    if settings:
-        return settings[0]
+    row = next((row for row in rows if row.how_to_log), None)
+    if row is not None:
+        since = f", in {framework.title} {row.since} or later" if row.since else ""
+        return f"{row.how_to_log}{since}"
     if framework.how_to_dump and any(_is_in_dumps(metric) for metric in metrics):
         return framework.how_to_dump
     dated = [row.since for row in rows if row.since and not row.until]

@@ -27,6 +27,8 @@ _GROUP_STD = "groups/reward_std"
 _BATCH_STD = "reward/std"
 _ZERO_ADVANTAGE = "advantage/zero_rate"
 _REWARD = "reward/mean"
+_COUNTED = 10
+"""Latest readings of which a text counts the zeros."""
 
 
 class ZeroLossOrGradient(Rule):
@@ -127,7 +129,7 @@ class ZeroLossOrGradient(Rule):
             text = f"The gradient is 0, and the reward is missing since step {since}."
             return self._sighting(chart, "critical", text, ("recheck-reward",))
         if self._has_no_signal(chart):
-            return self._no_signal(chart, "The gradient is 0")
+            return self._no_signal(chart, self._zero_gradients(chart))
         if not has_critic(chart) and self._is_mostly_zero_variance(chart):
             share = self._zero_variance_share(chart)
             text = f"The gradient of this step is 0; {share:.0%} of groups have zero variance."
@@ -138,6 +140,14 @@ class ZeroLossOrGradient(Rule):
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
         text = "The gradient is 0; group rewards, which would show the cause, are not logged."
         return self._sighting(chart, "warning", text, ("recheck-reward", "check-loss-mask"))
+
+    def _zero_gradients(self, chart: Chart) -> str:
+        """How many of the latest gradients are 0, in words."""
+        latest = chart.series(_GRADIENT).tail(_COUNTED)
+        zeros = sum(abs(value) <= self.max_zero_gradient for value in latest)
+        if zeros == len(latest):
+            return "The gradient is 0"
+        return f"The gradient is 0 in {zeros} of the last {len(latest)} readings"
 
     def _reward_missing_since(self, chart: Chart) -> int | None:
         """The step after the last reward, if every step had one before and none has one now."""
