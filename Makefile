@@ -12,6 +12,9 @@ OLD_TRL := 0.29.0 1.0.0 1.14.0
 PYTEST_WORKERS ?= 3
 
 export HF_HUB_OFFLINE := 1
+# Tests start many programs. Where this is set, each compiles all modules again, which doubles the
+# time that vLLM takes to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
 	constraints clean

@@ -68,8 +68,7 @@ def server(serve: Callable[..., Server], folder: Path) -> Server:
     return serve(folder)
 
 
-# The test of 10,000 steps opens every page of a finished run.
-@pytest.mark.parametrize("run", ["live", "trl.jsonl.gz", "hostile <b>run</b>"])
+@pytest.mark.parametrize("run", ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"])
 def test_every_page_shows_every_kind_of_run(
     server: Server, browser: Browser, folder: Path, run: str
 ) -> None:
@@ -159,6 +158,7 @@ def test_layers_of_a_mixture_of_experts_are_aligned_heat_maps(
     browser.check()
 
 
+@pytest.mark.slow
 def test_a_finished_run_of_10_000_steps_on_every_page(
     serve: Callable[..., Server], browser: Browser, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ NAMES = {
 
 FRAMEWORKS = {re.sub(r"\W+", "-", name): write for name, (_, write) in WRITERS.items()}
 RUNS = [*FRAMEWORKS, *(f"format-{name}" for name in SOUND)]
-SAMPLE = RUNS[::4]
+SAMPLE = RUNS[::7]
 """`make test-slow` opens the others."""
 
 

@@ -255,6 +255,7 @@ def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     assert "with eager attention instead of sdpa" in only(found, "attention-kernel").summary
 
 
+@pytest.mark.slow
 def test_a_gap_that_grows_with_the_position(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "drift"), plain(at.dense), sampling={"max_tokens": 112})
     named = only(found, "long-context-drift")
@@ -270,6 +271,7 @@ def test_a_gap_in_a_few_prompts(at: Directories, asked: Investigate) -> None:
     assert named.details[0] == "prompt 0 sample 0"
 
 
+@pytest.mark.slow
 def test_a_truncation_at_another_temperature_under_rounding(
     at: Directories, asked: Investigate
 ) -> None:
@@ -313,12 +315,14 @@ def test_flips_are_proven_by_a_reference_where_the_learner_cannot_replay(
     assert (named.cause, named.confidence) == ("router-flips", "proven")
 
 
+@pytest.mark.slow
 def test_scores_that_depend_on_neighbours(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "neighbours"), plain(at.dense))
     named = only(found, "batch-variance")
     assert named.details == ("sampler",)
 
 
+@pytest.mark.slow
 def test_tokens_not_drawn_from_the_reported_distribution(
     at: Directories, asked: Investigate
 ) -> None:

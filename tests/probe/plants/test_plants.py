@@ -78,6 +78,7 @@ def test_a_stale_layer_is_named_next_to_another_fault(
     assert any("with layer 1 of llama-stale in the learner" in each for each in found.summaries)
 
 
+@pytest.mark.slow
 def test_a_penalty_that_raw_log_probabilities_lack_is_proven(root: Path) -> None:
     plant = Plant("gemma2", "raw+repetition:1.3", (frozenset({"repetition-penalty"}),))
     found = outcome(plant, root)
