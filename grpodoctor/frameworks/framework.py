@@ -43,6 +43,8 @@ class Framework:
     identify the framework only if all of them are logged."""
     prefixes: tuple[str, ...] = ()
     """What loggers put before every key, such as `train/`, in the order to try."""
+    suffixes: tuple[str, ...] = ()
+    """What it puts behind keys to say how their values are reduced, such as `@sum`."""
     row_keys: RowKeys = field(default_factory=RowKeys)
     defaults: Mapping[str, Setting] = field(default_factory=dict)
     """Values of settings in `KeyMeaning.when` for logs that do not give them."""
@@ -70,13 +72,20 @@ class Framework:
     """Other names, such as programs that write the same log: Unsloth writes TRL's."""
 
     def bare_key(self, key: str) -> str:
-        """A logged key without the logger's prefix, with the separators of the table."""
+        """A logged key without the logger's prefix and suffix, with the table's separators."""
+        key = self.without_suffix(key)
         if self.knows(key):
             return key
         for prefix in self.prefixes:
             if key.startswith(prefix) and self.knows(key[len(prefix) :]):
                 return key[len(prefix) :]
         return self._with_separators(key) or key
+
+    def without_suffix(self, key: str) -> str:
+        """A logged key without the way in which its values are reduced."""
+        for suffix in self.suffixes:
+            key = key.removesuffix(suffix)
+        return key
 
     def _with_separators(self, key: str) -> str | None:
         """The key of the table whose separators a spreadsheet or a database has replaced.

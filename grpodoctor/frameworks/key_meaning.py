@@ -79,6 +79,8 @@ class KeyMeaning:
     counts for each value of the reward."""
     zero_is_absent: bool = False
     """Whether a zero means that there was nothing to average."""
+    nan_is_absent: bool = False
+    """Whether NaN means that there was nothing to average, instead of a broken value."""
     factor: float = 1.0
     """Converts the logged unit to the canonical one: 0.01 for a percentage."""
     unit: str = ""
@@ -112,7 +114,8 @@ class KeyMeaning:
     @property
     def is_plain(self) -> bool:
         """Whether the logged number is the value of the metric, whatever it is."""
-        return self.is_plain_unless_zero and not (self.structural_zero or self.zero_is_absent)
+        has_exception = self.structural_zero or self.zero_is_absent or self.nan_is_absent
+        return self.is_plain_unless_zero and not has_exception
 
     @property
     def is_plain_unless_zero(self) -> bool:

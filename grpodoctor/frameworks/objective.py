@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from grpodoctor.errors import name_some
 from grpodoctor.frameworks.framework import Framework
+from grpodoctor.vocabulary.knobs import Setting
 
 _REINFORCED = ("reward/mean", "accuracy/train", "groups/", "advantage/", "clip/", "ratio/",
                "length/", "kl/", "mismatch/", "staleness/", "pass_at_k/")  # fmt: skip
@@ -130,8 +131,20 @@ def _suggested(keys: Collection[str]) -> Iterator[tuple[Objective, str]]:
             yield objective, name_some(evidence)
 
 
-def logged_metrics(framework: Framework, keys: Collection[str]) -> set[str]:
-    """The canonical metrics that a framework's table gives for logged keys, under any setting."""
-    bare = [framework.bare_key(key) for key in keys]
-    rows = {row.metric for key in bare for row, _ in framework.meanings_of(key)}
-    return rows - {""}
+def logged_metrics(
+    framework: Framework, keys: Collection[str], settings: Mapping[str, Setting] | None = None
+) -> set[str]:
+    """The canonical metrics that a framework's table gives for logged keys.
+
+    Args:
+        framework: the framework.
+        keys: the logged keys.
+        settings: known settings, which exclude rows of the table; by default none is known.
+    """
+    known = settings or {}
+    rows = (row for key in keys for row, _ in framework.meanings_of(framework.bare_key(key)))
+    return {
+        row.metric
+        for row in rows
+        if all(known.get(name, allowed[0]) in allowed for name, allowed in row.when.items())
+    } - {""}

@@ -55,6 +55,8 @@ class RowKeys:
         "round",
         "batch_idx",
         "eval/step",
+        "system/step",
+        "system/global_step",
         "_step",
     )
     """The default lists the names that frameworks and loggers use. `training_step` precedes

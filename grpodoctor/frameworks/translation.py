@@ -417,6 +417,8 @@ class Translator:
             return NotApplicable(meaning.structural_zero)
         if meaning.zero_is_absent and not any(numbers):
             return None
+        if meaning.nan_is_absent and any(map(math.isnan, numbers)):
+            return None
         if meaning.knob:
             numbers.append(float(self._knobs[meaning.knob]))
         return _reading(planned.kind, FORMULAS[meaning.formula](numbers) * meaning.factor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -334,6 +335,112 @@ def skyrl(course: Course, directory: Path) -> Path:
     return _write_events(directory, _rows(course, keys))
 
 
+def _roll_keys(values: Values) -> Row:
+    """RLVR's metrics; the console keeps how each is reduced."""
+    responses = PROMPTS * GROUP
+    correct = round(values["reward"] * responses)
+    return {
+        "time/step_total": values["seconds"],
+        "time/step_generate": values["seconds"] / 2,
+        "time/step_train": values["seconds"] / 4,
+        "time/ref_log_probs_values": values["seconds"] / 20,
+        "math_rule/scheduler/off_policy_ratio": 0.0,
+        "math_rule/actor/final_mask_ratio": 1.0,
+        "math_rule/critic/kl": values["kl"],
+        "math_rule/critic/score/mean": values["reward"],
+        "system/batch_size": responses,
+        "token/prompt_length/mean": values["prompt_length"],
+        "token/response_length/mean": values["length"],
+        "token/response_length/max": values["max_length"],
+        "token/response_length/min": values["min_length"],
+        "token/total_response_length/clip": round(values["truncated"] * responses),
+        "token/right_response_length/mean": 0.9 * values["length"] if correct else float("nan"),
+        "token/error_response_length/mean": 1.1 * values["length"],
+        "critic/entropy/mean": values["entropy"],
+        "critic/correct/mean": correct / responses,
+        "critic/score_distribution/correct_samples_ratio": correct / responses,
+        "critic/score/mean": values["reward"],
+        "critic/score/max": 1.0,
+        "critic/score/min": 0.0,
+        "critic/rewards/mean": 0.0,
+        "critic/advantages/mean": 0.0,
+        "critic/advantages/max": values["max_advantage"],
+        "critic/advantages/min": values["min_advantage"],
+        "group/all_correct_groups_ratio": values["all_correct"],
+        "group/all_incorrect_groups_ratio": values["all_incorrect"],
+        "group/mixed_groups_ratio": values["mixed"],
+        "mask/final_mask_sum_eq_0": 0,
+        "actor/ppo_ratio_clipfrac@sum": 2 * values["clipped"],
+        "actor/clipfrac@sum": values["clipped"],
+        "actor/ratio_mean@sum": 1.0,
+        "actor/ratio_max@max": 1.9,
+        "actor/ratio_min@min": 0.4,
+        "actor/policykl@sum": -values["old_kl"],
+        "actor/approxkl@sum": values["old_kl"],
+        "actor/kl_loss@sum": values["kl"],
+        "actor/total_loss@sum": values["loss"],
+        "actor/valid_sample_ratio@sum": 1.0,
+        "actor/train_infer_ratio_token_mean@sum": values["weight"],
+        "actor/train_infer_ratio_geometric_mean@sum": math.exp(-values["engine_kl"]),
+        "actor/train_infer_diff_token_mean@sum": -values["prob_diff"] / 2,
+        "actor/lr": values["learning_rate"],
+        "actor/backward_steps": 4,
+        "actor_train/grad_norm": values["grad_norm"],
+    }
+
+
+def roll(course: Course, directory: Path) -> Path:
+    """The driver's log with `track_with: stdout`, which holds each step twice."""
+    lines = []
+    for step in range(STEPS):
+        values = course.at(step + 1)
+        row = {**_roll_keys(values), "system/global_step": step, "system/step": step}
+        if _evaluated(step + 1):
+            row |= {f"val_correct/{name}/mean": values["heldout"] for name in ("all", "aime")}
+        prefix = "[2026-07-01 12:00:00] [rlvr_pipeline.py (612)] [INFO] [DRIVER 0 / 1][PID 4242]"
+        tracked = {key.partition("@")[0]: value for key, value in row.items()}
+        examples = [{"prompt": "How many?", "response": "{3: 4, 5: 6}"}]
+        lines += [f"{prefix} pipeline step {step} start...\n",
+                  f"{prefix} metrics_tag: {json.dumps({'step': step, 'metrics': tracked})}\n",
+                  f"{prefix} {json.dumps(examples)}\n",
+                  f"{prefix} {json.dumps(row)}\n",
+                  f"{prefix} pipeline step {step} finished\n"]  # fmt: skip
+    path = directory / "log_rank_DRIVER_0_1.log"
+    path.write_text("".join(lines))
+    return path
+
+
+def roll_agentic(course: Course, directory: Path) -> Path:
+    """TensorBoard events of the agentic pipeline."""
+
+    def keys(values: Values) -> Row:
+        shared = {
+            key.partition("@")[0]: value
+            for key, value in _roll_keys(values).items()
+            if key.startswith(("actor", "critic/score/", "critic/advantages/", "critic/entropy"))
+        }
+        return {
+            **shared,
+            "rollout/score/mean": values["reward"],
+            "rollout/response_length/mean": values["length"],
+            "tokens/response_length/mean": values["length"],
+            "tokens/response_length/max": values["max_length"],
+            "tokens/response_length/min": values["min_length"],
+            "tokens/prompt_length/mean": values["prompt_length"],
+            "tokens/non_prompt_length/mean": 1.2 * values["length"],
+            "critic/kl": values["kl"],
+            "critic/kl_coef": 0.0,
+            "env/FrozenLake/action_is_valid": 0.97,
+            "env/FrozenLake/num_actions": 4.0,
+            "time/step_ref_log_probs_values_reward": values["seconds"] / 20,
+            "time/step_rollout": values["seconds"] / 2,
+            "time/step_total": values["seconds"],
+            "system/tps": 9000.0,
+        }
+
+    return _write_events(directory, ((step - 1, row) for step, row in _rows(course, keys)))
+
+
 def prime_rl(course: Course, directory: Path) -> Path:
     """`metrics.jsonl`, to which trainer and orchestrator write."""
     lines = []
@@ -479,6 +586,8 @@ WRITERS: dict[str, tuple[str, Callable[[Course, Path], Path]]] = {
     "areal": ("areal", areal),
     "areal, older": ("areal", areal_older),
     "skyrl": ("skyrl", skyrl),
+    "roll": ("roll", roll),
+    "roll agentic": ("roll", roll_agentic),
     "prime-rl": ("prime-rl", prime_rl),
     "open-instruct": ("open-instruct", open_instruct),
     "open-instruct events": ("open-instruct", open_instruct_events),

@@ -98,6 +98,53 @@ LOGGED = {
         train/agg/subset/agent/is_admitted/mean  train/agg/subset/agent/is_trainable/mean
         unmasked_mismatch_kl/mean
     """,
+    "roll": """
+        actor/approxkl@sum  actor/backward_steps  actor/cispo_cispo_lower_clipfrac
+        actor/cispo_clipped_ratio_mean  actor/clipfrac@sum  actor/difficulty_mask_ratio
+        actor/is_weight_clipfrac@sum  actor/kl_loss@sum  actor/lr  actor/pg_loss@sum
+        actor/policykl@sum  actor/ppo_ratio_clipfrac@sum  actor/ppo_ratio_high_clipfrac
+        actor/ppo_ratio_low_clipfrac  actor/ratio_max@max  actor/ratio_mean@sum
+        actor/ratio_min@min  actor/sample_weights_mean@mean  actor/samples_used
+        actor/tis_lower_clipfrac  actor/topr_positive_samples@sum  actor/total_loss@sum
+        actor/train_infer_diff_geometric_mean@sum  actor/train_infer_diff_mean
+        actor/train_infer_diff_segment_mean@sum  actor/train_infer_diff_sequence_mean@sum
+        actor/train_infer_diff_token_mean@sum  actor/train_infer_final_mask_mean
+        actor/train_infer_ratio_geometric_mean@sum  actor/train_infer_ratio_mask_mean
+        actor/train_infer_ratio_mean  actor/train_infer_ratio_segment_mean@sum
+        actor/train_infer_ratio_sequence_mean@sum  actor/train_infer_ratio_token_mean@sum
+        actor/train_infer_token_ratio_mask_mean@sum  actor/valid_sample_ratio@sum
+        actor/weighted_pg_loss@sum  actor_train/grad_norm  actor_train/load_balancing_loss
+        critic/advantage_clip_frac  critic/advantages/max  critic/advantages/mean
+        critic/advantages/min  critic/clipfrac  critic/correct/mean  critic/entropy/mean
+        critic/episode_rewards_norm/mean  critic/error  critic/grad_norm  critic/kl
+        critic/kl_coef  critic/loss  critic/lr  critic/old_log_prob/mean
+        critic/raw_advantages/mean  critic/ref_log_prob/mean  critic/returns/mean
+        critic/reward_clip_frac  critic/rewards/mean  critic/right_response/advantages/std
+        critic/score/max  critic/score/mean  critic/score/min
+        critic/score_distribution/correct_samples_ratio  critic/token_level_rewards_mean/max
+        critic/value  critic/values/mean  critic/vpred  env/response_length
+        env/FrozenLake/action_is_valid  env/FrozenLake/num_actions  env/FrozenLake/success
+        global_seqlen/actor_train/balanced_max  group/advantage_diff/mean
+        group/all_correct_groups_ratio  group/all_incorrect_groups_ratio  group/correct_ratio/std
+        group/mixed_groups_ratio  group/response_length_diff/max  mask/final_mask_sum_eq_0
+        math_rule/actor/final_mask_ratio  math_rule/critic/kl  math_rule/critic/reward_clip_frac
+        math_rule/scheduler/math_rule/score/mean  math_rule/scheduler/off_policy_ratio
+        math_rule/scheduler/query_use_count  math_rule/time/compute_advantage
+        math_rule/token/response_length/mean  memory/cpu/actor_train/train_step/end/rss
+        rollout/non_prompt_length/max  rollout/response_length/mean  rollout/score/mean
+        scheduler/group_filter_count  student_train/grad_norm  system/actor_infer/tps_gpu
+        system/batch_add_count  system/batch_size  system/max_memory_allocated@max
+        system/samples  system/tps  time/actor_train/train_step/total  time/get_batch_cost_train
+        time/ref_log_probs_values  time/step_generate  time/step_model_update  time/step_rollout
+        time/step_total  time/step_train  time/step_val  token/error_response_length/mean
+        token/prompt_length/mean  token/response_length/diff  token/response_length/max
+        token/response_length/mean  token/response_length/min  token/right_response_length/clip
+        token/right_response_length/mean  token/total_length/mean
+        token/total_response_length/clip  tokens/non_prompt_length/mean
+        tokens/prompt_length/mean  tokens/response_length/max  tokens/response_length/mean
+        tokens/response_length/min  val/FrozenLake/score/mean  val/score/mean
+        val_correct/aime/mean  val_correct/all/mean
+    """,
     "skyrl": """
         async/keep_rate  async/num_groups_dropped  async/staleness_mean
         async/staleness_violation_count  environment/mean  eval/source/avg_score

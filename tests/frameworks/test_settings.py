@@ -102,6 +102,11 @@ def test_every_framework_has_lines_for_every_engine_setting(framework: str, name
         ),
         ("ms-swift", "--torch_dtype float16", "--vllm_tensor_parallel_size 1"),
         ("areal", "vllm.dtype=float16", "rollout.backend=vllm:d<replicas>t1"),
+        (
+            "roll",
+            "actor_infer.model_args.dtype=fp16",
+            "actor_infer.strategy_args.strategy_config.tensor_parallel_size=1",
+        ),
         ("tinker-cookbook", None, None),
     ],
 )
@@ -134,6 +139,7 @@ def line(changes: dict[str, Setting], framework: str) -> list[str]:
         ("skyrl", "trainer.algorithm.eps_clip_high=0.28"),
         ("ms-swift", "--epsilon_high 0.28"),
         ("areal", "actor.eps_clip_higher=0.28"),
+        ("roll", "pg_clip_high=0.28"),
         (
             "tinker-cookbook",
             'loss_fn_config={"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}',
@@ -172,6 +178,7 @@ def test_clip_higher_in_every_framework(framework: str, expected: str) -> None:
             "actor.importance_sampling_level=sequence",
             "rollout.return_routed_experts=true",
         ),
+        ("roll", "importance_sampling=seq", "actor_train.router_replay.mode=R3"),
         ("prime-rl", None, "trainer.enable_router_replay=true"),
         ("open-instruct", None, None),
         ("tinker-cookbook", None, None),
@@ -232,6 +239,10 @@ SAME_IN_THE_FRAMEWORK: dict[tuple[str, Setting], Setting] = {
     # The nearest measure: the geometric mean of a response's ratios.
     ("openrlhf", "error_mask"): "geo_mask",
     ("open-instruct", "error_mask"): "geo_mask",
+    # Filters are a list in the config, and lists are not read.
+    ("roll", "mis_token"): "tis_token",
+    ("roll", "mis_sequence"): "tis_sequence",
+    **{("roll", name): "tis_token" for name in ("icepop", "geo_mask", "error_mask")},
     # The config does not contain the reward function that adds the punishment.
     ("trl", "mask-and-soft-punishment"): "mask",
     ("ms-swift", "mask-and-soft-punishment"): "mask",

@@ -51,7 +51,7 @@ def printed(framework: str) -> dict[str, list[SettingLine]]:
 
 @pytest.mark.parametrize("framework", ["verl", "trl", "slime", "skyrl", "nemo-rl", "ms-swift",
                                        "open-instruct", "openrlhf", "areal", "prime-rl",
-                                       "grpodoctor", "tinker-cookbook"])  # fmt: skip
+                                       "grpodoctor", "tinker-cookbook", "roll"])  # fmt: skip
 def test_no_key_is_set_twice_with_different_values(framework: str) -> None:
     for name, lines in printed(framework).items():
         values: dict[str, str] = {}

@@ -110,7 +110,8 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
     ),
     "CFG020": (
         [{"temperature": 0.7, "learner_temperature": 1.0}],
-        [{"temperature": 1.0, "learner_temperature": 1.0}],
+        [{"temperature": 1.0, "learner_temperature": 1.0},
+         {"temperature": 0.99, "learner_temperature": 1.0}],
     ),
     "CFG021": (
         [

@@ -23,7 +23,7 @@ CONFIG_RULES = [rule for rule in all_rules() if isinstance(rule, ConfigRule)]
 
 FRAMEWORKS = (
     "grpodoctor", "verl", "trl", "openrlhf", "slime", "skyrl", "nemo-rl", "areal", "ms-swift",
-    "open-instruct", "prime-rl", "tinker-cookbook",
+    "open-instruct", "prime-rl", "tinker-cookbook", "roll",
 )  # fmt: skip
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -47,6 +47,8 @@ FAULTY: list[tuple[str, dict[str, Setting], str]] = [
     ("areal", {"gconfig.temperature": 0.7, "actor.temperature": 1.0}, "CFG020"),
     ("skyrl", {"generator.sampling_params.temperature": 0.7, "trainer.algorithm.temperature": 1.0},
      "CFG020"),
+    ("roll", {"actor_infer.generating_args.temperature": 0.7}, "CFG020"),
+    ("roll", {"actor_infer.generating_args.temperature": 1.0}, "CFG021"),
     ("trl", {"temperature": 1.0, "top_p": 0.8}, "CFG021"),
     ("verl", {**GRPO, f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.top_k": 5}, "CFG021"),
     ("verl", {**GRPO, f"{ROLLOUT}.do_sample": False}, "CFG022"),
@@ -104,6 +106,7 @@ KL_KEYS: dict[str, tuple[str, dict[str, Setting]]] = {
     "ms-swift": ("beta", {}),
     "open-instruct": ("beta", {}),
     "tinker-cookbook": ("kl_penalty_coef", {}),
+    "roll": ("kl_loss_coef", {"use_kl_loss": True}),
 }
 
 
@@ -209,6 +212,13 @@ SOUND: list[tuple[str, dict[str, Setting]]] = [
                "generator.sampling_params.temperature": 1.0}),
     ("areal", {"actor.eps_clip": 0.2, "gconfig.n_samples": 8, "gconfig.temperature": 1.0,
                "actor.temperature": 1.0, "gconfig.top_k": 100_000_000, "actor.kl_ctl": 0.0}),
+    ("roll", {"adv_estimator": "grpo", "num_return_sequences_in_group": 8, "pg_clip": 0.2,
+              "use_kl_loss": True, "kl_loss_coef": 0.001, "dual_clip_loss": True,
+              "rollout_batch_size": 64, "prompt_length": 2048, "response_length": 4096,
+              "actor_infer.generating_args.temperature": 0.99,
+              "actor_infer.generating_args.top_p": 0.99, "actor_infer.generating_args.top_k": 100,
+              "actor_infer.strategy_args.strategy_config.max_model_len": 8000,
+              "actor_train.training_args.learning_rate": 1e-6}),
     ("tinker-cookbook", {"group_size": 16, "learning_rate": 1e-5, "temperature": 1.0,
                          "lora_rank": 32, "max_tokens": 2048}),
     ("prime-rl", {"orchestrator.group_size": 16, "trainer.optim.lr": 1e-6,

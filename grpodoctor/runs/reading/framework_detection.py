@@ -101,10 +101,10 @@ class FrameworkDetector:
         Raises:
             RunError: if no framework uses these keys, or there are no numbers.
         """
+        keys = {key for row in rows for key in row.values}
         if self._named is not None:
             framework, notes = self._named, [named_framework_note(self._named, formats)]
         else:
-            keys = {key for row in rows for key in row.values}
             decided = ended or len(rows) >= _MAX_DETECTION_ROWS
             guess = self._guess(keys, formats, decided=decided, quiet=quiet)
             if guess is None:
@@ -116,8 +116,9 @@ class FrameworkDetector:
                 return None  # rows of reinforcement learning may follow
             if objective:
                 raise self._other_objective_error(objective)
-            notes += objective_notes(framework, keys)
         settings = {**_hints(framework, rows), **self._settings(framework, readers)}
+        if self._named is None:
+            notes += objective_notes(framework, keys, settings)
         translator = Translator(
             framework,
             settings,

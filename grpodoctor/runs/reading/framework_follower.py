@@ -31,7 +31,7 @@ from grpodoctor.runs.reading.read_notes import (
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
-from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter
+from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter, without_suffixes
 from grpodoctor.runs.reading.rows.run_columns import RunColumns, belongs_to, chosen_number
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
@@ -337,7 +337,7 @@ class FrameworkFollower:
             # The updates of a rollout are averaged.
             for counter in (*framework.update_counters, PART_OF_STEP):
                 self._assembly.several_rows_per_step.add((file.log, counter))
-        for part in split_by_counter(row, framework):
+        for part in split_by_counter(without_suffixes(row, framework), framework):
             readings = translator.readings(part.values)
             placed = order.place(part) if readings else None
             if placed is not None:

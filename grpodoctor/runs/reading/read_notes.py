@@ -54,9 +54,12 @@ def named_framework_note(framework: Framework, formats: Sequence[str]) -> str:
     return f"framework {framework.title}{_from(formats)}: set by --format"
 
 
-def objective_notes(framework: Framework, keys: Collection[str]) -> list[str]:
+def objective_notes(
+    framework: Framework, keys: Collection[str], settings: Mapping[str, Setting]
+) -> list[str]:
     """Note that a teacher's log-probabilities take the place of the reward."""
-    if "kl/teacher" not in logged_metrics(framework, keys):
+    known = {**framework.defaults, **settings}
+    if "kl/teacher" not in logged_metrics(framework, keys, known):
         return []
     return [
         "the log has a divergence to a teacher: in on-policy distillation a task reward of 0 is "

@@ -254,6 +254,22 @@ def areal(root: Path) -> None:
             lines(root / "rollout" / str(step) / f"{step}-{prompt}.jsonl", rows)
 
 
+def roll(root: Path) -> None:
+    for step in STEPS:
+        rows = responses(step)
+        columns = {
+            "id": [f"{row['group']}" for row in rows],
+            "prompt": [row["prompt"] for row in rows],
+            "tag": ["aime"] * len(rows),
+            "domain": ["math_rule"] * len(rows),
+            "responses": [row["text"] for row in rows],
+            "scores": [row["reward"] for row in rows],
+            "sampling_params": ["{}"] * len(rows),
+            "global_step": [step] * len(rows),
+        }
+        lines(root / f"rollout_dump_data.step_{step}.jsonl", [columns])
+
+
 def slime(root: Path) -> None:
     import torch
 
@@ -340,6 +356,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "tinker-cookbook rollout summaries": tinker,
     "ms-swift completions": ms_swift,
     "AReaL rollouts": areal,
+    "ROLL rollouts": roll,
     "slime details": slime,
     "grpodoctor rollouts": own,
 }

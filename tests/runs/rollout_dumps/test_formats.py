@@ -92,6 +92,7 @@ KNOWN = {
     "tinker-cookbook rollout summaries": {"length/correct", "staleness/mean", "groups/size"},
     "ms-swift completions": {"reward/mean", "groups/zero_variance_rate", "text/reflection_rate"},
     "AReaL rollouts": {"length/correct", "groups/zero_variance_rate"},
+    "ROLL rollouts": {"reward/mean", "groups/zero_variance_rate", "text/reflection_rate"},
     "slime details": {"mismatch/kl_k3", "length/correct", "length/truncated_rate"},
     "grpodoctor rollouts": {"mismatch/kl_k3", "length/group_gap", "text/unique_ngram_rate"},
 }
@@ -102,7 +103,7 @@ def test_every_column_of_a_format_is_read_and_no_other(tmp_path: Path, name: str
     WRITERS[name](tmp_path)
     values = read(tmp_path)[0][1]
     assert set(values) >= KNOWN[name]
-    only_text = ("TRL completions", "verl rollouts", "ms-swift completions")
+    only_text = ("TRL completions", "verl rollouts", "ms-swift completions", "ROLL rollouts")
     if name in only_text:
         assert not [each for each in values if each.startswith("length/")]
 

@@ -39,8 +39,10 @@ class TemperatureMismatch(ConfigRule):
     remedies = ("one-temperature", "recompute-old-logprobs")
     references = ("arXiv 2402.03300",)
 
-    tolerance: float = 0.01
-    """Relative difference that is a rounding of the setting."""
+    tolerance: float = 0.02
+    """Relative difference without effect. To second order its KL is half its square times the
+    variance of log p: 0.0002 nats at a variance of 1, below what two engines differ by. Some
+    configs sample at 0.99."""
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
         """Compare the two temperatures."""

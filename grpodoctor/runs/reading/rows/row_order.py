@@ -179,6 +179,17 @@ def split_by_counter(row: LogRow, framework: Framework) -> list[LogRow]:
     return [replace(row, values=values, counter=name) for name, values in families if values]
 
 
+def without_suffixes(row: LogRow, framework: Framework) -> LogRow:
+    """A row whose keys do not say how they are reduced.
+
+    A console and a tracker may log the same row, one of them with the suffixes.
+    """
+    if not framework.suffixes:
+        return row
+    values = {framework.without_suffix(key): value for key, value in row.values.items()}
+    return replace(row, values=values)
+
+
 def _fingerprint(values: Mapping[str, float]) -> Fingerprint:
     """Number and sum of the values; two measured rows hardly ever have the same."""
     total = sum(values.values())

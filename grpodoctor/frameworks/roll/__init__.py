@@ -1,0 +1,1 @@
+"""ROLL of Alibaba."""
