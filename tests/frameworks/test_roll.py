@@ -67,6 +67,26 @@ def test_the_kl_loss_compares_with_the_reference_only_if_there_is_one(
 
 
 @pytest.mark.parametrize(
+    "pair",
+    [
+        ("actor/clipfrac", "actor/ppo_ratio_clipfrac"),
+        ("actor/kl_loss", "critic/kl"),
+        ("actor/kl_loss", "math_rule/critic/kl"),
+    ],
+)
+@pytest.mark.parametrize(("factor", "summed"), [(0.6, False), (3.0, False), (400.0, True)])
+def test_sums_over_tokens_are_no_shares_and_no_divergences(
+    pair: tuple[str, str], factor: float, summed: bool
+) -> None:
+    """Without the config, two keys that should be alike show how a loss is averaged."""
+    assert ROLL.infer_settings is not None
+    rows = [{pair[0]: factor * size, pair[1]: size} for size in (0.001, 0.003, 0.002)]
+    hints = {**ROLL.infer_settings(rows), "use_kl_loss": True}
+    assert (hints.get("loss_agg_mode") == "seq-mean-token-sum") == summed
+    assert (Translator(ROLL, hints).readings({pair[0]: 0.25}) == {}) == summed
+
+
+@pytest.mark.parametrize(
     ("settings", "metrics"),
     [
         ({}, {"ratio/mean", "ratio/max"}),

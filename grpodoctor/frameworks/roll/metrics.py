@@ -10,6 +10,7 @@ others cover all domains. RLVR's keys are `token/`, those of the agentic pipelin
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.framework import Framework
@@ -35,6 +36,11 @@ _ONE_ENVIRONMENT = "one environment"
 """Whether the log has the metrics of one environment only; inferred from the keys."""
 _SHORTEST_PASS = 0.005
 """Seconds. A forward pass over a batch takes longer, and skipping it takes microseconds."""
+_LARGEST_FACTOR = 8
+"""Factor between a mean over responses and one over tokens that no weighting by length reaches. A
+sum over tokens is larger by the length, which is tens to thousands of tokens."""
+_MIN_FACTORS = 3
+"""Rows whose median decides: a divergence near zero may have any sign and size."""
 
 
 def _reference(key: str) -> tuple[KeyMeaning, ...]:
@@ -221,7 +227,7 @@ _TIME = (
 
 
 def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting]:
-    """Infer what the keys and the times say about settings: updates, reference model, filters."""
+    """Infer what keys, times and values say about settings."""
     keys = {key for row in rows for key in row}
     settings: dict[str, Setting] = {}
     updates = {row[BACKWARD_STEPS] for row in rows if BACKWARD_STEPS in row}
@@ -235,8 +241,28 @@ def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting
         settings[f"{WEIGHT}.enabled"] = True
     if any(key.startswith("student_train/") for key in keys):
         settings["is_pure_opd"] = True
+    if _is_summed(rows):
+        settings["loss_agg_mode"] = "seq-mean-token-sum"
     has_reference = _has_reference(rows, keys)
     return settings if has_reference is None else {**settings, "enable_reference": has_reference}
+
+
+def _is_summed(rows: Sequence[Mapping[str, float]]) -> bool:
+    """Whether losses are sums over the tokens of a response.
+
+    Two pairs of keys hold similar shares and divergences, of which `loss_agg_mode` changes one.
+    """
+    pairs = (("actor/clipfrac", "actor/ppo_ratio_clipfrac"), ("actor/kl_loss", "critic/kl"))
+    for summed, mean in pairs:
+        factors = [
+            row[summed] / abs(row[key])
+            for row in rows
+            for key in row
+            if (key == mean or key.endswith(f"/{mean}")) and row[key] and row.get(summed)
+        ]
+        if len(factors) >= _MIN_FACTORS:
+            return statistics.median(factors) > _LARGEST_FACTOR
+    return False
 
 
 def _has_reference(rows: Sequence[Mapping[str, float]], keys: set[str]) -> bool | None:
