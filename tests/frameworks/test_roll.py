@@ -20,6 +20,7 @@ from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable, Reading, scalar
 from tests.frameworks.courses import COURSES, STEPS
 from tests.frameworks.generated_logs import WRITERS
+from tests.frameworks.logged_keys import LOGGED
 
 ROLL = framework_named("roll")
 WEIGHT = "train_infer_correction.is_weight"
@@ -66,6 +67,24 @@ def test_the_kl_loss_compares_with_the_reference_only_if_there_is_one(
     assert {name for name in found if name.startswith("kl/")} == ({metric} if metric else set())
 
 
+def test_the_kl_before_the_update_needs_old_and_reference_log_probabilities() -> None:
+    row = {"critic/kl": 0.25, "critic/entropy/mean": 0.5, "time/reference/execute": 3.0}
+    assert scalar(read(row)["kl/reference/k1"]) == 0.25
+    assert "kl/reference/k2" in read(row, kl_penalty="mse")
+    for missing in ("critic/entropy/mean", "time/reference/execute"):
+        rest = {key: value for key, value in row.items() if key != missing}
+        assert "kl/reference/k1" not in read(rest)
+
+
+def test_the_variant_of_the_loss_is_known_by_its_keys() -> None:
+    assert ROLL.infer_settings is not None
+    hints = ROLL.infer_settings([{"actor/cispo_cispo_upper_clipfrac": 0.1}])
+    assert ROLL.knobs.read(hints)["loss"] == "cispo"
+    other = ROLL.infer_settings([{"actor/topr_positive_ratio": 0.1}])
+    assert "loss" not in ROLL.knobs.read(other)
+    assert ROLL.knobs.read({})["loss"] == "ppo_clip"
+
+
 @pytest.mark.parametrize(
     "pair",
     [
@@ -82,7 +101,6 @@ def test_sums_over_tokens_are_no_shares_and_no_divergences(
     assert ROLL.infer_settings is not None
     rows = [{pair[0]: factor * size, pair[1]: size} for size in (0.001, 0.003, 0.002)]
     hints = {**ROLL.infer_settings(rows), "use_kl_loss": True}
-    assert (hints.get("loss_agg_mode") == "seq-mean-token-sum") == summed
     assert (Translator(ROLL, hints).readings({pair[0]: 0.25}) == {}) == summed
 
 
@@ -98,6 +116,14 @@ def test_the_level_of_the_ratio(settings: dict[str, Setting], metrics: set[str])
     assert read({"actor/ratio_mean@sum": 1.0, "actor/ratio_max@max": 2.0}, **settings).keys() == (
         metrics
     )
+
+
+def test_what_a_log_implies_is_no_config() -> None:
+    """Otherwise rules would take ROLL's defaults for the settings of the run."""
+    row = dict.fromkeys(LOGGED["roll"].split(), 0.5)
+    assert ROLL.infer_settings is not None
+    hints = ROLL.infer_settings([{ROLL.bare_key(key): value for key, value in row.items()}])
+    assert not ROLL.knobs.reads_any_of(hints)
 
 
 def test_maxima_of_the_first_versions_are_averaged() -> None:

@@ -14,15 +14,22 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning, by_estimator, without_metric
-from grpodoctor.frameworks.roll.config_values import BACKWARD_STEPS, FILTERS, WEIGHT
+from grpodoctor.frameworks.key_meaning import RATIO_IS_ONE, KeyMeaning, without_metric
+from grpodoctor.frameworks.roll.config_values import BACKWARD_STEPS, FILTERS, PG_WORKER, WEIGHT
 from grpodoctor.frameworks.roll.knobs import KNOBS
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.vocabulary.knobs import Setting
 
 _LEVEL, _SEGMENT = "importance_sampling", "ratio_type"
-_MEANS = {"loss_agg_mode": ("seq-mean-token-mean", "token-mean")}
-_SUMS = {"loss_agg_mode": ("seq-mean-token-sum", "seq-mean-token-sum-norm")}
+_HAS_SUMS = "losses are sums over tokens"
+_IS_CAPPED = "capped weights are counted"
+# Inferred, and not under the name of a setting: a log without a config has no setting.
+_MEANS: Mapping[str, tuple[Setting, ...]] = {
+    "loss_agg_mode": ("seq-mean-token-mean", "token-mean"), _HAS_SUMS: (False,)
+}
+_SUMS: tuple[Mapping[str, tuple[Setting, ...]], ...] = (
+    {"loss_agg_mode": ("seq-mean-token-sum", "seq-mean-token-sum-norm")}, {_HAS_SUMS: (True,)}
+)
 _SUMMED = "a sum over the tokens of a response"
 _TOKEN_RATIO: Mapping[str, tuple[Setting, ...]] = {_LEVEL: ("token",), _SEGMENT: ("token",)}
 _IN_LOSS = "as loss_agg_mode: tokens of a response, then responses; or all tokens"
@@ -32,15 +39,23 @@ _TWO_SIDED = (
     "positions of prompt and padding"
 )
 _PADDED = "a mean over all positions of the padded batch"
+_RECOMPUTED = "enable_old_logprobs_recompute"
 _ONE_ENVIRONMENT = "one environment"
 """Whether the log has the metrics of one environment only; inferred from the keys."""
 _SHORTEST_PASS = 0.005
 """Seconds. A forward pass over a batch takes longer, and skipping it takes microseconds."""
+_VARIANTS = ("cispo", "tis", "topr", "kimi15")
+"""Losses of `ActorPGWorker` with keys of their own."""
 _LARGEST_FACTOR = 8
 """Factor between a mean over responses and one over tokens that no weighting by length reaches. A
 sum over tokens is larger by the length, which is tens to thousands of tokens."""
 _MIN_FACTORS = 3
 """Rows whose median decides: a divergence near zero may have any sign and size."""
+
+
+def _sums(key: str) -> tuple[KeyMeaning, ...]:
+    """Rows of a key that holds no share or divergence if losses are summed over tokens."""
+    return tuple(KeyMeaning(key, when=when, caveat=_SUMMED) for when in _SUMS)
 
 
 def _reference(key: str) -> tuple[KeyMeaning, ...]:
@@ -58,7 +73,7 @@ def _reference(key: str) -> tuple[KeyMeaning, ...]:
                 policies="learner | teacher", when={flag: (True,), **_MEANS})
             for flag in ("is_pure_opd", "use_opd")
         ),
-        KeyMeaning(key, when=_SUMS, caveat=_SUMMED),
+        *_sums(key),
         KeyMeaning(key, when={"enable_reference": (False,)},
             caveat="without a reference model it compares with the old policy"),
     )
@@ -69,14 +84,14 @@ _LOSS = (
     KeyMeaning("actor/policykl", "kl/old_policy/k1", formula="negated", estimator="k1",
         over=_IN_LOSS, policies="old | learner", when=_MEANS, structural_zero=RATIO_IS_ONE,
         caveat="new minus old: the negative of verl's ppo_kl"),
-    KeyMeaning("actor/policykl", when=_SUMS, caveat=_SUMMED),
+    *_sums("actor/policykl"),
     KeyMeaning("actor/approxkl", "kl/old_policy/k2", estimator="k2", over=_IN_LOSS,
         policies="old | learner", when=_MEANS, structural_zero=RATIO_IS_ONE),
-    KeyMeaning("actor/approxkl", when=_SUMS, caveat=_SUMMED),
+    *_sums("actor/approxkl"),
     KeyMeaning("actor/clipfrac", "clip/any_rate", over=_IN_LOSS,
         mask="only where the clip removes the gradient; the dual clip is not counted",
         policies="learner / old", when=_MEANS, structural_zero=RATIO_IS_ONE),
-    KeyMeaning("actor/clipfrac", when=_SUMS, caveat=_SUMMED),
+    *_sums("actor/clipfrac"),
     *(KeyMeaning(f"actor/ppo_ratio_{side}clipfrac", caveat=_TWO_SIDED)
       for side in ("", "high_", "low_")),
     *(KeyMeaning(f"actor/{name}_clipfrac", caveat=_PADDED)
@@ -116,8 +131,8 @@ _MISMATCH = (
       for level in ("token_", "sequence_", "")),
     *(KeyMeaning(f"actor/train_infer_ratio_{level}_mean", "correction/weight_mean",
           over=_PER_RESPONSE, policies="old / sampler", caveat="the raw ratio, before any cap",
-          when={f"{WEIGHT}.enabled": (True,), f"{WEIGHT}.weight_type": (level,)})
-      for level in ("token", "sequence")),
+          when={enabled: (True,), f"{WEIGHT}.weight_type": (level,)})
+      for level in ("token", "sequence") for enabled in (f"{WEIGHT}.enabled", _IS_CAPPED)),
     KeyMeaning("actor/train_infer_ratio_geometric_mean", "mismatch/kl_k1", formula="log", factor=-1,
         estimator="k1", over=_PER_RESPONSE, policies="sampler | old",
         caveat="the logarithm of the mean over responses, which is at most the mean KL"),
@@ -150,8 +165,14 @@ _REWARD = (
     KeyMeaning("critic/advantages/mean", "advantage/mean", over="tokens"),
     KeyMeaning("critic/advantages/max", "advantage/max", over="tokens"),
     KeyMeaning("critic/advantages/min", "advantage/min", over="tokens"),
-    *by_estimator("critic/kl", "kl/reference/", "kl_penalty", {"k1": ("kl",), "k2": ("mse",)},
-        over=_PER_RESPONSE, policies="old | reference"),
+    *(KeyMeaning("critic/kl", f"kl/reference/{estimator}", estimator=estimator, over=_PER_RESPONSE,
+          policies="old | reference",
+          when={"kl_penalty": (kind,), "enable_reference": (True,), _RECOMPUTED: (True,)})
+      for estimator, kind in (("k1", "kl"), ("k2", "mse"))),
+    KeyMeaning("critic/kl", when={_RECOMPUTED: (False,)},
+        caveat="without old log-probabilities it is minus the reference's log-probability"),
+    KeyMeaning("critic/kl", when={"enable_reference": (False,)},
+        caveat="0 without a reference model"),
     KeyMeaning("critic/kl", when={"kl_penalty": ("abs", "full")}, caveat="no estimator of a KL"),
     KeyMeaning("critic/loss", "critic/loss", over="tokens of a response, then micro-batches"),
     KeyMeaning("critic/value", "critic/value_mean", over="tokens of a response, then micro-batches"),
@@ -238,11 +259,15 @@ def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting
     if "actor/train_infer_final_mask_mean" in keys:
         settings[FILTERS] = True
     if "actor/is_weight_clipfrac" in keys:
-        settings[f"{WEIGHT}.enabled"] = True
+        settings[_IS_CAPPED] = True
     if any(key.startswith("student_train/") for key in keys):
         settings["is_pure_opd"] = True
+    variants = [name for name in _VARIANTS if any(key.startswith(f"actor/{name}_") for key in keys)]
+    if variants:
+        settings |= {"actor_train.worker_cls": PG_WORKER, "actor_train.pg_variant": variants[0]}
+    settings[_RECOMPUTED] = any(row.get("critic/entropy/mean") for row in rows)
     if _is_summed(rows):
-        settings["loss_agg_mode"] = "seq-mean-token-sum"
+        settings[_HAS_SUMS] = True
     has_reference = _has_reference(rows, keys)
     return settings if has_reference is None else {**settings, "enable_reference": has_reference}
 
@@ -311,6 +336,7 @@ FRAMEWORK = Framework(
         f"{WEIGHT}.weight_type": "token",
         "is_pure_opd": False,
         "use_opd": False,
+        _HAS_SUMS: False,
     },
     meanings=(*_LOSS, *_MISMATCH, *_REWARD, *_GROUPS, *_LENGTH, *_TIME),
     knobs=KNOBS,
