@@ -241,6 +241,28 @@ def test_missing_sampling_parameters_have_rolls_own_defaults() -> None:
     assert "top_p" not in complete_config("roll", bare, ROLL.knobs.read(bare)).facts
 
 
+@pytest.mark.parametrize(
+    ("grouping", "method", "advantage"),
+    [
+        ("traj_group_id", "mean_std", "group"),
+        ("traj_group_id", "mean", "centred"),
+        ("traj_group_id", "identity", "none"),
+        ("batch", "mean_std", None),
+        ("tags", "mean_std", None),
+    ],
+)
+def test_the_agentic_pipeline_normalizes_within_the_groups_that_it_names(
+    grouping: str, method: str, advantage: str | None
+) -> None:
+    config: dict[str, Setting] = {
+        "adv_estimator": "grpo",
+        "train_env_manager.group_size": 8,
+        "reward_normalization.grouping": grouping,
+        "reward_normalization.method": method,
+    }
+    assert ROLL.knobs.read(config).get("advantage") == advantage
+
+
 def test_a_filter_in_the_log_leaves_the_correction_open() -> None:
     """The config lists its filters, and lists are not read."""
     off = {f"{WEIGHT}.enabled": False}

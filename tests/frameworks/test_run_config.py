@@ -127,7 +127,7 @@ EXPECTED: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
     ("roll",
      {"rollout_batch_size": 1024, "sequence_length": 8192, "adv_estimator": "grpo", "pg_clip": 0.1,
       "whiten_advantages": True, "ratio_type": "segment",
-      "reward_normalization": {"norm_mean_type": "group"},
+      "reward_normalization": {"norm_mean_type": "group", "grouping": "traj_group_id"},
       "train_env_manager": {"num_env_groups": 128, "group_size": 8}},
      {"loss": None, "clip_low": 0.1, "clip_high": 0.1, "group_size": 8, "prompts_per_batch": 128,
       "advantage": "reinforce_plus_plus_baseline", "max_length": None, "kl_coefficient": None,

@@ -81,10 +81,28 @@ def read_advantage(setting: Setting, settings: Settings) -> Setting | None:
         return "group"
     if setting not in ("reinforce", "grpo"):
         return None
-    prefix = f"{NORMALIZATION}." if agentic else ""
+    mean, std = _agentic_normalization(settings) if agentic else _normalization(settings)
+    return _ESTIMATORS.get((mean, std, settings.get("whiten_advantages") is True))
+
+
+def _normalization(settings: Settings, prefix: str = "") -> tuple[str, str]:
     mean, std = (settings.get(f"{prefix}norm_{name}_type", "") for name in ("mean", "std"))
-    is_whitened = settings.get("whiten_advantages") is True
-    return _ESTIMATORS.get((str(mean), str(std), is_whitened))
+    return str(mean), str(std)
+
+
+def _agentic_normalization(settings: Settings) -> tuple[str, str]:
+    """The two types, or what an older `method` stands for; the groups are those of `grouping`."""
+    mean, std = _normalization(settings, f"{NORMALIZATION}.")
+    method = settings.get(f"{NORMALIZATION}.method", "identity")
+    grouping = settings.get(f"{NORMALIZATION}.grouping", "batch")
+    if grouping not in ("batch", "traj_group_id"):
+        return "other", "other"
+    level = "group" if grouping == "traj_group_id" else "batch"
+    has_mean, has_std = method in ("mean", "mean_std", "asym_clip"), method in _WITH_STD
+    return mean or (level if has_mean else ""), std or (level if has_std else "")
+
+
+_WITH_STD = ("mean_std", "asym_clip")
 
 
 _ESTIMATORS: Mapping[tuple[str, str, bool], str] = {
