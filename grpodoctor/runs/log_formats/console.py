@@ -13,6 +13,7 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
+from grpodoctor.runs.log_formats.decoding.heading_steps import HeadingStep
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.printed_numbers import ParsedLine
 from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings, parse_argument
@@ -45,9 +46,6 @@ _MOST_HOLES = 4
 _JOB_COLUMN = "run_name"
 """The column that names the run of a row, as in a table of several runs."""
 
-_HEADING_REACH = 3
-"""Lines below a heading in which a dict belongs to the heading."""
-
 
 class Console:
     """Reads the rows in a growing console log.
@@ -74,8 +72,7 @@ class Console:
         """How the row ends: `-` at a line that does not continue it, `}` at that brace."""
         self._depth = 0
         self._block: dict[str, float] = {}
-        self._block_step: int | None = None
-        self._since_heading = _HEADING_REACH
+        self._heading = HeadingStep()
         self._title = ""
         """The title of the bullets that follow: `Training` or `Validation`."""
         self._in_list = False
@@ -182,7 +179,7 @@ class Console:
         yield from self._parse(text)
 
     def _parse(self, text: str) -> Iterator[LogRow]:
-        self._since_heading += 1
+        self._heading.add_line()
         listed = self._parse_list(text)
         if listed is not None:
             yield from listed
@@ -194,7 +191,8 @@ class Console:
         step = lines.parse_list_heading(text)
         if step is not None:
             complete = list(self._end_block())
-            self._block_step, self._since_heading, self._in_list = step, 0, True
+            self._heading.add_heading(step)
+            self._in_list = True
             return complete
         if not self._in_list:
             return None
@@ -247,9 +245,9 @@ class Console:
             if text.count("{") > 1 and len(text) > 200:
                 self._settings.add(text)
             return None
-        if parsed.step is None and self._since_heading <= _HEADING_REACH:
-            self._since_heading = 0  # further dicts may follow
-            return ParsedLine(parsed.pairs, self._block_step)
+        if parsed.step is None and self._heading.is_near:
+            self._heading.extend()
+            return ParsedLine(parsed.pairs, self._heading.step_of(parsed.pairs))
         return parsed
 
     def _parse_block(self, text: str) -> Iterator[LogRow]:
@@ -275,9 +273,10 @@ class Console:
             return
         step = lines.parse_heading(text)
         if step is not None:
-            if step != self._block_step:
+            if step != self._heading.step:
                 yield from self._end_block()
-            self._block_step, self._since_heading, self._title = step, 0, ""
+            self._heading.add_heading(step)
+            self._title = ""
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
 
@@ -295,7 +294,7 @@ class Console:
         if len(self._block) > 1:
             yield from self._recurring.release()
             self._recurring.count_other_row()
-            yield self._row(self._block, self._block_step)
+            yield self._row(self._block, self._heading.step_of(self._block))
         self._block = {}
 
     def _finish(self) -> list[LogRow]:

@@ -106,3 +106,37 @@ def test_results_after_a_training_keep_its_last_step(tmp_path: Path) -> None:
     end = ["{'train_runtime': 9.5, 'train_loss': 0.1}", "{'accuracy': 0.5, 'recall': 0.25}"]
     text = "  0%|          | 0/200 [00:00<?, ?it/s]\n" + "\n".join([*rows, *end, *rows]) + "\n"
     assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3, 3, 3, 1, 2, 3]
+
+
+def _row(number: int) -> str:
+    return f"{{'loss': {number}.0, 'reward': 0.5}}\n"
+
+
+def test_a_step_in_the_middle_of_a_message_is_no_heading(tmp_path: Path) -> None:
+    message = "Dropped the graph @ step 0 and layer {}: it has only 0 layers\n"
+    text = "".join(
+        bar(step) + "\n" + message.format(7 * step) * 2 + _row(step) for step in range(1, 5)
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [1, 2, 3, 4]
+
+
+def test_a_heading_that_never_counts_on_numbers_one_row_only(tmp_path: Path) -> None:
+    text = "".join(f"Plan of step 0 is stale\n{bar(step)}\n{_row(step)}" for step in range(1, 5))
+    assert [row.step for row in rows_of(text, tmp_path)][1:] == [2, 3, 4]
+
+
+def test_dicts_below_one_heading_share_its_step(tmp_path: Path) -> None:
+    """Two kinds of rows per step, and two updates of the first step with the same keys."""
+    times = "{'rollout_time': 2.0, 'train_time': 1.0}\n"
+    text = "Step 1:\n" + _row(1) + _row(1) + times
+    text += "".join(f"Step {step}:\n{_row(step)}Step {step}:\n{times}" for step in (2, 3))
+    assert [row.step for row in rows_of(text, tmp_path)] == [1, 1, 1, 2, 2, 3, 3]
+
+
+def test_tables_below_a_repeated_heading_are_not_one_step(tmp_path: Path) -> None:
+    table = "| reward | 0.5 |\n| loss | {}.0 |\n"
+    text = "".join(f"Plan of step 0 is stale\n{table.format(step)}" for step in range(1, 5))
+    rows = rows_of(text, tmp_path)
+    assert len(rows) == 4
+    assert [row.step for row in rows].count(0) == 1

@@ -78,11 +78,12 @@ _STEP_OF_TOTAL = re.compile(
 """`12/100 | loss=…`: the unit is not printed, but it is not an epoch."""
 
 _HEADING = re.compile(
-    r"\bStep\s{1,3}(\d{1,12})\b(?:[^\n]{0,80}?\b(?:train step|global(?:[ _]step)?:?)"
+    r"\bStep\s{1,3}(\d{1,12})\b(?!\s(?:and|or|that|than|which|of)\s)(?:[^\n]{0,80}?\b(?:train step|global(?:[ _]step)?:?)"
     r"\s{1,3}(\d{1,12}))?",
     re.IGNORECASE,
 )
-"""`Step 3/50 Train step 53/250`: the first number begins again in each epoch."""
+"""`Step 3/50 Train step 53/250`: the first number begins again in each epoch. In a sentence that
+goes on behind the number, such as `cache @ step 0 and module 12`, the step is not a heading."""
 
 _ROLLOUT_HEADING = re.compile(r"\bRollout\s(\d{1,12}):\s")
 """`Rollout 3: avg entropy: 0.7`, above the dicts of a rollout."""
