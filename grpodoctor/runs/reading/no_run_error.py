@@ -7,6 +7,8 @@ from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
 from grpodoctor.runs.log_formats.decoding.console_lines import visible_segments
+from grpodoctor.runs.log_formats.decoding.json_rows import loads
+from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
 from grpodoctor.support.files.regular_files import MOST_ENTRIES, kind_of, open_regular
@@ -28,6 +30,8 @@ _TRACES = (b"Traceback (most recent call last)", b'  File "')
 """Hydra leaves out the heading of a traceback."""
 _EXCEPTION = re.compile(r"(?:\w{1,80}\.){0,8}\w{0,80}(?:Error|Exception)(?::\s.{0,1000})?")
 _LONGEST_LINE = 1000
+_LONGEST_SUMMARY = 1024 * 1024
+"""Bytes of a JSON document that is parsed to describe it."""
 _TEXT_LOGS = (".log", ".txt", ".out", ".err")
 """Names under which the output of a program is saved."""
 _MAX_SEARCHED = 64
@@ -66,9 +70,21 @@ def no_run_error(path: Path, damage: list[Damage]) -> RunError:
         return _error(path, "the file is empty")
     if reason:
         return _error(path, f"the file is {reason}")
+    return _text_error(path)
+
+
+def _text_error(path: Path) -> RunError:
+    """The error for a file of text that is no log."""
     error = _last_exception(path)
     if error:
         return _no_step_error(path, f"the program stopped with {error}")
+    keys = _keys_of_summary(path)
+    if keys:
+        return NoLogError(
+            f"no readable log; the JSON document has no series of steps; it contains: {keys}",
+            where=str(path),
+            remedy="pass the log that has an entry for each step, such as trainer_state.json",
+        )
     return _error(path, "the file is in no known format and has no line with a step")
 
 
@@ -129,6 +145,19 @@ def _last_exception(path: Path) -> str:
             if _EXCEPTION.fullmatch(segment.strip()[:_LONGEST_LINE]):
                 found = segment.strip()
     return plain(found, limit=_SHOWN)
+
+
+def _keys_of_summary(path: Path) -> str:
+    """The first keys of a JSON document without a history: a summary, results or settings."""
+    try:
+        with open_regular(path) as file:
+            text = file.read(_LONGEST_SUMMARY + 1)
+        data = loads(text) if len(text) <= _LONGEST_SUMMARY else None
+    except (OSError, RunError, ValueError):
+        return ""
+    if not isinstance(data, dict) or JsonHistory.history_of(data) is not None:
+        return ""
+    return name_some([plain(key, limit=_SHOWN) for key in data])
 
 
 def _content(path: Path) -> str:

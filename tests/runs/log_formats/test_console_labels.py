@@ -234,3 +234,9 @@ def test_lines_without_an_outcome_that_stand_alone_keep_their_order(tmp_path: Pa
     assert [row.step for row in rows_of(text, tmp_path)] == [1, 2, 3]
     rest = 'INFO {"step": 4, "loss": 0.1, "reward": 0.5}\n'
     assert [row.step for row in rows_of(text + rest, tmp_path)] == [1, 2, 3, 4]
+
+
+def test_dotted_names_of_metrics_are_no_settings(tmp_path: Path) -> None:
+    text = "step=3 train.reward.mean=0.5 train.loss.policy=0.25 train.kl.ref=nan\n"
+    (row,) = rows_of(text, tmp_path)
+    assert (row.step, row.values["line/train.reward.mean"]) == (3, 0.5)

@@ -148,3 +148,33 @@ def test_an_exception_of_a_signal_is_named_if_it_is_the_only_one(tmp_path: Path)
     (tmp_path / "other.log").write_text("starting\n")
     with pytest.raises(RunError, match=r"trainer\.log stops with .*SignalException"):
         open_run(tmp_path)
+
+
+OVERRIDES = (
+    "Error executing job with overrides: ['algorithm.adv_estimator=grpo', 'trainer.nnodes=1', "
+    "'actor.kl_loss_coef=0.001', '+reward_model.scale=2', 'actor.optim.lr=1e-6']\n"
+)
+
+
+@pytest.mark.parametrize("line", [OVERRIDES, OVERRIDES.replace("'", "").replace(", ", " ")])
+def test_settings_that_a_crash_repeats_are_no_metrics(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(line + CRASHED.format(heading=""))
+    with pytest.raises(RunError, match=r"no training step .* torch\.OutOfMemoryError"):
+        open_run(path)
+
+
+def test_a_summary_is_described_by_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "training_log.json"
+    summary = {"meta": {"n": 4}, "before": {"accuracy": 0.5}, "lr": 1e-6}
+    path.write_text(json.dumps(summary, indent=2))
+    with pytest.raises(RunError, match="no series of steps; it contains: meta, before, lr"):
+        open_run(path)
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "{\n}", '{\n"log": [{"text": "a"}]}'])
+def test_other_documents_are_in_no_known_format(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "document.json"
+    path.write_text(text)
+    with pytest.raises(RunError, match="no known format"):
+        open_run(path)

@@ -65,6 +65,8 @@ _REWARD_LIST = re.compile(r"\brewards?\s?[:=]\s{0,4}\[([^\]\[]{1,2000})\]", re.I
 """`rewards=['0.80', '0.01']`: the rewards of one group."""
 _MEAN_REWARD = re.compile(r"line/(?:(?:avg|average|mean)_reward|reward_(?:avg|average|mean))")
 _ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
+_DOTTED = re.compile(r"""(?<![\w/.])[A-Za-z_]\w{0,60}(?:\.\w{1,60}){1,8}=([^\s,'"\]]{0,40})""")
+_MIN_SETTINGS = 3
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
 _IN_ROLLOUT = re.compile(r"\bRollout\s(\d{1,12})\s(?:Step|Update)\s\d{1,12}:", re.IGNORECASE)
 _LINE_STEP = re.compile(
@@ -78,8 +80,8 @@ _STEP_OF_TOTAL = re.compile(
 """`12/100 | loss=…`: the unit is not printed, but it is not an epoch."""
 
 _HEADING = re.compile(
-    r"\bStep\s{1,3}(\d{1,12})\b(?!\s(?:and|or|that|than|which|of)\s)(?:[^\n]{0,80}?\b(?:train step|global(?:[ _]step)?:?)"
-    r"\s{1,3}(\d{1,12}))?",
+    r"\bStep\s{1,3}(\d{1,12})\b(?!\s(?:and|or|that|than|which|of)\s)"
+    r"(?:[^\n]{0,80}?\b(?:train step|global(?:[ _]step)?:?)\s{1,3}(\d{1,12}))?",
     re.IGNORECASE,
 )
 """`Step 3/50 Train step 53/250`: the first number begins again in each epoch. In a sentence that
@@ -233,6 +235,8 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     small = text.lower()
     if "reward" not in small and "loss" not in small:
         return None
+    if _echoes_settings(text):
+        return None
     matches = (_LABELED.search(part) for part in _PARTS.split(text))
     pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
     assigned = {_key_of(key): to_number(value) for key, value in _ASSIGNED.findall(text)}
@@ -251,6 +255,15 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     if _HELD_OUT_BAR.match(text):
         pairs = {f"line/eval_{key.removeprefix('line/')}": pairs[key] for key in pairs}
     return ParsedLine(pairs, step, PART_OF_STEP if _IN_ROLLOUT.search(text) else "")
+
+
+def _echoes_settings(text: str) -> bool:
+    """Whether a line repeats the settings of a command line, such as `trainer.name=a data.size=4`.
+
+    Some of them are words, unlike the metrics of a step under dotted names.
+    """
+    values = _DOTTED.findall(text) if "=" in text else []
+    return len(values) >= _MIN_SETTINGS and any(parse_number(value) is None for value in values)
 
 
 def _listed_rewards(text: str) -> dict[str, float]:
