@@ -7,6 +7,7 @@ The user's `--map` overrides it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
@@ -237,10 +238,34 @@ _STRUCTURED = (
 )
 
 
+_PLURALS = {"reward": "rewards", "score": "scores", "return": "returns", "loss": "losses",
+            "entropy": "entropies", "accuracy": "accuracies", "length": "lengths", "norm": "norms",
+            "kl": "kls", "ratio": "ratios", "rate": "rates", "fraction": "fractions"}
+"""Last words of keys. A script that writes one list per key at its end names the list:
+`episode_rewards`, `policy_losses`."""
+
+
+def _plural(key: str) -> str:
+    """A key with its last word in the plural; empty if it has none."""
+    start = max(key.rfind("_"), key.rfind("/")) + 1
+    plural = _PLURALS.get(key[start:], "")
+    return key[:start] + plural if plural else ""
+
+
 def _rows() -> Iterator[KeyMeaning]:
     """All rows, each key once: the first meaning counts."""
-    seen: set[str] = set()
-    rows = (
+    rows = _rows_of_names()
+    yield from rows.values()
+    for key, row in rows.items():
+        plural = _plural(key)
+        if len(row.keys) == 1 and plural and plural not in rows:
+            yield replace(row, key=plural)
+
+
+def _rows_of_names() -> dict[str, KeyMeaning]:
+    """All rows but those of plurals, by their first keys."""
+    rows: dict[str, KeyMeaning] = {}
+    given = (
         *_AMBIGUOUS,
         *(KeyMeaning(key, metric, over=_UNSTATED)
           for metric, keys in _SYNONYMS.items() for key in keys),
@@ -251,10 +276,9 @@ def _rows() -> Iterator[KeyMeaning]:
         *_STRUCTURED,
         *(KeyMeaning(name, name, over=_UNSTATED) for name in _CANONICAL),
     )
-    for row in rows:
-        if row.keys[0] not in seen:
-            seen.add(row.keys[0])
-            yield row
+    for row in given:
+        rows.setdefault(row.keys[0], row)
+    return rows
 
 
 FRAMEWORK = Framework(

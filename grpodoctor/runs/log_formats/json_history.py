@@ -5,10 +5,14 @@ from __future__ import annotations
 import codecs
 import re
 from itertools import zip_longest
+from math import isfinite
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import orjson
 
+from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.runs.log_formats.decoding.nameless_files import has_json_lines
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
@@ -26,7 +30,10 @@ _RUN_NAMES = ("run_name", "name", "tag", "experiment", "run", "run_id", "label",
 _RUN = "run_name"
 """Column of the rows that names their run."""
 
-_STEP_KEYS = frozenset({"step", "global_step", "iteration", "iter", "epoch", "update", "round"})
+_POINT_STEPS = ("step", "global_step", "iteration", "iter", "update", "round", "epoch")
+"""Keys of the step of a value, the finest first."""
+
+_STEP_KEYS = frozenset(_POINT_STEPS)
 """Keys that make an object the entry of one step."""
 
 _SEVERAL = 2
@@ -41,6 +48,19 @@ _NOT_LOGS = re.compile(
 
 _HISTORY_KEYS = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", *_NAMES)
 """A history has one of these keys near its beginning."""
+
+_COLUMN = re.compile(
+    rb'"([A-Za-z][\w./ -]{0,80})"\s{0,40}:\s{0,40}\[\s{0,80}-?\d[\d.eE+-]{0,40}\s{0,9},'
+)
+"""The beginning of a list of numbers, with its key."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.){0,65536}"')
+
+_COUNTERS = frozenset(
+    {"step", "steps", "iteration", "iterations", "iter", "iters", "episode", "episodes", "epoch",
+     "epochs", "update", "updates", "round", "rounds", "batch", "batches", "rollout", "rollouts"}
+)  # fmt: skip
+"""Last words of the key of a column that counts."""
 
 _LEADING = b" \t\r\n" + codecs.BOM_UTF8
 """White space and byte order marks before a document."""
@@ -111,10 +131,55 @@ def _from_columns(data: dict[str, object]) -> list[object] | None:
     columns = {key: value for key, value in data.items() if isinstance(value, list) and value}
     if not columns:
         return None
+    points = {key: value for key, value in columns.items() if all(map(_point, value))}
+    if points:
+        return _from_points(points)
     longest = max(map(len, columns.values()))
     whole = {key: value for key, value in columns.items() if len(value) == longest}
     rows = zip_longest(*whole.values())
     return [dict(zip(whole, row, strict=True)) for row in rows]
+
+
+def _begins_columns(head: bytes) -> bool:
+    """Whether a document begins with a column of steps, or of numbers under a known name.
+
+    Lists inside another list are no columns: results of an evaluation list the scores of a problem.
+    """
+    if head[:1] != b"{":
+        return False
+    lists, position = 0, 0
+    for match in _COLUMN.finditer(head):
+        before = _STRING.sub(b"", head[position : match.start()])
+        lists, position = lists + before.count(b"[") - before.count(b"]"), match.start()
+        if lists > 0:
+            continue
+        key = match[1].decode()
+        if re.split(r"[_./ -]", key.lower())[-1] in _COUNTERS or generic_framework().knows(key):
+            return True
+    return False
+
+
+def _point(entry: object) -> tuple[str, float] | None:
+    """The key and the number of the step of `{"step": 10, "value": 0.5}`; None for anything else.
+
+    Columns of such entries have a step for each value, and may have different lengths.
+    """
+    if not isinstance(entry, dict) or "value" not in entry:
+        return None
+    name = next((each for each in _POINT_STEPS if each in entry), "")
+    step = parse_number(entry.get(name))
+    return None if step is None or not isfinite(step) else (name, step)
+
+
+def _from_points(columns: dict[str, list[Any]]) -> list[object]:
+    """Make rows from columns whose entries have steps of their own, in the order of the steps."""
+    rows: dict[tuple[str, float], dict[str, object]] = {}
+    for key, entries in columns.items():
+        for entry in entries:
+            point = _point(entry)
+            if point is not None:
+                rows.setdefault(point, {point[0]: point[1]})[key] = entry["value"]
+    return [rows[point] for point in sorted(rows, key=itemgetter(1))]
 
 
 def _claims(path: Path, head: bytes) -> bool:
@@ -126,7 +191,9 @@ def _claims(path: Path, head: bytes) -> bool:
     try:
         history = JsonHistory.history_of(orjson.loads(document))
     except orjson.JSONDecodeError:  # the document is longer than its head
-        return any(f'"{name}"'.encode() in head for name in _HISTORY_KEYS)
+        return any(f'"{name}"'.encode() in head for name in _HISTORY_KEYS) or _begins_columns(
+            document
+        )
     return history is not None and any(
         parse_number(value) is not None
         for entry in history[:_CHECKED_ENTRIES]

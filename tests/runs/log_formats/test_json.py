@@ -12,6 +12,7 @@ from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.runs.log_formats.jsonl import JsonLines
+from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.vocabulary.values import scalar
@@ -129,3 +130,62 @@ def test_steps_that_list_their_responses_are_no_runs(tmp_path: Path) -> None:
     rows = [{**row, "name": f"step {row['step']}", "records": [{"score": 1.0}] * 4} for row in ROWS]
     assert [row.step for row in rows_of({"history": rows}, tmp_path)] == [0, 1, 2]
     assert [row.step for row in rows_of(rows, tmp_path)] == [0, 1, 2]
+
+
+LONG = list(range(20_000))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"episode": LONG, "avg_reward": LONG},
+        {"config": {"layers": ["a", "b"]}, "train": {"update_steps": LONG}},
+        {"note": 'a " [ in a text', "episode_rewards": LONG},
+    ],
+)
+def test_a_long_document_of_columns_is_a_log(data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps(data, indent=2))
+    log_format = log_format_of(path)
+    assert log_format is not None
+    assert log_format.name == "json"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"results": [{"problem": "p", "scores": [1, 2, 3], "episode": [1, 2]}] * 3000},
+        {"vocab": {f"token {number}": number for number in LONG}},
+        {"weight_map": {f"layers.{number}.step": "model.safetensors" for number in LONG}},
+        {"bad_words_ids": LONG, "eos_token_id": [1, 2]},
+        [{"episode": [1, 2, 3], "text": "x" * 100}] * 3000,
+    ],
+)
+def test_other_long_documents_are_no_logs(data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "document.json"
+    path.write_text(json.dumps(data))
+    assert log_format_of(path) is None
+
+
+def test_columns_of_values_with_steps_of_their_own(tmp_path: Path) -> None:
+    """Columns of different lengths, as a script exports them from TensorBoard."""
+    data = {
+        "metadata": {"seed": 1},
+        "metrics": {
+            "loss": [{"step": step, "value": step / 10, "epoch": 0.1} for step in (1, 10, 20)],
+            "reward_mean": [{"step": step, "value": step / 100} for step in (20, 10)],
+        },
+    }
+    rows = rows_of(data, tmp_path)
+    assert [(row.step, dict(row.values)) for row in rows] == [
+        (1, {"loss": 0.1}),
+        (10, {"loss": 1.0, "reward_mean": 0.1}),
+        (20, {"loss": 2.0, "reward_mean": 0.2}),
+    ]
+
+
+@pytest.mark.parametrize("step", [None, [1], {"a": 1}, "x", float("nan")])
+def test_values_with_a_damaged_step_are_no_points(step: Any, tmp_path: Path) -> None:
+    data = {"loss": [{"step": step, "value": 0.5}] * 3, "reward": [0.1, 0.2, 0.3]}
+    rows = rows_of(data, tmp_path)
+    assert [row.values["reward"] for row in rows] == [0.1, 0.2, 0.3]
