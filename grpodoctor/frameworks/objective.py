@@ -15,9 +15,14 @@ _REINFORCED = ("reward/mean", "accuracy/train", "groups/", "advantage/", "clip/"
 """Metrics, or their families, that only reinforcement learning and distillation have."""
 
 _PREFERENCES = re.compile(
-    r"(?:.*/)?(?:eval_)?(?:rewards/(?:chosen|rejected|margins|accuracies)|logps/(?:chosen|rejected)"
-    r"|logits/(?:chosen|rejected)|log_odds_(?:ratio|chosen))"
+    r"(?:.*/)?(?:eval_|train_)?(?:rewards/(?:chosen|rejected|margins|accuracies)"
+    r"|logps/(?:chosen|rejected)|logits/(?:chosen|rejected)|log_odds_(?:ratio|chosen)"
+    r"|(?:chosen|rejected)_(?:rewards?|logps?|logits)|(?:rewards?|logps?|logits)_(?:chosen|rejected)"
+    r"|rewards?_(?:margins?|accuracies))"
 )
+_LLAMA_FACTORY = frozenset({"total_steps", "percentage"})
+"""Keys of every row of `trainer_log.jsonl`. Its `accuracy` is `rewards/accuracies` of the trainer,
+the share of pairs whose chosen response has the higher reward; PPO logs `reward`."""
 _REWARD_MODEL = re.compile(r"(?:.*/)?(?:margin|min_reward|max_reward)")
 _SUPERVISED = re.compile(
     r"(?:.*/)?(?:mean_token_accuracy|token_acc(?:uracy)?|perplexity|ppl|train_mean_nll|nll|gpt_loss|"
@@ -29,6 +34,14 @@ _TOKEN_ACCURACY = frozenset(
     for name in ("mean_token_accuracy", "token_acc", "token_accuracy")
 )
 """Keys of rows of supervised fine-tuning that no row of reinforcement learning has."""
+_OF_OPTIMIZER = ("optimizer/", "time/")
+_BOOKKEEPING = re.compile(
+    r"(?:.*/)?(?:epochs?|num_tokens|num_input_tokens_seen|tokens_seen|total_tokens|total_flos|"
+    r"total_steps|current_steps|percentage|throughput|memory.*|vram_.*|"
+    r"(?:train_)?(?:loss|runtime|samples_per_second|steps_per_second)|"
+    r"elapsed(?:_time)?|remaining(?:_time)?)"
+)
+"""Keys of any training, about its progress and cost."""
 _REWARD = re.compile(r"(?:^|[/_.])rewards?(?:$|[/_.])", re.IGNORECASE)
 """A part of a key that no log of supervised fine-tuning has."""
 _ENVIRONMENT = re.compile(
@@ -64,6 +77,8 @@ class Objective:
     """Metrics among these that it has all the same."""
     foreign: re.Pattern[str] | None = None
     """Parts of keys that no such log has."""
+    writer: frozenset[str] = frozenset()
+    """Keys that are all there if the program wrote the log whose keys these are."""
     wanted: str = "reinforcement learning"
     """What it is not."""
 
@@ -73,7 +88,28 @@ class Objective:
 
 
 _OBJECTIVES = (
-    Objective("preference optimization such as DPO", _PREFERENCES, 2),
+    # The accuracy is the share of pairs whose chosen response has the higher reward.
+    Objective(
+        "preference optimization such as DPO",
+        _PREFERENCES,
+        2,
+        allowed=frozenset({"accuracy/train"}),
+    ),
+    Objective(
+        "preference optimization such as DPO",
+        re.compile("accuracy"),
+        1,
+        allowed=frozenset({"accuracy/train"}),
+        foreign=_REWARD,
+        writer=_LLAMA_FACTORY,
+    ),
+    Objective(
+        "supervised fine-tuning or preference optimization such as KTO",
+        re.compile("loss"),
+        1,
+        foreign=_REWARD,
+        writer=_LLAMA_FACTORY,
+    ),
     Objective(
         "reward modeling", _REWARD_MODEL, 3, allowed=frozenset({"reward/mean", "accuracy/train"})
     ),
@@ -109,6 +145,22 @@ def other_objective(framework: Framework, keys: Collection[str]) -> str:
     return ""
 
 
+def has_only_losses(metrics: Collection[str], unmapped: Collection[str]) -> bool:
+    """Whether a log has the loss and the optimizer's state and nothing else.
+
+    So has the log of a supervised training by transformers. Every trainer of GRPO logs a reward.
+
+    Args:
+        metrics: the metrics of the run.
+        unmapped: keys of the log that map to no metric.
+    """
+    return (
+        "optimizer/loss" in metrics
+        and all(name.startswith(_OF_OPTIMIZER) for name in metrics)
+        and all(map(_BOOKKEEPING.fullmatch, unmapped))
+    )
+
+
 def is_supervised_row(keys: Collection[str]) -> bool:
     """Whether a row belongs to supervised fine-tuning, which may precede the run in its log."""
     if _TOKEN_ACCURACY.isdisjoint(keys):
@@ -123,6 +175,8 @@ def suggested_objectives(keys: Collection[str]) -> Iterator[str]:
 
 def _suggested(keys: Collection[str]) -> Iterator[tuple[Objective, str]]:
     for objective in _OBJECTIVES:
+        if not objective.writer.issubset(keys):
+            continue
         if objective.foreign and any(map(objective.foreign.search, keys)):
             continue
         evidence = sorted(key for key in keys if objective.pattern.fullmatch(key))

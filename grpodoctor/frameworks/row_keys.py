@@ -43,6 +43,7 @@ class RowKeys:
         "outer_step",
         "gradient_step",
         "current_step",
+        "current_steps",
         "step_idx",
         "step_id",
         "step_num",

@@ -109,6 +109,8 @@ class UnusedKeys:
     by_last_part: dict[str, str] = field(default_factory=dict)
     """Keys with an unknown prefix, with the metrics that their last parts are common names for.
     These are translated."""
+    components: tuple[str, ...] = ()
+    """Keys of the reward's components, if no key holds the reward. These are translated."""
 
 
 class Translator:
@@ -175,6 +177,15 @@ class Translator:
     def metrics(self) -> set[str]:
         """The metrics of all keys seen so far."""
         return {use.metric for uses in self._uses.values() for use in uses}
+
+    @property
+    def component_keys(self) -> list[str]:
+        """The logged keys so far that hold the mean of a component of the reward."""
+        return sorted(
+            key
+            for key, bare in self._bare.items()
+            if any(_is_component(use.metric) for use in self._uses.get(bare, ()))
+        )
 
     def is_unmapped(self, key: str) -> bool:
         """Whether no table has a logged key that was seen before."""
@@ -438,6 +449,13 @@ _OTHER_SUBJECTS = frozenset(
      "memory", "buffer", "cache", "min", "max", "std", "best", "worst", "group", "groups")
 )  # fmt: skip
 """Parts of a key after which a common name no longer means the policy's own training metric."""
+
+
+_COMPONENT = re.compile(r"reward/component/.+/mean")
+
+
+def _is_component(metric: str) -> bool:
+    return _COMPONENT.fullmatch(metric) is not None
 
 
 _MOST_PARTS = 32

@@ -72,6 +72,7 @@ class Examination:
         self.steps = 0
         """Number of step records read."""
         self._unmapped: tuple[str, ...] = ()
+        self._components: tuple[str, ...] = ()
         self._gap_notes: list[str] = []
         self._first_step: int | None = None
         self._runs_before = 0
@@ -129,6 +130,7 @@ class Examination:
     def note_unused_keys(self, unused: UnusedKeys) -> None:
         """Replace the notes about the keys of a framework's log that are not used."""
         self._unmapped = tuple(sorted(unused.unmapped))
+        self._components = unused.components
         rejected = [f"{key} is not used: {why}" for key, why in sorted(unused.rejected.items())]
         ambiguous = [
             f"{key} is not used: its meaning depends on {setting}"
@@ -172,7 +174,7 @@ class Examination:
         results = self.engine.diagnosis()
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
         advice = self.advice(with_alternatives(remedies), framework)
-        reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped)
+        reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped, self._components)
         return Report(
             run=self.facts(),
             diagnosis=diagnose(self.engine, self.rules, self.costs, reading, advice),

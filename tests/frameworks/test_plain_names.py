@@ -118,6 +118,31 @@ def test_a_number_outside_0_to_1_is_no_share(value: float) -> None:
     assert "no shares" in translator.unused.rejected["frac_truncated"]
 
 
+@pytest.mark.parametrize(
+    ("key", "metric"),
+    [
+        ("episode_rewards", "reward/mean"),
+        ("mean_rewards", "reward/mean"),
+        ("eval_scores", "reward/heldout"),
+        ("policy_losses", "optimizer/loss"),
+        ("value_losses", "critic/loss"),
+        ("train_accuracies", "accuracy/train"),
+        ("policy_entropies", "entropy/mean"),
+        ("response_lengths", "length/mean"),
+        ("grad_norms", "optimizer/grad_norm"),
+        ("format_rewards", "reward/component/format/mean"),
+    ],
+)
+def test_a_list_per_key_has_the_plural_of_the_name(key: str, metric: str) -> None:
+    assert Translator(generic_framework()).readings({key: 0.25}).keys() == {metric}
+
+
+def test_the_plural_of_an_ambiguous_name_is_ambiguous() -> None:
+    generic = Translator(generic_framework())
+    assert generic.readings({"approx_kls": 0.25}) == {}
+    assert "approx_kls" in generic.unused.rejected
+
+
 def test_no_plain_name_is_a_frameworks_signature() -> None:
     """Otherwise a log of that framework would look like a custom one."""
     generic = generic_framework()
@@ -140,6 +165,12 @@ OTHERS = {
     "preference optimization": (
         "loss rewards/chosen rewards/rejected rewards/margins rewards/accuracies logps/chosen",
         "loss grad_norm rewards/chosen rewards/rejected logits/chosen logits/rejected",
+        "A/loss A/chosen_reward A/rejected_reward A/reward_margin A/accuracy",
+        "loss train_accuracy train_reward_margin chosen_logps rejected_logps",
+        "total_steps loss accuracy lr epoch percentage",  # LLaMA-Factory
+    ),
+    "supervised fine-tuning or preference optimization": (
+        "total_steps loss lr epoch percentage throughput total_tokens",
     ),
     "reward modeling": ("loss accuracy margin min_reward mean_reward max_reward learning_rate",),
 }
@@ -166,6 +197,8 @@ def test_other_kinds_of_training_are_named_and_not_examined(
     [
         "reward reward_std completions/mean_length loss eval_loss kl learning_rate",
         "loss reward val_loss",
+        "total_steps loss reward lr epoch percentage",
+        "loss accuracy lr epoch",
         "rewards/chosen rewards/rejected reward completions/mean_length",
         "critic/score/mean actor/pg_loss val/loss",
         "loss mean_reward min_reward max_reward line/min_reward line/max_reward line/mean_reward",

@@ -11,6 +11,7 @@ from grpodoctor.frameworks.objective import suggested_objectives
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
+from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
 from grpodoctor.remedies.catalogue import remedy_of
@@ -111,6 +112,8 @@ class Reading:
     gpus: int | None = None
     unmapped: tuple[str, ...] = ()
     """Keys of the log that map to no metric."""
+    components: tuple[str, ...] = ()
+    """Keys of the reward's components, if no key holds the reward."""
 
 
 def diagnose(
@@ -167,6 +170,7 @@ def diagnose(
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
+        missing_reward=missing_reward(chart.names(), reading.unmapped, reading.components),
         no_rise=no_rise,
         no_rise_action=_first_action(no_rise, advice) if no_rise else "",
     )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
+from grpodoctor.monitor.diagnosis.missing_reward import NAME_ITS_KEY
 from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
@@ -64,6 +65,8 @@ class RunEvidence:
     """What to do first about it, in the imperative; may be empty."""
     why_not_judged: str = ""
     """Why the log is not judged, if the reader knows: it is no reinforcement learning."""
+    missing_reward: str = NAME_ITS_KEY
+    """What a log without a reward has instead, and what to pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,5 +334,4 @@ def _why_not_examined(evidence: RunEvidence) -> str:
     if evidence.readings:
         return f"none of the {evidence.coverage.rules} rules could run."
     steps = "1 step" if evidence.steps == 1 else f"{evidence.steps} steps"
-    how = "name its key with --map KEY=reward/mean, or try --suggest-map"
-    return f"no reward was found in {steps}; {how}."
+    return f"no reward was found in {steps}; {evidence.missing_reward}."

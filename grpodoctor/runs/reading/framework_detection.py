@@ -23,7 +23,7 @@ from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
-from grpodoctor.runs.reading.key_words import reward_key_among
+from grpodoctor.runs.reading.key_words import reward_key_among, whole_reward_among
 from grpodoctor.runs.reading.read_notes import (
     guess_notes,
     named_framework_note,
@@ -218,15 +218,20 @@ _ONE_SCALAR = {"Wall time", "Value"}
 
 
 def _find_reward(translator: Translator, rows: Sequence[LogRow]) -> list[str]:
-    """Read the only key that is named like a reward as the reward, if no known key holds it."""
+    """Read the only key that is named like a reward as the reward, if no known key holds it.
+
+    Without such a key, the only component of the reward that is named like the whole is it.
+    """
     counts = Counter(key for row in rows for key in row.values)
     for layout in dict.fromkeys(tuple(row.values) for row in rows):
         translator.readings(dict.fromkeys(layout, math.nan))
     if not translator.metrics.isdisjoint(_OUTCOMES):
         return []
     unknown = {key: counts[key] for key in counts if translator.is_unmapped(key)}
-    key = reward_key_among(unknown)
+    components = {key: counts[key] for key in translator.component_keys}
+    key = reward_key_among(unknown) or whole_reward_among(components)
     if not key:
+        translator.unused.components = tuple(components)
         return []
     translator.read_as(key, "reward/mean")
     return [

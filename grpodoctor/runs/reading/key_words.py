@@ -105,6 +105,9 @@ _NOT_THE_REWARD = (
 _WHOLE = _words("total overall combined")
 """Words that tell the whole reward from its components."""
 
+_FUNCTION = _words("func fn function mean avg average train")
+"""Words of a component's key that do not say what the component rewards."""
+
 _MIN_ROWS = 3
 """Rows that must have the key."""
 
@@ -125,6 +128,26 @@ def reward_key_among(keys: Mapping[str, int]) -> str:
         if len(chosen) == 1:
             return chosen[0]
     return ""
+
+
+def whole_reward_among(components: Mapping[str, int]) -> str:
+    """The component of the reward whose name says that it is the whole reward; '' without one.
+
+    `rewards/reward/mean` is the mean of a reward function called `reward`, as TRL logs it; a script
+    without the key `reward` uses the same name for the total. The sum of other components is not
+    known, since their weights are not.
+
+    Args:
+        components: keys of components, with the number of rows that have them.
+    """
+    named = [key for key, rows in components.items() if rows >= _MIN_ROWS and _is_whole(key)]
+    if len(named) > 1:
+        named = [key for key in named if not _WHOLE.isdisjoint(words_of(key))]
+    return named[0] if len(named) == 1 else ""
+
+
+def _is_whole(key: str) -> bool:
+    return not is_evaluation(key) and words_of(key) <= _REWARD | _WHOLE | _FUNCTION
 
 
 def _may_be_reward(key: str) -> bool:

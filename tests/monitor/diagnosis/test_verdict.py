@@ -5,6 +5,7 @@ import pytest
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.diagnose import other_training
+from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
 from grpodoctor.monitor.diagnosis.problems import Origin, Problem, Symptom
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
@@ -160,6 +161,28 @@ def test_a_run_without_a_reward_is_not_examined():
     assert verdict.kind == "not examined"
     assert "no reward was found in 100 steps; name its key with --map" in verdict.line
     assert verdict_of([], replace(EVIDENCE, coverage=Coverage(0, 5)), "").kind == "not examined"
+
+
+LOSSES = ["optimizer/loss", "optimizer/grad_norm", "optimizer/learning_rate", "time/step"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "unmapped", "components", "said"),
+    [
+        (LOSSES, ["epoch", "train_runtime"], [], "as in supervised training"),
+        (LOSSES, ["epoch", "my_score"], [], "name its key"),
+        ([*LOSSES, "entropy/mean"], ["epoch"], [], "name its key"),
+        (LOSSES[1:], [], [], "name its key"),
+        (LOSSES, [], ["rewards/format/mean", "rewards/b/mean"], "--map rewards/b/mean=reward/mean"),
+        (LOSSES, [], ["rewards/format/mean"], "--map rewards/format/mean=reward/mean"),
+    ],
+)
+def test_a_log_without_a_reward_says_what_it_has(metrics, unmapped, components, said):
+    hint = missing_reward(metrics, unmapped, components)
+    assert said in hint
+    assert "--map" in hint
+    verdict = verdict_of([], replace(EVIDENCE, readings=0, missing_reward=hint), "")
+    assert verdict.line == f"Not examined: no reward was found in 100 steps; {hint}."
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.reading.key_words import reward_key_among
+from grpodoctor.runs.reading.key_words import reward_key_among, whole_reward_among
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.vocabulary.values import scalar
@@ -64,3 +64,45 @@ def test_the_users_mapping_decides(tmp_path: Path) -> None:
 def test_only_one_key_may_be_meant(keys: list[str], chosen: str) -> None:
     assert reward_key_among(dict.fromkeys(keys, 30)) == chosen
     assert reward_key_among(dict.fromkeys(keys, 2)) == ""
+
+
+def test_a_component_that_is_named_like_the_whole_reward_is_it(tmp_path: Path) -> None:
+    columns = {"rewards/json_valid/mean": 0.1, "rewards/reward/mean": 0.5}
+    run = opened(tmp_path / "log.jsonl", mapping=None, **columns)
+    first = next(iter(run.steps)).values
+    assert scalar(first["reward/mean"]) == 0.5
+    assert scalar(first["reward/component/json_valid/mean"]) == 0.1
+    assert any("rewards/reward/mean is read as reward/mean" in note for note in run.notes)
+    assert run.unused_keys.components == ()
+
+
+def test_a_total_leaves_a_component_with_its_name_alone(tmp_path: Path) -> None:
+    columns = {"rewards/reward/mean": 0.5, "reward": 0.25}
+    first = next(iter(opened(tmp_path / "log.jsonl", mapping=None, **columns).steps)).values
+    assert scalar(first["reward/mean"]) == 0.25
+
+
+def test_components_without_a_total_are_named(tmp_path: Path) -> None:
+    columns = {"rewards/b_func/mean": 0.1, "rewards/a_func/mean": 0.5}
+    run = opened(tmp_path / "log.jsonl", mapping=None, **columns)
+    assert "reward/mean" not in next(iter(run.steps)).values
+    assert run.unused_keys.components == ("rewards/a_func/mean", "rewards/b_func/mean")
+
+
+@pytest.mark.parametrize(
+    ("names", "whole"),
+    [
+        (["reward", "format"], "reward"),
+        (["reward", "total_reward"], "total_reward"),
+        (["reward_func", "length"], "reward_func"),
+        (["reward", "score"], ""),
+        (["reward_1", "reward_2"], ""),
+        (["accuracy_reward"], ""),
+        (["eval_reward"], ""),
+    ],
+)
+def test_the_component_that_is_the_whole_reward(names: list[str], whole: str) -> None:
+    keys = [f"rewards/{name}/mean" for name in names]
+    chosen = f"rewards/{whole}/mean" if whole else ""
+    assert whole_reward_among(dict.fromkeys(keys, 30)) == chosen
+    assert whole_reward_among(dict.fromkeys(keys, 2)) == ""
