@@ -23,7 +23,11 @@ from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
-from grpodoctor.runs.reading.key_words import reward_key_among, whole_reward_among
+from grpodoctor.runs.reading.key_words import (
+    is_training_mean,
+    reward_key_among,
+    whole_reward_among,
+)
 from grpodoctor.runs.reading.read_notes import (
     guess_notes,
     named_framework_note,
@@ -228,7 +232,7 @@ def _find_reward(translator: Translator, rows: Sequence[LogRow]) -> list[str]:
     if not translator.metrics.isdisjoint(_OUTCOMES):
         return []
     unknown = {key: counts[key] for key in counts if translator.is_unmapped(key)}
-    components = {key: counts[key] for key in translator.component_keys}
+    components = {key: counts[key] for key in translator.component_keys if is_training_mean(key)}
     key = reward_key_among(unknown) or whole_reward_among(components)
     if not key:
         translator.unused.components = tuple(components)

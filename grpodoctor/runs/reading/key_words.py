@@ -146,6 +146,11 @@ def whole_reward_among(components: Mapping[str, int]) -> str:
     return named[0] if len(named) == 1 else ""
 
 
+def is_training_mean(key: str) -> bool:
+    """Whether a key of a component holds neither a spread or an extreme nor an evaluation."""
+    return _EXTREMES.isdisjoint(words_of(key)) and not is_evaluation(key)
+
+
 def _is_whole(key: str) -> bool:
     return not is_evaluation(key) and words_of(key) <= _REWARD | _WHOLE | _FUNCTION
 

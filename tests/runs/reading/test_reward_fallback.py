@@ -83,7 +83,8 @@ def test_a_total_leaves_a_component_with_its_name_alone(tmp_path: Path) -> None:
 
 
 def test_components_without_a_total_are_named(tmp_path: Path) -> None:
-    columns = {"rewards/b_func/mean": 0.1, "rewards/a_func/mean": 0.5}
+    columns = {"rewards/b_func/mean": 0.1, "rewards/a_func/mean": 0.5, "rewards/a_std": 0.1,
+               "rewards/eval_a": 0.5}  # fmt: skip
     run = opened(tmp_path / "log.jsonl", mapping=None, **columns)
     assert "reward/mean" not in next(iter(run.steps)).values
     assert run.unused_keys.components == ("rewards/a_func/mean", "rewards/b_func/mean")
