@@ -148,14 +148,15 @@ def other_objective(framework: Framework, keys: Collection[str]) -> str:
 def has_only_losses(metrics: Collection[str], unmapped: Collection[str]) -> bool:
     """Whether a log has the loss and the optimizer's state and nothing else.
 
-    So has the log of a supervised training by transformers. Every trainer of GRPO logs a reward.
+    So has the log of a supervised training by transformers. Every trainer of GRPO logs a reward,
+    but the table of a notebook may show nothing but the loss: the learning rate must be logged too.
 
     Args:
         metrics: the metrics of the run.
         unmapped: keys of the log that map to no metric.
     """
     return (
-        "optimizer/loss" in metrics
+        {"optimizer/loss", "optimizer/learning_rate"} <= set(metrics)
         and all(name.startswith(_OF_OPTIMIZER) for name in metrics)
         and all(map(_BOOKKEEPING.fullmatch, unmapped))
     )

@@ -173,6 +173,7 @@ LOSSES = ["optimizer/loss", "optimizer/grad_norm", "optimizer/learning_rate", "t
         (LOSSES, ["epoch", "my_score"], [], "name its key"),
         ([*LOSSES, "entropy/mean"], ["epoch"], [], "name its key"),
         (LOSSES[1:], [], [], "name its key"),
+        (LOSSES[:1], [], [], "name its key"),  # the table of a notebook
         (LOSSES, [], ["rewards/format/mean", "rewards/b/mean"], "--map rewards/b/mean=reward/mean"),
         (LOSSES, [], ["rewards/format/mean"], "--map rewards/format/mean=reward/mean"),
     ],
