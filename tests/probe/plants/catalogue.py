@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants import fresh, further, unseen_catalogue
+from tests.probe.plants import fresh, further, similar, unseen_catalogue
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -258,11 +258,16 @@ def unseen() -> Iterator[Plant]:
 
 
 def _fresh() -> Iterator[Plant]:
-    """The plants of the third set of families; see `fresh`."""
+    """The plants of the third set of families, and similar doubles; see `fresh`, `similar`."""
     for family, fault, names, side in fresh.SINGLES:
         yield Plant(family, fault, (frozenset(names),), "fresh", side=side)
     for family, fault, accepted, side, is_stale in fresh.DOUBLES:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "fresh-double", side=side,
             stale=is_stale, options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+    for family, fault, accepted, is_stale in similar.DOUBLES:
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "similar-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
