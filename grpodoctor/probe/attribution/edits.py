@@ -24,6 +24,8 @@ _WITH_ATTRIBUTE = frozenset(
     }
 )  # fmt: skip
 """Edits whose values are pairs of a name and a number."""
+OTHER_WEIGHTS = "other_weights"
+"""Name of the edit that takes tensors of another checkpoint."""
 TENSORS = "tensors"
 """Name of the entry that lists the names of the model's tensors."""
 

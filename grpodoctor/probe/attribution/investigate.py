@@ -25,7 +25,7 @@ from grpodoctor.probe.attribution.naming import (
 )
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
-from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
+from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause, with_final_tensors
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
@@ -42,7 +42,12 @@ from grpodoctor.probe.attribution.search.selection import (
     unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
-from grpodoctor.probe.attribution.search.together import Simpler, judged_together, simpler
+from grpodoctor.probe.attribution.search.together import (
+    Simpler,
+    closing_rival,
+    judged_together,
+    simpler,
+)
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
@@ -111,7 +116,8 @@ class _Investigation:
             is_cut_short = True
             self.notes.append("the time budget ended before all experiments were run")
             self._guess_from_checksums()
-        causes = tuple(sorted(self.named, key=rank))
+        final = (with_final_tensors(self.experiments, each, self.variant) for each in self.named)
+        causes = tuple(sorted(final, key=rank))
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
             causes=causes,
@@ -170,6 +176,8 @@ class _Investigation:
 
     def _accept_causes(self) -> None:
         while self.variant is not None and len(self.named) < _MOST_CAUSES:
+            if self._replace_imitation(self.variant):
+                return
             if not self._round(self.variant) and not self._limit_further(self.variant):
                 return
 
@@ -305,9 +313,25 @@ class _Investigation:
     def _call_likely(self, causes: Set[str]) -> None:
         self.named = [as_likely(each) if each.cause in causes else each for each in self.named]
 
+    def _replace_imitation(self, variant: Variant) -> bool:
+        """Continue with a rival that closes the gap in place of a cause that leaves a part of it.
+
+        A small remainder may be the error of an imitation.
+        """
+        if self.left >= CLOSED or self.tests.is_quiet(variant):
+            return False
+        steps = self.steps[self.checked :]
+        found = closing_rival(self.experiments, variant, steps, self.tests.is_quiet)
+        if found is None:
+            return False
+        self.left *= found.rival.placed.gap / variant.gap
+        self._replace(found)
+        return True
+
     def _replace(self, fewer: Simpler) -> None:
         """Continue with a rival in place of a cause, without the causes that it makes spare."""
         old, rival, self.variant = fewer.replaced, fewer.rival, fewer.final
+        self.imitated.add(rival.step.cause)
         self.named = [
             replaced_by(each, rival.edit, self.variant) if each.cause == old else each
             for each in self.named
@@ -384,25 +408,20 @@ class _Investigation:
         return [each for each in tried if each is not None]
 
     def _fitted_again(self, tried: TriedCause) -> TriedCause:
-        """The cause after the numbers of all causes so far were fitted again.
+        """The cause after the numbers and tensors of all causes so far were fitted again.
 
         What remains of an inexact number must not look like a further cause.
         """
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if self.first is None or before is None or after is None or self._settles(tried):
             return tried
-        if (
-            tried.typical
-        ):  # the other tokens have a further cause, to which no number must be fitted
+        if tried.typical:  # the other tokens have a further cause, to which nothing must be fitted
             return tried
         try:
-            fitted = refitted(self.experiments, after, self.first.setup)
+            return fitted_cause(self.experiments, tried, before, after, self.first.setup)
         except EngineError as error:
             self.notes.append(f"the numbers of {tried.cause.id} were not refined: {error.what}")
             return tried
-        numbers = fitted_numbers(fitted.setup, after.setup)
-        outcome = replace(tried.outcome, after=fitted, details=(*tried.outcome.details, *numbers))
-        return replace(tried, outcome=outcome, share=1 - fitted.gap / before.gap)
 
     def _accept(self, tried: TriedCause) -> None:
         before, after = tried.outcome.before or self.variant, tried.outcome.after

@@ -12,6 +12,8 @@ from grpodoctor.probe.attribution.search.selection import CLOSED
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
+ONLY_IN = "only in "
+"""How the detail of a cause begins that states the responses or tokens with it."""
 ALSO_FITS = "also fits: "
 """How the detail of a cause begins that lists a rival."""
 
@@ -45,7 +47,7 @@ def named_cause(
         confidence=confidence,
         explained=explained,
         summary=outcome.summary,
-        details=(*outcome.details, *((f"only in {where}",) if where else ())),
+        details=(*outcome.details, *((f"{ONLY_IN}{where}",) if where else ())),
         figures={**figures, **outcome.figures},
         remedies=name.remedies,
     )

@@ -19,9 +19,11 @@ KINDS = {
     "attention": r"self_attn(?!.*norm)|attention(?!.*norm)|\.attn\.",
     "router": r"mlp\.gate\.|router|block_sparse_moe\.gate\.",
     "experts": r"experts",
-    "MLP": r"mlp\.(gate_proj|up_proj|down_proj|gate_up_proj|fc|c_)|feed_forward",
+    "MLP": r"mlp\.(gate_proj|up_proj|down_proj|gate_up_proj|fc|c_|dense_)|feed_forward",
 }
 """Regular expressions over tensor and module names, by kind of module."""
+_SHOWN = 6
+"""Groups of tensors in a sentence; details list all."""
 _LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 
 
@@ -68,6 +70,11 @@ def unequal_tensors(
     if differing is None:
         return names
     return names - ((set(own.tensors) & set(other.tensors)) - set(differing))
+
+
+def tensors_in_words(labels: Sequence[str]) -> str:
+    """The labels of some tensors in a sentence."""
+    return ", ".join(labels[:_SHOWN]) + (" and others" if len(labels) > _SHOWN else "")
 
 
 def other_checkpoints(experiments: Experiments) -> list[Path]:

@@ -31,6 +31,11 @@ _REFINED = 4
 _FINALISTS = 8
 """Edits that are tried on all responses."""
 _ROUNDS = 5
+_GUESSES = 3
+"""Numbers of the regression that are tried per round, those that explain most first."""
+_FLAT = 0.01
+"""Relative difference between the gaps around the best number below which refining it ends: the
+smallest gap is hardly smaller."""
 _HINT = 0.1
 """Smallest share of the gap, or of its variance, that makes an edit worth refining: an edit that
 explains less is not named, and an unexplained gap then costs one pass per edit."""
@@ -60,8 +65,8 @@ class _Trial:
     merit: float = 0.0
     """Share of the gap that the best value removes; for numbers at least the share of the variance
     that it explains, because a small deviation leaves a larger gap at a far value."""
-    guesses: list[float] = field(default_factory=list)
-    """Numbers that the regression suggests."""
+    guesses: list[tuple[float, float]] = field(default_factory=list)
+    """Shares of the variance that the regression explains, and the numbers that it suggests."""
 
     @property
     def best(self) -> Any:
@@ -120,6 +125,7 @@ class EditSearch:
                 trial.gaps[json.dumps(trial.family.now)] = before
         for _ in range(_ROUNDS):
             self._try([(trial, value) for trial in numbers for value in _refined(trial)])
+            numbers = [trial for trial in numbers if not _is_flat(trial)]
         return self._finals([trial for trial in trials if trial.best_gap < before])
 
     def _worth_refining(self, trials: Sequence[_Trial]) -> list[_Trial]:
@@ -162,7 +168,7 @@ class EditSearch:
             trial.merit = max(trial.merit, explained)
         now = trial.family.now
         if trial.family.kind == "number" and now is not None and 0 < share < 1:
-            trial.guesses.append(_between(now, float(value), share))
+            trial.guesses.append((explained, _between(now, float(value), share)))
 
     def _gap(self, learner_N: Floats) -> float:
         learner_N = learner_N[: self._target.size]
@@ -231,9 +237,37 @@ def refined_numbers(losses: Mapping[float, float]) -> list[float]:
     return _refined(trial)
 
 
+def _points(trial: _Trial) -> list[tuple[float, float]]:
+    """The numbers that fit the model in order, and their gaps."""
+    return sorted((float(json.loads(v)), gap) for v, gap in trial.gaps.items() if gap < _UNFIT)
+
+
+def _is_flat(trial: _Trial) -> bool:
+    """Whether the gaps around the best number are hardly larger than the smallest one."""
+    gaps = [gap for _, gap in _points(trial)]
+    best = min(range(len(gaps)), key=gaps.__getitem__, default=0)
+    if not 0 < best < len(gaps) - 1:
+        return False
+    return max(gaps[best - 1], gaps[best + 1]) - gaps[best] < _FLAT * gaps[best]
+
+
+def _suggested(trial: _Trial) -> list[float]:
+    """The best numbers of the regression, without those that hardly differ from each other."""
+    ranked = sorted(trial.guesses, key=itemgetter(0), reverse=True)
+    trial.guesses.clear()
+    distinct: dict[float, float] = {}
+    for _, guess in ranked:
+        distinct.setdefault(rounded_to(guess, _DISTINCT), guess)
+    return list(distinct.values())[:_GUESSES]
+
+
+_DISTINCT = 4
+"""Significant digits in which two suggested numbers must differ."""
+
+
 def _refined(trial: _Trial) -> list[float]:
     """Values around the best one that were not tried yet."""
-    points = sorted((float(json.loads(v)), gap) for v, gap in trial.gaps.items() if gap < _UNFIT)
+    points = _points(trial)
     if len(points) < 2:
         return []
     values = [value for value, _ in points]
@@ -247,8 +281,7 @@ def _refined(trial: _Trial) -> list[float]:
     ]
     inner += _vertex(axis, [gap for _, gap in points], best)
     new = [math.exp(point) if is_log else point for point in inner]
-    new += trial.guesses
-    trial.guesses.clear()
+    new += _suggested(trial)
     if trial.family.kind == "integer":
         whole = sorted({max(1, round(value)) for value in new})
         return [value for value in whole if json.dumps(value) not in trial.gaps]

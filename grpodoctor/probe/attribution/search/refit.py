@@ -28,7 +28,7 @@ _SWEEPS = 2
 _DIGITS = (1, 2, 3)
 _KEPT = 0.98
 """Share of the tokens that must keep a finite log-probability."""
-_FALLS = 0.95
+BETTER = 0.95
 """Factor by which the gap must fall for another number to be kept."""
 
 
@@ -94,7 +94,7 @@ def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Var
     if setup == variant.setup:
         return variant
     after = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
-    is_better = after.gap < _FALLS * variant.gap and falls(variant.tokens, after.tokens)
+    is_better = after.gap < BETTER * variant.gap and falls(variant.tokens, after.tokens)
     return after if is_better else variant
 
 

@@ -205,9 +205,11 @@ def _restored_processing(
 
 
 def edit_key(edit: Edit) -> tuple[str, str]:
-    """What an edit changes, whatever the number that was fitted."""
+    """What an edit changes, whatever the number or the tensors that were fitted."""
     name, content = edit
     value = json.loads(content)
+    if isinstance(value, dict):  # tensors of a checkpoint, which are searched again
+        return name, str(value["from"])
     is_named = isinstance(value, list) and value and isinstance(value[-1], float)
     if is_named:
         return name, json.dumps(value[:-1])

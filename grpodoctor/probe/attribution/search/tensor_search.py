@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from grpodoctor.probe.attribution.edits import Edit
+from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tensors import kind_of, layer_of
 from grpodoctor.probe.attribution.tokens import difference_gap
@@ -87,6 +87,15 @@ class TensorSearch:
                 break
         return best
 
+    def run_from(self, start: Names) -> Names:
+        """The same from a set that was found next to other causes.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        return self._completed(start) if self._measure([start]) else start
+
     def _completed(self, start: Names) -> Names:
         """Add groups to a set, and restore tensors, until no group lowers the gap."""
         taken = self._pruned(start)
@@ -100,7 +109,7 @@ class TensorSearch:
     def edit(self, names: Names) -> Edit:
         """The edit that takes tensors of the other checkpoint."""
         pattern = "|".join(re.escape(name) for name in sorted(names))
-        return "other_weights", json.dumps({"from": str(self._folder), "only": f"^(?:{pattern})$"})
+        return OTHER_WEIGHTS, json.dumps({"from": str(self._folder), "only": f"^(?:{pattern})$"})
 
     def _grown(self, taken: Names) -> list[Names]:
         """With one more group that lowers the gap, smallest gap first; groups before tensors."""

@@ -17,6 +17,9 @@ from grpodoctor.probe.attribution.search.selection import Step, edit_key, withou
 from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Variant
 
+_CLOSEST = 3
+"""Rivals of a cause that are tried in its place, those that fitted best: each is fitted again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rival:
@@ -93,7 +96,7 @@ def _placed(experiments: Experiments, without: Variant, edit: Edit) -> Rival | N
 
 @dataclass(frozen=True, slots=True)
 class Simpler:
-    """Fewer causes that close a gap."""
+    """A rival in place of a cause, which closes a gap, often with fewer causes."""
 
     replaced: str
     rival: Rival
@@ -105,6 +108,42 @@ class Simpler:
         """The accepted causes with the rival in place of one, without those that are spare."""
         kept = [each for each in steps if each.cause not in self.dropped]
         return [self.rival.step if each.cause == self.replaced else each for each in kept]
+
+
+def closing_rival(
+    experiments: Experiments,
+    variant: Variant,
+    steps: Sequence[Step],
+    is_quiet: Callable[[Variant], bool],
+) -> Simpler | None:
+    """A rival that closes a gap in place of a cause that leaves a part of it; None without one.
+
+    What an imitation leaves must not look like a further cause if another edit that fitted as well
+    leaves nothing.
+
+    Args:
+        experiments: of the case.
+        variant: the variant without the causes, whose gap is no rounding.
+        steps: the accepted causes.
+        is_quiet: whether a variant's gap is rounding.
+
+    Raises:
+        EngineError: if the learner cannot score.
+        BudgetSpentError: if the time budget is used up.
+    """
+    for step in steps:
+        changes = without_step(variant.setup, step) if step.rivals else None
+        if changes is None or changes.keys() != {"edits"}:
+            continue
+        without = experiments.vary(variant, **changes)
+        replaced = tuple(each for each in variant.setup.edits if each not in without.setup.edits)
+        others = {each.cause for each in steps if each is not step}
+        for edit in [each for each in step.rivals if cause_of(each).id not in others][:_CLOSEST]:
+            rival = _placed(experiments, without, edit)
+            if rival is not None and is_quiet(rival.placed):
+                rival = replace(rival, step=replace(rival.step, rivals=replaced))
+                return Simpler(step.cause, rival, (), rival.placed)
+    return None
 
 
 def simpler(

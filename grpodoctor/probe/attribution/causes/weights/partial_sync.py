@@ -6,18 +6,16 @@ from pathlib import Path
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch, labels_of
 from grpodoctor.probe.attribution.tensors import (
     other_checkpoints,
     takes_other_weights,
+    tensors_in_words,
     unequal_tensors,
 )
 from grpodoctor.probe.attribution.variant import Variant
-
-_SHOWN = 6
-"""Groups of tensors in the summary; the details list all."""
-_EDIT = "other_weights"
 
 
 class PartialSync(Cause):
@@ -39,7 +37,9 @@ class PartialSync(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """There is another checkpoint, and a learner that can take single tensors of it."""
         setup = variant.setup
-        used = setup.learner.options.get("weights") or any(e[0] == _EDIT for e in setup.edits)
+        used = setup.learner.options.get("weights") or any(
+            e[0] == OTHER_WEIGHTS for e in setup.edits
+        )
         takes = not used and takes_other_weights(experiments, variant)
         return Hypothesis(0.5) if takes else None
 
@@ -71,11 +71,10 @@ def _exchanged(experiments: Experiments, variant: Variant, folder: Path) -> Expe
         return None
     after = experiments.vary(variant, edits=(*variant.setup.edits, search.edit(taken)))
     labels = labels_of(taken, every)
-    shown = ", ".join(labels[:_SHOWN]) + (" and others" if len(labels) > _SHOWN else "")
     return ExperimentResult(
         summary=(
-            f"with {shown} of {folder.name} in the learner, k3 falls from {variant.gap:.2g} to "
-            f"{after.gap:.2g} nats per token"
+            f"with {tensors_in_words(labels)} of {folder.name} in the learner, k3 falls from "
+            f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
         ),
         after=after,
         details=labels,
