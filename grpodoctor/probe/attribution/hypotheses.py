@@ -1,10 +1,10 @@
-"""The causes to examine in a gap."""
+"""The causes to examine in a gap, and guesses without an experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpodoctor.probe.attribution.base import Cause, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
@@ -37,3 +37,12 @@ def hypotheses(
         key=lambda pair: (pair[0].stage, pair[0].cost > 0, -pair[1].strength, pair[0].cost)
     )
     yield from candidates
+
+
+def guesses(experiments: Experiments, variant: Variant) -> Iterator[tuple[Cause, ExperimentResult]]:
+    """Possible causes of a mostly unexplained gap that no experiment could test."""
+    for cause in all_causes():
+        if cause.id not in experiments.named:
+            outcome = cause.remainder(experiments, variant)
+            if outcome is not None:
+                yield cause, outcome

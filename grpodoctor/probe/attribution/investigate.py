@@ -10,10 +10,9 @@ from dataclasses import replace
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
-from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.computed_causes import described
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.hypotheses import hypotheses
+from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (
     as_judged,
     as_likely,
@@ -41,7 +40,7 @@ from grpodoctor.probe.attribution.search.selection import (
     is_worth_accepting,
     unneeded,
 )
-from grpodoctor.probe.attribution.search.subsets import Subset, early_tokens, subset_of
+from grpodoctor.probe.attribution.search.subsets import Subset, differing_part
 from grpodoctor.probe.attribution.search.together import (
     Simpler,
     closing_rival,
@@ -185,7 +184,7 @@ class _Investigation:
         """Continue with the responses that still differ; False if no cause is found for them."""
         if self.limit is not None or not self.steps or self.tests.is_quiet(variant):
             return False
-        limit = subset_of(self.experiments, variant) or early_tokens(self.experiments, variant)
+        limit = differing_part(self.experiments, variant)
         if limit is None:
             return False
         whole = self._checked_outside(variant, limit)
@@ -273,9 +272,7 @@ class _Investigation:
 
     def _search_subset(self, variant: Variant) -> None:
         """Continue with the responses or tokens that differ, if a cause is found for them."""
-        self.subset = subset_of(self.experiments, variant) or early_tokens(
-            self.experiments, variant
-        )
+        self.subset = differing_part(self.experiments, variant)
         if self.subset is None:
             return
         self.limit = self.subset
@@ -314,19 +311,15 @@ class _Investigation:
         self.named = [as_likely(each) if each.cause in causes else each for each in self.named]
 
     def _replace_imitation(self, variant: Variant) -> bool:
-        """Continue with a rival that closes the gap in place of a cause that leaves a part of it.
-
-        A small remainder may be the error of an imitation.
-        """
+        """Replace a cause that leaves an error by a rival that closes the gap, if there is one."""
         if self.left >= CLOSED or self.tests.is_quiet(variant):
             return False
         steps = self.steps[self.checked :]
         found = closing_rival(self.experiments, variant, steps, self.tests.is_quiet)
-        if found is None:
-            return False
-        self.left *= found.rival.placed.gap / variant.gap
-        self._replace(found)
-        return True
+        if found is not None:
+            self.left *= found.final.gap / variant.gap
+            self._replace(found)
+        return found is not None
 
     def _replace(self, fewer: Simpler) -> None:
         """Continue with a rival in place of a cause, without the causes that it makes spare."""
@@ -408,10 +401,7 @@ class _Investigation:
         return [each for each in tried if each is not None]
 
     def _fitted_again(self, tried: TriedCause) -> TriedCause:
-        """The cause after the numbers and tensors of all causes so far were fitted again.
-
-        What remains of an inexact number must not look like a further cause.
-        """
+        """The cause after the numbers and tensors of all causes so far were fitted again."""
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if self.first is None or before is None or after is None or self._settles(tried):
             return tried
@@ -441,13 +431,12 @@ class _Investigation:
 
     def _refreshed(self, variant: Variant) -> Variant:
         """The variant with the columns that the next signatures need."""
-        if variant.setup.replay:  # the columns would be those of the learner's own experts
-            return Variant(variant.setup, variant.tokens.without_columns())
-        try:
-            return self.experiments.with_columns(variant)
-        except EngineError as error:
-            self.notes.append(f"the learner returned no further columns: {error.what}")
-            return Variant(variant.setup, variant.tokens.without_columns())
+        if not variant.setup.replay:  # the columns would be those of the learner's own experts
+            try:
+                return self.experiments.with_columns(variant)
+            except EngineError as error:
+                self.notes.append(f"the learner returned no further columns: {error.what}")
+        return Variant(variant.setup, variant.tokens.without_columns())
 
     def _name(
         self,
@@ -505,11 +494,5 @@ class _Investigation:
 
     def _guess(self, variant: Variant) -> None:
         """Name possible causes of a mostly unexplained gap that no experiment could test."""
-        for cause in all_causes():
-            outcome = (
-                None
-                if cause.id in self.experiments.named
-                else cause.remainder(self.experiments, variant)
-            )
-            if outcome is not None:
-                self._name(cause, outcome, None, {}, proven=False)
+        for cause, outcome in guesses(self.experiments, variant):
+            self._name(cause, outcome, None, {}, proven=False)

@@ -44,6 +44,11 @@ class Subset:
     """How many times as much they differ as the others."""
 
 
+def differing_part(experiments: Experiments, variant: Variant) -> Subset | None:
+    """The responses, or the first tokens of all, that carry the gap while the others agree."""
+    return subset_of(experiments, variant) or early_tokens(experiments, variant)
+
+
 def subset_of(experiments: Experiments, variant: Variant) -> Subset | None:
     """The subset of the responses that carries the gap; None if the gap has no two peaks."""
     tokens = variant.tokens
