@@ -478,12 +478,13 @@ class _Investigation:
             self._guess(self.variant)
 
     def _confirm(self, variant: Variant) -> None:
-        """Keep imitated causes proven only if nothing but rounding remains of their gap."""
+        """Keep imitated causes proven only if next to nothing remains and no other edit is near."""
         if self.tests.is_quiet(variant):
             return
         imitated = self.imitated - {step.cause for step in self.steps[: self.checked]}
-        leaving = {each.cause for each in self.named if leaves_much(each, variant.gap)}
-        self._call_likely(imitated & leaving)
+        doubtful = {each.cause for each in self.named if leaves_much(each, variant.gap)}
+        doubtful |= {step.cause for step in self.steps if step.rivals}
+        self._call_likely(imitated & doubtful)
 
     def _guess_from_checksums(self) -> None:
         """Name different weights that checksums show, if no time is left to test them."""

@@ -38,6 +38,7 @@ class Edited(Scripted):
     """The sampler's logits have two errors; edits give the learner shares of them."""
 
     sizes: tuple[float, float] = (0.0, 0.0)
+    offered: tuple[str, ...] = ("activation", "norm_offset", "qk_norm_order")
 
     def __post_init__(self) -> None:
         self.edits: list[Any] = []
@@ -49,7 +50,7 @@ class Edited(Scripted):
         self.scored += bool(self.edits)
         folder = super()._done(engine, job)
         if isinstance(job, WhatIfsJob):
-            listed = [{"name": name, "values": ["on"], "kind": "choice"} for name in _SHARES]
+            listed = [{"name": name, "values": ["on"], "kind": "choice"} for name in self.offered]
             (folder / "what_ifs.json").write_text(json.dumps(listed))
         return folder
 
@@ -85,6 +86,13 @@ def test_an_edit_that_closes_the_gap_replaces_one_that_leaves_an_error(tmp_path:
     named = {each.cause: each.confidence for each in found.causes}
     assert named == {"activation": "proven", "qk-norm": "proven"}
     assert found.left == pytest.approx(0.0, abs=1e-6)
+
+
+def test_an_edit_with_a_rival_is_not_proven_unless_the_gap_is_closed(tmp_path: Path) -> None:
+    """The nearly right one fits better, because it also removes a part of an unknown fault."""
+    runner = Edited(tmp_path, as_it_is, sizes=(0.5, 0.04), offered=("activation", "norm_offset"))
+    found = investigate(runner, case_of(runner, SAMPLER, LEARNER))
+    assert {each.cause: each.confidence for each in found.causes} == {"norm-offset": "likely"}
 
 
 @pytest.mark.parametrize(("second", "least", "most"), [(0.3, 0, 40), (0.0, 41, 100)])
