@@ -21,10 +21,11 @@ from grpodoctor.probe.attribution.naming import (
     named_cause,
     rank,
     replaced_by,
+    with_final_tensors,
 )
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
-from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause, with_final_tensors
+from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
@@ -422,8 +423,7 @@ class _Investigation:
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
             self.before_edits = self._state(self.variant)
         figures = {"gap_before": before.gap, "gap_after": after.gap}
-        explained = max(tried.explained, 0.0)
-        self._name(tried.cause, tried.outcome, explained, figures, proven=sure)
+        self._name(tried.cause, tried.outcome, max(tried.explained, 0.0), figures, proven=sure)
         if self.variant is not None:
             self.steps.append(tried.step(self.variant.setup, after.setup))
         self.left *= 1 - tried.explained

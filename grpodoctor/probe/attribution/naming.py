@@ -8,7 +8,11 @@ from dataclasses import replace
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.edits import Edit
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.refit_tensors import tensor_edit, tensors_of
 from grpodoctor.probe.attribution.search.selection import CLOSED
+from grpodoctor.probe.attribution.search.tensor_search import labels_of
+from grpodoctor.probe.attribution.tensors import tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
@@ -118,3 +122,24 @@ def doubtful_errors(named: Sequence[NamedCause], imitated: Set[str]) -> frozense
             large.append(each)
     is_doubtful = any(each.confidence != "proven" for each in large)
     return frozenset(small) if is_doubtful else frozenset()
+
+
+def with_final_tensors(
+    experiments: Experiments, named: NamedCause, final: Variant | None
+) -> NamedCause:
+    """A named cause with the tensors of the final setup, if they were searched again."""
+    edit = tensor_edit(final.setup.edits) if final is not None else None
+    if named.cause != "partial-sync" or edit is None or final is None:
+        return named
+    folder, taken, every = tensors_of(experiments, final.setup, edit)
+    labels = labels_of(taken, every)
+    if labels == named.details[: len(labels)]:
+        return named
+    side, other_side = final.setup.sides
+    summary = (
+        f"with {tensors_in_words(labels)} of {folder.name} in the {other_side} next to the other "
+        f"causes, k3 against the {side} falls to {final.gap:.2g} nats per token"
+    )
+    figures = {**named.figures, "tensors": float(len(taken))}
+    where = tuple(each for each in named.details if each.startswith(ONLY_IN))
+    return replace(named, summary=summary, details=(*labels, *where), figures=figures)

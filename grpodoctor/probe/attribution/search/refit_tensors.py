@@ -13,14 +13,12 @@ from pathlib import Path
 
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.naming import ONLY_IN
 from grpodoctor.probe.attribution.search.refit import BETTER, fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import TriedCause
-from grpodoctor.probe.attribution.search.tensor_search import TensorSearch, labels_of
-from grpodoctor.probe.attribution.tensors import tensors_in_words, unequal_tensors
+from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
+from grpodoctor.probe.attribution.tensors import unequal_tensors
 from grpodoctor.probe.attribution.tokens import falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
-from grpodoctor.probe.results.results import NamedCause
 
 
 def fitted_cause(
@@ -64,7 +62,7 @@ def _with_tensors_again(
         return None
     if replace(variant.setup, edits=others) == before.setup:
         return None  # they were just searched in this setup
-    folder, taken, every = _tensors_of(experiments, variant.setup, edit)
+    folder, taken, every = tensors_of(experiments, variant.setup, edit)
     names = unequal_tensors(experiments, folder, every)
     bare = experiments.vary(variant, edits=others)
     search = TensorSearch(experiments, bare, folder, sorted(names))
@@ -81,7 +79,7 @@ def tensor_edit(edits: Edits) -> Edit | None:
     return next((edit for edit in edits if edit[0] == OTHER_WEIGHTS), None)
 
 
-def _tensors_of(
+def tensors_of(
     experiments: Experiments, setup: Setup, edit: Edit
 ) -> tuple[Path, frozenset[str], frozenset[str]]:
     """The other checkpoint, the tensors that an edit takes of it, and all tensors."""
@@ -89,24 +87,3 @@ def _tensors_of(
     every = frozenset(experiments.tensor_names(setup.learner))
     taken = frozenset(name for name in every if re.search(value["only"], name))
     return Path(value["from"]), taken, every
-
-
-def with_final_tensors(
-    experiments: Experiments, named: NamedCause, final: Variant | None
-) -> NamedCause:
-    """A named cause with the tensors of the final setup, if they were searched again."""
-    edit = tensor_edit(final.setup.edits) if final is not None else None
-    if named.cause != "partial-sync" or edit is None or final is None:
-        return named
-    folder, taken, every = _tensors_of(experiments, final.setup, edit)
-    labels = labels_of(taken, every)
-    if labels == named.details[: len(labels)]:
-        return named
-    side, other_side = final.setup.sides
-    summary = (
-        f"with {tensors_in_words(labels)} of {folder.name} in the {other_side} next to the other "
-        f"causes, k3 against the {side} falls to {final.gap:.2g} nats per token"
-    )
-    figures = {**named.figures, "tensors": float(len(taken))}
-    where = tuple(each for each in named.details if each.startswith(ONLY_IN))
-    return replace(named, summary=summary, details=(*labels, *where), figures=figures)
