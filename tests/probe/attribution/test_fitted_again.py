@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.causes.weights.partial_sync import PartialSync
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
+from grpodoctor.probe.attribution.naming import with_final_tensors
 from grpodoctor.probe.attribution.search.edit_search import EditSearch, _refined, _Trial
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause, tensor_edit
 from grpodoctor.probe.attribution.search.selection import TriedCause, edit_key
@@ -23,6 +24,7 @@ from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
 from grpodoctor.probe.contract import Response, Sampling
 from grpodoctor.probe.engines.jobs import Job, ScoreJob, WhatIfsJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.results.results import NamedCause
 from grpodoctor.probe.severity import EXACT
 from tests.probe.attribution.cases import measured, plain
 from tests.probe.attribution.in_process import InProcess
@@ -137,6 +139,7 @@ def test_tensors_are_searched_again_next_to_later_causes(tmp_path: Path) -> None
         after = experiments.vary(first, edits=(search.edit(part),))
         tried = TriedCause(PartialSync(), ExperimentResult(summary="", after=after), 0.5, 1.0)
         fitted = fitted_cause(experiments, tried, before, after, first.setup).outcome.after
+        named = with_final_tensors(experiments, _PARTIAL, fitted)
     assert fitted is not None
     edit = tensor_edit(fitted.setup.edits)
     assert edit is not None
@@ -144,3 +147,13 @@ def test_tensors_are_searched_again_next_to_later_causes(tmp_path: Path) -> None
     pattern = json.loads(edit[1])["only"]
     assert {name for name in names if re.search(pattern, name)} == whole
     assert fitted.gap < EXACT < after.gap
+    assert named.details == ("layer 1", "only in some responses")
+    assert "with layer 1 of older in the learner" in named.summary
+    assert named.figures == {"gap_before": 0.1, "tensors": float(len(whole))}
+
+
+_PARTIAL = NamedCause(
+    cause="partial-sync", title="", confidence="proven", explained=0.9, summary="with a part",
+    details=("layer 1 attention", "only in some responses"),
+    figures={"gap_before": 0.1, "tensors": 2.0},
+)  # fmt: skip
