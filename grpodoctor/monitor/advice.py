@@ -20,6 +20,8 @@ from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.plain_names import plain_name
 
+_MAX_LENGTH, _TRUNCATED = "length/max", "length/truncated_rate"
+
 _MODEL_NAME = re.compile(r"[\w./~@+-]{1,120}", re.ASCII)
 """A model's name or path that a shell takes as it is."""
 
@@ -207,8 +209,9 @@ def advice_for(
         has_config=has_config,
     )
     is_known = find_framework(framework, configurable_frameworks()) is not None
+    known = _with_length_limit(knobs, readings)
     if change:
-        lines = framework_settings(change, framework, knobs)
+        lines = framework_settings(change, framework, known)
         spelling = (*lines, *_restart_lines(remedy, framework))
         return replace(resolved, change=change, spelling=spelling, has_instructions=not is_known)
     unknown = _change_if_unknown(remedy, knobs, readings)
@@ -216,7 +219,7 @@ def advice_for(
         resolved,
         spelling=_instructions(remedy, framework),
         config_missing=not remedy.how and bool(usual),
-        if_not_set=tuple(framework_settings(unknown, framework, knobs)),
+        if_not_set=tuple(framework_settings(unknown, framework, known)),
         already_set=() if unknown else _already_set(remedy, knobs, framework),
         has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
     )
@@ -235,6 +238,17 @@ def _advice(remedy: Remedy, model: str, *, obstacle: str = "") -> Advice:
         command=command,
         alternatives=remedy.alternatives,
     )
+
+
+def _with_length_limit(knobs: Mapping[str, Setting], readings: Readings) -> Mapping[str, Setting]:
+    """The knobs with the length limit, which the longest response shows if some are truncated.
+
+    Only settings that contain the limit use it: whether to change it is judged without.
+    """
+    longest, truncated = readings.get(_MAX_LENGTH, 0.0), readings.get(_TRUNCATED, 0.0)
+    if "max_length" in knobs or not (longest >= 1 and truncated > 0):
+        return knobs
+    return {**knobs, "max_length": round(longest)}
 
 
 def _condition(

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from grpodoctor.runs.chart import BASELINE, Chart
+from grpodoctor.monitor.movement import Movement, movement_of
+from grpodoctor.rules.shared.run_health import never_moved
+from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import NotApplicable
 
@@ -44,6 +46,11 @@ VITALS: tuple[tuple[str, str], ...] = (
 )
 """Label and metric, most important first: a small screen shows only the first ones."""
 
+_NEVER_ZERO = frozenset({"entropy/mean", "time/step"})
+"""Metrics that are positive in every run: exact zeros throughout are not measured."""
+
+_NOT_COMPUTED = "0 at every step, so the framework did not compute it"
+
 Trend = Literal["up", "down", "steady", "unknown"]
 
 
@@ -58,11 +65,14 @@ class Vital:
     now: float | None
     """The latest reading."""
     start: float | None
-    """Starting value: the median of the run's first readings; None until there are enough."""
+    """Starting value of the rules: the median of the run's first readings; None until there are
+    enough."""
     trend: Trend
     """Direction in which the latest readings left the spread of the first readings."""
     why_not: str = ""
     """Why the metric does not apply to this run; empty if it does."""
+    movement: Movement | None = None
+    """The first and the latest level, which reports print; None without two readings."""
 
 
 def vital_signs(chart: Chart, readings: int = HISTORY) -> list[Vital]:
@@ -88,16 +98,23 @@ def _vital(chart: Chart, label: str, metric: str, readings: int) -> Vital:
     series = chart.series(metric)
     history = tuple(series.tail(readings))
     reading = chart.reading(metric)
-    baseline = series.baseline
+    start = series.start
+    why_not = reading.why if isinstance(reading, NotApplicable) and not history else ""
     return Vital(
         label=label,
         metric=metric,
         history=history,
         now=history[-1] if history else None,
-        start=baseline.level if baseline else None,
-        trend=_trend(history, baseline.level, baseline.spread) if baseline else "unknown",
-        why_not=reading.why if isinstance(reading, NotApplicable) and not history else "",
+        start=start.level if start else None,
+        trend=_trend(history, start.level, start.spread) if start else "unknown",
+        why_not=_NOT_COMPUTED if _is_not_computed(metric, series) else why_not,
+        movement=movement_of(chart, metric),
     )
+
+
+def _is_not_computed(metric: str, series: Series) -> bool:
+    """Whether the framework logs zeros for a metric that it does not compute."""
+    return metric in _NEVER_ZERO and len(series) > 1 and series.last == 0 and never_moved(series)
 
 
 def _trend(history: tuple[float, ...], level: float, spread: float) -> Trend:
@@ -108,20 +125,21 @@ def _trend(history: tuple[float, ...], level: float, spread: float) -> Trend:
     return "up" if latest > level else "down"
 
 
-def format_number(value: float | None) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """A number in at most eight characters; `-` for None and NaN."""
     if value is None or math.isnan(value):
         return "-"
     if value == 0 or 1e-3 <= abs(value) < 1e5:
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+        text = f"{value:.{digits}g}"
+        return f"{value:.0f}" if "e" in text else text
     return f"{value:.1e}"
 
 
-def format_reading(metric: str, value: float | None) -> str:
+def format_reading(metric: str, value: float | None, digits: int = 4) -> str:
     """A value of a metric as text: a share as a percentage."""
     if value is None or not math.isfinite(value) or not is_share(metric):
-        return format_number(value)
-    return f"{format_number(100 * value)}%"
+        return format_number(value, digits)
+    return f"{format_number(100 * value, digits)}%"
 
 
 def is_share(metric: str) -> bool:

@@ -15,6 +15,7 @@ from grpodoctor.report.view import (
     Bullets,
     Card,
     Codes,
+    Column,
     Group,
     Halves,
     Heading,
@@ -45,6 +46,10 @@ TONE_STYLES: dict[Tone, str] = {
 _MIN_WIDTH = 40
 _SCREEN = 40
 """Lines of a terminal; after a longer report the result is repeated at its end."""
+_GAP = 2
+"""Columns between two columns of a table."""
+_NARROW = 16
+"""Width that a name keeps in a narrow table, and that a wrapped column gives way to."""
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
 
@@ -124,8 +129,10 @@ class _TextRenderer:
     def __init__(self, width: int, *, color: bool) -> None:
         self._width = width
         self._color = color
-        self._explained: set[str] = set()
-        """Ids of the remedies whose settings were printed already."""
+        self._explained: dict[str, str] = {}
+        """The remedies that were printed already, with the code of their finding."""
+        self._code = ""
+        """The finding whose card is printed."""
 
     def lines(self, view: View) -> Iterator[RenderableType]:
         yield _verdict(view)
@@ -176,7 +183,7 @@ class _TextRenderer:
             yield from (_indented(_spans(line), indent) for line in table.narrow)
             return
         grid = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        widths = _cut_widths(table, self._width - indent)
+        widths = _column_widths(table, self._width - indent)
         for column, width in zip(table.columns, widths, strict=True):
             grid.add_column(
                 plain(f"{column.title} {column.unit}"),
@@ -186,7 +193,8 @@ class _TextRenderer:
                 width=width,
             )
         for row in table.rows:
-            grid.add_row(*(_spans(cell) for cell in row))
+            cells = zip(map(_spans, row), table.columns, widths, strict=True)
+            grid.add_row(*(_fitted(cell, column, width) for cell, column, width in cells))
         yield _indented(grid, indent)
 
     def _remedy(self, remedy: Remedy, indent: int) -> Iterator[RenderableType]:
@@ -194,10 +202,11 @@ class _TextRenderer:
         if remedy.id:
             title = plain(f"remedy: {remedy.id} ({remedy.applicability}) {remedy.title}")
         if remedy.id in self._explained:
-            yield _indented(Text(f"{title}, as above"), indent)
+            where = self._explained[remedy.id]
+            yield _indented(Text(plain(f"remedy: {remedy.id}, as for {where}")), indent)
             return
         if remedy.id:
-            self._explained.add(remedy.id)
+            self._explained[remedy.id] = self._code
         yield _indented(Text(title, style="" if remedy.id else "cyan"), indent)
         if remedy.note:
             yield _indented(Text(plain(remedy.note), style="dim"), indent + 2)
@@ -206,7 +215,11 @@ class _TextRenderer:
     def _settings(self, settings: Sequence[Setting], indent: int) -> Iterator[RenderableType]:
         for setting in settings:
             if setting.copyable:  # stays on one line
-                yield Text(" " * indent + plain(setting.commented), style="cyan", no_wrap=True)
+                text = plain(setting.commented)
+                if setting.note and indent + len(text) > self._width:
+                    yield _indented(Text(plain(f"# {setting.note}"), style="cyan"), indent)
+                    text = plain(setting.text)
+                yield Text(" " * indent + text, style="cyan", no_wrap=True)
             else:
                 yield _indented(Text(plain(setting.commented), style="cyan"), indent)
 
@@ -219,6 +232,7 @@ class _TextRenderer:
         if card.note:
             head.append(f"  {card.note}", style="dim")
         yield _indented(head, indent)
+        self._code = card.code
         yield from self.blocks((*card.body, *card.advice), indent + 2)
         for reference in card.references:
             yield _indented(Text(plain(f"see: {reference}"), style="dim"), indent + 2)
@@ -240,20 +254,46 @@ class _TextRenderer:
         return line
 
 
-def _cut_widths(table: Table, width: int) -> list[int | None]:
-    """The widths of a table with columns that are cut; None for each column of other tables.
+def _column_widths(table: Table, width: int) -> list[int | None]:
+    """The widths of the columns of a table; None for those that rich may choose.
 
-    Other columns get what they need. A cut column gets what it needs, but at most half of the rest;
-    the last one gets the rest.
+    Numbers and headings stay whole. A cut column gets what it needs, but at most half of the rest;
+    the last one gets the rest. In other tables, names give way if the table does not fit, once the
+    columns that can be wrapped are narrow.
     """
-    if not any(column.cut for column in table.columns):
-        return [None] * len(table.columns)
     needed = [
-        max(len(column.title), *(_spans(row[place]).cell_len for row in table.rows))
+        max(
+            len(f"{column.title} {column.unit}".rstrip()),
+            *(_spans(row[place]).cell_len for row in table.rows),
+        )
         for place, column in enumerate(table.columns)
     ]
+    rest = width - _GAP * len(needed)
+    if any(column.cut for column in table.columns):
+        return list(_cut_widths(table, needed, rest))
+    names = [place for place, column in enumerate(table.columns) if column.unbroken]
+    if sum(needed) <= rest or not names:
+        return [None] * len(needed)
+    for place, column in enumerate(table.columns):
+        if place not in names:
+            rest -= needed[place] if column.numeric else min(needed[place], _NARROW)
+    share = max(_NARROW, rest // len(names))
+    return [
+        min(need, share) if place in names else need if column.numeric else None
+        for place, (need, column) in enumerate(zip(needed, table.columns, strict=True))
+    ]
+
+
+def _cut_widths(table: Table, needed: list[int], rest: int) -> list[int]:
+    """The widths of a table with columns that are cut.
+
+    Args:
+        table: the table.
+        needed: the width that each column needs.
+        rest: columns of the terminal without the gaps.
+    """
     fixed = (need for need, column in zip(needed, table.columns, strict=True) if not column.cut)
-    rest = max(0, width - 2 * len(needed) - sum(fixed))
+    rest = max(0, rest - sum(fixed))
     last = max(place for place, column in enumerate(table.columns) if column.cut)
     widths = list(needed)
     for place, column in enumerate(table.columns):
@@ -261,6 +301,14 @@ def _cut_widths(table: Table, width: int) -> list[int | None]:
             widths[place] = min(needed[place], rest if place == last else rest // 2)
             rest -= widths[place]
     return [max(1, each) for each in widths]
+
+
+def _fitted(cell: Text, column: Column, width: int | None) -> Text:
+    """A cell, with the middle of a name left out if it does not fit: its end tells names apart."""
+    if width is None or not column.unbroken or cell.cell_len <= width:
+        return cell
+    end = (width - 1) // 2
+    return Text.assemble(cell[: width - 1 - end], "…", cell[len(cell) - end :])
 
 
 def _inline(paragraph: Paragraph) -> Text:

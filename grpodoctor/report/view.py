@@ -99,7 +99,8 @@ class Column:
     unit: str = ""
     """Printed after the title, never broken across lines."""
     unbroken: bool = False
-    """Whether cells stay on one line on a terminal, such as names to copy."""
+    """Whether cells stay on one line of a terminal, such as names; where a table does not fit, the
+    middle of a name is left out."""
     cut: bool = False
     """Whether cells are cut to stay on one line of a terminal."""
 
@@ -123,6 +124,8 @@ class Setting:
     copyable: bool = True
     note: str = ""
     """A remark on the line."""
+    explains: bool = False
+    """Whether it explains the remedy; a short report leaves it out, unlike a setting to make."""
 
     @property
     def commented(self) -> str:

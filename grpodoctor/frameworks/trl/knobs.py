@@ -44,7 +44,7 @@ def _server_dtype(setting: Setting, _: Settings) -> tuple[SettingLine, ...]:
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     limit = known_or(knobs, "max_length", "<max_completion_length>")
     buffer = known_or(knobs, "overlong_buffer", "<max_completion_length / 5>")
-    call = f"get_soft_overlong_punishment(max_completion_len={limit}, soft_punish_cache={buffer})"
+    call = f"get_soft_overlong_punishment({limit}, {buffer})"
     return (SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards"),)
 
 
@@ -125,8 +125,8 @@ MAPPINGS = (
         values={"none": False, "mask": True, "soft-punishment": _soft_overlong,
                 "mask-and-soft-punishment": _mask_and_soft_overlong},
         write=Unsupported("use mask_truncated_completions=True")),
-    KnobMapping("overlong_buffer", "soft_punish_cache", reads=False,
-        note="an argument of get_soft_overlong_punishment"),
+    # The second argument of the punishment: the same line as that of the first.
+    KnobMapping("overlong_buffer", write=_soft_overlong, reads=False),
     KnobMapping("kl_coefficient", "beta",
         note="a change from 0 requires a restart: the reference model is loaded at the start"),
     KnobMapping("entropy_coefficient", "entropy_coef", note="only in recent versions"),

@@ -14,14 +14,14 @@ from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
+from grpodoctor.monitor.movement import QUARTERS, movement_of
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.rules.shared.distillation import is_distilled
-from grpodoctor.rules.shared.flat_outcome import is_above_start, outcome_rose
+from grpodoctor.rules.shared.flat_outcome import is_above_start, outcome_rose, visible_rise
 from grpodoctor.rules.shared.run_health import (
-    RECENT,
     has_lost_outcome,
     is_near_ceiling,
     is_solved,
@@ -29,7 +29,7 @@ from grpodoctor.rules.shared.run_health import (
     lacks_signal,
     outcome_metric,
 )
-from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
+from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -167,6 +167,7 @@ def diagnose(
         readings=readings,
         coverage=coverage,
         progress=_progress(chart),
+        noise=_noise(chart),
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
@@ -281,29 +282,35 @@ def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
 
 
 def _progress(chart: Chart) -> str:
-    """How the outcome moved, and how the measure did that rose instead."""
-    moved = ((name, _movement(chart.series(name))) for name in _OUTCOMES)
-    outcome, movement = next(((name, text) for name, text in moved if text), ("", ""))
-    if not movement:
+    """How the outcome moved, after the measure that rose if the outcome did not."""
+    moved = {name: _movement(chart, name) for name in (*_OUTCOMES, *_HELD_OUT)}
+    outcome = next((name for name in _OUTCOMES if moved[name]), None)
+    if outcome is None:
         return ""
-    parts = [f"{_NOUNS[outcome]} {movement}"]
+    shown = [outcome]
     if not _has_risen(chart.series(outcome)):
-        others = {name: chart.series(name) for name in (*_OUTCOMES, *_HELD_OUT)}
-        rising = {name: _movement(each) for name, each in others.items() if _has_risen(each)}
-        parts += [f"{_NOUNS[name]} {text}" for name, text in rising.items() if text][:1]
-    return ", ".join(parts)
+        rising = (name for name, text in moved.items() if text and _has_risen(chart.series(name)))
+        shown = [*list(rising)[:1], outcome]
+    training = "training " if len(shown) > 1 and shown[0] in _HELD_OUT else ""
+    nouns = {name: training + noun if name in _OUTCOMES else noun for name, noun in _NOUNS.items()}
+    return ", ".join(f"{nouns[name]} {moved[name]}" for name in shown)
+
+
+def _noise(chart: Chart) -> float | None:
+    """The largest rise of the outcome that the verdict names which could be noise."""
+    outcome = next((name for name in _OUTCOMES if _movement(chart, name)), None)
+    rise = visible_rise(chart.series(outcome)) if outcome else math.nan
+    return rise if math.isfinite(rise) else None
 
 
 def _has_risen(series: Series) -> bool:
     return is_above_start(series) or rises_over_run(series)
 
 
-def _movement(series: Series) -> str:
-    """From the start to the latest level, or over the whole run; empty if either is unknown."""
-    start, level = series.baseline, series.level(RECENT)
-    if start is None or not math.isfinite(level):
+def _movement(chart: Chart, metric: str) -> str:
+    """From the first to the latest level; empty before there is a starting value."""
+    movement = movement_of(chart, metric)
+    if movement is None or chart.series(metric).start is None:
         return ""
-    if not is_above_start(series) and rises_over_run(series):
-        first, last = quarter_means(series)
-        return f"{first:.3g} → {last:.3g} (means of the first and the last quarter)"
-    return f"{start.level:.3g} → {level:.3g}"
+    basis = f" ({movement.basis})" if movement.basis == QUARTERS else ""
+    return f"{movement.start:.3g} → {movement.now:.3g}{basis}"

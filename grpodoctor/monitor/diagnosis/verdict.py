@@ -40,7 +40,7 @@ _NOT_LOGGED = "not logged"
 _SHORTEST = 0.1
 """GPU-hours from which they are named."""
 _MOSTLY = 0.5
-"""Share of rollouts without gradient from which it is part of the sentence: healthy runs lose up to
+"""Share of rollouts without gradient from which it is part of the cost: healthy runs lose up to
 a third of their groups."""
 
 
@@ -55,6 +55,8 @@ class RunEvidence:
     coverage: Coverage
     progress: str = ""
     """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
+    noise: float | None = None
+    """The largest rise of the reward that could be noise; None if unknown."""
     rose: bool = True
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     span: int | None = None
@@ -75,9 +77,11 @@ class Verdict:
 
     kind: VerdictKind
     sentence: str
-    """What is wrong, since when, what it cost, and what to do first; without the verdict's name."""
+    """What is wrong and what to do first; then, in sentences of their own, what led to it."""
     since: int | None = None
     """Onset of the finding that the sentence begins with."""
+    cost: str = ""
+    """What the run spent since then, such as `91 steps, 3.0 hours`."""
     code: str = ""
     """Code of the main problem's cause."""
     readings: int = 0
@@ -92,7 +96,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """Everything after the verdict's name."""
-        return f"{self.period}: {self.sentence}" if self.period else self.sentence
+        cost = f" ({self.cost})" if self.cost else ""
+        return f"{self.period}{cost}: {self.sentence}" if self.period else self.sentence
 
     @property
     def line(self) -> str:
@@ -156,12 +161,13 @@ def _progress(evidence: RunEvidence) -> list[str]:
 
 def _flat(examined: str, evidence: RunEvidence) -> Verdict:
     """The verdict on a run without a fault and without a rise: what keeps it there, if known."""
-    parts = [f"{each}, no rise beyond noise" for each in _progress(evidence)]
+    noise = "noise" if evidence.noise is None else f"its noise of {evidence.noise:.2g}"
+    parts = [f"{each}, no rise beyond {noise}" for each in _progress(evidence)]
     code = ""
     if evidence.no_rise is not None:
         code = evidence.no_rise.code
-        _, *shown = _clause(evidence.no_rise.summary).split("; ")
-        parts += shown
+        # The first clause is about the same rise, and the second about its noise.
+        parts += _clause(evidence.no_rise.summary).split("; ")[2:]
     parts.append(examined)
     if evidence.no_rise_action:
         parts.append(f"first, {_lower(evidence.no_rise_action)}")
@@ -195,12 +201,15 @@ def _contradicts_success(problem: Problem) -> bool:
 
 
 def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) -> Verdict:
-    parts = [_clause(problem.cause.summary), *_cost_clauses(problem)]
-    parts += _others(faults)
-    sentence = in_plain_words(f"{'; '.join(parts)}; stop and keep this checkpoint.")
-    since = problem.cause.onset_step
-    code = problem.cause.code
-    return Verdict("solved", sentence, since=since, code=code, readings=evidence.readings)
+    what = f"{_clause(problem.cause.summary)}; stop and keep this checkpoint"
+    return Verdict(
+        "solved",
+        _sentences(what, _others(faults)),
+        since=problem.cause.onset_step,
+        cost=_cost(problem.cost),
+        code=problem.cause.code,
+        readings=evidence.readings,
+    )
 
 
 def _sick(
@@ -209,23 +218,31 @@ def _sick(
     evidence: RunEvidence,
     first_action: str,
 ) -> Verdict:
-    """The verdict on a run with an active fault: what it is now, then what is over."""
-    problem, *others = faults
+    """The verdict on a run with an active fault: what it is now, then what is over.
+
+    The report lists the other faults right below.
+    """
+    problem = faults[0]
     present = problem.present
-    parts = [_clause(present.summary), *_lost_outcome(problem)]
-    parts += [*_cost_clauses(problem), *_past_cause(problem)]
-    parts += [*_others(others), *_treated(problem, resolved)]
+    what = ", and ".join([_clause(present.summary), *_lost_outcome(problem)])
     if first_action:
-        if _NOT_LOGGED in " ".join(parts):  # said already
+        if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
-        parts.append(f"first, {_lower(first_action)}")
+        what = f"{what}; first, {_lower(first_action)}"
     return Verdict(
         "sick",
-        in_plain_words(f"{'; '.join(parts)}."),
+        _sentences(what, [*_past_cause(problem), *_treated(problem, resolved)]),
         since=present.onset_step,
+        cost=_cost(problem.cost),
         code=problem.cause.code,
         readings=evidence.readings,
     )
+
+
+def _sentences(first: str, further: Sequence[str]) -> str:
+    """Sentences in plain words; the first one keeps its first letter, which may be a name's."""
+    capitalized = (f"{part[:1].upper()}{part[1:]}" for part in further)
+    return " ".join(in_plain_words(f"{part}.") for part in (first, *capitalized))
 
 
 def _lost_outcome(problem: Problem) -> list[str]:
@@ -261,26 +278,25 @@ def _treated(problem: Problem, resolved: Sequence[Problem]) -> list[str]:
     return [f"resolved: {_past_problem(worst)}"]
 
 
-def _cost_clauses(problem: Problem) -> list[str]:
-    """What the problem cost, as the end of a sentence."""
-    cost = problem.cost
+def _cost(cost: Cost) -> str:
+    """What a problem cost since its onset, as a list."""
     share = cost.rollouts_without_gradient
-    lost = "" if share is None or share < _MOSTLY else f"{share:.0%} of rollouts gave no gradient"
-    time = _time(cost)
+    has_share = share is not None and share >= _MOSTLY
+    lost = f"{share:.0%} of rollouts without gradient" if has_share else ""
     steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
-    return [f"{lost} for {steps}{time}" if lost else f"{steps}{time} since then"]
+    return ", ".join(filter(None, (steps, _time(cost), lost)))
 
 
 def _time(cost: Cost) -> str:
-    """The time that it took, in parentheses; empty if it is unknown or below a minute."""
+    """The time that it took; empty if it is unknown or below a minute."""
     if cost.gpu_hours is not None and cost.gpu_hours >= _SHORTEST:
-        return f" ({_number(cost.gpu_hours)} GPU-hours)"
+        return f"{_number(cost.gpu_hours)} GPU-hours"
     if cost.hours is None or cost.hours * 60 < 1:
         return ""
     if cost.hours < 1:
         minutes = round(cost.hours * 60)
-        return " (1 minute)" if minutes == 1 else f" ({minutes} minutes)"
-    return f" ({_number(cost.hours)} hours)"
+        return "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return f"{_number(cost.hours)} hours"
 
 
 def _number(hours: float) -> str:

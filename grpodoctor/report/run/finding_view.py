@@ -8,10 +8,11 @@ from typing import Literal
 
 from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.monitor.advice import Advice, usable
-from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
+from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, is_alarm
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.remedies.base import ONSET
+from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report.run.phrases import finding_period, finding_periods
 from grpodoctor.report.view import (
     Block,
@@ -42,6 +43,10 @@ _NO_EVIDENCE = {
     False: "This finding has no evidence: its rule named no readings.",
 }
 """What stands in place of the evidence, by whether the rule reads the config."""
+_MOST_NAMES = 3
+"""Symptoms with the same reason whose names are shown; the others have their codes."""
+_RECHECK = "recheck-reward"
+"""The remedy of rules that question the reward itself."""
 _MOST_LINES = 3
 """Settings of a further remedy in a brief report; a remedy with more is named only."""
 
@@ -62,10 +67,13 @@ class Brevity:
     symptoms: int = 4
     evidence: int = 3
     further_settings: bool = True
-    """Whether the settings of further remedies are shown, and those that are already shown above
-    are repeated."""
+    """Whether the settings of further remedies are shown. Those of the first remedy always are."""
     instructions: tuple[CardDetail, ...] = ("main", "short")
     """The cards whose first remedy has its instructions."""
+    check: bool = True
+    """Whether to say how to confirm the cause."""
+    repeats: bool = True
+    """Whether the settings that follow the verdict are repeated in the card of their finding."""
     vitals: int = 6
     codes: int = 4
     """Codes of rules for each setting of the coverage plan."""
@@ -74,6 +82,16 @@ class Brevity:
 BREVITIES = (
     Brevity(),
     Brevity(summaries=False, symptoms=2, further_settings=False, instructions=("main",), codes=2),
+    Brevity(summaries=False, symptoms=2, further_settings=False, instructions=(), codes=0),
+    Brevity(
+        summaries=False,
+        symptoms=1,
+        evidence=2,
+        further_settings=False,
+        instructions=(),
+        vitals=4,
+        codes=0,
+    ),
     Brevity(cards=1, lines=8, summaries=False, symptoms=2, codes=2),
     Brevity(
         cards=1,
@@ -93,6 +111,8 @@ BREVITIES = (
         evidence=1,
         further_settings=False,
         instructions=(),
+        check=False,
+        repeats=False,
         vitals=0,
         codes=0,
     ),
@@ -128,7 +148,7 @@ def problem_card(
         detail: how much to show.
         brevity: how much to show unless `detail` is `full`.
     """
-    after = _consequences(problem, detail, brevity)
+    after = _consequences(problem, report, detail, brevity)
     card = _card(problem.cause, report, after=after, detail=detail, brevity=brevity)
     if detail != "full" and not problem.active:  # there is nothing to do
         card = replace(card, advice=())
@@ -156,7 +176,7 @@ def _card(
     brevity: Brevity = BREVITIES[0],
 ) -> Card:
     evidence = finding.evidence[: {"full": None, "main": brevity.evidence, "short": 0}[detail]]
-    shown = _evidence_blocks(finding, evidence, detail)
+    shown = _evidence_blocks(finding, evidence, report.run.last_step, detail)
     return Card(
         tone=finding.severity,
         badge=finding.severity,
@@ -192,16 +212,18 @@ def _name(advice: Advice) -> str:
 
 
 def _brief(remedy: Remedy, report: Report, detail: CardDetail, brevity: Brevity) -> Remedy:
-    """The first remedy of a card without what the brief report leaves out."""
+    """The first remedy of a card, without its explanation if the report is to be short.
+
+    Its settings are never left out: at most it points to the same ones after the verdict.
+    """
     settings = remedy.settings
-    if not brevity.further_settings:
-        above = first_steps(report)
-        settings = tuple(each for each in settings if each not in above)
-        if not any(each.copyable for each in settings):
-            settings = tuple(each for each in settings if each.text != _IF_NOT_SET)
     if detail not in brevity.instructions:
-        settings = tuple(each for each in settings if each.copyable)
-    return replace(remedy, settings=settings, note=remedy.note if settings else "")
+        settings = tuple(each for each in settings if not each.explains)
+    above = () if brevity.repeats else first_steps(report)
+    left = tuple(each for each in settings if each not in above)
+    if len(left) < len(settings):
+        return replace(remedy, settings=(*left, Setting("the settings at the top", copyable=False)))
+    return replace(remedy, settings=settings)
 
 
 def _is_short(advice: Advice) -> bool:
@@ -209,21 +231,76 @@ def _is_short(advice: Advice) -> bool:
     return 0 < len(advice.settings) <= _MOST_LINES
 
 
-def _consequences(problem: Problem, detail: CardDetail, brevity: Brevity) -> tuple[Block, ...]:
+def _consequences(
+    problem: Problem, report: Report, detail: CardDetail, brevity: Brevity
+) -> tuple[Block, ...]:
     """What the cause explains, and how to make sure of it."""
     blocks: list[Block] = []
-    if problem.symptoms:
-        is_full = detail == "full"
-        symptoms = problem.symptoms if is_full else _other_rules(problem)
-        shown = symptoms if is_full else symptoms[: brevity.symptoms]
-        lines = [_symptom_line(symptom, problem, with_period=is_full) for symptom in shown]
-        if len(symptoms) > len(shown):
-            lines.append(_codes_of(symptoms[len(shown) :]))
-        if lines:
-            blocks.append(Bullets(tuple(lines), "explains"))
-    if problem.confirm and detail != "short":
-        blocks.append(Bullets((problem.confirm,), "check"))
+    is_full = detail == "full"
+    if is_full:
+        lines = [_symptom_line(symptom, problem) for symptom in problem.symptoms]
+    else:
+        lines = _brief_symptoms(problem, brevity.symptoms)
+    if lines:
+        blocks.append(Bullets(tuple(lines), "explains"))
+    doubts = () if is_full else _reward_doubts(problem, report)
+    is_checked = is_full or (detail == "main" and brevity.check)
+    checks = (problem.confirm,) if problem.confirm and is_checked else ()
+    if checks or doubts:
+        blocks.append(Bullets((*checks, *doubts), "check"))
     return tuple(blocks)
+
+
+def _brief_symptoms(problem: Problem, most: int) -> list[Inline]:
+    """The symptoms, those with the same reason on one line; the names alone of those that follow.
+
+    Args:
+        problem: the cause and its symptoms.
+        most: number of lines.
+    """
+    by_reason: dict[str, list[Symptom]] = {}
+    for symptom in _other_rules(problem):
+        by_reason.setdefault(symptom.because, []).append(symptom)
+    groups = list(by_reason.items())
+    lines = [
+        _joined(symptoms, f": {because}" if because else "") for because, symptoms in groups[:most]
+    ]
+    others = [symptom for _, symptoms in groups[most:] for symptom in symptoms]
+    return [*lines, ("also", *_joined(others, " (--verbose says why)"))] if others else lines
+
+
+def _joined(symptoms: Sequence[Symptom], end: str) -> tuple[Span, ...]:
+    """Findings, each of which links to its card; the first ones with their names."""
+    parts: list[Span] = []
+    for place, symptom in enumerate(symptoms):
+        finding, comma = symptom.finding, "," if place < len(symptoms) - 1 else end
+        link = anchor_of(finding)
+        if place < _MOST_NAMES:
+            parts += [Span(finding.code, link=link), Span(f"{finding.name}{comma}")]
+        else:
+            parts.append(Span(f"{finding.code}{comma}", link=link))
+    return tuple(parts)
+
+
+def _reward_doubts(problem: Problem, report: Report) -> tuple[Inline, ...]:
+    """The first symptom that asks for a check of the reward, unless the cause asks for it first."""
+    if _questions_reward(problem.cause, report):
+        return ()
+    doubting = (
+        each.finding for each in problem.symptoms if _questions_reward(each.finding, report)
+    )
+    finding = next((each for each in doubting if each.active and is_alarm(each)), None)
+    if finding is None:
+        return ()
+    summary = f"{finding.summary[:1].lower()}{finding.summary[1:]}"
+    link = Span(finding.code, link=anchor_of(finding))
+    return ((link, f"questions the reward as well: {summary}"),)
+
+
+def _questions_reward(finding: Finding, report: Report) -> bool:
+    """Whether the first remedy of a finding is a check of the reward."""
+    remedies = usable(finding.remedies, report.advice)
+    return bool(remedies) and remedies[0].id == _RECHECK
 
 
 def _other_rules(problem: Problem) -> Sequence[Symptom]:
@@ -234,49 +311,55 @@ def _other_rules(problem: Problem) -> Sequence[Symptom]:
     return tuple(each for code, each in first.items() if code != problem.cause.code)
 
 
-def _codes_of(symptoms: Sequence[Symptom]) -> Inline:
-    """Findings by their codes alone, each of which links to its card."""
-    links = {each.finding.code: anchor_of(each.finding) for each in symptoms}
-    return ("also", *(Span(name, link=link) for name, link in links.items()))
-
-
-def _symptom_line(symptom: Symptom, problem: Problem, *, with_period: bool) -> Inline:
+def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
     """A symptom and why it follows; with its period if its rule fired more than once."""
     finding = symptom.finding
     if finding.code == problem.cause.code:
         when = "earlier" if finding.onset_step < problem.cause.onset_step else "again"
         return Span(finding.code, link=anchor_of(finding)), f"{when}, {finding_period(finding)}"
     fired = sum(each.finding.code == finding.code for each in problem.symptoms)
-    period = f", {finding_period(finding)}" if with_period and fired > 1 else ""
+    period = f", {finding_period(finding)}" if fired > 1 else ""
     because = f": {symptom.because}" if symptom.because else ""
     return Span(finding.code, link=anchor_of(finding)), f"{finding.name}{period}{because}"
 
 
 def _evidence_blocks(
-    finding: Finding, evidence: tuple[Evidence, ...], detail: CardDetail
+    finding: Finding, evidence: tuple[Evidence, ...], last_step: int | None, detail: CardDetail
 ) -> tuple[Block, ...]:
     """The table of the evidence; in full cards, why there is none."""
     if evidence:
-        return (_evidence(evidence, with_cause=detail == "full"),)
+        return (_evidence(evidence, last_step, with_cause=detail == "full"),)
     if detail != "full" or finding.evidence:
         return ()
     reads_config = any(each.reads_config for each in all_rules() if each.code == finding.code)
     return (Paragraph(_NO_EVIDENCE[reads_config], "faint"),)
 
 
-def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
-    columns = (
-        Column("evidence", unbroken=True),
-        Column("step", numeric=True),
-        Column("reading", numeric=True),
-        Column("median of 10", numeric=True),
-        Column("baseline", numeric=True),
-    )
+def _evidence(evidence: tuple[Evidence, ...], last_step: int | None, *, with_cause: bool) -> Table:
+    """The evidence; its heading has the step if all readings are from the same one.
+
+    Args:
+        evidence: the readings.
+        last_step: the last step of the run, which the heading names if the readings are older.
+        with_cause: whether to name the sequences behind the readings.
+    """
+    steps = {each.step for each in evidence}
+    is_one, is_now = len(steps) == 1, steps == {last_step}
+    at = "" if is_now or last_step is None else f" of {last_step}"
+    title = f"evidence at step {evidence[0].step}{at}" if is_one else "evidence"
     has_cause = with_cause and any(each.where for each in evidence)
+    columns = (
+        Column(title, unbroken=True),
+        *(() if is_one else (Column("step", numeric=True),)),
+        Column("reading", numeric=True),
+        Column("recent median", numeric=True),
+        Column("baseline", numeric=True),
+        *((Column("sequence"),) if has_cause else ()),
+    )
     rows: list[tuple[Inline, ...]] = [
         (
             code(each.metric),
-            str(each.step),
+            *(() if is_one else (str(each.step),)),
             *(
                 format_reading(each.metric, number) if number is not None else ""
                 for number in (each.value, each.median, each.baseline)
@@ -285,7 +368,7 @@ def _evidence(evidence: tuple[Evidence, ...], *, with_cause: bool) -> Table:
         )
         for each in evidence
     ]
-    return Table((*columns, Column("sequence")) if has_cause else columns, tuple(rows))
+    return Table(columns, tuple(rows))
 
 
 def _sequence(where: str | None) -> Inline:
@@ -340,7 +423,14 @@ def _lines(advice: Advice) -> tuple[SettingLine, ...]:
 def _remedy(advice: Advice, finding: Finding) -> Remedy:
     lines = _lines(advice) or advice.already_set
     commands = (Setting(advice.command),) if advice.command else ()
-    settings = [_setting(replace(line, note=_at_onset(line.note, finding))) for line in lines]
+    how = remedy_of(advice.id).how
+    settings = [
+        replace(
+            _setting(replace(line, note=_at_onset(line.note, finding))),
+            explains=bool(how) and line.note == how,
+        )
+        for line in lines
+    ]
     return Remedy(
         title=_title(advice),
         settings=(*settings, *commands),

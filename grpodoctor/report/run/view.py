@@ -9,7 +9,6 @@ from grpodoctor.monitor.diagnosis.verdict import Verdict, VerdictKind
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.sample_responses import SampleResponse
-from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.run.coverage_view import brief_coverage, full_coverage
 from grpodoctor.report.run.finding_view import (
     BREVITIES,
@@ -22,7 +21,6 @@ from grpodoctor.report.run.finding_view import (
 )
 from grpodoctor.report.run.phrases import (
     CHARTS_LEGEND,
-    TREND_ARROWS,
     damage_line,
     defect_line,
     earlier_run_lines,
@@ -30,6 +28,7 @@ from grpodoctor.report.run.phrases import (
     finding_period,
     finding_periods,
 )
+from grpodoctor.report.run.vitals_view import brief_vitals, vitals_table
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -108,8 +107,8 @@ def _blocks(data: ReportData, brevity: Brevity | None) -> Iterator[Block]:
     yield from _findings(report, brief, verbose=verbose)
     yield Detail(lambda: _charts(data))
     if data.vitals:
-        full = Section("Vitals", (_vitals(data.vitals),))
-        yield _either(lambda: (full,), _brief_vitals(data.vitals, brief.vitals), verbose=verbose)
+        full = Section("Vitals", (vitals_table(data.vitals),))
+        yield _either(lambda: (full,), brief_vitals(data.vitals, brief.vitals), verbose=verbose)
     if report.treatments:
         yield Section("Treatments", (_treatments(report),))
     yield Detail(lambda: _responses(data))
@@ -202,42 +201,6 @@ def _problem_line(cause: Finding, report: Report, brevity: Brevity) -> Inline:
     )
 
 
-def _brief_vitals(vitals: tuple[Vital, ...], most: int) -> tuple[Block, ...]:
-    """The first vital signs that are known, as one sentence."""
-    known = [vital for vital in vitals if not vital.why_not]
-    changes = "; ".join(f"{vital.label} {_change(vital)}" for vital in known[:most])
-    text = (Span("Vitals, start → last reading:", "strong"), changes)
-    return (Paragraph(text),) if changes else ()
-
-
-def _change(vital: Vital) -> str:
-    now = format_reading(vital.metric, vital.now)
-    return now if vital.start is None else f"{_start(vital)} → {now}"
-
-
-def _start(vital: Vital) -> str:
-    return format_reading(vital.metric, vital.start)
-
-
-def _vitals(vitals: tuple[Vital, ...]) -> Table:
-    columns = (
-        Column(""),
-        Column("metric"),
-        Column("now", numeric=True),
-        Column("start", numeric=True),
-        Column(""),
-    )
-    rows = tuple((vital.label, code(vital.metric), *_readings(vital)) for vital in vitals)
-    return Table(columns, rows)
-
-
-def _readings(vital: Vital) -> tuple[Inline, Inline, Inline]:
-    if vital.why_not:
-        return "n/a", "", Span(vital.why_not, "faint")
-    now = format_reading(vital.metric, vital.now)
-    return now, _start(vital), TREND_ARROWS[vital.trend]
-
-
 def _charts(data: ReportData) -> Iterator[Block]:
     from grpodoctor.report.run.charts import panel_figure
     from grpodoctor.report.run.panels import panels
@@ -281,6 +244,9 @@ def _about_the_log(report: Report) -> Iterator[Block]:
 
 
 def _where_to_read_more(report: Report) -> str:
+    verdict = report.diagnosis.verdict
     codes = [problem.cause.code for problem in report.diagnosis.problems if _is_news(problem)]
     page = f"More: grpodoctor rule {codes[0]}; " if codes else "More: "
+    if codes and verdict.kind == "flat" and codes[0] == verdict.code:
+        page = f"More: grpodoctor rule {codes[0]} explains the verdict; "
     return f"{page}check --verbose lists everything."

@@ -43,14 +43,25 @@ def test_a_run_without_a_rise_is_not_called_healthy():
     verdict = verdict_of([], replace(EVIDENCE, progress="reward 0.2 → 0", rose=False), "")
     assert verdict.kind == "flat"
     assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no rise beyond noise; 20")
+    noisy = verdict_of([], replace(EVIDENCE, noise=0.0949, rose=False), "")
+    assert "no rise beyond its noise of 0.095; 20 of" in noisy.line
+
+
+def test_the_first_sentence_of_a_sick_run_says_what_and_what_first():
+    """The other faults are listed right below it."""
+    cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0)
+    faults = [problem(code, cost=cost) for code in ("LEN002", "MIS001", "REW009", "ENT001")]
+    first, _, further = verdict_of(faults, EVIDENCE, "Raise the limit").line.partition(". ")
+    assert first.split("; ")[1:] == ["first, raise the limit."]
+    assert further == ""
 
 
 def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0, gpus=8)
     verdict = verdict_of([problem("LEN002", cost=cost)], EVIDENCE, "Raise the limit")
     assert verdict.line == (
-        "Sick since step 10: LEN002 at .5; 80% of rollouts gave no gradient for 91 steps "
-        "(24 GPU-hours); first, raise the limit."
+        "Sick since step 10 (91 steps, 24 GPU-hours, 80% of rollouts without gradient): LEN002 at "
+        ".5; first, raise the limit."
     )
 
 
@@ -67,7 +78,7 @@ def test_what_is_not_logged_is_said_once():
 @pytest.mark.parametrize(("hours", "shown"), [(1 / 60, "1 minute"), (0.2, "12 minutes")])
 def test_a_short_time_is_in_minutes(hours, shown):
     verdict = verdict_of([problem("LEN002", cost=Cost(91, hours=hours))], EVIDENCE, "")
-    assert f"91 steps ({shown}) since then" in verdict.line
+    assert f"since step 10 (91 steps, {shown}): " in verdict.line
 
 
 def test_a_run_whose_problems_are_resolved_is_healthy():
@@ -81,7 +92,7 @@ def test_a_run_whose_problems_are_resolved_is_healthy():
     assert verdict_of([replace(resolved, symptoms=(note,))], EVIDENCE, "").kind == "healthy"
     active = problem("REW002", "reward-loss")
     assert verdict_of([active, resolved], EVIDENCE, "").line.startswith(
-        "Sick since step 10: REW002"
+        "Sick since step 10 (91 steps): REW002"
     )
     assert "LEN002" not in verdict_of([active, resolved], EVIDENCE, "").line
 
@@ -91,8 +102,8 @@ def test_a_cause_that_is_over_is_named_as_past():
     over = problem("CLP001", "clipped-tokens", last=21, active=False, onset=3, cost=Cost(52))
     verdict = verdict_of([replace(over, symptoms=(lost,))], EVIDENCE, "Make fewer updates")
     assert verdict.line == (
-        "Sick since step 49: REW002 at .5; 52 steps since then; caused by CLP001 "
-        "high-clip-fraction at steps 3 to 21; first, make fewer updates."
+        "Sick since step 49 (52 steps): REW002 at .5; first, make fewer updates. Caused by CLP001 "
+        "high-clip-fraction at steps 3 to 21."
     )
     assert (verdict.since, verdict.code) == (49, "CLP001")
 
@@ -103,11 +114,10 @@ def test_the_fall_of_the_reward_that_a_fault_explains_is_in_the_sentence():
     spikes = replace(problem("OPT002", "gradient-spike"), symptoms=(lost,))
     line = verdict_of([spikes], EVIDENCE, "Divide the rate").line
     assert line == (
-        "Sick since step 10: OPT002 at .5; REW002 at .5; 91 steps since then; first, divide the "
-        "rate."
+        "Sick since step 10 (91 steps): OPT002 at .5, and REW002 at .5; first, divide the rate."
     )
     over = Symptom(finding("REW002", last=60, active=False), ("gradient-spike", "reward-loss"))
-    assert "OPT002 at .5; 91" in verdict_of([replace(spikes, symptoms=(over,))], EVIDENCE, "").line
+    assert "REW002" not in verdict_of([replace(spikes, symptoms=(over,))], EVIDENCE, "").line
 
 
 def test_a_treated_fault_is_named_as_resolved():
@@ -116,13 +126,13 @@ def test_a_treated_fault_is_named_as_resolved():
     treated = replace(over, is_treated=True)
     active = problem("MIS003", "off-policy")
     assert verdict_of([active, treated], EVIDENCE, "Correct it").line == (
-        "Sick since step 10: MIS003 at .5; 91 steps since then; resolved: MIS002 "
-        "importance-ratio-not-one at steps 10 to 36; first, correct it."
+        "Sick since step 10 (91 steps): MIS003 at .5; first, correct it. Resolved: MIS002 "
+        "importance-ratio-not-one at steps 10 to 36."
     )
     assert "MIS002" not in verdict_of([active, over], EVIDENCE, "Correct it").line
     from_it = replace(active, origin=Origin(over.cause))
     line = verdict_of([from_it, treated], EVIDENCE, "Correct it").line
-    assert "it followed MIS002 importance-ratio-not-one at steps 10 to 36" in line
+    assert "It followed MIS002 importance-ratio-not-one at steps 10 to 36" in line
     assert line.count("MIS002") == 1
     assert verdict_of([treated], EVIDENCE, "").kind == "healthy"
 
@@ -134,7 +144,7 @@ def test_a_solved_run_is_told_to_stop_and_not_to_go_back():
     assert verdict.line.endswith("stop and keep this checkpoint.")
     mild = problem("MIS001", "engine-mismatch")
     assert verdict_of([mild, solved], EVIDENCE, "x").kind == "solved"
-    assert "also MIS001 engine-mismatch" in verdict_of([mild, solved], EVIDENCE, "x").line
+    assert "Also MIS001 engine-mismatch." in verdict_of([mild, solved], EVIDENCE, "x").line
 
 
 def test_a_high_reward_is_no_success_if_it_is_hacked_or_the_run_breaks():

@@ -1,0 +1,81 @@
+"""The vital signs of a run: one paragraph in a brief report, a table in a full one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from grpodoctor.monitor.movement import USUAL_BASIS
+from grpodoctor.monitor.vitals import Vital, format_reading
+from grpodoctor.report.run.phrases import TREND_ARROWS
+from grpodoctor.report.view import Block, Column, Inline, Paragraph, Span, Table, code
+
+_DIGITS = 3
+"""As in verdicts and summaries, so that the same level is the same number."""
+
+
+def brief_vitals(vitals: Sequence[Vital], most: int) -> tuple[Block, ...]:
+    """The first vital signs that are known, as one sentence; its heading defines the numbers.
+
+    Args:
+        vitals: the vital signs, most important first.
+        most: number of vital signs to show.
+    """
+    known = [vital for vital in vitals if not vital.why_not][:most]
+    if not known:
+        return ()
+    usual = _usual_basis(known)
+    heading = f"Vitals ({usual}):" if usual else "Vitals (only reading):"
+    changes = "; ".join(f"{vital.label} {_change(vital, usual)}" for vital in known)
+    return (Paragraph((Span(heading, "strong"), changes)),)
+
+
+def _usual_basis(vitals: Sequence[Vital]) -> str:
+    """What most levels are; empty if no vital sign has two readings."""
+    bases = Counter(vital.movement.basis for vital in vitals if vital.movement)
+    return max(bases, key=lambda basis: (bases[basis], basis == USUAL_BASIS), default="")
+
+
+def _change(vital: Vital, usual: str) -> str:
+    movement = vital.movement
+    if movement is None:
+        reading = format_reading(vital.metric, vital.now, _DIGITS)
+        return f"{reading} (only reading)" if usual else reading
+    both = (movement.start, movement.now)
+    levels = " → ".join(format_reading(vital.metric, level, _DIGITS) for level in both)
+    return f"{levels}{_difference(movement.basis, usual)}"
+
+
+def _difference(basis: str, usual: str) -> str:
+    """How a basis differs from that in the heading, in parentheses; empty if it does not."""
+    if basis == usual:
+        return ""
+    kind, _, readings = basis.partition(" of ")
+    usual_kind, _, usual_readings = usual.partition(" of ")
+    if readings == usual_readings:
+        return f" ({kind})"
+    return f" ({(readings if kind == usual_kind else basis).removesuffix(' readings')})"
+
+
+def vitals_table(vitals: Sequence[Vital]) -> Table:
+    """Every vital sign with its first and its latest level and what these are."""
+    columns = (
+        Column(""),
+        Column("metric"),
+        Column("start", numeric=True),
+        Column("now", numeric=True),
+        Column(""),
+        Column("levels"),
+    )
+    rows = tuple((vital.label, code(vital.metric), *_cells(vital)) for vital in vitals)
+    return Table(columns, rows)
+
+
+def _cells(vital: Vital) -> tuple[Inline, Inline, Inline, Inline]:
+    if vital.why_not:
+        return "", "n/a", "", Span(vital.why_not, "faint")
+    movement = vital.movement
+    if movement is None:
+        return "", format_reading(vital.metric, vital.now), "", Span("only reading", "faint")
+    start, now = (format_reading(vital.metric, each) for each in (movement.start, movement.now))
+    return start, now, TREND_ARROWS[vital.trend], Span(movement.basis, "faint")
