@@ -325,7 +325,7 @@ def test_the_bundled_trainer_accepts_the_settings_of_every_remedy() -> None:
 
 def test_trl_keys_are_arguments_of_the_installed_trl() -> None:
     fields = grpo_config_fields()
-    elsewhere = {"reward_funcs", "soft_punish_cache"}
+    elsewhere = {"reward_funcs"}
     for knob in KNOBS:
         for setting in some_settings(knob):
             for each in framework_settings({knob: setting}, "trl", IN_FORCE):

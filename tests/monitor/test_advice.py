@@ -215,3 +215,14 @@ def test_overlaps_are_remedies_that_change_the_same_thing():
     assert {"mis", "icepop", "dppo"} <= set(overlapping("tis"))
     assert "tis" not in overlapping("tis")
     assert overlapping("recheck-reward") == ()
+
+
+def test_a_setting_contains_the_limit_that_truncated_responses_show():
+    def punishment(**logged):
+        readings = {f"length/{name}": value for name, value in logged.items()}
+        return [each.line for each in advice_for("soft-overlong", {}, "trl", readings).if_not_set]
+
+    (line,) = punishment(max=96.0, truncated_rate=1.0)
+    assert line == "reward_funcs=[..., get_soft_overlong_punishment(96, 19)]"
+    (unknown,) = punishment(max=96.0)
+    assert "<max_completion_length>" in unknown

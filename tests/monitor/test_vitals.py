@@ -18,3 +18,14 @@ def test_a_learning_rate_that_a_console_rounds_to_zero_is_left_out() -> None:
     assert rate_shown(1e-6, learning_rate=1e-6)
     assert rate_shown(0.0), "without a setting, it may be 0"
     assert rate_shown(0.0, learning_rate=0.0)
+
+
+def test_an_entropy_of_zero_in_every_row_is_no_reading() -> None:
+    def why(entropy: Curve) -> str:
+        curves: dict[str, Curve] = {"reward/mean": noisy(0.4, 0.1, 1), "entropy/mean": entropy}
+        signs = vital_signs(Patient(steps(200, curves)).engine.chart)
+        return next(each.why_not for each in signs if each.metric == "entropy/mean")
+
+    assert "did not compute" in why(0.0)
+    assert why(0.2) == ""
+    assert why([0.5] * 20 + [0.0]) == "", "it has fallen to 0"

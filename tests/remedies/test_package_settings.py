@@ -84,8 +84,7 @@ print(json.dumps(errors))
 
 def trl_arguments(lines: Iterable[SettingLine]) -> dict[str, str]:
     """Keyword arguments of GRPOConfig; settings of the server and of rewards are left out."""
-    elsewhere = ("trl vllm-serve", "soft_punish_cache")
-    kept = [line for line in lines if not line.key.startswith(elsewhere)]
+    kept = [line for line in lines if not line.key.startswith("trl vllm-serve")]
     return {line.key: _PLACEHOLDER.sub("64", line.value) for line in kept}
 
 

@@ -6,19 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from grpodoctor.monitor.advice import advice_for, with_alternatives
+from grpodoctor.monitor.advice import advice_for, usable, with_alternatives
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage, EnablingSetting
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.diagnosis.verdict import Verdict
+from grpodoctor.monitor.movement import USUAL_BASIS, Movement
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.vitals import Vital
+from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report import html, markdown, text
-from grpodoctor.report.run.finding_view import first_steps
+from grpodoctor.report.run.finding_view import BREVITIES, first_steps
 from grpodoctor.report.run.view import view_of
-from grpodoctor.rules.base import Evidence, Finding
+from grpodoctor.report.run.vitals_view import brief_vitals
+from grpodoctor.report.view import spans
+from grpodoctor.rules.base import Evidence, Finding, Severity
 from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -64,7 +68,8 @@ def report_of(codes: list[str], symptoms: int = 5, framework: str = "trl") -> Re
 
 
 def data_of(report: Report) -> ReportData:
-    vital = Vital("held-out reward", "reward/heldout", (0.5,), 0.5, 0.25, "up")
+    moved = Movement(0.25, 0.5, USUAL_BASIS)
+    vital = Vital("held-out reward", "reward/heldout", (0.5,), 0.5, 0.25, "up", movement=moved)
     vitals = (vital,) * 8
     return ReportData(report, vitals)
 
@@ -92,6 +97,132 @@ def test_two_findings_have_a_card_each_on_one_screen(second: str) -> None:
     assert rendered.count("\n") <= SCREEN
     assert f"CRITICAL  {first} " in rendered
     assert f"CRITICAL  {second} " in rendered or f"critical  {second} " in rendered
+
+
+@pytest.mark.parametrize("framework", ["trl", "verl", "slime"])
+@pytest.mark.parametrize("code", ["LEN002", "MIS001", "GRP004"])
+def test_no_width_costs_a_setting_of_the_first_remedy(code: str, framework: str) -> None:
+    """The width changes where lines are wrapped; explanations and later remedies give way."""
+    data = data_of(report_of([code, "ENT001"], framework=framework))
+    (remedy, *_) = usable(data.report.diagnosis.problems[0].cause.remedies, data.report.advice)
+    how = remedy_of(remedy.id).how
+    lines = (*remedy.spelling, *remedy.if_not_set)
+    settings = [line.line for line in lines if line.line != how]
+    for width in (60, 80, 100, 120, 200):
+        rendered = text.render(view_of(data), width=width)
+        card = " ".join(rendered.split(f"CRITICAL  {code} ")[1].split())
+        shown = " ".join(rendered.split())
+        assert all(" ".join(setting.split()) in shown for setting in settings)
+        if any(line.key for line in remedy.if_not_set):
+            assert "If not set already:" in card
+        assert rendered.count("\n") <= SCREEN or width < 80
+
+
+def test_the_last_resort_of_a_screen_points_to_the_settings_at_the_top() -> None:
+    rendered = text.render(view_of(data_of(report_of(["MIS001", *MANY])), level=len(BREVITIES) - 1))
+    above, card = rendered.split("CRITICAL  MIS001 ")
+    assert "vllm_importance_sampling_correction=True" in above
+    assert "vllm_importance_sampling_correction=True" not in card
+    assert "the settings at the top" in card
+
+
+@pytest.mark.parametrize("width", [72, 80, 90])
+def test_a_table_keeps_its_headings_and_numbers(width: int) -> None:
+    report = report_of(["LEN002"], symptoms=0)
+    long = "reward/component/equation_reward_func_with_a_rather_long_name/mean"
+    evidence = (Evidence(long, 90, 0.1234, 1234.5, median=98765),)
+    (only,) = report.diagnosis.problems
+    changed = replace(only, cause=replace(only.cause, evidence=evidence))
+    report = replace(report, diagnosis=replace(report.diagnosis, problems=(changed,)))
+    rendered = text.render(view_of(data_of(report)), width=width)
+    (heading,) = (line for line in rendered.splitlines() if "evidence at step" in line)
+    assert " ".join(heading.split()) == "evidence at step 90 reading recent median baseline"
+    (row,) = (line.split() for line in rendered.splitlines() if "98765" in line)
+    assert row[1:] == ["0.1234", "98765", "1234"]
+    assert row[0].startswith("reward/component/")
+    assert "…" in row[0]
+    assert row[0].endswith("name/mean")
+
+
+def test_a_table_says_when_its_readings_are_older_than_the_run() -> None:
+    def heading(last: int, *at: int) -> str:
+        report = report_of(["LEN002"], symptoms=0)
+        (only,) = report.diagnosis.problems
+        evidence = tuple(Evidence("length/mean", step, 0.5) for step in at)
+        changed = replace(only, cause=replace(only.cause, evidence=evidence))
+        diagnosis = replace(report.diagnosis, problems=(changed,))
+        facts = replace(report.run, last_step=last)
+        rendered = text.render(view_of(data_of(replace(report, run=facts, diagnosis=diagnosis))))
+        return next(line for line in rendered.splitlines() if "  reading  " in line)
+
+    assert "evidence at step 90  " in heading(90, 90)
+    assert "evidence at step 90 of 120  " in heading(120, 90)
+    assert heading(120, 90, 80).split()[:2] == ["evidence", "step"]
+
+
+def test_symptoms_with_one_reason_share_a_line() -> None:
+    report = report_of(["LEN002"], symptoms=0)
+    (only,) = report.diagnosis.problems
+    symptoms = [
+        Symptom(finding(code), ("truncation", condition))
+        for code, condition in (
+            ("OPT001", "zero-gradient"),
+            ("GRP004", "equal-rewards"),
+            ("REW004", "equal-rewards"),
+        )
+    ]
+    reason = symptoms[1].because
+    assert reason
+    diagnosis = replace(report.diagnosis, problems=(replace(only, symptoms=tuple(symptoms)),))
+    rendered = text.render(view_of(data_of(replace(report, diagnosis=diagnosis))), width=120)
+    lines = [each.strip() for each in rendered.splitlines() if "explains:" in each]
+    assert f"explains: GRP004 zero-reward-std, REW004 constant-reward: {reason}" in lines
+
+
+def test_a_symptom_that_questions_the_reward_is_named() -> None:
+    """Truncated responses may earn equal rewards because the reward is constant."""
+    report = report_of(["LEN002"], symptoms=0)
+    (only,) = report.diagnosis.problems
+
+    def card(code: str, severity: Severity, cause: str = "LEN002") -> str:
+        symptom = Symptom(
+            replace(finding(code), severity=severity), ("truncation", "equal-rewards")
+        )
+        changed = replace(only, cause=finding(cause), symptoms=(symptom,))
+        remedies = {*changed.cause.remedies, *symptom.finding.remedies}
+        advice = {each: advice_for(each, {}, "trl") for each in with_alternatives(remedies)}
+        diagnosis = replace(report.diagnosis, problems=(changed,))
+        return text.render(view_of(data_of(replace(report, advice=advice, diagnosis=diagnosis))))
+
+    assert "check: GRP004 questions the reward as well: one sentence" in card("GRP004", "warning")
+    assert "questions the reward" not in card("GRP004", "info")
+    assert "questions the reward" not in card("LEN004", "warning")
+    assert "questions the reward" not in card("GRP004", "warning", cause="REW004")
+
+
+def test_a_remedy_that_was_shown_refers_to_its_finding() -> None:
+    rendered = text.render(view_of(data_of(report_of(["GRP004", "REW004"], symptoms=0))), width=120)
+    assert "remedy: recheck-reward, as for GRP004" in rendered
+
+
+def test_vitals_name_what_their_numbers_are() -> None:
+    def shown(*movements: Movement | None) -> str:
+        signs = [
+            Vital(f"v{place}", "reward/mean", (0.5,), 0.5, None, "unknown", movement=each)
+            for place, each in enumerate(movements)
+        ]
+        (paragraph,) = brief_vitals(signs, 6)
+        return " ".join(span.text for span in spans(paragraph.text))  # type: ignore[union-attr]
+
+    usual = Movement(0.25, 0.75, USUAL_BASIS)
+    assert shown(usual) == f"Vitals ({USUAL_BASIS}): v0 0.25 → 0.75"
+    ends = Movement(0.1, 0.2, "first → latest reading")
+    means = Movement(0.1, 0.2, USUAL_BASIS.replace("medians", "means"))
+    three = Movement(0.1, 0.2, "medians of first 3 → latest 10 readings")
+    text = shown(usual, usual, ends, means, three, None)
+    assert "v2 0.1 → 0.2 (first → latest reading); v3 0.1 → 0.2 (means)" in text
+    assert "v4 0.1 → 0.2 (first 3 → latest 10); v5 0.5 (only reading)" in text
+    assert shown(None) == "Vitals (only reading): v0 0.5"
 
 
 def test_a_short_report_is_not_shortened() -> None:

@@ -105,6 +105,18 @@ BREVITIES = (
     ),
     Brevity(
         cards=1,
+        lines=5,
+        summaries=False,
+        symptoms=1,
+        evidence=2,
+        further_settings=False,
+        instructions=(),
+        check=False,
+        vitals=4,
+        codes=0,
+    ),
+    Brevity(
+        cards=1,
         lines=4,
         summaries=False,
         symptoms=1,

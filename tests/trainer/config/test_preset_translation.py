@@ -1,0 +1,31 @@
+"""A preset for users of another framework, in words that they know."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.frameworks.bundled.knobs import KEYS
+from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.trainer.config.preset_translation import translate
+from grpodoctor.trainer.config.presets import preset_names, preset_of
+
+
+@pytest.mark.parametrize("framework", ["trl", "verl"])
+@pytest.mark.parametrize("name", preset_names())
+def test_what_is_not_translated_is_said_in_words(name: str, framework: str) -> None:
+    translated = translate(preset_of(name), configurable_framework_named(framework))
+    for line in translated.untranslated:
+        words = line.partition(":")[0]
+        assert " " in words, line
+        assert not {"=", "."} & set(words.replace("1 - 1 / (alpha x length)", "")), line
+    for line in translated.lacking:
+        assert not any(line.startswith(knob) for knob in KEYS if "_" in knob), line
+
+
+def test_dapo_in_trl_names_the_two_settings_that_trl_may_lack() -> None:
+    translated = translate(preset_of("dapo"), configurable_framework_named("trl"))
+    assert translated.untranslated == (
+        "what must vary within a group that dynamic sampling keeps: correct",
+        "weight of the soft overlong punishment: 0.5",
+    )
+    assert not any(line.key == "soft_punish_cache" for line in translated.settings)
