@@ -274,7 +274,7 @@ def _brief_symptoms(problem: Problem, most: int) -> list[Inline]:
     for symptom in _other_rules(problem):
         by_reason.setdefault(symptom.because, []).append(symptom)
     groups = list(by_reason.items())
-    lines = [
+    lines: list[Inline] = [
         _joined(symptoms, f": {because}" if because else "") for because, symptoms in groups[:most]
     ]
     others = [symptom for _, symptoms in groups[most:] for symptom in symptoms]

@@ -237,7 +237,8 @@ def test_a_healthy_run_names_the_measure_that_rose(tmp_path):
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     verdict = replay(log).report.diagnosis.verdict
     assert verdict.kind == "healthy"
-    assert verdict.sentence.startswith("reward 0.6 → 0.6, held-out reward 0.41")
+    assert verdict.sentence.startswith("held-out reward 0.41")
+    assert ", training reward 0.6 → 0.6 over 80 steps; " in verdict.sentence
 
 
 def verdict_on(tmp_path, rows):
