@@ -49,7 +49,7 @@ _SCREEN = 40
 _GAP = 2
 """Columns between two columns of a table."""
 _NARROW = 16
-"""Width that a name keeps in a narrow table, and that a wrapped column gives way to."""
+"""Width that a name keeps in a narrow table."""
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
 
@@ -258,8 +258,7 @@ def _column_widths(table: Table, width: int) -> list[int | None]:
     """The widths of the columns of a table; None for those that rich may choose.
 
     Numbers and headings stay whole. A cut column gets what it needs, but at most half of the rest;
-    the last one gets the rest. In other tables, names give way if the table does not fit, once the
-    columns that can be wrapped are narrow.
+    the last one gets the rest. In a table of names and numbers that does not fit, names give way.
     """
     needed = [
         max(
@@ -272,16 +271,12 @@ def _column_widths(table: Table, width: int) -> list[int | None]:
     if any(column.cut for column in table.columns):
         return list(_cut_widths(table, needed, rest))
     names = [place for place, column in enumerate(table.columns) if column.unbroken]
-    if sum(needed) <= rest or not names:
+    is_wrapped = not all(column.numeric or column.unbroken for column in table.columns)
+    if sum(needed) <= rest or not names or is_wrapped:
         return [None] * len(needed)
-    for place, column in enumerate(table.columns):
-        if place not in names:
-            rest -= needed[place] if column.numeric else min(needed[place], _NARROW)
+    rest -= sum(need for place, need in enumerate(needed) if place not in names)
     share = max(_NARROW, rest // len(names))
-    return [
-        min(need, share) if place in names else need if column.numeric else None
-        for place, (need, column) in enumerate(zip(needed, table.columns, strict=True))
-    ]
+    return [min(need, share) if place in names else need for place, need in enumerate(needed)]
 
 
 def _cut_widths(table: Table, needed: list[int], rest: int) -> list[int]:
