@@ -13,7 +13,7 @@ from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
-from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, verdict_of
+from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, lower_first, verdict_of
 from grpodoctor.monitor.movement import QUARTERS, movement_of
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
@@ -55,6 +55,9 @@ _NO_GRADIENT: frozenset[Condition] = frozenset({"equal-rewards", "zero-rewards",
 
 _NEVER_EXCUSED: frozenset[Condition] = frozenset({"wrong-reference", "reference-drift"})
 """Conditions whose critical findings a risen reward does not excuse: text that looks random."""
+
+_STOP = "stop-training"
+"""The remedy of findings in which the policy itself may be lost."""
 
 _OUTCOME_THEN = " went from "
 """What the clause of a summary contains that states the outcome at that time."""
@@ -276,9 +279,21 @@ def _no_rise(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
-    """What to do first about a finding: its first remedy, with its condition if unknown."""
+    """What to do first about a finding: its first remedy, with its condition if unknown.
+
+    A policy that is lost does not come back by itself, so a remedy of the cause needs an earlier
+    checkpoint.
+    """
     remedies = usable(finding.remedies, advice)
-    return remedies[0].conditional_title if remedies else ""
+    if not remedies:
+        return ""
+    title = remedies[0].conditional_title
+    is_lost = finding.severity == "critical" and _STOP in [each.id for each in remedies[1:]]
+    if not is_lost or not finding.onset_step:
+        return title
+    return (
+        f"Return to a checkpoint from before step {finding.onset_step}, then {lower_first(title)}"
+    )
 
 
 def _progress(chart: Chart) -> str:

@@ -170,7 +170,7 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
         parts += _clause(evidence.no_rise.summary).split("; ")[2:]
     parts.append(examined)
     if evidence.no_rise_action:
-        parts.append(f"first, {_lower(evidence.no_rise_action)}")
+        parts.append(f"first, {lower_first(evidence.no_rise_action)}")
     sentence = in_plain_words(f"{'; '.join(parts)}.")
     return Verdict("flat", sentence, code=code, readings=evidence.readings)
 
@@ -228,7 +228,7 @@ def _sick(
     if first_action:
         if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
-        what = f"{what}; first, {_lower(first_action)}"
+        what = f"{what}; first, {lower_first(first_action)}"
     return Verdict(
         "sick",
         _sentences(what, [*_past_cause(problem), *_treated(problem, resolved)]),
@@ -250,11 +250,11 @@ def _lost_outcome(problem: Problem) -> list[str]:
     for symptom in problem.symptoms:
         fallen = symptom.finding
         if symptom.path[-1:] == _LOST and fallen.active and is_alarm(fallen):
-            return [] if fallen is problem.present else [_lower(_clause(fallen.summary))]
+            return [] if fallen is problem.present else [lower_first(_clause(fallen.summary))]
     return []
 
 
-def _lower(text: str) -> str:
+def lower_first(text: str) -> str:
     """A sentence as a part of another one; an acronym keeps its capitals."""
     return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text
 
