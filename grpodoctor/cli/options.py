@@ -158,12 +158,15 @@ def page_format(output_format: PageFormat, as_json: bool) -> PageFormat:
     return PageFormat.json if as_json else output_format
 
 
-def project_settings(config: Path | None, *, isolated: bool) -> ProjectSettings:
+def project_settings(
+    config: Path | None, *, isolated: bool, may_be_missing: bool = False
+) -> ProjectSettings:
     """The project's settings.
 
     Args:
         config: value of `--config`.
         isolated: value of `--isolated`.
+        may_be_missing: whether the file that `config` names need not exist yet.
 
     Raises:
         ConfigError: if the settings file cannot be read or has an invalid key or value.
@@ -177,6 +180,8 @@ def project_settings(config: Path | None, *, isolated: bool) -> ProjectSettings:
                 "--isolated ignores the settings file that --config names", remedy="remove one"
             )
         return ProjectSettings()
+    if config is not None and may_be_missing and not config.exists():
+        return ProjectSettings(path=config)
     path = config or find_settings()
     return ProjectSettings() if path is None else load_settings(path)
 

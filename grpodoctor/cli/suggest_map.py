@@ -1,11 +1,14 @@
-"""`check --suggest-map`: propose metrics for unknown keys and write them to the settings file."""
+"""`check --suggest-map`: propose metrics for unknown keys, and write them on request."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from grpodoctor.monitor.project_settings import SETTINGS_FILE, parse_settings
 
 if TYPE_CHECKING:
     from grpodoctor.runs.reading.map_suggestions import (
@@ -15,47 +18,65 @@ if TYPE_CHECKING:
     )
     from grpodoctor.runs.reading.read_options import ReadOptions
 
-_SETTINGS_FILE = "grpodoctor.toml"
 _MOST_LISTED = 20
 
 
-def print_suggestions(path: Path, options: ReadOptions, settings_file: Path | None) -> None:
-    """Print the suggestions for a log, and write those without an objection to a file.
+@dataclass(frozen=True)
+class MapTarget:
+    """Where a mapping goes."""
+
+    path: Path = Path(SETTINGS_FILE)
+    write: bool = False
+    """Whether to write it; otherwise it is only printed."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table that holds the mapping."""
+        return "tool.grpodoctor.map" if self.path.name == "pyproject.toml" else "map"
+
+
+def print_suggestions(path: Path, options: ReadOptions, target: MapTarget) -> None:
+    """Print the suggestions for a log, and those without an objection as TOML or into a file.
 
     Args:
         path: the log, or a directory of logs.
         options: how to read the log.
-        settings_file: where the mapping goes; `grpodoctor.toml` in this folder if None.
+        target: where the mapping goes.
 
     Raises:
         RunError: if there is no log.
-        ConfigError: if the settings file cannot be read or written.
+        ConfigError: if the settings file cannot be read or written, or is invalid.
     """
     from grpodoctor.runs.reading.map_suggestions import suggest_map
     from grpodoctor.support.progress import progress_bar
 
-    with progress_bar("reading", in_bytes=True):
-        found = suggest_map(path, options)
+    with progress_bar("reading", in_bytes=True) as progress:
+        found = suggest_map(path, replace(options, progress=progress))
     for line in _lines(found):
         print(line)
-    accepted = [suggestion for suggestion in found.suggestions if not suggestion.objection]
-    if not accepted:
-        print("Nothing written: no key has a usable suggestion.")
-        return
-    target = settings_file or Path(_SETTINGS_FILE)
-    written = _write(accepted, target)
-    print(f"{written} written to [map] in {target}; grpodoctor check reads it.")
+    mapping = {each.key: each.metric for each in found.suggestions if not each.objection}
+    if not mapping:
+        print("No key has a usable suggestion, so there is nothing to write.")
+    elif target.write:
+        written = write_mapping(mapping, target)
+        print(f"{written} written to [{target.table}] in {target.path}; grpodoctor check reads it.")
+    else:
+        print(f"To use them, add this to {target.path}, or run the command with --write-map:")
+        print("\n".join(["", f"[{target.table}]", *_toml_lines(mapping)]))
 
 
 def _lines(found: MapSuggestions) -> list[str]:
     accepted = [each for each in found.suggestions if not each.objection]
     rejected = [each for each in found.suggestions if each.objection]
-    lines = [f"{len(found.known)} keys already have a metric."]
+    lines = [_known_line(found)]
     if accepted:
         lines += ["", "Suggested:", *_table(accepted)]
     if rejected:
         lines += ["", "Not suggested, although the name fits:"]
         lines += [f"  {_clean(each.key)}: {each.objection}" for each in rejected[:_MOST_LISTED]]
+        if len(rejected) > _MOST_LISTED:
+            lines += [f"  and {len(rejected) - _MOST_LISTED} more"]
+        lines += ["If you know what such a key holds, name it with --map KEY=METRIC."]
     if found.unknown:
         names = [_clean(key) for key in list(found.unknown)[:_MOST_LISTED]]
         more = f" and {len(found.unknown) - _MOST_LISTED} more" * (
@@ -63,6 +84,19 @@ def _lines(found: MapSuggestions) -> list[str]:
         )
         lines += ["", f"Without a suggestion: {', '.join(names)}{more}"]
     return [*lines, ""]
+
+
+def _known_line(found: MapSuggestions) -> str:
+    text = (
+        f"{_keys(len(found.known))} already {'has' if len(found.known) == 1 else 'have'} a metric"
+    )
+    if found.without_metric:
+        text += f"; {len(found.without_metric)} more are known and hold none"
+    return f"{text}."
+
+
+def _keys(count: int) -> str:
+    return f"{count} {'key' if count == 1 else 'keys'}"
 
 
 def _table(suggestions: Sequence[Suggestion]) -> list[str]:
@@ -85,40 +119,60 @@ def _clean(key: str) -> str:
     return plain(key, limit=60)
 
 
-def _write(suggestions: Sequence[Suggestion], path: Path) -> str:
+def write_mapping(mapping: Mapping[str, str], target: MapTarget) -> str:
     """Add a mapping to a settings file; what the file has stays. Return how many keys were added.
 
+    Nothing is written unless `check` can read the result.
+
     Raises:
-        ConfigError: if the file cannot be read or written.
+        ConfigError: if the file is invalid or cannot be read or written.
     """
     from grpodoctor.errors import ConfigError
     from grpodoctor.support.files.atomic_files import write_text
-    from grpodoctor.support.files.regular_files import read_regular
 
-    table = "tool.grpodoctor.map" if path.name == "pyproject.toml" else "map"
+    path, table = target.path, target.table
+    text = _text_of(path)
     try:
-        text = read_regular(path).decode() if path.exists() else ""
         existing = _mapping_in(text, table)
-        added = {each.key: each.metric for each in suggestions if each.key not in existing}
-        lines = [f"{json.dumps(key)} = {json.dumps(metric)}" for key, metric in added.items()]
-        result = _with_lines(text, f"[{table}]", lines)
-    except ValueError as error:  # also text that is not UTF-8
+    except ValueError as error:
         raise ConfigError(f"invalid TOML: {error}", where=str(path)) from None
-    except OSError as error:
-        raise ConfigError(f"cannot read: {error.strerror}", where=str(path)) from None
+    added = {key: metric for key, metric in mapping.items() if key not in existing}
+    result = _with_lines(text, f"[{table}]", _toml_lines(added)) if added else text
     if not _has_mapping(result, table, {**existing, **added}):
         raise ConfigError(
             f"the file defines {table} in another form than a table of its own",
             where=str(path),
             remedy=f"write it below a line [{table}], or name another file with --config",
         )
+    parse_settings(result.encode(), path)
     try:
         write_text(path, result)
     except OSError as error:
         raise ConfigError(
             f"cannot write: {error.strerror}", where=str(path), remedy="name another with --config"
         ) from None
-    return f"{len(lines)} {'key' if len(lines) == 1 else 'keys'}"
+    return _keys(len(added))
+
+
+def _text_of(path: Path) -> str:
+    """The text of a settings file; empty if there is none.
+
+    Raises:
+        ConfigError: if it cannot be read.
+    """
+    from grpodoctor.errors import ConfigError
+    from grpodoctor.support.files.regular_files import read_regular
+
+    try:
+        return read_regular(path).decode() if path.exists() else ""
+    except UnicodeDecodeError:
+        raise ConfigError("invalid TOML: not UTF-8 text", where=str(path)) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read: {error.strerror}", where=str(path)) from None
+
+
+def _toml_lines(mapping: Mapping[str, str]) -> list[str]:
+    return [f"{json.dumps(key)} = {json.dumps(metric)}" for key, metric in mapping.items()]
 
 
 def _mapping_in(text: str, table: str) -> dict[str, str]:

@@ -187,6 +187,27 @@ class Translator:
             if any(_is_component(use.metric) for use in self._uses.get(bare, ()))
         )
 
+    def metrics_of(self, keys: Iterable[str]) -> dict[str, str]:
+        """The metric that each key helps to give in a row that has all of these keys."""
+        uses = [quick.planned for quick in self._plan(tuple(keys))]
+        metrics = {planned.keys[0]: planned.use.metric for planned in reversed(uses)}
+        for planned in uses:
+            for key in planned.keys:
+                metrics.setdefault(key, planned.use.metric)
+        return metrics
+
+    def reason_unread(self, key: str) -> str:
+        """Why the framework's table reads no metric from a key; empty if the table has no reason.
+
+        Args:
+            key: a logged key that gives no metric.
+        """
+        self._learn([key])
+        bare = self._bare.get(key, key)
+        if setting := self.unused.ambiguous.get(bare):
+            return f"its meaning depends on {setting}"
+        return self.unused.rejected.get(bare, "")
+
     def is_unmapped(self, key: str) -> bool:
         """Whether no table has a logged key that was seen before."""
         return self._bare.get(key, "") in self.unused.unmapped

@@ -104,7 +104,7 @@ def find_settings(folder: Path | None = None) -> Path | None:
             own, project = place / SETTINGS_FILE, place / _PYPROJECT
             if own.is_file():
                 return own
-            if project.is_file() and _table_of(project) is not None:
+            if project.is_file() and _table_in(_content_of(project), project) is not None:
                 return project
             if (place / ".git").exists():
                 return None
@@ -120,7 +120,20 @@ def load_settings(path: Path) -> ProjectSettings:
         ConfigError: if the file cannot be read, or a key or value in it is invalid; the message
             names the nearest valid name.
     """
-    table = _table_of(path)
+    return parse_settings(_content_of(path), path)
+
+
+def parse_settings(content: bytes, path: Path) -> ProjectSettings:
+    """The settings in the text of a file.
+
+    Args:
+        content: the text.
+        path: the file, which errors name; the settings of `pyproject.toml` are in a table.
+
+    Raises:
+        ConfigError: if a key or value is invalid.
+    """
+    table = _table_in(content, path)
     if table is None:
         raise ConfigError(
             "the file has no table [tool.grpodoctor]", where=str(path), remedy="add the table"
@@ -131,18 +144,23 @@ def load_settings(path: Path) -> ProjectSettings:
     return ProjectSettings(path=path, **values)
 
 
-def _table_of(path: Path) -> Mapping[str, Any] | None:
+def _content_of(path: Path) -> bytes:
     try:
-        content = parse_toml(read_regular(path, _LARGEST))
+        return read_regular(path, _LARGEST)
     except OSError as error:
         raise ConfigError(f"cannot read: {error.strerror}", where=str(path)) from None
+
+
+def _table_in(content: bytes, path: Path) -> Mapping[str, Any] | None:
+    try:
+        document = parse_toml(content)
     except ValueError as error:
         if path.name == _PYPROJECT:
             return None
         raise ConfigError(f"invalid TOML: {error}", where=str(path)) from None
     if path.name != _PYPROJECT:
-        return content
-    tool = content.get("tool")
+        return document
+    tool = document.get("tool")
     table = tool.get("grpodoctor") if isinstance(tool, Mapping) else None
     return table if isinstance(table, Mapping) else None
 

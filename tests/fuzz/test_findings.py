@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from grpodoctor.cli.suggest_map import _write
+from grpodoctor.cli.suggest_map import MapTarget, write_mapping
 from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError
 from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.rollout_formats.base import Responses
@@ -25,7 +25,6 @@ from grpodoctor.probe.inputs.prompts import read_prompts
 from grpodoctor.probe.results.token_text import texts_of
 from grpodoctor.remedies.base import number
 from grpodoctor.remedies.length.longer_limit import LongerLimit
-from grpodoctor.runs.reading.map_suggestions import KeyStatistics, Suggestion
 from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.rollouts import read_rollouts
 from grpodoctor.trainer.config.train_config import load_config
@@ -73,7 +72,7 @@ def test_a_mapping_that_cannot_be_added_leaves_the_file_alone(
     path = tmp_path / "grpodoctor.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as raised:
-        _write([Suggestion("my/key", "entropy/mean", KeyStatistics())], path)
+        write_mapping({"my/key": "entropy/mean"}, MapTarget(path, write=True))
     assert "\n" not in str(raised.value)
     assert path.read_bytes() == content
 

@@ -67,7 +67,14 @@ SuggestMapOption = Annotated[
     bool,
     typer.Option(
         "--suggest-map",
-        help="Suggest metrics for unknown log keys, and write them to the settings file.",
+        help="Suggest metrics for unknown log keys, as lines for the settings file.",
+    ),
+]
+WriteMapOption = Annotated[
+    bool,
+    typer.Option(
+        "--write-map",
+        help="Write the metrics of --suggest-map, which this option implies, to the settings file.",
     ),
 ]
 
@@ -89,6 +96,7 @@ def check(
     where: WhereOption = None,
     ray: RayOption = None,
     suggest_map: SuggestMapOption = False,
+    write_map: WriteMapOption = False,
     config: ConfigOption = None,
     isolated: IsolatedOption = False,
 ) -> None:
@@ -102,7 +110,7 @@ def check(
     from grpodoctor.report.run.view import view_of
 
     chosen_format = run_report_format(output_format, as_json, output)
-    project = project_settings(config, isolated=isolated)
+    project = project_settings(config, isolated=isolated, may_be_missing=write_map)
     settings = _Settings(
         select=split_codes(select),
         ignore=split_codes(ignore),
@@ -110,8 +118,8 @@ def check(
         project=project,
         options=read_options(log_format, run_config, mapping, ray, project, where),
     )
-    if suggest_map:
-        _suggest_map(paths, settings, config)
+    if suggest_map or write_map:
+        _suggest_map(paths, settings, write=write_map, isolated=isolated)
         return
     with ExitStack() as stack:
         data = _examine(paths[0], settings, stack) if len(paths) == 1 else None
@@ -130,19 +138,26 @@ def check(
         raise typer.Exit(code)
 
 
-def _suggest_map(paths: Sequence[str], settings: _Settings, config: Path | None) -> None:
+def _suggest_map(paths: Sequence[str], settings: _Settings, *, write: bool, isolated: bool) -> None:
     """Suggest a mapping for a local log.
 
     Raises:
-        ConfigError: if there are several paths, or a remote one.
+        ConfigError: if there are several paths, a remote one or a stream, or the settings files
+            are ignored and one is to be written.
     """
-    from grpodoctor.cli.suggest_map import print_suggestions
+    from grpodoctor.cli.suggest_map import MapTarget, print_suggestions
     from grpodoctor.errors import ConfigError
     from grpodoctor.support.files.remote_stores import is_remote
+    from grpodoctor.support.files.streams import descriptor_of
 
-    if len(paths) > 1 or is_remote(paths[0]):
+    if write and isolated:
+        raise ConfigError(
+            "--isolated ignores the settings file that --write-map writes", remedy="remove one"
+        )
+    if len(paths) > 1 or is_remote(paths[0]) or descriptor_of(paths[0]) is not None:
         raise ConfigError("--suggest-map reads one local log", remedy="pass one path")
-    print_suggestions(Path(paths[0]), settings.options, config or settings.project.path)
+    target = MapTarget(settings.project.path or MapTarget.path, write)
+    print_suggestions(Path(paths[0]), settings.options, target)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ class WordPattern:
     without: Words = frozenset()
     low: float = -math.inf
     high: float = math.inf
+    doubt: str = ""
+    """What the words leave open, if a key of these words may hold another metric as well."""
 
     def matches(self, words: Words) -> bool:
         """Whether a key of these words holds the metric."""
@@ -34,12 +36,17 @@ def _words(text: str) -> Words:
 
 
 _EXTREMES = _words("max min std stdev var variance median p95 p50 p90 best worst sum count num")
+_COUNT = _words("count counts num n number")
+_DURATION = _words("time timing timings sec secs second seconds ms duration latency")
 _LENGTH = _words("len length lengths tokens toks")
 _KL = _words("kl kld kldiv")
 _LOGPROB = _words("logprob logprobs logp logps lp")
 _RATE = _words("frac fraction ratio rate share pct percent proportion")
 _SAMPLER = _words("rollout sampler sampling vllm sglang inference engine behave behavior mismatch")
 _REWARD = _words("reward rewards rew return returns score scores")
+_CLIP = _words("clip clipped clipfrac clipping")
+_OTHER_LENGTHS = (_EXTREMES - {"num"}) | _words("prompt input total turn")
+"""Words of keys whose lengths are not the mean length of a response."""
 _RIGHT = _words("acc accuracy accuracies correct correctness solved success win pass solve")
 
 _PATTERNS = (
@@ -47,7 +54,11 @@ _PATTERNS = (
     WordPattern("mismatch/logprob_diff_mean",
                 (_LOGPROB, _words("diff abs gap delta error mismatch")), _EXTREMES, 0),
     WordPattern("kl/reference/k3", (_KL, _words("ref reference base init initial sft")), _EXTREMES),
-    WordPattern("kl/old_policy/k1", (_KL, _words("old approx ppo policy")), _EXTREMES),
+    WordPattern("kl/old_policy/k1", (_KL, _words("old")), _EXTREMES),
+    WordPattern("kl/old_policy/k1", (_KL, _words("approx ppo policy")), _EXTREMES,
+                doubt="neither the other policy nor the sign is stated"),
+    WordPattern("kl/reference/k3", (_KL,), _EXTREMES | _words("coef coeff beta target loss"),
+                doubt="the other policy is not stated"),
     WordPattern("length/truncated_rate", (_words("trunc truncated truncation overlong cutoff"),),
                 frozenset(), 0, 1),
     WordPattern("length/truncated_rate", (_words("clip clipped limit"), _LENGTH), frozenset(),
@@ -55,18 +66,22 @@ _PATTERNS = (
     WordPattern("groups/zero_variance_rate",
                 (_words("zero dead degenerate flat constant uniform same"),
                  _words("std var variance group groups adv advantage advantages")),
-                frozenset(), 0, 1),
+                _COUNT, 0, 1),
     WordPattern("groups/reward_std", (_REWARD, _words("std stdev"), _words("group groups")),
                 frozenset(), 0),
-    WordPattern("reward/std", (_REWARD, _words("std stdev"))),
-    WordPattern("clip/any_rate", (_words("clip clipped clipfrac clipping"),), _EXTREMES | _LENGTH,
-                0, 1),
-    WordPattern("ratio/max", (_words("ratio ratios"), _words("max")), _RATE - _words("ratio"), 0),
+    WordPattern("reward/std", (_REWARD, _words("std stdev"), _words("batch")), frozenset(), 0),
+    WordPattern("reward/std", (_REWARD, _words("std stdev")), frozenset(), 0,
+                doubt="it may be of a group (groups/reward_std) or of the batch (reward/std)"),
+    WordPattern("clip/any_rate", (_CLIP,), _EXTREMES | _LENGTH, 0, 1),
+    WordPattern("ratio/max", (_words("ratio ratios"), _words("max")),
+                (_RATE - {"ratio"}) | _CLIP, 0),
     WordPattern("ratio/mean", (_words("ratio ratios"), _words("importance is mean prob policy")),
-                _EXTREMES, 0),
-    WordPattern("length/max", (_LENGTH, _words("max")), _words("prompt input limit config"), 1),
-    WordPattern("length/mean", (_LENGTH,),
-                (_EXTREMES - {"num"}) | _words("prompt input total second sec"), 0),
+                _EXTREMES | _CLIP, 0),
+    WordPattern("length/correct", (_LENGTH, _words("correct right")), _OTHER_LENGTHS, 0),
+    WordPattern("length/incorrect", (_LENGTH, _words("incorrect wrong")), _OTHER_LENGTHS, 0),
+    WordPattern("length/max", (_LENGTH, _words("max")),
+                _words("prompt input limit config correct incorrect turn"), 1),
+    WordPattern("length/mean", (_LENGTH,), _OTHER_LENGTHS, 0),
     WordPattern("entropy/mean", (_words("entropy ent"),),
                 _EXTREMES | _words("coef coeff loss target"), 0, 20),
     WordPattern("accuracy/train", (_RIGHT,), _EXTREMES | _words("at format"), 0, 1),
@@ -87,9 +102,17 @@ _PATTERNS = (
 
 
 def pattern_of(key: str) -> WordPattern | None:
-    """The first pattern that a key matches."""
+    """The first pattern that a key matches; a duration only matches that of a step."""
     words = words_of(key)
-    return next((pattern for pattern in _PATTERNS if pattern.matches(words)), None)
+    is_duration = not _DURATION.isdisjoint(words)
+    return next(
+        (
+            pattern
+            for pattern in _PATTERNS
+            if pattern.matches(words) and (not is_duration or pattern.metric.startswith("time/"))
+        ),
+        None,
+    )
 
 
 _NOT_THE_REWARD = (

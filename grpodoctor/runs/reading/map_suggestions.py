@@ -1,12 +1,13 @@
 """Suggestions for a mapping from the keys of an unknown log to canonical metrics.
 
 A suggestion rests on two things: the words of the key, and whether the values can be the metric's.
+What a table says about a key comes before its words.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,8 +62,8 @@ class Suggestion:
     metric: str
     statistics: KeyStatistics
     objection: str = ""
-    """Why the values contradict the metric, or why another key is preferred; empty if nothing
-    does."""
+    """Why the key is not read as the metric: what its name leaves open, how its values contradict
+    the metric, or which key is preferred; empty if nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class MapSuggestions:
     """Keys that are read without a mapping, and their metrics."""
     unknown: Mapping[str, KeyStatistics]
     """Keys for which there is no suggestion."""
+    without_metric: tuple[str, ...] = ()
+    """Keys of the framework that hold no metric."""
 
 
 _HELD_OUT = {"reward/mean": "reward/heldout", "accuracy/train": "accuracy/heldout"}
@@ -87,14 +90,17 @@ def suggest_map(path: Path, options: ReadOptions) -> MapSuggestions:
         ConfigError: if the options name an unknown format.
     """
     statistics = _statistics(path, options)
-    known = _known_keys(path, options, statistics)
+    translator = _translator(path, options)
+    known = _known_keys(translator, statistics)
+    without_metric = _without_metric(translator, [key for key in statistics if key not in known])
     taken = {metric.partition("/set/")[0]: key for key, metric in known.items()}
     suggestions: list[Suggestion] = []
     unknown: dict[str, KeyStatistics] = {}
     for key, stats in sorted(statistics.items(), key=lambda pair: (-pair[1].count, pair[0])):
-        if key in known:
+        if key in known or key in without_metric:
             continue
-        suggestion = _suggestion(key, stats, taken) if stats.count else None
+        reason = _reason_unread(translator, key)
+        suggestion = _suggestion(key, stats, taken, reason) if stats.count else None
         if suggestion is None:
             unknown[key] = stats
             continue
@@ -102,17 +108,19 @@ def suggest_map(path: Path, options: ReadOptions) -> MapSuggestions:
         if not suggestion.objection:
             taken[suggestion.metric] = key
     ordered = sorted(suggestions, key=lambda each: (bool(each.objection), each.metric, each.key))
-    return MapSuggestions(tuple(ordered), known, unknown)
+    return MapSuggestions(tuple(ordered), known, unknown, without_metric)
 
 
-def _suggestion(key: str, stats: KeyStatistics, taken: Mapping[str, str]) -> Suggestion | None:
+def _suggestion(
+    key: str, stats: KeyStatistics, taken: Mapping[str, str], reason: str
+) -> Suggestion | None:
     pattern = pattern_of(key)
     metric = pattern.metric if pattern else ""
     if is_evaluation(key):
         metric = _HELD_OUT.get(metric, "")
     if pattern is None or not metric:
         return None
-    objection = _objection(pattern, stats)
+    objection = reason or pattern.doubt or _objection(pattern, stats)
     if not objection and metric in taken:
         objection = f"{metric} is read from {taken[metric]}"
     return Suggestion(key, metric, stats, objection)
@@ -155,20 +163,39 @@ def _rows(path: Path, options: ReadOptions) -> Iterator[LogRow]:
             more = chunk.more
 
 
-def _known_keys(
-    path: Path, options: ReadOptions, statistics: Mapping[str, KeyStatistics]
-) -> dict[str, str]:
-    """The keys that are read already, and their metrics."""
+def _translator(path: Path, options: ReadOptions) -> Translator:
+    """The translator that reads the log; that of common names if no framework is found."""
     try:
         run = open_run(path, options)
     except RunError:
         run = None  # no key is known
     translator = run.follower.translator if isinstance(run, FrameworkRun) else None
-    if translator is None:
-        translator = Translator(generic_framework(), own=options.mapping)
-    known: dict[str, str] = {}
-    for key in statistics:
-        readings = translator.readings({key: 0.5})
-        if readings:
-            known[key] = next(iter(readings))
+    return translator or Translator(generic_framework(), own=options.mapping)
+
+
+def _known_keys(translator: Translator, keys: Iterable[str]) -> dict[str, str]:
+    """The keys that are read already, and their metrics: on their own or with other keys."""
+    keys = tuple(keys)
+    known = translator.metrics_of(keys)
+    for key in keys:
+        known.update(translator.metrics_of([key]))
     return known
+
+
+def _without_metric(translator: Translator, keys: Iterable[str]) -> tuple[str, ...]:
+    """The keys that the framework's table has, with no metric and no caveat."""
+    framework = translator.framework
+    return tuple(
+        key
+        for key in keys
+        if framework.knows(framework.bare_key(key)) and not _reason_unread(translator, key)
+    )
+
+
+def _reason_unread(translator: Translator, key: str) -> str:
+    """Why a table reads no metric from a key: that of the framework, else that of common names."""
+    if reason := translator.reason_unread(key):
+        return reason
+    common = generic_framework()
+    rows = common.meanings_of(common.bare_key(key))
+    return next((row.caveat for row, _ in rows if row.caveat and not row.metric), "")

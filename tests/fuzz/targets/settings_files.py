@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpodoctor.cli.preflight_options import _read_template
-from grpodoctor.cli.suggest_map import _write
+from grpodoctor.cli.suggest_map import MapTarget, write_mapping
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import read_file, read_settings
 from grpodoctor.monitor.project_settings import find_settings, load_settings
 from grpodoctor.preflight.inputs.chat_template import read_json_config
 from grpodoctor.probe.inputs.plan import read_plan
-from grpodoctor.runs.reading.map_suggestions import KeyStatistics, Suggestion
 from grpodoctor.trainer.config.train_config import load_config
 from tests.fuzz.mutations import texts
 from tests.fuzz.targets.base import Target
@@ -117,7 +116,7 @@ def targets() -> list[Target]:
                texts.toml_assignments),
         Target("settings in pyproject.toml", "pyproject.toml", _in_pyproject, _settings,
                texts.toml_assignments),
-        Target("settings with --suggest-map", "grpodoctor.toml", _encoded(_SETTINGS), _suggest_map,
+        Target("settings with --write-map", "grpodoctor.toml", _encoded(_SETTINGS), _write_map,
                texts.toml_assignments),
         Target("probe grid", "grid.toml", _encoded(_GRID), read_plan, texts.toml_assignments),
         Target("preflight template", "template.txt", _encoded("Question: {prompt}\nAnswer: "),
@@ -172,9 +171,9 @@ def _in_pyproject() -> bytes:
     return f"[tool.grpodoctor]\n{tables}".encode()
 
 
-def _suggest_map(path: Path) -> None:
-    suggestion = Suggestion("my/key", "entropy/mean", KeyStatistics())
-    _write([suggestion], path)
+def _write_map(path: Path) -> None:
+    write_mapping({"my/key": "entropy/mean"}, MapTarget(path, write=True))
+    load_settings(path)
     assert tomllib.loads(path.read_text())["map"]["my/key"] == "entropy/mean"
 
 
