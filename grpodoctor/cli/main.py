@@ -11,10 +11,12 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import MappingProxyType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -57,6 +59,9 @@ _PATHS = (Path, Path | None)
 _TEXTS_WITH_PATHS = frozenset({"paths", "run", "model"})
 """Text parameters that take a path or something else: an address, standard input, a process."""
 
+_LOG_NAMES = frozenset({"log_format", "framework"})
+"""Text parameters that name a framework or the format of a log."""
+
 _COLLECT_EVERY = 100_000
 """Objects created between two runs of the garbage collector; more than `check` of a log creates."""
 _DEFECT = 3
@@ -79,6 +84,8 @@ class _FewConversions:
     """Parameters that take text, which needs no conversion."""
     paths: frozenset[str] = frozenset()
     """Parameters that take paths."""
+    choices: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Values of the parameters that take one of a few."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # a mixin of commands
@@ -98,13 +105,42 @@ class _FewConversions:
             is_missing = value is None or value == ()
             if is_path and not is_default:
                 _refuse_empty_path(parameter, value)
+            if not (is_missing or is_default):
+                self._refuse_wrong_choice(parameter, value)
             if (is_missing and parameter.required) or not (is_missing or is_default or is_text):
-                return convert(ctx, value)
+                return _converted(convert, ctx, value)
             if several:
                 value = list(value or ())
             return parameter.callback(ctx, parameter, value) if parameter.callback else value
 
         return process
+
+    def _refuse_wrong_choice(self, parameter: Any, value: Any) -> None:
+        """Refuse a value that is none of a parameter's choices, or that belongs to another option.
+
+        Raises:
+            ConfigError: if it is; the message names the option that takes the value.
+        """
+        choices: tuple[str, ...] | None = self.choices.get(parameter.name)
+        if choices is not None and value not in choices:
+            from grpodoctor.cli.misplaced_values import choice_error
+
+            raise choice_error(parameter, value, self.choices, self.params)  # type: ignore[attr-defined]  # a mixin of commands
+        if parameter.name in _LOG_NAMES:
+            from grpodoctor.cli.misplaced_values import check_log_name
+
+            check_log_name(parameter, value, self.choices, self.params)  # type: ignore[attr-defined]  # a mixin of commands
+
+
+def _converted(convert: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    """Convert a value as typer does; the reason of an error is in plain words."""
+    try:
+        return convert(ctx, value)
+    except typer.BadParameter as error:
+        from grpodoctor.support.validation_reasons import plain_reason
+
+        error.message = plain_reason(error.message)
+        raise
 
 
 def _refuse_empty_path(parameter: Any, value: Any) -> None:
@@ -199,7 +235,16 @@ def _load(name: str) -> Any:
     command.texts = frozenset(name for name, hint in hints.items() if hint in _TEXTS)
     named = {name for name, hint in hints.items() if hint in _PATHS}
     command.paths = named | (command.texts & _TEXTS_WITH_PATHS)
+    choices = {name: _choices_of(hint) for name, hint in hints.items()}
+    command.choices = {name: values for name, values in choices.items() if values}
     return command
+
+
+def _choices_of(hint: Any) -> tuple[str, ...]:
+    """The values of an enumeration, or of an optional one; none for other types."""
+    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type)]
+    enumerations = [kind for kind in kinds if issubclass(kind, StrEnum)]
+    return tuple(enumerations[0]) if enumerations else ()
 
 
 def _complain(error: GrpodoctorError) -> None:

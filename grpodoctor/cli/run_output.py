@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grpodoctor.monitor.report import Report
     from grpodoctor.report.view import View
 
-_CI_FORMATS_BY_SUFFIX = {
+CI_FORMATS_BY_SUFFIX = {
     ".sarif": RunReportFormat.sarif,
     ".xml": RunReportFormat.junit,
 }
@@ -36,7 +36,7 @@ def run_report_format(
         return RunReportFormat.json if as_json else output_format or RunReportFormat.text
     suffix = output.suffix.lower() if output else ""
     known = {each: RunReportFormat(chosen) for each, chosen in FORMATS_BY_SUFFIX.items()}
-    known |= _CI_FORMATS_BY_SUFFIX
+    known |= CI_FORMATS_BY_SUFFIX
     if suffix and suffix not in known:
         raise suffix_error(suffix, output, ".md, .html, .json, .txt, .sarif or .xml")
     return known.get(suffix, RunReportFormat.text)

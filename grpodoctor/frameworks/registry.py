@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import grpodoctor.frameworks as folder
@@ -48,7 +48,7 @@ def framework_named(
     option: str = "--format",
     *,
     among: Sequence[Framework] | None = None,
-    other_names: Iterable[str] = (),
+    file_formats: Sequence[str] = (),
 ) -> Framework:
     """The framework with a name or alias.
 
@@ -56,7 +56,7 @@ def framework_named(
         name: as the user wrote it.
         option: the option that holds the name, for the error message.
         among: the frameworks to choose from; those whose logs are translated if None.
-        other_names: further valid values of the option, for the error message.
+        file_formats: further valid values of the option, for the error message.
 
     Raises:
         ConfigError: if the name is unknown; the message suggests the nearest names.
@@ -68,9 +68,17 @@ def framework_named(
         raise ConfigError(
             f"unknown {option.lstrip('-')} {name[:60]!r}",
             where=option,
-            remedy=did_you_mean(name, [*names, *other_names]),
+            remedy=did_you_mean(name, [*names, *file_formats], _choices(frameworks, file_formats)),
         )
     return framework
+
+
+def _choices(frameworks: Sequence[Framework], file_formats: Sequence[str]) -> str:
+    """What the option takes, the frameworks first."""
+    names = ", ".join(sorted(framework.name for framework in frameworks))
+    if not file_formats:
+        return f"one of {names}"
+    return f"a framework ({names}) or a file format ({', '.join(sorted(file_formats))})"
 
 
 def configurable_framework_named(name: str, option: str = "--framework") -> Framework:

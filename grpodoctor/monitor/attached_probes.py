@@ -21,6 +21,7 @@ from grpodoctor.support.files import atomic_files
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
+from grpodoctor.support.validation_reasons import first_reason
 from grpodoctor.vocabulary.metrics import PROBED, metric_of
 from grpodoctor.vocabulary.values import Reading
 
@@ -139,8 +140,9 @@ class AttachedProbes:
         try:
             content = read_regular(path, _MOST_BYTES)
             probe = AttachedProbe.model_validate(orjson.loads(content))
-        except (OSError, ValueError, ValidationError) as error:
-            reason = " ".join(str(error).split())[:200]
+        except (OSError, ValueError) as error:
+            is_form = isinstance(error, ValidationError)
+            reason = first_reason(error) if is_form else " ".join(str(error).split())[:200]
             self.damage.append(Damage(f"{FOLDER}/{path.name}", 0, reason))
             return None
         readings = {

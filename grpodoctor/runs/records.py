@@ -20,6 +20,7 @@ from typing import Any, Literal
 import orjson
 
 from grpodoctor.support.safe_text import clean_text
+from grpodoctor.support.validation_reasons import first_reason
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Reading, reading_from_json, reading_to_json
 
@@ -79,9 +80,7 @@ class Manifest:
         try:
             return TypeAdapter(cls).validate_python(_parse_object(text))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{place[:60]}: {first['msg']}") from None
+            raise ValueError(first_reason(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,20 @@ def near_names(name: str, known: Iterable[str], similarity: float = _CLOSE) -> l
     return [by_folded[candidate] for candidate in near]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the remedy for an unknown name: similar names, or all names if none is similar."""
+def did_you_mean(name: str, known: Iterable[str], choices: str = "") -> str:
+    """Return the remedy for an unknown name: similar names, or all names if none is similar.
+
+    Args:
+        name: the name as the user wrote it.
+        known: all valid names.
+        choices: what to use if no name is similar; the valid names if empty.
+    """
     known = sorted(known)
     near = near_names(name, known)
     if near:
         return f"did you mean {' or '.join(near)}?"
+    if choices:
+        return f"use {choices}"
     if len(known) > _MOST_LISTED:
         return f"use one of {', '.join(known[:_MOST_LISTED])}, …"
     return f"use one of {', '.join(known)}"

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from grpodoctor.cli import examined_runs
 from tests.cli.in_process import run
 from tests.report.simulated import record_run
 
@@ -53,6 +54,73 @@ def test_two_logs_of_two_runs_in_one_folder_are_two_runs(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = run("check", tmp_path, "--json")
     assert len(kinds(done)) == 2
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Progress is reported from the start, as if the work had already taken a few seconds."""
+    monkeypatch.setattr(examined_runs, "DELAY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_line_per_finished_run_goes_to_stderr_at_once(runs, monkeypatch):
+    seen = []
+    read = examined_runs._replay
+
+    def replay(path, settings, stack):
+        seen.append(path)
+        return read(path, settings, stack)
+
+    monkeypatch.setattr(examined_runs, "_replay", replay)
+    done = run("check", runs, runs / "missing", "--json")
+    found, *lines = done.stderr.splitlines()
+    assert found == "4 runs found"
+    verdicts = {str(runs / "nested" / "sick"): "sick", str(runs / "missing"): "not readable"}
+    assert lines == [
+        f"{number} of 4 runs read: {path}: {verdicts.get(path, 'healthy')}"
+        for number, path in enumerate(seen[-4:], 1)
+    ]
+    assert len(json.loads(done.stdout)["runs"]) == 3
+
+
+def test_short_work_prints_no_progress(runs, monkeypatch):
+    monkeypatch.setattr(examined_runs, "DELAY_SECONDS", 1e9)
+    assert run("check", runs).stderr == ""
+
+
+def interrupted_before(monkeypatch, number):
+    """Let Ctrl-C end the examination before the run with this number, counted from 0."""
+    read, count = examined_runs._examine_into, iter(range(100))
+
+    def examine_into(found, path, settings):
+        if next(count) == number:
+            raise KeyboardInterrupt
+        read(found, path, settings)
+
+    monkeypatch.setattr(examined_runs, "_examine_into", examine_into)
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "github"])
+def test_ctrl_c_shows_the_runs_that_are_finished(runs, monkeypatch, output_format):
+    interrupted_before(monkeypatch, 2)
+    done = run("check", runs, "-o", output_format)
+    assert done.returncode == 130
+    assert "interrupted: 2 of 3 runs were examined" in done.stderr
+    if output_format != "text":  # a program must not take a part for the whole
+        assert done.stdout == ""
+        return
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("sick", "healthy"))]
+    assert len(rows) == 2
+
+
+def test_ctrl_c_before_the_first_run_is_finished_prints_nothing(runs, monkeypatch, tmp_path):
+    interrupted_before(monkeypatch, 0)
+    done = run("check", runs)
+    assert (done.returncode, done.stdout) == (130, "")
+    interrupted_before(monkeypatch, 1)
+    done = run("check", runs, "--output", tmp_path / "report.txt")
+    assert (done.returncode, done.stdout) == (130, "")
+    assert not (tmp_path / "report.txt").exists()
 
 
 @pytest.mark.parametrize("output_format", ["github", "sarif", "junit", "markdown", "html"])

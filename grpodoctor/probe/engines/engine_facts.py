@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from grpodoctor.support.validation_reasons import first_reason
+
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
@@ -41,6 +43,4 @@ def parse_facts(facts: Mapping[str, Any]) -> EngineFacts:
     try:
         return _ADAPTER.validate_python(facts)
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        raise ValueError(f"{key[:80]}: {problem['msg'][:120]}") from None
+        raise ValueError(first_reason(error)) from None

@@ -38,6 +38,7 @@ from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec, Option
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.toml_text import parse_toml
+from grpodoctor.support.validation_reasons import plain_reason
 
 _UNION_MEMBERS = ("str", "int", "float", "bool")
 _MAX_CELLS = 4096
@@ -328,8 +329,6 @@ def _explained(problem: ErrorDetails, where: str) -> ConfigError:
         last = parts[-1][:100]
         form = f"[[{last}]]" if last in ("sampler", "learner") else f"{last} = …"
         return ConfigError(f"{key} is missing", where=where, remedy=f"add {form}")
-    reason = problem["msg"].removeprefix("Value error, ")
-    reason = reason[:1].lower() + reason[1:]
     remedy = f"write [[{key}]]" if key in ("sampler", "learner") else ""
-    what = f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}"
+    what = f"{key} cannot be {str(problem['input'])[:60]!r}: {plain_reason(problem['msg'])}"
     return ConfigError(what, where=where, remedy=remedy)

@@ -16,6 +16,7 @@ from grpodoctor.probe.results.results import ProbeResult
 from grpodoctor.support.files import atomic_files
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
+from grpodoctor.support.validation_reasons import first_reason
 
 SCHEMA_VERSION = 2
 """2 renamed the fields of 1 that are listed in `_RENAMED`."""
@@ -86,10 +87,8 @@ def read_result(path: Path) -> ProbeResult:
     try:
         return _adapter().validate_python(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
         raise RunError(
-            f"damaged probe result at {place}: {first['msg']}",
+            f"damaged probe result at {first_reason(error)}",
             where=str(path),
             remedy=_INSTEAD,
         ) from error

@@ -77,7 +77,7 @@ class FrameworkDetector:
             self.format_name = options.format
         else:
             formats = [log_format.name for log_format in all_log_formats()]
-            self._named = framework_named(options.format, other_names=formats)
+            self._named = framework_named(options.format, file_formats=formats)
 
     @property
     def row_keys(self) -> RowKeys:

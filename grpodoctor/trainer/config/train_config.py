@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from grpodoctor.errors import ConfigError
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.toml_text import parse_toml
+from grpodoctor.support.validation_reasons import plain_reason
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.config.key_names import (
     RENAMED_SECTIONS,
@@ -231,7 +232,7 @@ def _explain(problem: ErrorDetails, user: _UserSettings) -> ConfigError:
         return _unknown(_first_leaf(key, problem["input"]), where)
     if problem["type"] == "model_type":
         return _is_section(key, where)
-    reason = problem["msg"][:1].lower() + problem["msg"][1:]
+    reason = plain_reason(problem["msg"])
     return ConfigError(f"{key} cannot be {str(problem['input'])[:60]!r}: {reason}", where=where)
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from grpodoctor.errors import EngineError
 from grpodoctor.support.safe_text import printable
+from grpodoctor.support.validation_reasons import plain_reason
 from grpodoctor.trainer.config.sections import EngineConfig
 from grpodoctor.trainer.engines.vllm_backend import (
     LoadResult,
@@ -266,8 +267,9 @@ class VllmServer:
         except ValidationError as error:
             first = error.errors()[0]
             key = printable(".".join(map(str, first["loc"])))
+            reason = printable(plain_reason(first["msg"]))
             raise EngineError(
-                f"its response is not vLLM's: {key or 'all of it'}: {printable(first['msg'])}",
+                f"its response is not vLLM's: {key or 'all of it'}: {reason}",
                 where=self.name,
                 remedy=_NEWER,
             ) from error

@@ -1,0 +1,74 @@
+"""Values that an option does not take: one line that names the option which does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from grpodoctor.cli.main import COMMANDS, _load
+from tests.cli.in_process import run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ("check x -o report.html", "to write a file, use --output report.html"),
+        ("check x -o out/report", "to write a file, use --output out/report"),
+        ("metrics -o list.md", "to write a file, use --output-format markdown > list.md"),
+        ("rule -o list.csv", "to write a file, use --output-format FORMAT > list.csv"),
+        ("check x --format markdown", "did you mean --output-format markdown?"),
+        ("check x --framework sarif", "did you mean --output-format sarif?"),
+        ("check x -o verl", "did you mean --format verl?"),
+        ("check x -o jsonl", "did you mean --format jsonl?"),
+        ("recipe -o trl", "did you mean --framework trl?"),
+        ("check x --framework tensorboard", "did you mean --format tensorboard?"),
+        ("check x -o warning", "did you mean --fail-on warning?"),
+        ("check x -o markdwn", "did you mean markdown?"),
+        ("check x --fail-on bad", "use one of info, warning, critical, never"),
+    ],
+)
+def test_a_value_of_another_option_names_that_option(arguments: str, remedy: str) -> None:
+    done = run(*arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert line.endswith(f"; {remedy}")
+
+
+@pytest.mark.parametrize("name", ["json", "jsonl", "verl", "volcengine-verl", "generic", "NeMo-RL"])
+def test_a_framework_or_a_file_format_is_taken(name: str) -> None:
+    done = run("check", "missing", "--format", name)
+    assert "is not a value of" not in done.stderr
+
+
+def test_an_unknown_format_lists_every_framework_and_then_every_file_format() -> None:
+    line = run("check", "tests/data/run/steps.jsonl", "--format", "foo").stderr
+    frameworks, formats = line.split(" or a file format ")
+    assert "…" not in line
+    assert "verl" in frameworks
+    assert "wandb" in formats
+
+
+def wrong_values() -> Iterator[tuple[str, Any, str]]:
+    """For each option of each command that takes a number or one of a few values: a wrong one."""
+    for name in COMMANDS:
+        command = _load(name)
+        for each in command.params:
+            if each.param_type_name != "option" or getattr(each, "is_flag", False):
+                continue
+            if each.name not in command.texts | command.paths:
+                yield name, each, "bad"
+
+
+def test_no_wording_of_the_validation_library_reaches_the_user() -> None:
+    tried = 0
+    for name, parameter, value in wrong_values():
+        done = run(name, parameter.opts[0], value)
+        assert done.returncode == 2, parameter.name
+        assert "Value error" not in done.stderr
+        assert "Input should" not in done.stderr
+        tried += 1
+    assert tried > 30
+    assert "must be at most 60" in run("watch", "x", "--interval", "100").stderr
