@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from grpodoctor import __version__
+from grpodoctor.cli.help_text import describe, reflowed
 from grpodoctor.errors import ConfigError, GrpodoctorError, InputError
 
 COMMANDS = {
@@ -92,6 +93,7 @@ class _FewConversions:
         for parameter in parameters:
             if "process_value" not in vars(parameter):
                 parameter.process_value = self._processor(parameter)
+                describe(parameter)
         return parameters
 
     def _processor(self, parameter: Any) -> Callable[[Any, Any], Any]:
@@ -231,6 +233,7 @@ def _load(name: str) -> Any:
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name, cls=_Command)(function)
     command: Any = get_command(single)
+    command.help = reflowed(command.help or "")
     hints = get_type_hints(function)
     command.texts = frozenset(name for name, hint in hints.items() if hint in _TEXTS)
     named = {name for name, hint in hints.items() if hint in _PATHS}

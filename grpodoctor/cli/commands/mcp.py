@@ -25,9 +25,7 @@ class Apply(StrEnum):
 
 RootArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="[RUN_ROOT]", help="Directory with the runs; nothing outside it is read."
-    ),
+    typer.Argument(metavar="RUN_ROOT", help="Directory with the runs; nothing outside it is read."),
 ]
 ApplyOption = Annotated[
     Apply, typer.Option(help="Remedies that an agent may apply to a running trainer.")

@@ -60,7 +60,7 @@ def trials(
     context: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="Trials to run; without a name, all of them."),
+        typer.Argument(metavar="NAME", help="Trials to run; without a name, all of them."),
     ] = None,
     listing: Annotated[
         bool, typer.Option("--list", help="List the trials; train nothing.")

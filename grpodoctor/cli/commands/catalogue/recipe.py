@@ -18,7 +18,7 @@ def recipe(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="Variant or preset, such as dapo or losses/dcpo. \\[default: list all]",
         ),
     ] = None,

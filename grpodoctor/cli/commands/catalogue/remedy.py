@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def remedy(
     remedy_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Remedy id; without it, all remedies are listed."),
+        typer.Argument(metavar="ID", help="Remedy id; without it, all remedies are listed."),
     ] = None,
     framework: Annotated[
         str, typer.Option(help="Framework whose config keys are shown.")

@@ -29,7 +29,7 @@ def rule(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE|NAME]", help="Code or name of a rule; without it, all rules are listed."
+            metavar="CODE|NAME", help="Code or name of a rule; without it, all rules are listed."
         ),
     ] = None,
     output_format: PageFormatOption = PageFormat.text,
