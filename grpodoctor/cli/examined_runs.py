@@ -100,7 +100,7 @@ def _replay(path: str, settings: ExaminationSettings, stack: ExitStack) -> Repor
         origin = Origin("standard input" if descriptor == 0 else path)
     elif options.where:
         chosen = ", ".join(f"{column}={value}" for column, value in options.where.items())
-        origin = Origin(f"{path} ({chosen})")
+        origin = Origin(f"{path} ({chosen})", is_copy=False)
     with (
         settings.bar("reading") as progress,
         _named_in_errors(local, origin.address if origin else path),

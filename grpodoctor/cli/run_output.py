@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,7 +66,7 @@ def _rendered(
     if output_format is RunReportFormat.github:
         from grpodoctor.report.ci import github
 
-        return github.render(reports)
+        return github.render(reports, _repository())
     if output_format is RunReportFormat.junit:
         from grpodoctor.report.ci import junit
 
@@ -74,5 +75,10 @@ def _rendered(
         from grpodoctor.cli.pages import json_text
         from grpodoctor.report.ci import sarif
 
-        return json_text(sarif.to_json(reports)) + "\n"
+        return json_text(sarif.to_json(reports, _repository())) + "\n"
     return render(view, ReportFormat(output_format), to_terminal=to_terminal)
+
+
+def _repository() -> Path:
+    """The checkout of the repository: the one of a GitHub job, else the working directory."""
+    return Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())

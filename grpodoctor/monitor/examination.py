@@ -66,6 +66,8 @@ class Examination:
         """How the log of a framework was read."""
         self.address = ""
         """Address of a remote run that was downloaded to `directory`."""
+        self.log = ""
+        """The file that has the steps; empty if it is a temporary copy."""
         self.gpus: int | None = None
         """Number of GPUs, if the run's config tells it."""
         self.finished = False
@@ -163,6 +165,7 @@ class Examination:
             seed=self.manifest.seed,
             started=self.manifest.started,
             unread_steps=self._gaps.count,
+            log=self.log,
         )
 
     def report(self, framework: str | None = None) -> Report:

@@ -11,18 +11,23 @@ from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report_data import ReportData, report_data
+from grpodoctor.runs.reading.native_run import NativeRun
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.records import STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a run comes from that was copied to a temporary place: a store or a stream."""
+    """Where a run comes from: a store, a stream, or some of the rows of a log."""
 
     address: str
+    """What reports name the run."""
     notes: Sequence[str] = ()
     """The files that were not downloaded, and why."""
+    is_copy: bool = True
+    """Whether the run was copied to a temporary place."""
 
 
 def replay(
@@ -62,6 +67,8 @@ def replay(
         examination.notes += origin.notes
     for record in run.steps:
         examination.observe(record)
+    if origin is None or not origin.is_copy:
+        examination.log = str(_log_of(run, path))
     for event in run.events:
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
@@ -73,3 +80,10 @@ def replay(
     examination.gpus = gpus_of(run.settings)
     examination.note_unused_keys(run.unused_keys)
     return report_data(examination, framework, run.follower.rollouts)
+
+
+def _log_of(run: NativeRun | FrameworkRun, path: Path) -> Path:
+    """The file that has the steps of a run, or the first of several."""
+    if path.is_file():
+        return path
+    return (run.follower.first_log or path) if isinstance(run, FrameworkRun) else path / STEPS

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from grpodoctor.monitor.replay import replay
+from grpodoctor.monitor.replay import Origin, replay
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.report import text
 from grpodoctor.report.ci import github, junit, sarif
@@ -85,7 +85,6 @@ def test_junit_counts_its_cases(reports, sick):
 
 def test_github_commands_are_one_line_each_and_cannot_be_forged(reports):
     lines = github.render(reports).splitlines()
-    assert len(lines) == sum(len(report.findings) + 1 for report in reports)
     for line in lines:
         match = re.fullmatch(
             r"::(error|warning|notice) file=([^,:]*),line=1,title=([^,:]*)::.+", line
@@ -93,6 +92,66 @@ def test_github_commands_are_one_line_each_and_cannot_be_forged(reports):
         assert match, line
         assert "%25" in match[2] or "sick" not in match[2]
     assert not any("\x1b" in line for line in lines)
+
+
+def test_no_sentence_is_annotated_twice(sick):
+    verdict, *findings = github.render([sick]).splitlines()
+    cause = sick.findings[0]
+    sentence = cause.summary.rstrip(".").replace("%", "%25").lower()
+    assert sentence in verdict.lower()
+    assert f"title=grpodoctor%3A sick%2C {cause.code} {cause.name}" in verdict
+    assert not any(sentence in line.lower() for line in findings)
+    titles = [line.split("title=")[1].split("::")[0] for line in [verdict, *findings]]
+    for finding in sick.findings:
+        name = f"{finding.code} {finding.name}"
+        count = sum(each.code == finding.code for each in sick.findings)
+        assert sum(title.count(name) for title in titles) == count
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A checkout with a recorded run, and with a folder that has one log."""
+    root = tmp_path_factory.mktemp("repository")
+    record_run(root / "outputs" / "run", 40)
+    (root / "logs").mkdir()
+    rows = [{"step": step, "reward": 0.1 + step / 400, "kl": 0.01} for step in range(1, 60)]
+    (root / "logs" / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("path", "log"),
+    [
+        ("outputs/run", "outputs/run/steps.jsonl"),
+        ("logs", "logs/my.jsonl"),
+        ("logs/my.jsonl", "logs/my.jsonl"),
+    ],
+)
+def test_annotations_are_attached_to_the_log_in_the_repository(repository, path, log):
+    report = replay(repository / path).report
+    assert all(
+        f" file={log},line=1," in line for line in github.render([report], repository).splitlines()
+    )
+    link = repository.parent / "link-to-repository"
+    link.unlink(missing_ok=True)
+    link.symlink_to(repository)
+    assert f" file={log},line=1," in github.render([report], link)
+    (run,) = sarif.to_json([report], repository)["runs"]
+    places = [each["locations"][0]["physicalLocation"] for each in run["results"]]
+    assert {place["artifactLocation"]["uri"] for place in places} <= {log}
+    elsewhere = github.render([report], repository / "other")
+    assert f" file={repository / log},line=1," in elsewhere
+
+
+def test_a_run_that_is_not_on_this_machine_has_no_file(repository):
+    origin = Origin("s3://bucket/run")
+    report = replay(repository / "outputs" / "run", origin=origin).report
+    verdict = github.render([report], repository).splitlines()[0]
+    assert "file=" not in verdict
+    assert "::s3://bucket/run: " in verdict
+    rows = Origin("logs/my.jsonl (seed=1)", is_copy=False)
+    report = replay(repository / "logs" / "my.jsonl", origin=rows).report
+    assert " file=logs/my.jsonl,line=1," in github.render([report], repository)
 
 
 def test_an_unexamined_run_is_an_error_in_every_format(tmp_path):

@@ -1,11 +1,17 @@
-"""Findings as workflow commands of GitHub Actions, which turn into annotations."""
+"""Findings as workflow commands of GitHub Actions, which turn into annotations.
+
+An annotation is attached to the log of the run. A finding whose sentence the verdict contains has
+no annotation of its own; the title of the verdict names it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from grpodoctor.monitor.diagnosis.verdict import VerdictKind
 from grpodoctor.monitor.report import Report
+from grpodoctor.report.ci.places import log_place
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.rules.base import Finding, Severity
 from grpodoctor.support.safe_text import plain
@@ -21,21 +27,38 @@ _VERDICT_COMMANDS: Mapping[VerdictKind, str] = {
 }
 
 
-def render(reports: Sequence[Report]) -> str:
-    """The verdicts and findings of runs, one workflow command per line."""
-    return "".join(f"{line}\n" for report in reports for line in _lines(report))
+def render(reports: Sequence[Report], root: Path | None = None) -> str:
+    """The verdicts and findings of runs, one workflow command per line.
 
-
-def _lines(report: Report) -> Iterator[str]:
-    verdict = report.diagnosis.verdict
-    path = report.run.path
-    counted = set(map(id, report.diagnosis.counted))
-    yield _command(
-        _VERDICT_COMMANDS[verdict.kind], path, f"grpodoctor: {verdict.kind}", verdict.text
+    Args:
+        reports: the reports on the runs.
+        root: the checkout of the repository, to which the paths of logs are relative.
+    """
+    return "".join(
+        f"{line}\n" for report in reports for line in _lines(report, log_place(report, root))
     )
+
+
+def _lines(report: Report, path: str) -> Iterator[str]:
+    verdict = report.diagnosis.verdict
+    counted = set(map(id, report.diagnosis.counted))
+    named = [finding for finding in report.findings if _is_in(finding.summary, verdict.text)]
+    names = [f"{finding.code} {finding.name}" for finding in named]
+    title = ", ".join([f"grpodoctor: {verdict.kind}", *names])
+    yield _command(_VERDICT_COMMANDS[verdict.kind], path, title, _with_run(verdict.text, report))
     for finding in report.findings:
-        level = _COMMANDS[finding.severity] if id(finding) in counted else "notice"
-        yield _command(level, path, _title(finding), finding.summary)
+        if finding not in named:
+            level = _COMMANDS[finding.severity] if id(finding) in counted else "notice"
+            yield _command(level, path, _title(finding), finding.summary)
+
+
+def _is_in(summary: str, text: str) -> bool:
+    return summary.rstrip(".").lower() in text.lower()
+
+
+def _with_run(text: str, report: Report) -> str:
+    """The verdict with the name of the run, if no file names it."""
+    return text if report.run.log else f"{report.run.path}: {text}"
 
 
 def _title(finding: Finding) -> str:
@@ -43,7 +66,8 @@ def _title(finding: Finding) -> str:
 
 
 def _command(name: str, path: str, title: str, message: str) -> str:
-    properties = f"file={_property(path)},line=1,title={_property(title)}"
+    place = f"file={_property(path)},line=1," if path else ""
+    properties = f"{place}title={_property(title)}"
     return f"::{name} {properties}::{_escaped(plain(message))}"
 
 

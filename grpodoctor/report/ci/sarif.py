@@ -7,12 +7,14 @@ the log as its place; the step of the onset is a logical location.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from grpodoctor import __version__
 from grpodoctor.monitor.diagnosis.problems import Problem
 from grpodoctor.monitor.report import Report, evidence_to_json
+from grpodoctor.report.ci.places import log_place
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.rules.base import Finding, Rule, Severity
 from grpodoctor.rules.catalogue import rule_of
@@ -23,8 +25,13 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PAGE = "https://github.com/grpodoctor/grpodoctor"
 
 
-def to_json(reports: Sequence[Report]) -> dict[str, Any]:
-    """The SARIF log of runs."""
+def to_json(reports: Sequence[Report], root: Path | None = None) -> dict[str, Any]:
+    """The SARIF log of runs.
+
+    Args:
+        reports: the reports on the runs.
+        root: the checkout of the repository, to which the paths of logs are relative.
+    """
     codes = sorted({finding.code for report in reports for finding in report.findings})
     places = {code: index for index, code in enumerate(codes)}
     driver = {
@@ -37,7 +44,7 @@ def to_json(reports: Sequence[Report]) -> dict[str, Any]:
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True}],
-        "results": [result for report in reports for result in _results(report, places)],
+        "results": [result for report in reports for result in _results(report, places, root)],
         "properties": {"verdicts": [_verdict(report) for report in reports]},
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -57,17 +64,18 @@ def _verdict(report: Report) -> dict[str, Any]:
     return {"path": plain(report.run.path), **report.diagnosis.verdict.to_json()}
 
 
-def _results(report: Report, places: Mapping[str, int]) -> list[dict[str, Any]]:
+def _results(report: Report, places: Mapping[str, int], root: Path | None) -> list[dict[str, Any]]:
+    path = log_place(report, root) or report.run.path
     counted = set(map(id, report.diagnosis.counted))
     return [
-        _result(finding, problem, report, places[finding.code], counted=id(finding) in counted)
+        _result(finding, problem, path, places[finding.code], counted=id(finding) in counted)
         for problem in report.diagnosis.problems
         for finding in problem.findings
     ]
 
 
 def _result(
-    finding: Finding, problem: Problem, report: Report, place: int, *, counted: bool
+    finding: Finding, problem: Problem, path: str, place: int, *, counted: bool
 ) -> dict[str, Any]:
     text = plain(f"{finding.summary} ({finding.name}, {finding_period(finding)})")
     return {
@@ -75,7 +83,7 @@ def _result(
         "ruleIndex": place,
         "level": _LEVELS[finding.severity] if counted else "note",
         "message": {"text": text},
-        "locations": [_location(report.run.path, finding)],
+        "locations": [_location(path, finding)],
         "partialFingerprints": {"finding/v1": f"{finding.code}:{finding.onset_step}"},
         "properties": {
             "severity": finding.severity,

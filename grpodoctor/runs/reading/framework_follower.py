@@ -130,6 +130,11 @@ class FrameworkFollower:
         return self._logs.is_cut_off
 
     @property
+    def first_log(self) -> Path | None:
+        """The first of the log files; None if there is none that the user has."""
+        return self._logs.first
+
+    @property
     def _was_told_how_to_read(self) -> bool:
         return self.options.format is not None or bool(self.options.mapping)
 

@@ -94,6 +94,14 @@ class LogFiles:
         """Total size of the open files in bytes, at the last search."""
 
     @property
+    def first(self) -> Path | None:
+        """The first file of the log; None without one, or if it was unpacked from another file."""
+        files = self.in_order()
+        path = files[0].reader.path if files else None
+        is_unpacked = path and self._unpacked_folder and path.is_relative_to(self._unpacked_folder)
+        return None if is_unpacked else path
+
+    @property
     def readers(self) -> list[LogReader]:
         """The readers of all open files."""
         return [file.reader for file in self._files.values()]
