@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from grpodoctor.monitor.sample_responses import RecordedResponses, ResponseSourc
 from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
+from grpodoctor.rules.base import Finding
 from grpodoctor.rules.engine import Change
 from grpodoctor.runs.chart import WINDOW
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
@@ -248,28 +249,34 @@ class Session:
         """The events of a tick as JSON objects, ordered by step.
 
         `finding-raised`, `finding-escalated` and `finding-resolved` hold the `finding` as in a
-        report. Lines of the run's journal are unchanged; those of blocks are left out. `restarted`,
-        or `removed` if the path is gone, comes first.
+        report, and the code of the `cause` of which it is a symptom at present, or None. At one
+        step, causes come before symptoms. Lines of the run's journal are unchanged; those of
+        blocks are left out. `restarted`, or `removed` if the path is gone, comes first.
         """
-        findings = [self._finding_news(change) for change in tick.changes]
+        causes = self.examination.findings_by_cause()[1] if tick.changes else {}
+        findings = [self._finding_news(change, causes) for change in tick.changes]
         journal = [
             {**event.body, "kind": event.kind, "step": event.step}
             for event in tick.events
             if event.kind in _NEWS
             or (event.kind.startswith("treatment-") and event.kind != SWITCHED)
         ]
-        news = sorted([*findings, *journal], key=lambda event: int(event["step"]))
+        news = sorted(
+            [*findings, *journal], key=lambda each: (int(each["step"]), bool(each.get("cause")))
+        )
         is_gone = tick.restarted and not self.run_dir.exists()
         kind = "removed" if is_gone else "restarted"
         restart = {"kind": kind, "run": self.examination.facts().to_json()}
         return [restart, *news] if tick.restarted else news
 
-    def _finding_news(self, change: Change) -> dict[str, Any]:
+    def _finding_news(self, change: Change, causes: Mapping[str, Finding]) -> dict[str, Any]:
+        cause = causes.get(change.finding.code)
         advice = self.examination.advice(change.finding.remedies)
         return {
             "kind": f"finding-{change.kind}",
             "step": change.step,
             "finding": finding_to_json(change.finding, advice),
+            "cause": cause.code if cause else None,
         }
 
     def snapshot(self) -> Snapshot:

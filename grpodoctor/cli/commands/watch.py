@@ -127,6 +127,8 @@ def watch(
     has_screen = not (json or plain or once) and is_interactive()
     if apply is Apply.ask and not has_screen:
         _refuse_to_ask()
+    if not (has_screen or json or plain or once):
+        _note_missing_screen()
     path = _path_of(run, pid, has_screen=has_screen)
     project = project_settings(config, isolated=isolated)
     session = Session(
@@ -225,9 +227,22 @@ def _follow(
 
 def is_interactive() -> bool:
     """Whether a screen with keys can be shown: textual reads stdin and draws on stderr."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    has_terminal = all(stream is not None and stream.isatty() for stream in streams)
-    return has_terminal and os.environ.get("TERM") != "dumb"
+    return not _why_no_screen()
+
+
+def _why_no_screen() -> str:
+    """Why no screen with keys can be shown; empty if one can."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or not stream.isatty():
+            return f"{name} is not a terminal"
+    return "the terminal has no cursor (TERM=dumb)" if os.environ.get("TERM") == "dumb" else ""
+
+
+def _note_missing_screen() -> None:
+    """Say to a person at a terminal why lines are printed; a pipe or a file gets no note."""
+    if sys.stdout is not None and sys.stdout.isatty() and (reason := _why_no_screen()):
+        print(f"note: {reason}, so each event is one line instead of a screen", flush=True)
 
 
 def _refuse_to_ask() -> None:

@@ -134,7 +134,10 @@ def news_line(news: Mapping[str, Any]) -> str:
     if kind.startswith("finding-"):
         finding = news["finding"]
         name = f"{finding['severity']} {finding['code']} {finding['name']}"
-        text = f"step {news['step']}: {name} {kind.removeprefix('finding-')}: {finding['summary']}"
+        change = kind.removeprefix("finding-")
+        if cause := news.get("cause"):
+            change += f", a symptom of {cause}"
+        text = f"step {news['step']}: {name} {change}: {finding['summary']}"
     elif kind == "restarted":
         text = "a new run started in this directory"
     elif kind == "removed":
