@@ -141,8 +141,8 @@ class AttachedProbes:
             content = read_regular(path, _MOST_BYTES)
             probe = AttachedProbe.model_validate(orjson.loads(content))
         except (OSError, ValueError) as error:
-            is_form = isinstance(error, ValidationError)
-            reason = first_reason(error) if is_form else " ".join(str(error).split())[:200]
+            in_one_line = " ".join(str(error).split())[:200]
+            reason = first_reason(error) if isinstance(error, ValidationError) else in_one_line
             self.damage.append(Damage(f"{FOLDER}/{path.name}", 0, reason))
             return None
         readings = {

@@ -11,8 +11,7 @@ from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report_data import ReportData, report_data
-from grpodoctor.runs.reading.native_run import NativeRun
-from grpodoctor.runs.reading.opening import FrameworkRun, open_run
+from grpodoctor.runs.reading.opening import FrameworkRun, OpenedRun, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import STEPS
@@ -82,7 +81,7 @@ def replay(
     return report_data(examination, framework, run.follower.rollouts)
 
 
-def _log_of(run: NativeRun | FrameworkRun, path: Path) -> Path:
+def _log_of(run: OpenedRun, path: Path) -> Path:
     """The file that has the steps of a run, or the first of several."""
     if path.is_file():
         return path

@@ -42,9 +42,9 @@ def coverage_sentence(coverage: Coverage, most: int | None = None) -> str:
         return f"{could_not} This log does not contain what they need."
     shown = coverage.settings[:most]
     enabled = sum(len(setting.codes) for setting in shown)
-    settings = count_of(len(shown), "setting")
+    changes = count_of(len(shown), "change")  # to pass the run's config is no setting
     enable = "enables" if len(shown) == 1 else "enable"
-    return f"{could_not} {settings[:1].upper()}{settings[1:]} {enable} {enabled} of them."
+    return f"{could_not} {changes[:1].upper()}{changes[1:]} {enable} {enabled} of them."
 
 
 def brief_coverage(report: Report, codes: int) -> tuple[Block, ...]:

@@ -1,3 +1,5 @@
+from grpodoctor.frameworks.logging_advice import setting_that_logs
+from grpodoctor.frameworks.registry import logging_frameworks
 from grpodoctor.monitor.diagnosis.coverage import coverage_of
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import Engine
@@ -48,3 +50,18 @@ def test_rules_about_experts_are_omitted_for_a_dense_model_only():
 
 def test_an_old_version_is_asked_to_upgrade():
     assert any("upgrade TRL" in each.setting for each in coverage().settings)
+
+
+def test_what_enables_a_rule_is_always_an_instruction():
+    advice = {
+        row.how_to_log
+        for framework in logging_frameworks()
+        for row in framework.meanings
+        if row.how_to_log
+    }
+    assert len(advice) > 10
+    assert {text.split()[0] for text in advice} == {"set", "give"}
+
+
+def test_a_key_that_only_a_fork_logs_enables_no_rule():
+    assert setting_that_logs("verl", ("environment/invalid_action_rate",)) is None
