@@ -11,6 +11,7 @@ from typing import NamedTuple
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeholders, part_of
 from grpodoctor.frameworks.row_keys import MOST_KEYS, is_evaluation
+from grpodoctor.frameworks.version_bounds import VersionBounds, version_bounds
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import HELDOUT, Kind, metric_of
 from grpodoctor.vocabulary.values import (
@@ -39,9 +40,6 @@ _SUMMARY_KEYS = frozenset({"train_loss", "total_flos", "train_steps_per_second",
 
 _ROUNDING = 1e-3
 """A share may exceed its bounds by so much through rounding."""
-
-_Version = tuple[int, ...]
-_UNKNOWN: _Version = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ class Translator:
         self._own = dict(own or {})
         self._generic = generic
         self._bare: dict[str, str] = {}
-        self._bounds: tuple[_Version, _Version] = (_UNKNOWN, _UNKNOWN)
+        self._versions = VersionBounds()
         self._known: set[str] = set()
         self._uses: dict[str, tuple[_Use, ...]] = {}
         self._out_of_range: set[str] = set()
@@ -298,9 +296,9 @@ class Translator:
         fresh = {self._bare[key] for key in unseen[:MOST_KEYS]} - self._known
         self._known |= fresh
         self._plans.clear()
-        before = self._bounds
-        self._infer_version()
-        for key in self._known if self._bounds != before else fresh:
+        before = self._versions
+        self._versions = version_bounds(self.framework, self.version, self._known)
+        for key in self._known if self._versions != before else fresh:
             self._uses[key] = self._look_up(key)
         self._apply_generic_table()
 
@@ -344,37 +342,10 @@ class Translator:
         noted[key] = use.metric
         self.unused.unmapped.pop(key, None)
 
-    def _infer_version(self) -> None:
-        """Bound the version: it has every logged key, and lacks each key it would always log."""
-        if self.version:
-            self._bounds = (_parts(self.version), _next(_parts(self.version)))
-            return
-        lows, highs = [_UNKNOWN], list[_Version]()
-        for key in self._known:
-            rows = [meaning for meaning, _ in self.framework.meanings_of(key)]
-            if rows and all(row.since for row in rows):
-                lows.append(min(_parts(row.since) for row in rows))
-            if rows and all(row.until for row in rows):
-                highs.append(max(_parts(row.until) for row in rows))
-        for row in self.framework.meanings:
-            if row.always and row.since and not self._known.intersection(row.keys):
-                highs.append(_parts(row.since))
-        low = max(lows)
-        # A script may log its own key under an old name, but no old version logs a new key.
-        self._bounds = (low, min((high for high in highs if high > low), default=_UNKNOWN))
-
     @property
     def version_note(self) -> str:
         """The version that wrote the log and how it is known; empty if unknown."""
-        if self.version:
-            return f"{self.version}, from the run's settings"
-        low, high = (".".join(map(str, version)) for version in self._bounds)
-        if low and high:
-            return f"{low} or later and before {high}, inferred from its keys"
-        if low or high:
-            bound = f"{low} or later" if low else f"before {high}"
-            return f"{bound}, inferred from its keys"
-        return ""
+        return self._versions.note(self.version)
 
     def _look_up(self, key: str) -> tuple[_Use, ...]:
         if key in self._own:
@@ -426,10 +397,7 @@ class Translator:
         for name, allowed in row.when.items():
             if name in self.settings and self.settings[name] not in allowed:
                 return False
-        low, high = self._bounds
-        too_old = bool(row.until) and low != _UNKNOWN and low >= _parts(row.until)
-        too_new = bool(row.since) and high != _UNKNOWN and high <= _parts(row.since)
-        return not too_old and not too_new
+        return self._versions.may_log(row)
 
     def _holds(self, row: KeyMeaning) -> bool:
         """Whether the known settings and version are enough to say that a row holds."""
@@ -437,10 +405,7 @@ class Translator:
             return False
         if row.knob and not isinstance(self._knobs.get(row.knob), int | float):
             return False
-        low, high = self._bounds
-        since = not row.since or (low != _UNKNOWN and low >= _parts(row.since))
-        until = not row.until or (high != _UNKNOWN and high <= _parts(row.until))
-        return since and until
+        return self._versions.surely_log(row)
 
     def _read(self, planned: _Planned, values: Mapping[str, float]) -> Reading | None:
         meaning = planned.use.meaning
@@ -527,13 +492,3 @@ def _reading(kind: Kind, value: float) -> Reading:
     if kind == "quantiles":
         return Quantiles.of([value])
     return Max.of_number(value) if kind == "max" else Min.of_number(value)
-
-
-def _parts(version: str) -> _Version:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def _next(version: _Version) -> _Version:
-    """The smallest version above this one, to three places."""
-    padded = (*version, 0, 0, 0)[:3]
-    return (*padded[:2], padded[2] + 1)
