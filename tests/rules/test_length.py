@@ -82,6 +82,11 @@ def test_nearly_all_cut_is_critical() -> None:
     assert finding.onset_step == 0, "it takes five readings to say so, and all of them are cut"
 
 
+def test_masking_is_offered_only_where_complete_responses_are_left() -> None:
+    assert "overlong-mask" in run({CUT: noisy(0.6, 0.02, 1)}).finding("LEN002").remedies
+    assert "overlong-mask" not in run({CUT: 0.97}).finding("LEN002").remedies
+
+
 def test_truncation_after_the_answer_of_solved_prompts_is_a_note() -> None:
     solved = run({CUT: 1.0, "accuracy/train": noisy(0.98, 0.01, 1)}, count=30)
     assert solved.finding("LEN002").severity == "info"

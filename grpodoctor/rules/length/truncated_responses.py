@@ -48,7 +48,7 @@ class TruncatedResponses(Rule):
     Remedies:
         Raise the limit if memory allows. Otherwise leave truncated responses out of the loss, or
         punish length gradually before the limit. Masking removes the pressure to be brief, so watch
-        the share.
+        the share; it is not offered where hardly any response is complete.
 
     When it is wrong:
         This is the only rule that detects a reward for length, and it does so only once responses
@@ -123,7 +123,9 @@ class TruncatedResponses(Rule):
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         severity = "info" if is_solved(chart) else self._severity(series, share, rise)
-        return Sighting(severity, text, evidence, find_onset=onset)
+        # Masking would leave hardly any response in the loss.
+        remedies = ("longer-limit", "soft-overlong") if share >= self.grave_share else None
+        return Sighting(severity, text, evidence, remedies, onset)
 
     def _early_rise(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that is not yet high, but has grown several times and still grows."""
