@@ -166,8 +166,8 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
     code = ""
     if evidence.no_rise is not None:
         code = evidence.no_rise.code
-        # The first clause is about the same rise, and the second about its noise.
-        parts += _clause(evidence.no_rise.summary).split("; ")[2:]
+        # The first clause is about the same rise and its noise.
+        parts += _clause(evidence.no_rise.summary).split("; ")[1:]
     parts.append(examined)
     if evidence.no_rise_action:
         parts.append(f"first, {lower_first(evidence.no_rise_action)}")

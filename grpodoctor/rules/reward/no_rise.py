@@ -85,8 +85,8 @@ class NoRise(Rule):
         before = statistics.fmean(series.head(BASELINE))
         clause = f"; {reason.clause}" if reason.clause else ""
         text = (
-            f"{outcome_noun(chart).capitalize()} {before:.3g} → {series.mean(RECENT):.3g}; "
-            f"a rise of {visible_rise(series):.2g} would show{clause}."
+            f"{outcome_noun(chart).capitalize()} {before:.3g} → {series.mean(RECENT):.3g}, "
+            f"within its noise of {visible_rise(series):.2g}{clause}."
         )
         evidence = cite_all(chart, name, *reason.metrics)
         return Sighting("info", text, evidence, reason.remedies)
