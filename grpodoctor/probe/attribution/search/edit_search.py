@@ -33,6 +33,8 @@ _FINALISTS = 8
 _ROUNDS = 5
 _GUESSES = 3
 """Numbers of the regression that are tried per round, those that explain most first."""
+_DISTINCT = 4
+"""Significant digits in which two suggested numbers must differ."""
 _FLAT = 0.01
 """Relative difference between the gaps around the best number below which refining it ends: the
 smallest gap is hardly smaller."""
@@ -259,10 +261,6 @@ def _suggested(trial: _Trial) -> list[float]:
     for _, guess in ranked:
         distinct.setdefault(rounded_to(guess, _DISTINCT), guess)
     return list(distinct.values())[:_GUESSES]
-
-
-_DISTINCT = 4
-"""Significant digits in which two suggested numbers must differ."""
 
 
 def _refined(trial: _Trial) -> list[float]:
