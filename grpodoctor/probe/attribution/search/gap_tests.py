@@ -19,6 +19,10 @@ from grpodoctor.probe.attribution.tokens import TYPICAL, significant, typical_sh
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT, QUIET
 
+_MOST_RISE = 0.1
+"""Share by which the mean may rise where the typical token's gap disappears: a second fault of few
+tokens stays as it is, and an edit that makes other tokens worse is no cause."""
+
 
 class GapTests:
     """Compares gaps with the rounding of a case, as it is known so far."""
@@ -105,7 +109,7 @@ class GapTests:
             return None
         share = self.removed_share(cause, outcome, before, after)
         typical = 0.0 if share >= WHOLE else self.typical_share(before, after)
-        is_typical = typical >= TYPICAL
+        is_typical = typical >= TYPICAL and share >= -_MOST_RISE
         reaches = cause.subtle and self.reaches(cause, before, after)
         if not (share >= (cause.least if least is None else least) or is_typical or reaches):
             return None
