@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,7 +175,7 @@ def test_the_first_lines_say_what_is_wrong_and_what_to_type(
     heading = lines.index(report.run.path)
     sentence = " ".join(lines[:heading])
     cause = next(each for each in report.findings if each.code == READINGS[name].first)
-    assert sentence.startswith(f"SICK  since step {cause.onset_step}: ")
+    assert re.match(rf"SICK  since step {cause.onset_step}( \([^)]+\))?: ", sentence)
     assert "; first, " in sentence
     assert READINGS[name].paste in lines[heading - 1]
     assert heading <= 6

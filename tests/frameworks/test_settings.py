@@ -372,8 +372,8 @@ def test_names_of_frameworks() -> None:
     assert configurable_framework_named("bundled").name == "grpodoctor"
     with pytest.raises(ConfigError, match="did you mean verl"):
         configurable_framework_named("veerl")
-    with pytest.raises(ConfigError, match="use one of") as caught:
-        framework_named("foo", other_names=["csv"])
+    with pytest.raises(ConfigError, match="use a framework") as caught:
+        framework_named("foo", file_formats=["csv"])
     assert "did you mean" not in str(caught.value), "no name is near"
     assert "csv" in str(caught.value)
 
