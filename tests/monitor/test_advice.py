@@ -43,9 +43,9 @@ def test_values_are_computed_from_the_run():
     (rate,) = advice_for("lower-learning-rate", {}, "verl", logged).if_not_set
     assert rate.line == "actor_rollout_ref.actor.optim.lr=1e-06"
     (limit,) = advice_for("longer-limit", {}, "trl", logged).if_not_set
-    assert limit.line == "max_completion_length=2496"
+    assert limit.line == "max_completion_length=2048"
     known = advice_for("longer-limit", {"max_length": 1024}, "trl", logged)
-    assert [line.line for line in known.spelling] == ["max_completion_length=2496"]
+    assert [line.line for line in known.spelling] == ["max_completion_length=2048"]
     gap = {"mismatch/logprob_diff_mean": 0.3}
     caps = [line.line for line in advice_for("tis", {}, "trl", gap).if_not_set]
     assert "vllm_importance_sampling_clip_max=6.4" in caps

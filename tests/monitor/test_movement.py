@@ -73,7 +73,7 @@ def test_an_outcome_without_a_rise_has_the_means_that_the_note_states() -> None:
     assert (movement.start, movement.now) == (fmean(values[:10]), fmean(values[110:]))
     assert median(values) == 0.0
     summary = patient.finding("REW020").summary
-    assert summary.startswith(f"Reward {movement.start:.3g} → {movement.now:.3g};")
+    assert summary.startswith(f"Reward {movement.start:.3g} → {movement.now:.3g}, within")
 
 
 def test_progress_begins_with_the_measure_that_rose() -> None:
