@@ -46,7 +46,7 @@ def test_the_text_fits_any_width_and_leaves_nothing_out(snapshot, width):
 
 def test_the_verdict_stands_above_everything_that_explains_it(snapshot):
     shown = lines(TextScreen(snapshot))
-    assert shown[2].startswith(f"Sick since step {snapshot.verdict.since}: ")
+    assert shown[2].startswith(f"Sick since step {snapshot.verdict.since} (")
     assert " ".join(line.strip() for line in shown[2:7]).startswith(snapshot.verdict.line[:100])
 
 

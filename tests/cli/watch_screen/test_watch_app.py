@@ -82,7 +82,7 @@ def test_the_diagnosis_and_six_vitals_at_any_useful_size(sick, size):
         if size[0] < 80:
             return
         snapshot = screen.app.snapshot
-        assert lines[2].startswith(f"Sick since step {snapshot.verdict.since}: ")
+        assert lines[2].startswith(f"Sick since step {snapshot.verdict.since} (")
         for vital in snapshot.vitals[:6]:
             assert vital.label in shown
         gravest = snapshot.findings[0]
