@@ -88,7 +88,10 @@ FRAMEWORK = Framework(
             caveat="the ratio times k1, not k3"),
         KeyMeaning("objective/<source>_reward", "reward/component/<source>/mean",
             over="responses of that source"),
-        *without_metric("objective/<path>", "loss/policy_avg"),
+        # The PPO of TRL and of earlier versions: the total is the score minus the KL penalty.
+        KeyMeaning("objective/scores", "reward/mean", over="responses of the batch"),
+        *without_metric("objective/non_score_reward", "objective/rlhf_reward", "objective/<path>",
+            "loss/policy_avg"),
         KeyMeaning("loss/kl_avg", caveat="multiplied by the coefficient"),
         KeyMeaning("loss/total_avg", "optimizer/loss"),
         KeyMeaning("val/rho_weight", "correction/weight_mean", over=_TOKENS,

@@ -233,7 +233,7 @@ def test_raw_log_probabilities_are_accepted_only_at_temperature_one(model: Path)
         ),
         (["engine.kind=server", "engine.url=localhost"], "write http://HOST:PORT"),
         (["engine.kind=server", "engine.url=http://"], "write http://HOST:PORT"),
-        (["engine.kind=server", "engine.url=http://h:99999"], "Port out of range"),
+        (["engine.kind=server", "engine.url=http://h:99999"], "port out of range"),
         (["engine.kind=server", "engine.url=http://[h"], "engine.url cannot be"),
         (
             ["engine.kind=server", "engine.url=http://h:1", "engine.precision=bf16"],
