@@ -11,10 +11,9 @@ from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
 from grpodoctor.monitor.report_data import ReportData, report_data
-from grpodoctor.runs.reading.opening import FrameworkRun, OpenedRun, open_run
+from grpodoctor.runs.reading.opening import FrameworkRun, log_of, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
-from grpodoctor.runs.records import STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def replay(
     for record in run.steps:
         examination.observe(record)
     if origin is None or not origin.is_copy:
-        examination.log = str(_log_of(run, path))
+        examination.log = str(log_of(path, run.follower if isinstance(run, FrameworkRun) else None))
     for event in run.events:
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
@@ -79,10 +78,3 @@ def replay(
     examination.gpus = gpus_of(run.settings)
     examination.note_unused_keys(run.unused_keys)
     return report_data(examination, framework, run.follower.rollouts)
-
-
-def _log_of(run: OpenedRun, path: Path) -> Path:
-    """The file that has the steps of a run, or the first of several."""
-    if path.is_file():
-        return path
-    return (run.follower.first_log or path) if isinstance(run, FrameworkRun) else path / STEPS

@@ -35,9 +35,9 @@ class RunFacts:
     """Unix time at which recording began; 0 if unknown."""
     unread_steps: int = 0
     """Steps between the first and the last that were not read."""
-    log: str = field(default="", compare=False)
+    log: str = ""
     """The file on this machine that has the steps, or the first of several; empty for a run that
-    was downloaded or read from a stream, and for one that is watched."""
+    was downloaded or read from a stream."""
 
     @property
     def missing_steps(self) -> int:

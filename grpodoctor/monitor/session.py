@@ -22,7 +22,7 @@ from grpodoctor.rules.engine import Change
 from grpodoctor.runs.chart import WINDOW
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower
-from grpodoctor.runs.reading.opening import RunFollower, follow, is_native, open_run
+from grpodoctor.runs.reading.opening import RunFollower, follow, is_native, log_of, open_run
 from grpodoctor.runs.reading.poll import Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
@@ -164,6 +164,7 @@ class Session:
         """Pass on how the log was read: the detected format, damaged lines, unused keys."""
         self.examination.notes += poll.notes
         self.examination.note_damage(poll.damage)
+        self.examination.log = str(log_of(self.run_dir, self._follower))
         if isinstance(self._follower, FrameworkFollower) and self._follower.translator is not None:
             self.examination.note_unused_keys(self._follower.translator.unused)
             self.examination.gpus = gpus_of(self._follower.translator.given)

@@ -140,19 +140,7 @@ def diagnose(
     rose = outcome_rose(chart)
     findings = _after_rise(results.findings, by_code, chart) if rose else results.findings
 
-    def cost_of(finding: Finding) -> Cost:
-        last = None if finding.active else finding.last_step
-        return costs.cost(finding.onset_step, last, gpus=reading.gpus)
-
-    context = RunContext(
-        rules=by_code,
-        quiet=frozenset(results.quiet),
-        solved=is_solved(chart),
-        stride=_stride(chart, reading),
-        cost_of=cost_of,
-        is_treated=lambda finding: _is_treated(finding, chart),
-    )
-    problems = problems_of(findings, context)
+    problems = problems_of(findings, _run_context(engine, by_code, costs, reading))
     found = {finding.code for finding in results.findings}
     defective = {defect.code for defect in results.defects} - found
     coverage = coverage_of(
@@ -181,6 +169,26 @@ def diagnose(
     first_action = _first_action(problems[0].cause, advice) if problems else ""
     verdict = verdict_of(problems, evidence, first_action)
     return Diagnosis(verdict, problems, coverage)
+
+
+def _run_context(
+    engine: Engine, rules: Mapping[str, Rule], costs: CostLedger, reading: Reading
+) -> RunContext:
+    """What problems depend on besides their findings."""
+    chart = engine.chart
+
+    def cost_of(finding: Finding) -> Cost:
+        last = None if finding.active else finding.last_step
+        return costs.cost(finding.onset_step, last, gpus=reading.gpus)
+
+    return RunContext(
+        rules=rules,
+        quiet=frozenset(engine.diagnosis().quiet),
+        solved=is_solved(chart),
+        stride=_stride(chart, reading),
+        cost_of=cost_of,
+        is_treated=lambda finding: _is_treated(finding, chart),
+    )
 
 
 def _after_rise(

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import (
+    Evidence,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+    cite_all,
+)
+from grpodoctor.rules.shared.flat_outcome import reference_kl
 from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
 from grpodoctor.rules.shared.run_health import (
     RECENT,
@@ -148,10 +158,12 @@ class RewardCollapse(Rule):
         # Both levels are extremes of many: the best one, and the current one, tested at each step.
         is_certain = lost - 2 * selection_bias(series) >= self.certain_loss
         severity: Severity = "critical" if lost >= self.critical_loss and is_certain else "warning"
-        onset, evidence = self._half_way(series, best.level), (cite(chart, name, best.level),)
+        onset = self._half_way(series, best.level)
+        evidence: tuple[Evidence, ...] = (cite(chart, name, best.level),)
         why = fell_from_outside(chart, series)
         if why:
             text = f"{_noun(name)} fell from {best.level:.3g} to {_now(series)} {why}."
+            evidence += cite_all(chart, reference_kl(chart))
         return Sighting(severity, text, evidence, FALL_FROM_OUTSIDE if why else None, onset)
 
     def _from_opening(self, chart: Chart, name: str) -> Sighting | None:
@@ -245,10 +257,12 @@ class RewardCollapse(Rule):
         if name == _ACCURACY and self._is_reward_kept(chart, series.steps(_BEFORE)[0]):
             return None
         text = f"{_noun(name)} fell sharply from {usual:.3g} to {now:.3g} in {RECENT} readings."
-        onset, evidence = self._half_way(series, usual), (cite(chart, name, usual),)
+        onset = self._half_way(series, usual)
+        evidence: tuple[Evidence, ...] = (cite(chart, name, usual),)
         why = fell_from_outside(chart, series)
         if why:
             text = f"{_noun(name)} fell from {usual:.3g} to {now:.3g} {why}."
+            evidence += cite_all(chart, reference_kl(chart))
         return Sighting("critical", text, evidence, FALL_FROM_OUTSIDE if why else None, onset)
 
     def _slow_fall(self, chart: Chart, name: str) -> Sighting | None:

@@ -177,6 +177,20 @@ def follow(path: Path, options: ReadOptions | None = None) -> RunFollower:
         return FrameworkFollower(path, options)
 
 
+def log_of(path: Path, follower: object) -> Path:
+    """The file that has the steps of a run, or the first of several.
+
+    Args:
+        path: the run.
+        follower: what reads it, if it is the log of another framework.
+    """
+    if path.is_file():
+        return path
+    if isinstance(follower, FrameworkFollower):
+        return follower.first_log or path
+    return path / STEPS
+
+
 def _has_files(path: Path) -> bool:
     return path.is_file() or any(files_below(path))
 

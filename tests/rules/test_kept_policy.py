@@ -1,0 +1,40 @@
+"""Falls of the reward that come from outside the policy, and falls of the policy itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.scenario import Curve, Patient, noisy, ramp
+from tests.rules.test_reward import ACCURACY, REWARD, run
+
+
+def outage(*, kl_after: float = 0.055, gradient: float = 0.3) -> Patient:
+    """A public run: the search tool fails from step 60 on, and the reward goes from .3 to .06."""
+    after = lambda before, then: lambda step: then if step >= 60 else before  # noqa: E731
+    curves: dict[str, Curve] = {
+        REWARD: noisy(after(0.31, 0.06), 0.015, 3),
+        "kl/reference/k3": noisy(after(0.05, kl_after), 0.004, 4),
+        "entropy/mean": noisy(after(0.05, 0.06), 0.004, 5),
+        "optimizer/grad_norm": lambda step: gradient if step == 59 else 0.3,
+    }
+    return run(curves, without=(ACCURACY,))
+
+
+def test_a_fall_in_one_step_without_a_change_of_the_policy_comes_from_outside() -> None:
+    finding = outage().finding("REW002")
+    assert "in step 60; the environment or verifier changed" in finding.summary
+    assert finding.remedies[0] == "recheck-reward"
+    assert "kl/reference/k3" in {each.metric for each in finding.evidence}
+
+
+@pytest.mark.parametrize("changes", [{"kl_after": 0.4}, {"gradient": 9.0}], ids=str)
+def test_a_policy_that_breaks_down_is_blamed_for_its_fall(changes: dict[str, float]) -> None:
+    finding = outage(**changes).finding("REW002")
+    assert "in step" not in finding.summary
+    assert finding.remedies[0] == "lower-learning-rate"
+
+
+def test_a_fall_over_many_steps_comes_from_the_policy() -> None:
+    curve = noisy(ramp(0.31, 0.06, 20, begin=60), 0.015, 3)
+    finding = run({REWARD: curve, "kl/reference/k3": 0.05}, without=(ACCURACY,)).finding("REW002")
+    assert "in step" not in finding.summary
