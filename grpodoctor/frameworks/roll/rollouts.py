@@ -23,12 +23,7 @@ _MOST_RESPONSES = 1_000_000
 def _columns(
     rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart
 ) -> Responses | None:
-    flat: list[dict[str, Any]] = []
-    ids: list[str] = []
-    for row, name in zip(rows, names, strict=True):
-        for index, response in enumerate(_responses(row)):
-            flat.append(response)
-            ids.append(f"{name}/{index}")
+    flat, ids = columns.flattened(rows, names, _responses)
     if not flat:
         return None
     prompts = columns.texts(flat, "prompt")

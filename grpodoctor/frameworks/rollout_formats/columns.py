@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -150,3 +150,24 @@ def extra_numbers(rows: Sequence[DumpRow], own_keys: frozenset[str]) -> dict[str
         if any(isinstance(value, float | int) for value in values_of(rows, name)):
             chosen.append(name)
     return {clean(name): floats(values_of(rows, name)) for name in chosen}
+
+
+def flattened(
+    rows: Sequence[dict[str, Any]],
+    names: Sequence[str],
+    responses_of: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The responses of rows that hold several each, and their names.
+
+    Args:
+        rows: the rows of a file.
+        names: a name for each row; a response adds its place.
+        responses_of: gives the responses of a row.
+    """
+    flat: list[dict[str, Any]] = []
+    ids: list[str] = []
+    for row, name in zip(rows, names, strict=True):
+        for index, response in enumerate(responses_of(row)):
+            flat.append(response)
+            ids.append(f"{name}/{index}")
+    return flat, ids

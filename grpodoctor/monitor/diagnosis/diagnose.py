@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,7 +140,7 @@ def diagnose(
     rose = outcome_rose(chart)
     findings = _after_rise(results.findings, by_code, chart) if rose else results.findings
 
-    problems = problems_of(findings, _run_context(engine, by_code, costs, reading))
+    problems = problems_of(findings, _run_context(chart, by_code, results.quiet, costs, reading))
     found = {finding.code for finding in results.findings}
     defective = {defect.code for defect in results.defects} - found
     coverage = coverage_of(
@@ -172,10 +172,13 @@ def diagnose(
 
 
 def _run_context(
-    engine: Engine, rules: Mapping[str, Rule], costs: CostLedger, reading: Reading
+    chart: Chart,
+    rules: Mapping[str, Rule],
+    quiet: Iterable[str],
+    costs: CostLedger,
+    reading: Reading,
 ) -> RunContext:
     """What problems depend on besides their findings."""
-    chart = engine.chart
 
     def cost_of(finding: Finding) -> Cost:
         last = None if finding.active else finding.last_step
@@ -183,7 +186,7 @@ def _run_context(
 
     return RunContext(
         rules=rules,
-        quiet=frozenset(engine.diagnosis().quiet),
+        quiet=frozenset(quiet),
         solved=is_solved(chart),
         stride=_stride(chart, reading),
         cost_of=cost_of,
