@@ -59,10 +59,11 @@ class RowKeys:
         "system/step",
         "system/global_step",
         "_step",
+        "episode",
     )
     """The default lists the names that frameworks and loggers use. `training_step` precedes
     `global_step`, which open-instruct counts in episodes. The logger's own counter comes last
-    because it counts calls, not training steps."""
+    because it counts calls, not training steps. An episode is a step only where nothing else is."""
     scalars: tuple[str, ...] = ("training_step",)
     """Scalars of an event file that hold the training step if the events count something else."""
     time: tuple[str, ...] = ("time", "timestamp", "_timestamp", "wall_time")

@@ -21,7 +21,8 @@ from grpodoctor.support.numbers import parse_number
 _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records", "data",
           "iterations", "updates", "rows", "entries", "training_log", "train_log", "step_log",
           "step_logs", "step_metrics", "per_step",
-          "training_history", "train_history")  # fmt: skip
+          "training_history", "train_history", "curves", "training_curves", "train_curves",
+          "learning_curves", "series")  # fmt: skip
 """Usual keys of a history, most likely first."""
 
 _RUN_NAMES = ("run_name", "name", "tag", "experiment", "run", "run_id", "label", "id")

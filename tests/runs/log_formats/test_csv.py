@@ -34,6 +34,11 @@ def test_a_table_with_any_delimiter(delimiter: str, tmp_path: Path) -> None:
     assert rows[1].texts["note"] == "late"
 
 
+def test_an_episode_is_a_step_where_nothing_else_is(tmp_path: Path) -> None:
+    assert [row.step for row in rows_of("episode,reward\n5,0.1\n10,0.2\n", tmp_path)] == [5, 10]
+    assert [row.step for row in rows_of("episode,step\n5,1\n10,2\n", tmp_path)] == [1, 2]
+
+
 def test_byte_order_mark_comments_and_quotes(tmp_path: Path) -> None:
     rows = rows_of('\ufeff"step","loss, smoothed"\r\n1,"0.25"\r\n', tmp_path)
     assert rows[0].values == {"loss, smoothed": 0.25}

@@ -35,6 +35,7 @@ def rows_of(data: Any, directory: Path) -> list[LogRow]:
         {key: [row[key] for row in ROWS] for key in ROWS[0]},
         {key.replace("step", "steps"): [row[key] for row in ROWS] for key in ROWS[0]},
         {"log_history": ROWS},
+        {"final": {"reward": 0.2}, "curves": {key: [row[key] for row in ROWS] for key in ROWS[0]}},
     ],
 )
 def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
