@@ -20,6 +20,7 @@ from tests.app.browser_page import SECONDS, WIDTH, Browser
 from tests.app.conftest import Server, start, stop
 from tests.report import probed
 from tests.report.simulated import HOSTILE, readings, record_run, rollouts
+from tests.samples import sampled
 
 LOG = Path(__file__).parent.parent / "data" / "logs" / "beibeizzz_trl.jsonl.gz"
 MIXTURE = Path(__file__).parents[1] / "rules" / "data" / "healthy_mixture.jsonl"
@@ -68,7 +69,12 @@ def server(serve: Callable[..., Server], folder: Path) -> Server:
     return serve(folder)
 
 
-@pytest.mark.parametrize("run", ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"])
+@pytest.mark.parametrize(
+    "run",
+    sampled(
+        ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"], {"live", "hostile <b>run</b>"}
+    ),
+)
 def test_every_page_shows_every_kind_of_run(
     server: Server, browser: Browser, folder: Path, run: str
 ) -> None:

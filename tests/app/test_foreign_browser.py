@@ -13,6 +13,7 @@ from tests.app.conftest import Server
 from tests.frameworks.courses import MISMATCHED
 from tests.frameworks.generated_logs import WRITERS
 from tests.runs.log_formats.sound_logs import SOUND
+from tests.samples import sampled
 
 NAMES = {
     "jsonl": "metrics.jsonl", "json": "history.json", "trainer_state": "trainer_state.json",
@@ -24,7 +25,7 @@ NAMES = {
 
 FRAMEWORKS = {re.sub(r"\W+", "-", name): write for name, (_, write) in WRITERS.items()}
 RUNS = [*FRAMEWORKS, *(f"format-{name}" for name in SOUND)]
-SAMPLE = RUNS[::7]
+SAMPLE = RUNS[::14]
 """`make test-slow` opens the others."""
 
 
@@ -56,9 +57,7 @@ def test_every_format_has_a_log() -> None:
     assert {each.name for each in all_log_formats()} == set(SOUND)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(run, marks=[] if run in SAMPLE else pytest.mark.slow) for run in RUNS]
-)
+@pytest.mark.parametrize("name", sampled(RUNS, SAMPLE))
 def test_every_log_opens_and_sick_ones_have_remedies(
     server: Server, browser: Browser, name: str
 ) -> None:
@@ -73,6 +72,7 @@ def test_every_log_opens_and_sick_ones_have_remedies(
         browser.check()
 
 
+@pytest.mark.slow
 def test_logs_of_different_frameworks_are_compared(
     server: Server, browser: Browser, runs: dict[str, Path]
 ) -> None:

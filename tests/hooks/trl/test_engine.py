@@ -25,6 +25,7 @@ from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.trl.engine_stub import EngineStub
 from tests.probe.attribution.in_process import InProcess
+from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -143,7 +144,7 @@ def logprobs(folders: list[Path]) -> np.ndarray:
     return np.concatenate([shard.logprobs_N for shard in read_shards(folders[0])])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sampled(CASES, 4))
 def test_a_knob_of_the_sampler_has_the_effect_of_the_setting(
     make_trainer: MakeTrainer, case: str
 ) -> None:

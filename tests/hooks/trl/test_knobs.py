@@ -17,6 +17,7 @@ import grpodoctor
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from tests.hooks.trl.conftest import share_of_sevens
+from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -78,7 +79,7 @@ def treated(make_trainer: MakeTrainer, changes: dict[str, Any], **settings: Any)
     return trainer, grpodoctor.open_run(attachment.run_dir)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sampled(CASES, 4))
 def test_a_knob_has_the_effect_of_the_setting(make_trainer: MakeTrainer, case: str) -> None:
     from trl import GRPOConfig
 

@@ -14,6 +14,7 @@ from grpodoctor.hooks.verl.driver_recorder import SUFFIX, advantage_readings
 from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.verl.test_verl_losses import drive, needs_verl, plugin
+from tests.samples import sampled
 
 __all__ = ["plugin"]
 OBSERVABLE = {
@@ -40,7 +41,7 @@ def test_observed_advantages_equal_those_of_verl_to_the_last_bit(
 
 
 @needs_verl
-@pytest.mark.parametrize("resumed", [0, 40])
+@pytest.mark.parametrize("resumed", sampled([0, 40], {40}))
 def test_the_driver_records_steps_under_verls_numbers(
     resumed: int, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ from grpodoctor.vocabulary.values import Reading, scalar
 from tests.rules.scenario import Patient
 from tests.trainer.engines.vllm_helpers import drawn, opened, prompts_of, save_model, served
 
+pytestmark = pytest.mark.slow  # the trainer's own tests start such a server, too
+
 SYNCS = 4
 Sync = Callable[[VllmEngine, Policy, int], None]
 

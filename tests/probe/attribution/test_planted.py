@@ -161,6 +161,7 @@ def test_stale_weights_by_the_samplers_directory(at: Directories, asked: Investi
     assert set(named.details[1:]) <= set(case.differing)
 
 
+@pytest.mark.slow
 def test_stale_weights_without_a_checkpoint_to_test(at: Directories, asked: Investigate) -> None:
     old = at.variant("old", at.dense, perturb=0.08)
     _, found = asked(faulty(at.dense, "none", weights=str(old)), plain(at.dense))

@@ -14,6 +14,7 @@ from tests.probe.attribution import in_process
 from tests.probe.attribution.cases import plain
 from tests.probe.attribution.conftest import Directories, Investigate
 from tests.probe.attribution.stand_in_vllm import HARMLESS
+from tests.samples import sampled
 
 PROGRAM = Path(__file__).with_name("stand_in_vllm.py")
 CAUSES = {
@@ -40,9 +41,7 @@ def vllm(model: Path, **options: Any) -> EngineSpec:
     return EngineSpec.of("vllm", str(model), {"threads": 1, **options})
 
 
-@pytest.mark.parametrize(
-    "setting", [pytest.param("speculative_config", marks=pytest.mark.slow), *list(CAUSES)[1:]]
-)
+@pytest.mark.parametrize("setting", sampled(CAUSES, {"enable_prefix_caching"}))
 def test_a_setting_is_proven_by_drawing_without_it(
     at: Directories, asked: Investigate, setting: str
 ) -> None:

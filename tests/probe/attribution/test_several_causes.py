@@ -82,6 +82,7 @@ def test_two_faults_that_saturate_the_difference_are_named(tmp_path: Path) -> No
     assert confidences(found) == {"activation": "proven", "qk-norm": "proven"}
 
 
+@pytest.mark.slow
 def test_what_was_found_first_is_kept_if_the_budget_ends_in_a_further_search(
     tmp_path: Path,
 ) -> None:

@@ -52,6 +52,7 @@ def test_causes_are_judged_by_numbers_that_fit_together(
     assert dict(found.causes) == dict.fromkeys(causes, "proven"), found.verdict
 
 
+@pytest.mark.slow
 def test_an_unknown_fault_is_called_unknown(root: Path) -> None:
     plant = Plant("llama", "noise:0.1", (frozenset({"unknown"}),))
     found = outcome(plant, root)

@@ -145,6 +145,7 @@ def test_lines_are_the_command() -> None:
     assert shown.stdout.splitlines() == shlex.split(command)[2:]
 
 
+@pytest.mark.slow
 def test_the_side_that_jumped_is_found_by_the_command(jumped: Path, tmp_path: Path) -> None:
     result = measure_run(jumped, 20)
     assert (result.trend.direction, result.trend.jump_step) == ("jumps", JUMP_STEP)
