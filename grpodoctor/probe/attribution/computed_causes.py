@@ -181,6 +181,29 @@ _BY_NAME: dict[str, ComputedCause] = {
         "typical-p", "The {side} truncates to locally typical tokens", "typical_p {value}",
         "Set typical_p to 1 in the sampler.",
     ),
+    "uniform_share": _cause(
+        "uniform-share", "The {side} mixes random tokens into its distribution",
+        "a share of {value} drawn uniformly from the vocabulary",
+        "Remove the exploration (epsilon-greedy, smoothing) from the sampler.",
+    ),
+    "vocabulary_part": _cause(
+        "vocabulary-part", "The {side} shifts the logits of a part of the vocabulary", "{value}",
+        "Check the output head of each tensor-parallel rank: its shard, its bias and its offset.",
+    ),
+    "layer_from": _cause(
+        "layer-order", "The {side} computes a layer with the weights of another one", "{value}",
+        "Check the numbers of layers in the conversion of the checkpoint, and which layers each "
+        "pipeline-parallel rank loads.",
+    ),
+    "bias_scale": _cause(
+        "bias-scale", "The {side} adds biases more than once", "{value}",
+        "Check tensor parallelism: a bias is added once after the all-reduce, not on every rank.",
+    ),
+    "lost_part": _cause(
+        "lost-part", "The {side} leaves out a part of a layer's sum", "{value}",
+        "Check tensor parallelism: each rank loads its own shard, and the all-reduce adds the "
+        "partial sums of all ranks.",
+    ),
     "padded_vocabulary": _cause(
         "padded-vocabulary", "The {side} normalizes over a padded vocabulary",
         "{value} further vocabulary entries with a logit of 0",
@@ -302,7 +325,7 @@ def cause_of(edit: Edit) -> ComputedCause:
         return _of_setting(str(value[0]))
     if name == "layer_pattern":
         return _of_pattern(str(value[0]))
-    if name == "output_scale":
+    if name in ("output_scale", "layer_scale"):
         return _of_part(str(value[0]), float(value[1]))
     if name == "without_norm" and re.search(r"(^|,)[qk]_(layer)?norm", str(value)):
         plain = _BY_NAME[name]
@@ -345,7 +368,8 @@ def _of_pattern(pattern: str) -> ComputedCause:
     )
 
 
-def _of_part(part: str, factor: float) -> ComputedCause:
+def _of_part(block: str, factor: float) -> ComputedCause:
+    part = _block(block)
     if factor != 0:
         return ComputedCause(
             "residual-scale", f"The {{side}} scales the output of {part} differently", "",
@@ -360,22 +384,56 @@ def _of_part(part: str, factor: float) -> ComputedCause:
 
 def described(edit: Edit) -> str:
     """What the engine did with the edit, for a sentence."""
-    value: Any = json.loads(edit[1])
-    if edit[0] == "logit_bias" and all(bias <= _BANNED for _, bias in value):
+    name, value = edit[0], json.loads(edit[1])
+    if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
-    if edit[0] == "output_scale":
-        return f"the output of {value[0]} times {shown(value[1])}"
-    if edit[0] == "layer_pattern":
+    if name == "layer_pattern":
         return _pattern(*value)
-    if edit[0] in ("layer_rope_base", "layer_rope_scaling"):
-        what = "rope base" if edit[0] == "layer_rope_base" else "positions divided by"
-        return f"{what} {shown(value[1])} in layers with {value[0].replace('_', ' ')}"
-    if edit[0] == "layer_rope_like":
+    if name == "lost_part":
+        return _lost(*value)
+    if name in _PAIRED:
+        first, second = _block(str(value[0])), shown(value[1])
+        return _PAIRED[name].format(first.replace("_", " ") if "rope" in name else first, second)
+    if name == "layer_rope_like":
         kind, other = (each.replace("_", " ") for each in value)
         return f"the rotary positions of {other} in layers with {kind}"
-    if edit[0] == "setting":
-        return f"{value[0]} {shown(value[1])}"
+    if name == "vocabulary_part":
+        number, _, count = value[0].partition("/")
+        return (
+            f"{shown(value[1])} added to the logits of part {number} of {count} of the vocabulary"
+        )
+    if name == "layer_from":
+        return _other_layer(*value)
     return cause_of(edit).change.format(value=shown(value))
+
+
+_PAIRED = {
+    "bias_scale": "the biases of {} times {}",
+    "layer_rope_base": "rope base {1} in layers with {0}",
+    "layer_rope_scaling": "positions divided by {1} in layers with {0}",
+    "layer_scale": "the output of {} times {}",
+    "output_scale": "the output of {} times {}",
+    "setting": "{} {}",
+}
+"""Edits of a name and a number."""
+
+
+def _lost(block: str, part: str) -> str:
+    number, _, count = part.partition("/")
+    where = "" if "." in block else " of every layer"
+    return f"part {number} of {count} of the sum in {_block(block)}{where} left out"
+
+
+def _other_layer(layer: str, source: str) -> str:
+    if source.startswith("swap "):
+        return f"the weights of layers {layer} and {source[5:]} exchanged"
+    return f"the weights of layer {source} in layer {layer}"
+
+
+def _block(block: str) -> str:
+    """`3.mlp` in words."""
+    layer, _, name = block.rpartition(".")
+    return f"{name} of layer {layer}" if layer else name
 
 
 def _pattern(name: str, change: Any) -> str:

@@ -19,8 +19,9 @@ Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
-        "layer_pattern", "layer_rope_base", "layer_rope_like", "layer_rope_scaling",
-        "layer_window", "output_scale", "setting", "weights_until",
+        "bias_scale", "layer_from", "layer_pattern", "layer_rope_base", "layer_rope_like",
+        "layer_rope_scaling", "layer_scale", "layer_window", "lost_part", "output_scale", "setting",
+        "vocabulary_part", "weights_until",
     }
 )  # fmt: skip
 """Edits whose values are pairs of a name and a number."""
@@ -41,7 +42,8 @@ class EditFamily:
     """The value of a number that changes nothing; None if unknown."""
     attribute: str = ""
     """The attribute that `setting` sets, the pattern or the kind of layers of an edit of layers,
-    the part that `output_scale` scales, or the token of `logit_bias`; the values belong to it."""
+    the part of the model that an edit changes, or the token of `logit_bias`; the values belong to
+    it."""
 
     def edit(self, value: Any) -> Edit:
         """The edit with a value."""

@@ -12,7 +12,7 @@ from contract import InapplicableError, RefusalError, Response
 from torch import Tensor
 
 from hf.adapters import adapter_times
-from hf.what_if import layer_patterns, modules, numerics, positions, routing
+from hf.what_if import layer_patterns, modules, numerics, parts, positions, routing
 from hf.what_if.attention import AttentionEdits, KeptCache, edited_attention
 from hf.what_if.processors import ProcessorEdits
 
@@ -22,15 +22,19 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "activation": modules.activation,
     "adapter": adapter_times,
     "activation_rounding": numerics.activation_rounding,
+    "bias_scale": parts.bias_scale,
     "compute_dtype": numerics.compute_dtype,
     "embedding_scale": modules.embedding_scale,
     "layer_pattern": layer_patterns.layer_pattern,
     "layer_rope_base": positions.layer_rope_base,
     "layer_rope_like": positions.layer_rope_like,
     "layer_rope_scaling": positions.layer_rope_scaling,
+    "layer_from": parts.layer_from,
+    "layer_scale": parts.layer_scale,
     "logit_clamp": modules.logit_clamp,
     "logit_rounding": modules.logit_rounding,
     "logit_soft_cap": modules.logit_soft_cap,
+    "lost_part": parts.lost_part,
     "missing_layer": modules.missing_layer,
     "norm_epsilon": modules.norm_epsilon,
     "norm_offset": modules.norm_offset,
@@ -48,6 +52,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "router_precision": routing.router_precision,
     "router_weights": routing.router_weights,
     "setting": modules.setting,
+    "vocabulary_part": parts.vocabulary_part,
     "weight_rounding": numerics.weight_rounding,
     "without_alibi": positions.without_alibi,
     "without_bias": modules.without_bias,

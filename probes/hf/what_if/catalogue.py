@@ -9,7 +9,7 @@ from contract import InapplicableError
 
 from hf.adapters import has_adapter
 from hf.routers import Routers
-from hf.what_if import layer_patterns, modules, positions
+from hf.what_if import layer_patterns, modules, parts, positions
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
@@ -53,6 +53,7 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     """
     listed = [*_attention(model), *_positions(model), *_modules(model), *_routing(model)]
     listed += [*_layer_patterns(model), *_settings(model), *_numerics(), *_processors()]
+    listed += [*_parts(model)]
     found: list[dict[str, Any]] = [
         {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
         for name, values, kind in listed
@@ -74,6 +75,10 @@ _NEUTRAL = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
+    "bias_scale": 1.0,
+    "layer_scale": 1.0,
+    "uniform_share": 0.0,
+    "vocabulary_part": 0.0,
 }
 
 
@@ -163,6 +168,9 @@ def _modules(model: Any) -> _Listed:
     yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
     named = [name for name in biases(model) if "norm" not in name]
     yield "without_bias", [",".join(named), *named] if named else [], "choice"
+    summed = parts.summed_biases(model)
+    for names in dict.fromkeys((",".join(summed), *summed) if summed else ()):
+        yield "bias_scale", [[names, factor] for factor in (2.0, 4.0, 8.0)], "number"
     if activations(model):
         yield "activation", _ACTIVATIONS, "choice"
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
@@ -242,7 +250,24 @@ def _processors() -> _Listed:
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
     yield "position_gap", (-8, -4, -1, 1, 2, 4, 8, 16, 32, 64, 128), "choice"
     yield "typical_p", (0.2, 0.5, 0.8, 0.9, 0.95, 0.98), "choice"
+    yield "uniform_share", (0.003, 0.03, 0.3), "number"
     yield "padded_vocabulary", (1, 4, 16, 64, 128, 256, 512, 1024), "integer"
+
+
+def _parts(model: Any) -> _Listed:
+    """One entry per part: an entry holds few values."""
+    for part in parts.vocabulary_slices():
+        yield "vocabulary_part", [[part, 0.5]], "number"
+    try:
+        blocks = parts.layer_blocks(model)
+    except InapplicableError:
+        return
+    for source in parts.layer_sources(model):
+        yield "layer_from", [source], "choice"
+    for block in blocks:
+        yield "layer_scale", [[block, 0.0]], "number"
+    for block in (*dict.fromkeys(each.rpartition(".")[2] for each in blocks), *blocks):
+        yield "lost_part", [[block, part] for part in parts.slices_of(model, block)], "choice"
 
 
 def _numerics() -> _Listed:

@@ -94,7 +94,7 @@ def without_norm(model: nn.Module, value: Any) -> Iterator[None]:
     chosen = [module for name, module in norms(model) if name.rpartition(".")[2] in names]
     if not chosen:
         raise InapplicableError(f"this model has no norm {value}")
-    with _hooked(chosen, lambda _module, inputs, _output: inputs[0]):
+    with hooked(chosen, lambda _module, inputs, _output: inputs[0]):
         yield
 
 
@@ -131,7 +131,7 @@ def norm_parts(model: nn.Module, value: Any) -> Iterator[None]:
     chosen = [module for each in wide_norms(model).values() for module, _ in each]
     if not chosen:
         raise InapplicableError("this model has no norm over all heads")
-    with _hooked(chosen, split):
+    with hooked(chosen, split):
         yield
 
 
@@ -153,7 +153,7 @@ def without_gate(model: nn.Module, value: Any) -> Iterator[None]:
     chosen = [m for path, m in model.named_modules() if path.rpartition(".")[2] == value]
     if not chosen:
         raise InapplicableError(f"this model has no gate {value}")
-    with _hooked(chosen, lambda _module, _inputs, output: torch.full_like(output, _OPEN)):
+    with hooked(chosen, lambda _module, _inputs, output: torch.full_like(output, _OPEN)):
         yield
 
 
@@ -203,7 +203,7 @@ def missing_layer(model: nn.Module, value: Any) -> Iterator[None]:
 def embedding_scale(model: Any, value: Any) -> Iterator[None]:
     """A factor on the embeddings."""
     embeddings = model.get_input_embeddings()
-    with _hooked([embeddings], lambda _module, _inputs, output: output * float(value)):
+    with hooked([embeddings], lambda _module, _inputs, output: output * float(value)):
         yield
 
 
@@ -212,7 +212,7 @@ def logit_soft_cap(model: Any, value: Any) -> Iterator[None]:
     """A soft-cap of the logits."""
     cap = float(value)
     head = model.get_output_embeddings()
-    with _hooked([head], lambda _module, _inputs, output: torch.tanh(output / cap) * cap):
+    with hooked([head], lambda _module, _inputs, output: torch.tanh(output / cap) * cap):
         yield
 
 
@@ -221,7 +221,7 @@ def logit_clamp(model: Any, value: Any) -> Iterator[None]:
     """A bound on the size of logits."""
     most = float(value)
     head = model.get_output_embeddings()
-    with _hooked([head], lambda _module, _inputs, output: output.clamp(-most, most)):
+    with hooked([head], lambda _module, _inputs, output: output.clamp(-most, most)):
         yield
 
 
@@ -238,7 +238,7 @@ def logit_rounding(model: Any, value: Any) -> Iterator[None]:
             output = nn.functional.linear(inputs[0].to(dtype), module.weight.to(dtype), bias)
         return output.to(dtype).float()
 
-    with _hooked([model.get_output_embeddings()], lowered):
+    with hooked([model.get_output_embeddings()], lowered):
         yield
 
 
@@ -265,7 +265,7 @@ def output_scale(model: nn.Module, value: Any) -> Iterator[None]:
     chosen = [part for path, part in model.named_modules() if path.rpartition(".")[2] == name]
     if not chosen:
         raise InapplicableError(f"this model has no part {name}")
-    with _hooked(chosen, scaled):
+    with hooked(chosen, scaled):
         yield
 
 
@@ -315,7 +315,8 @@ def replaced(weights: list[nn.Parameter] | list[Tensor], change: Any) -> Iterato
 
 
 @contextmanager
-def _hooked(modules: list[nn.Module], hook: Any) -> Iterator[None]:
+def hooked(modules: list[nn.Module], hook: Any) -> Iterator[None]:
+    """Call a hook after these modules."""
     handles = [module.register_forward_hook(hook) for module in modules]
     try:
         yield

@@ -38,6 +38,8 @@ class ProcessorEdits:
     """End tokens are excluded before this position."""
     typical_p: float = 1.0
     """Locally typical sampling keeps tokens with this total probability."""
+    uniform_share: float = 0.0
+    """Share of a uniform distribution over the vocabulary in a mixture with the model's."""
     padded_vocabulary: int = 0
     """Number of further entries with a logit of 0, as an engine that pads the vocabulary has."""
 
@@ -87,10 +89,18 @@ class ProcessorEdits:
                 logits_NV[:, token] = logits_NV[:, token].masked_fill(early_N, -torch.inf)
         if self.typical_p < 1:
             logits_NV = _typical(logits_NV, self.typical_p)
+        if self.uniform_share:
+            logits_NV = _with_uniform(logits_NV, self.uniform_share)
         if self.padded_vocabulary:
             further = logits_NV.new_zeros(len(logits_NV), int(self.padded_vocabulary))
             logits_NV = torch.cat([logits_NV, further], dim=1)
         return logits_NV
+
+
+def _with_uniform(logits_NV: Tensor, share: float) -> Tensor:
+    """A mixture with the uniform distribution over the vocabulary, in log-probabilities."""
+    probs_NV = logits_NV.softmax(dim=-1)
+    return ((1 - share) * probs_NV + share / logits_NV.shape[1]).log()
 
 
 def _typical(logits_NV: Tensor, mass: float) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants import fresh, further, similar, unseen_catalogue
+from tests.probe.plants import fresh, further, sharded, similar, unseen_catalogue
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
@@ -255,6 +255,18 @@ def unseen() -> Iterator[Plant]:
             options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
     yield from _fresh()
+    yield from _sharded()
+
+
+def _sharded() -> Iterator[Plant]:
+    """The plants of faulty parts; see `sharded`."""
+    for family, fault, names in sharded.SINGLES:
+        yield Plant(family, fault, (frozenset(names),), "sharded")
+    for family, fault, accepted, is_stale in sharded.DOUBLES:
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "sharded-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
 
 
 def _fresh() -> Iterator[Plant]:

@@ -24,6 +24,7 @@ from tests.probe.plants import (
     further,
     reporting,
     sampling_faults,
+    sharded,  # noqa: F401  # registers its faults
     unseen_computing,
     unseen_serving,
 )

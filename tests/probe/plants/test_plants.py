@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.bench_unseen_causes import outcome, sampled
+from tests.benchmarks.bench_unseen_causes import Outcome, best_share, outcome, sampled
 from tests.probe.plants.catalogue import Plant, plants, unseen
 
 SAMPLE = (
@@ -105,3 +105,15 @@ def test_copied_samples_are_no_biased_tokens(root: Path) -> None:
     found = outcome(plant, root)
     assert dict(found.causes) == {"duplicate-samples": "likely"}, found.summaries
     assert found.severity == "warning"
+
+
+def test_a_share_is_fitted_to_wrong_causes_of_other_families() -> None:
+    def said(family: str, cause: str, share: float) -> Outcome:
+        plant = Plant(family, "window:12", (frozenset({"sliding-window"}),))
+        causes = ((cause, "likely"),)
+        return Outcome(plant, causes, "", "warning", 1.0, 0.1, explained=(share,))
+
+    right, wrong = said("llama", "sliding-window", 0.6), said("phi", "kv-cache", 0.25)
+    assert best_share([right]) == 0
+    assert best_share([right, wrong]) == 0.3
+    assert [right.score(0.3), wrong.score(0.3), wrong.score(0.2)] == [(1, 0), (0, 0), (0, 1)]

@@ -43,6 +43,18 @@ _HINT = 0.1
 explains less is not named, and an unexplained gap then costs one pass per edit."""
 _WORTH = 0.4
 """Merit, relative to the best family's, from which a number is refined."""
+_WITHIN = frozenset({"layer_from", "lost_part"})
+"""Edits of a layer or block, which are tried where the gap is."""
+_PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
+"""Edits of a part of the model."""
+_BLOCKS = frozenset({"layer_scale", "output_scale"})
+"""Edits whose attribute is a block that has slices."""
+_SLICED = 2
+"""Blocks whose slices are tried."""
+_REFINED_PARTS = 2
+"""The same as `_REFINED`, for parts."""
+_EXPLAINED = 0.1
+"""An edit of the whole that leaves less than this share of the gap is named at once."""
 _UNFIT = 1e9
 """The gap of an edit that does not fit the model."""
 
@@ -112,30 +124,61 @@ class EditSearch:
         """
         if not self._gap(self._base) > 0:
             return []
-        trials = [_Trial(family) for family in families if not self._is_used(family)]
+        fresh = [family for family in families if not self._is_used(family)]
+        before = self._gap(self._base)
+        trials = self._tried(family for family in fresh if family.name not in _PARTS)
+        self._refine(trials, _REFINED)
+        best = min((trial.best_gap for trial in trials), default=before)
+        if best > _EXPLAINED * before and self.experiments.is_loud(best):
+            trials += self._parts(trials, fresh)
+        return self._finals([trial for trial in trials if trial.best_gap < before])
+
+    def _tried(self, families: Iterable[EditFamily]) -> list[_Trial]:
+        """Try the values of families; returns those with a merit, the largest one first."""
+        trials = [_Trial(family) for family in families]
         self._try([(trial, value) for trial in trials for value in trial.family.values])
         before = self._gap(self._base)
         for trial in trials:
             self.excluded[trial.family.name] = min(
                 trial.best_gap / before, self.excluded.get(trial.family.name, 1.0)
             )
-        trials = [trial for trial in trials if trial.merit >= _HINT]
-        trials.sort(key=lambda trial: -trial.merit)
-        numbers = self._worth_refining(trials)
+        return sorted((t for t in trials if t.merit >= _HINT), key=lambda trial: -trial.merit)
+
+    def _parts(self, known: Sequence[_Trial], families: Sequence[EditFamily]) -> list[_Trial]:
+        """Try edits of a part of the model, for a gap that no edit of the whole explains.
+
+        There are as many as the model has layers and slices. So the layer is found first, by what
+        the gap has in common with the effect of its blocks, and then the slice within.
+        """
+        whole = self._tried(f for f in families if f.name in _PARTS - _WITHIN)
+        blocks = sorted(
+            (trial for trial in (*known, *whole) if trial.family.name in _BLOCKS),
+            key=lambda trial: -trial.merit,
+        )
+        chosen = {trial.family.attribute for trial in blocks[:_SLICED]}
+        chosen |= {block.partition(".")[0] for block in chosen}
+        slices = self._tried(f for f in families if f.name in _WITHIN and f.attribute in chosen)
+        best = min((trial.best_gap for trial in slices), default=math.inf)
+        if self.experiments.is_loud(best):
+            self._refine(whole, _REFINED_PARTS)
+        return [*whole, *slices]
+
+    def _refine(self, trials: Sequence[_Trial], most: int) -> None:
+        """Refine the numbers of the most promising families."""
+        numbers = self._worth_refining(trials)[:most]
         for trial in numbers:
             if trial.family.now is not None:
-                trial.gaps[json.dumps(trial.family.now)] = before
+                trial.gaps[json.dumps(trial.family.now)] = self._gap(self._base)
         for _ in range(_ROUNDS):
             self._try([(trial, value) for trial in numbers for value in _refined(trial)])
             numbers = [trial for trial in numbers if not _is_flat(trial)]
-        return self._finals([trial for trial in trials if trial.best_gap < before])
 
     def _worth_refining(self, trials: Sequence[_Trial]) -> list[_Trial]:
         """The numbers that may explain more than the best edit so far."""
         if not trials or not self.experiments.is_loud(min(t.best_gap for t in trials)):
             return []
         numbers = [trial for trial in trials if trial.family.kind != "choice"]
-        return [t for t in numbers if t.merit >= _WORTH * trials[0].merit][:_REFINED]
+        return [t for t in numbers if t.merit >= _WORTH * trials[0].merit]
 
     def _is_used(self, family: EditFamily) -> bool:
         """Whether the variant has an edit of this family, which a second one would replace."""
