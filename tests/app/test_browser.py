@@ -146,6 +146,7 @@ def test_a_sequence_of_the_page_mismatch_opens_its_response(
     browser.check()
 
 
+@pytest.mark.slow
 def test_layers_of_a_mixture_of_experts_are_aligned_heat_maps(
     server: Server, browser: Browser, folder: Path
 ) -> None:
@@ -193,6 +194,7 @@ def _long_run(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_probe_reports_open_without_a_run(
     serve: Callable[..., Server], browser: Browser, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ def test_new_steps_appear_without_losing_the_zoom(
     browser.check()
 
 
+@pytest.mark.slow
 def test_an_interval_of_one_chart_is_selected_everywhere(
     server: Server, browser: Browser, folder: Path
 ) -> None:
@@ -330,6 +333,7 @@ def _range(browser: Browser) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_a_dark_page_is_dark(server: Server, context: Any, folder: Path) -> None:
     dark = Browser(context, "dark")
     dark.open(server.url(run=f"{folder.name}/finished"))

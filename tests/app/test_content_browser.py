@@ -87,6 +87,7 @@ def test_compared_runs_show_settings_first_and_then_where_they_part(
     browser.check()
 
 
+@pytest.mark.slow
 def test_the_mismatch_of_each_part_is_a_heat_map_with_its_peak(
     server: Server, browser: Browser, folder: Path
 ) -> None:

@@ -45,6 +45,7 @@ def _open(page: Any, address: str, **params: str) -> None:
     page.locator('[data-test-script-state="notRunning"]').first.wait_for(timeout=_WAIT)
 
 
+@pytest.mark.slow
 def test_a_search_shortens_the_list(page: Any, address: str) -> None:
     _open(page, address)
     field = page.get_by_label("Text in prompt or response")

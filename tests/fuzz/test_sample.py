@@ -50,6 +50,7 @@ def test_damaged_files_are_read_or_refused() -> None:
     assert all(tally.inputs for tally in tallies.values())
 
 
+@pytest.mark.slow
 def test_every_breach_is_reported_and_the_campaign_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

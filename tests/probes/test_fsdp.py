@@ -137,6 +137,7 @@ def _with_next_experts(response: Any) -> Any:
     return replace(response, extras={**response.extras, "experts": shifted})
 
 
+@pytest.mark.slow
 def test_tensor_parallel_differs_only_by_rounding(moe_model: Path, tmp_path: Path) -> None:
     from contract import Response, write_shard
 

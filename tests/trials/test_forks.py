@@ -48,6 +48,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], i
     return run_dir, lines, step
 
 
+@pytest.mark.slow
 def test_the_cost_is_shown_before_the_branches(forked: tuple[Path, list[str], int]) -> None:
     _, lines, step = forked
     assert lines[0] == f"recompute-old-logprobs is proposed for MIS002 at step {step}"
@@ -56,6 +57,7 @@ def test_the_cost_is_shown_before_the_branches(forked: tuple[Path, list[str], in
     assert lines[2].endswith("the run continues with the settings of the treated branch")
 
 
+@pytest.mark.slow
 def test_the_run_continues_with_the_better_settings(forked: tuple[Path, list[str], int]) -> None:
     run_dir, _, step = forked
     events = [event for event in read_run(run_dir).events if "treatment" in event.kind]
@@ -70,6 +72,7 @@ def test_the_run_continues_with_the_better_settings(forked: tuple[Path, list[str
     assert off == [0.0] * 4
 
 
+@pytest.mark.slow
 def test_the_run_repeats_the_branch_of_its_own_seed(forked: tuple[Path, list[str], int]) -> None:
     run_dir, _, step = forked
     branch = run_dir / "forks" / f"step-{step:06d}" / "treated-1"

@@ -83,6 +83,7 @@ def test_a_run_from_another_warm_start_is_trained_again(root):
     assert (result.warm_start, result.evaluations) == (stored.warm_start, stored.evaluations)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_reported_by_name_and_repeated_later(root, monkeypatch):
     spec = spec_of(trial_of("reward-constant"), CONTROL, 1, 5)
     starter = process_pool._start

@@ -62,6 +62,7 @@ def test_the_driver_records_steps_under_verls_numbers(
     assert (event.step, event.body["directory"]) == (resumed + 2, f"x/{resumed + 2}")
 
 
+@pytest.mark.slow
 @needs_verl
 def test_a_failing_driver_record_changes_no_advantage(plugin: Path, tmp_path: Path) -> None:
     done, errors = drive(plugin, "failing_driver", **{RUN_DIR: str(tmp_path / "run")})

@@ -97,6 +97,7 @@ def test_steps_are_recorded_and_a_requested_clip_takes_effect(
     assert '"treatment-applied","step":1' in events
 
 
+@pytest.mark.slow
 @needs_verl
 def test_a_failing_recorder_changes_neither_the_loss_nor_the_keys(
     plugin: Path, tmp_path: Path

@@ -104,7 +104,7 @@ def test_a_tokenizer_that_adds_a_token(at: Directories, asked: Investigate) -> N
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        ("first_lost", "without its first token"),
+        pytest.param("first_lost", "without its first token", marks=pytest.mark.slow),
         pytest.param("begun", "with token 2 first", marks=pytest.mark.slow),
     ],
 )
@@ -264,6 +264,7 @@ def test_a_gap_that_grows_with_the_position(at: Directories, asked: Investigate)
     assert named.figures["times"] > 4
 
 
+@pytest.mark.slow
 def test_a_gap_in_a_few_prompts(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "subset"), plain(at.dense))
     named = only(found, "subset-of-sequences")
