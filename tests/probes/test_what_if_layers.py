@@ -53,6 +53,14 @@ CASES = [
     ("olmo2", "norm_sharded:2", ("norm_parts", 2)),
     ("qwen2_moe", "without_shared_gate", ("without_gate", "shared_expert_gate")),
     ("bloom", "without_alibi", ("without_alibi", True)),
+    ("qwen3", "mlp_slice_lost:1,1,2", ("lost_part", ["1.mlp", "2/2"])),
+    ("mistral", "attention_slice_lost:*,0,4", ("lost_part", ["self_attn", "1/4"])),
+    ("gpt2", "bias_per_rank:2", ("bias_scale", ["c_proj", 2.0])),
+    ("qwen2", "vocabulary_shift:1,2,0.5", ("vocabulary_part", ["2/2", 0.5])),
+    ("llama", "layers_swapped:0,1", ("layer_from", ["0", "swap 1"])),
+    ("llama", "layer_from:0,1", ("layer_from", ["0", "1"])),
+    ("seed_oss", "block_scaled:0,mlp,0", ("layer_scale", ["0.mlp", 0.0])),
+    ("mistral", "uniform:0.03", ("uniform_share", 0.03)),
 ]  # fmt: skip
 
 
@@ -78,7 +86,19 @@ def test_an_edit_equals_a_fault_written_without_it(
     assert np.array_equal(scores(engine, rows), plain)
 
 
-NEW = ("layer_", "rotary_width", "rope_type", "without_", "norm_parts", "adapter", "position_start")
+NEW = (
+    "bias_",
+    "layer_",
+    "lost_",
+    "vocabulary_",
+    "uniform_",
+    "rotary_width",
+    "rope_type",
+    "without_",
+    "norm_parts",
+    "adapter",
+    "position_start",
+)
 
 
 @pytest.mark.parametrize("family", ["gemma3", "smollm3", "phi3", "gpt2"])

@@ -34,7 +34,7 @@ def layer_blocks(model: nn.Module) -> list[str]:
     ]
 
 
-def slices_of(model: nn.Module, block: str) -> list[str]:
+def slices_of(model: Any, block: str) -> list[str]:
     """The slices that `lost_part` can leave out of a block: `1/2` is the first half."""
     try:
         widths = [_width(each) for each in _projections(model, block)]

@@ -128,7 +128,7 @@ SINGLES: tuple[tuple[str, str, Names], ...] = (
     ("mistral", "layer_from:0,1", _MOVED),
     ("seed_oss", "block_scaled:0,mlp,0.7", ("residual-scale",)),
     ("qwen3", "block_scaled:1,attention,1.4", ("residual-scale",)),
-    ("gemma2", "uniform:0.02", ("uniform-share",)),
+    ("mistral", "uniform:0.02", ("uniform-share",)),
 )
 """Family, fault, accepted names."""
 DOUBLES: tuple[tuple[str, str, tuple[Names, ...], bool], ...] = (

@@ -49,6 +49,10 @@ _PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
 """Edits of a part of the model."""
 _BLOCKS = frozenset({"layer_scale", "output_scale"})
 """Edits whose attribute is a block that has slices."""
+_LINEAR = frozenset({"layer_scale", "output_scale", "vocabulary_part"})
+"""Edits whose number may lie on either side of the one that changes nothing."""
+_FAR = 3.0
+"""Multiple of the tried change up to which the regression's number is tried."""
 _SLICED = 2
 """Blocks whose slices are tried."""
 _REFINED_PARTS = 2
@@ -79,6 +83,8 @@ class _Trial:
     merit: float = 0.0
     """Share of the gap that the best value removes; for numbers at least the share of the variance
     that it explains, because a small deviation leaves a larger gap at a far value."""
+    effect_N: Floats | None = None
+    """What a block's absence does to the log-probabilities."""
     guesses: list[tuple[float, float]] = field(default_factory=list)
     """Shares of the variance that the regression explains, and the numbers that it suggests."""
 
@@ -131,10 +137,11 @@ class EditSearch:
         best = min((trial.best_gap for trial in trials), default=before)
         if best > _EXPLAINED * before and self.experiments.is_loud(best):
             trials += self._parts(trials, fresh)
-        return self._finals([trial for trial in trials if trial.best_gap < before])
+        worth = [t for t in trials if t.merit >= _HINT and t.best_gap < before]
+        return self._finals(worth)
 
     def _tried(self, families: Iterable[EditFamily]) -> list[_Trial]:
-        """Try the values of families; returns those with a merit, the largest one first."""
+        """Try the values of families; returns them, the largest merit first."""
         trials = [_Trial(family) for family in families]
         self._try([(trial, value) for trial in trials for value in trial.family.values])
         before = self._gap(self._base)
@@ -142,7 +149,7 @@ class EditSearch:
             self.excluded[trial.family.name] = min(
                 trial.best_gap / before, self.excluded.get(trial.family.name, 1.0)
             )
-        return sorted((t for t in trials if t.merit >= _HINT), key=lambda trial: -trial.merit)
+        return sorted(trials, key=lambda trial: -trial.merit)
 
     def _parts(self, known: Sequence[_Trial], families: Sequence[EditFamily]) -> list[_Trial]:
         """Try edits of a part of the model, for a gap that no edit of the whole explains.
@@ -151,12 +158,15 @@ class EditSearch:
         the gap has in common with the effect of its blocks, and then the slice within.
         """
         whole = self._tried(f for f in families if f.name in _PARTS - _WITHIN)
-        blocks = sorted(
-            (trial for trial in (*known, *whole) if trial.family.name in _BLOCKS),
-            key=lambda trial: -trial.merit,
-        )
-        chosen = {trial.family.attribute for trial in blocks[:_SLICED]}
-        chosen |= {block.partition(".")[0] for block in chosen}
+        blocks = [trial for trial in (*known, *whole) if trial.family.name in _BLOCKS]
+        blocks.sort(key=lambda trial: -trial.merit)
+        layers = [trial for trial in blocks if trial.family.name == "layer_scale"]
+        together = _together([t.effect_N for t in layers], self._target - self._base)
+        most = sorted(zip(together, layers, strict=True), key=itemgetter(0), reverse=True)
+        first = [*blocks[:_SLICED], *(trial for _, trial in most[:_SLICED])]
+        chosen = {trial.family.attribute for trial in first}
+        # The fault may be in all layers, and one layer's block fits better than all blocks at zero.
+        chosen |= {part for block in chosen for part in block.split(".")}
         slices = self._tried(f for f in families if f.name in _WITHIN and f.attribute in chosen)
         best = min((trial.best_gap for trial in slices), default=math.inf)
         if self.experiments.is_loud(best):
@@ -178,7 +188,8 @@ class EditSearch:
         if not trials or not self.experiments.is_loud(min(t.best_gap for t in trials)):
             return []
         numbers = [trial for trial in trials if trial.family.kind != "choice"]
-        return [t for t in numbers if t.merit >= _WORTH * trials[0].merit]
+        least = max(_HINT, _WORTH * trials[0].merit)
+        return [trial for trial in numbers if trial.merit >= least]
 
     def _is_used(self, family: EditFamily) -> bool:
         """Whether the variant has an edit of this family, which a second one would replace."""
@@ -209,11 +220,15 @@ class EditSearch:
             (_regression(missing_N, moved_N, clip) for clip in (_CLIP, _typical_clip(missing_N))),
             key=itemgetter(1),
         )
-        if share > 0:
+        is_linear = trial.family.name in _LINEAR
+        if share > 0 or is_linear:
             trial.merit = max(trial.merit, explained)
+        if is_linear:
+            trial.effect_N = moved_N
         now = trial.family.now
-        if trial.family.kind == "number" and now is not None and 0 < share < 1:
-            trial.guesses.append((explained, _between(now, float(value), share)))
+        is_known = trial.family.kind == "number" and now is not None
+        if is_known and (0 < share < 1 or (is_linear and abs(share) < _FAR)):
+            trial.guesses.append((explained, _between(now or 0.0, float(value), share)))
 
     def _gap(self, learner_N: Floats) -> float:
         learner_N = learner_N[: self._target.size]
@@ -256,6 +271,23 @@ def _typical_clip(missing_N: Floats) -> float:
     """A bound on |Δlogp| that keeps few tokens with another fault from dominating."""
     known_N = np.abs(missing_N[np.isfinite(missing_N)])
     return min(_CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else _CLIP
+
+
+def _together(effects: Sequence[Floats | None], missing_N: Floats) -> list[float]:
+    """How much each of several effects contributes to a change, fitted together.
+
+    Blocks of neighbouring layers have similar effects; alone, several explain the change.
+    """
+    known = [np.zeros_like(missing_N) if each is None else each for each in effects]
+    if not known:
+        return []
+    columns = np.clip(np.stack(known, axis=1), -_CLIP, _CLIP)
+    at = np.isfinite(missing_N) & np.isfinite(columns).all(axis=1)
+    if at.sum() <= 2 * len(known):  # too few tokens for as many unknowns
+        return [0.0] * len(known)
+    columns, target = columns[at], np.clip(missing_N[at], -_CLIP, _CLIP)
+    weights, *_ = np.linalg.lstsq(columns, target, rcond=None)
+    return list(np.abs(weights) * columns.std(axis=0))
 
 
 def _regression(missing_N: Floats, moved_N: Floats, clip: float) -> tuple[float, float]:
