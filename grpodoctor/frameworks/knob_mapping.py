@@ -10,7 +10,7 @@ becomes the knob's value, and how the knob's value is written for the user. For 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
@@ -74,6 +74,15 @@ class WithNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """The value of an option of the written value, one of `OPTIONS` in `settings.py`."""
+
+    name: str
+    usual: Setting
+    """Its value if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class NothingToSet:
     """The framework already does this, or a setting must be removed, which the note names."""
 
@@ -107,9 +116,11 @@ class Product:
     note: str = ""
 
 
-Lines = Mapping[str, Setting | WithNote]
+Lines = Mapping[str, Setting | WithNote | Option]
 """Several settings at once: the framework's keys and values."""
-Writer = Callable[[Setting, Settings], tuple[SettingLine, ...]]
+Writer = Callable[
+    [Setting, Settings], tuple[SettingLine, ...] | Lines | NothingToSet | Unsupported
+]
 """Writes a value, given all knobs that are in force after the change."""
 Reader = Callable[[Setting, Settings], Setting | None]
 """Turns a framework's value, given all settings of the config, into the knob's value; None if the
@@ -222,9 +233,7 @@ class KnobMapping:
         if not isinstance(written, Mapping):
             written = {self.key: value if written is None else written} if self.key else {}
         lines = {**self.enabled_by, **written}
-        return {
-            key: each.value if isinstance(each, WithNote) else each for key, each in lines.items()
-        }
+        return {key: _plain(each, {}) for key, each in lines.items()}
 
     def out_of_range(self, settings: Settings) -> OutOfRange | None:
         """The setting that lies outside the knob's range; None if there is none.
@@ -359,7 +368,16 @@ class KnobTable:
             knobs: all knobs in force after the change.
         """
         row = self._rows.get(knob, KnobMapping(knob, write=_UNKNOWN_METHOD))
-        return tuple(self._lines(row, setting, knobs))
+        return tuple(self._lines(row, setting, knobs, row.values.get(setting, row.write)))
+
+    def has_row(self, knob: str) -> bool:
+        """Whether the table says anything about a knob or method setting."""
+        return knob in self._rows
+
+    def refusal(self, line: SettingLine) -> str:
+        """What the framework has no setting for, if a line states that; empty otherwise."""
+        start = f"{self.title} has no setting for "
+        return line.note.removeprefix(start) if not line.key and line.note.startswith(start) else ""
 
     def why_done(self, knob: str, setting: Setting) -> str:
         """Why there is nothing to set: the framework always does this; empty if it does not."""
@@ -380,8 +398,9 @@ class KnobTable:
         rows = [row for row in self.mappings if row.key and row.reads]
         return frozenset(key for row in rows for key in (row.key, *row.other_keys))
 
-    def _lines(self, row: KnobMapping, setting: Setting, knobs: Settings) -> Iterator[SettingLine]:
-        written = row.values.get(setting, row.write)
+    def _lines(
+        self, row: KnobMapping, setting: Setting, knobs: Settings, written: Written | None
+    ) -> Iterator[SettingLine]:
         if isinstance(written, NothingToSet):
             yield SettingLine("", "", written.note)
         elif isinstance(written, Unsupported):
@@ -391,12 +410,16 @@ class KnobTable:
             )
         elif isinstance(written, Mapping):
             for key, value in written.items():
-                yield self.syntax.line(key, value)
+                yield self.syntax.line(key, _in_force(value, knobs))
         elif callable(written):
-            yield from written(setting, knobs)
+            lines = written(setting, knobs)
+            if isinstance(lines, tuple):
+                yield from lines
+            else:
+                yield from self._lines(row, setting, knobs, lines)
         else:
             for key, value in row.enabled_by.items():
-                yield self.syntax.line(key, value)
+                yield self.syntax.line(key, _in_force(value, knobs))
             yield self.syntax.line(row.key, _value(written, setting, knobs), row.note)
 
 
@@ -411,6 +434,28 @@ def _merged(main: KnobMapping, extra: KnobMapping) -> KnobMapping:
         write=main.write if extra.write is None else extra.write,
         read=read,
     )
+
+
+def _in_force(value: Setting | WithNote | Option, knobs: Settings) -> Setting | WithNote:
+    return knobs.get(value.name, value.usual) if isinstance(value, Option) else value
+
+
+def _plain(value: Setting | WithNote | Option, knobs: Settings) -> Setting:
+    value = _in_force(value, knobs)
+    return value.value if isinstance(value, WithNote) else value
+
+
+def one_line_per_key(lines: Iterable[SettingLine]) -> list[SettingLine]:
+    """The lines without repetition: a later, more specific line of a key replaces the value.
+
+    A note stays if the later line has none.
+    """
+    kept: dict[tuple[str, str], SettingLine] = {}
+    for line in lines:
+        at = (line.key, "" if line.key else line.note)
+        note = line.note or (kept[at].note if at in kept else "")
+        kept[at] = replace(line, note=note)
+    return list(kept.values())
 
 
 def _value(

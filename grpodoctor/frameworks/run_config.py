@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.framework import Framework
@@ -37,6 +37,7 @@ _MOST_FILES = 64
 
 _LARGEST = 512 * 1024
 _DEEPEST = 16
+_PAIR = 2
 _MOST_SETTINGS = 20_000
 """Limit on the settings of a run: aliases let a small YAML file expand to any number of them."""
 
@@ -212,8 +213,20 @@ def _parse(path: Path, text: str) -> object:
 
 
 def flattened(settings: Mapping[str, Any]) -> Iterable[tuple[str, Setting]]:
-    """Nested settings with dotted keys, up to a limit; lists and nulls are left out."""
+    """Nested settings with dotted keys, up to a limit.
+
+    A pair of numbers, such as two bounds, becomes text with a space between them. Other lists and
+    nulls are left out.
+    """
     return islice(_flattened(settings, "", 0, count()), _MOST_SETTINGS)
+
+
+def _is_pair_of_numbers(value: object) -> TypeGuard[Sequence[float]]:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == _PAIR
+        and all(isinstance(each, int | float) and not isinstance(each, bool) for each in value)
+    )
 
 
 def _flattened(
@@ -228,3 +241,5 @@ def _flattened(
                 yield from _flattened(value, f"{name}.", depth + 1, seen)
         elif isinstance(value, bool | int | float | str):
             yield name, value
+        elif _is_pair_of_numbers(value):
+            yield name, f"{value[0]} {value[1]}"

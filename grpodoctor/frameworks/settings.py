@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_mapping import SettingLine, format_setting
+from grpodoctor.frameworks.knob_mapping import SettingLine, format_setting, one_line_per_key
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.support.suggestions import check_name
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
@@ -34,6 +34,8 @@ METHOD_SETTINGS: Mapping[str, str] = {
     "float32_weights": "The learner's weights in float32.",
     "forking_tokens": "Share of the tokens, by entropy, that keep their policy gradient.",
     "kl_estimator": "Estimator of the KL penalty in the loss.",
+    "kl_in_loss": "Weight of the KL penalty in the loss, for frameworks that choose the place.",
+    "kl_in_reward": "Weight of the KL penalty in the reward, estimated with k1.",
     "lopti": "Probability below which tokens are updated first.",
     "mask_tool_tokens": "Tokens of tools and environments stay out of the loss.",
     "no_repetition_penalty": "Sampling without a penalty on repeated tokens.",
@@ -44,6 +46,21 @@ METHOD_SETTINGS: Mapping[str, str] = {
 }
 """Settings of published methods that are not knobs: a change requires a restart. A framework has a
 row in `KnobTable.methods` for those that it supports, or for which it offers something else."""
+
+OPTIONS: Mapping[str, str] = {
+    "divergence_limit": METHOD_SETTINGS["divergence_limit"],
+    "log_clip": "Bound on the log-ratio of a token, of GMPO.",
+    "overlong_weight": "Weight of the soft overlong punishment.",
+    "second_moment_limit": "Largest mean of the squared log-ratio of unmasked tokens, of M2PO.",
+    "tau_negative": "Steepness of SAPO's gate for negative advantages.",
+    "tau_positive": "Steepness of SAPO's gate for positive advantages.",
+    "variance_of": "What must vary within a group that dynamic sampling keeps.",
+    "vespo_k_negative": "k of the VESPO weight for negative advantages.",
+    "vespo_k_positive": "k of the VESPO weight for positive advantages.",
+    "vespo_lambda_negative": "Lambda of the VESPO weight for negative advantages.",
+    "vespo_lambda_positive": "Lambda of the VESPO weight for positive advantages.",
+}
+"""Options of a loss or of another knob's value: the row of that value writes them, as `Option`."""
 
 
 def framework_settings(
@@ -73,4 +90,4 @@ def framework_settings(
     for knob, setting in changes.items():
         check_name(knob, known_names, "knob", where=f"settings of {known.name}")
         lines += known.knobs.lines(knob, setting, in_force)
-    return list(dict.fromkeys(lines))
+    return one_line_per_key(lines)

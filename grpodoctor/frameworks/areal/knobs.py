@@ -40,7 +40,7 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     return (
         SettingLine("actor.overlong_reward_penalty", "true"),
         SettingLine("actor.overlong_tokens", buffer),
-        SettingLine("actor.overlong_penalty_factor", "1.0"),
+        SettingLine("actor.overlong_penalty_factor", known_or(knobs, "overlong_weight", "1.0")),
     )
 
 

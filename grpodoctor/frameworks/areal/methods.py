@@ -6,6 +6,7 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     Lines,
     NothingToSet,
+    Option,
     Settings,
     Unsupported,
 )
@@ -38,16 +39,18 @@ def _read_correction(setting: Setting, _: Settings) -> Setting | None:
 
 
 METHODS = (
+    KnobMapping("kl_estimator", "actor.kl_estimator"),
+    KnobMapping("kl_in_reward", "actor.kl_ctl", enabled_by={"actor.kl_estimator": "k1"}),
     KnobMapping(
         "loss",
         values={
-            "m2po": {"actor.m2_threshold": 0.04},
+            "m2po": {"actor.m2_threshold": Option("second_moment_limit", 0.04)},
             "cispo": {"actor.use_cispo_loss": True},
             "sapo": {
                 "actor.use_sapo_loss": True,
                 "actor.use_decoupled_loss": False,
-                "actor.sapo_tau_pos": 1.0,
-                "actor.sapo_tau_neg": 1.05,
+                "actor.sapo_tau_pos": Option("tau_positive", 1.0),
+                "actor.sapo_tau_neg": Option("tau_negative", 1.05),
             },
         },
     ),
@@ -117,5 +120,10 @@ FACTS = (
     KnobMapping("dual_clip", "actor.c_clip"),
 )
 
-DEFAULTS: Settings = {"clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"}
+DEFAULTS: Settings = {
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "aggregation": "token-mean",
+    "old_logprobs": "sampler",
+}
 """Of areal/api/cli_args.py."""

@@ -39,6 +39,11 @@ METHODS = (
     KnobMapping("drift_penalty", "loss.drift_penalty"),
     KnobMapping("kl_estimator", "loss.kl_estimator"),
     KnobMapping(
+        "kl_in_reward",
+        "loss.kl_coefficient",
+        enabled_by={"loss.kl_placement": "reward", "loss.kl_estimator": "k1"},
+    ),
+    KnobMapping(
         "correction",
         values={
             "icepop": {

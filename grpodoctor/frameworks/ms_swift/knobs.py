@@ -13,6 +13,7 @@ from grpodoctor.frameworks.knob_mapping import (
     WithNote,
     always,
     as_is,
+    format_setting,
     known_or,
     nothing_to_set,
     unsupported,
@@ -31,6 +32,11 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     limit = "<max_completion_length"
     return (
         SettingLine("--reward_funcs", "<yours> soft_overlong"),
+        *(
+            SettingLine("--reward_weights", f"<yours> {format_setting(knobs[name])}")
+            for name in ("overlong_weight",)
+            if name in knobs
+        ),
         SettingLine("--soft_max_length", known_or(knobs, "max_length", f"{limit}>")),
         SettingLine("--soft_cache_length", known_or(knobs, "overlong_buffer", f"{limit} / 5>")),
     )
@@ -45,7 +51,7 @@ _MAPPINGS = with_changes(
     KnobMapping("loss", "loss_type", read=read_loss,
         values={"ppo_clip": {_LEVEL: "token"}, "gspo": {_LEVEL: "sequence"},
                 "gspo_token": {_LEVEL: "sequence_token"}},
-        write=Unsupported("see --loss_type for the available variants"), default="grpo"),
+        write=Unsupported("no --loss_type of 4.6 computes it"), default="grpo"),
     KnobMapping("aggregation", "loss_type",
         values={"sequence-mean": "grpo", "token-mean": "dapo",
                 "constant": WithNote("dr_grpo",

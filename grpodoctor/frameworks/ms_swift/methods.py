@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     NothingToSet,
+    Option,
     Reader,
     SettingLine,
     Settings,
@@ -16,13 +17,18 @@ from grpodoctor.vocabulary.knobs import Setting
 
 _MODE = "rollout_importance_sampling_mode"
 _GEOMETRIC = "uses the geometric mean, not the product"
+_OWN_DENOMINATORS = {"cispo": "token-mean", "sapo": "sequence-mean"}
 _LOSS_TYPES = {"sequence-mean": "grpo", "token-mean": "dapo", "constant": "dr_grpo"}
 
 
-def _aggregation(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+def _aggregation(
+    setting: Setting, knobs: Settings
+) -> tuple[SettingLine, ...] | NothingToSet | Unsupported:
     loss = knobs.get("loss")
-    if loss in ("cispo", "sapo"):
-        return (SettingLine("", "", f"--loss_type {loss} has its own denominator"),)
+    if own := _OWN_DENOMINATORS.get(str(loss)):
+        return NothingToSet(f"--loss_type {loss} has its own denominator, {own}")
+    if setting not in _LOSS_TYPES:
+        return Unsupported("use --loss_type dapo, the mean over all tokens of the batch")
     note = (
         "changes only the denominator; Dr. GRPO also requires --scale_rewards none"
         if setting == "constant"
@@ -76,11 +82,23 @@ METHODS = (
         values={"k3": NothingToSet("ms-swift always uses k3")},
         write=Unsupported("the estimator is always k3"),
     ),
-    KnobMapping("loss", values={"cispo": {"loss_type": "cispo"}, "sapo": {"loss_type": "sapo"}}),
+    KnobMapping("kl_in_reward", "beta", enabled_by={"kl_in_reward": True}),
+    KnobMapping(
+        "loss",
+        values={
+            "cispo": {"loss_type": "cispo"},
+            "sapo": {
+                "loss_type": "sapo",
+                "tau_pos": Option("tau_positive", 1.0),
+                "tau_neg": Option("tau_negative", 1.05),
+            },
+        },
+    ),
     KnobMapping("clip_high", write=_clip_high),
     KnobMapping(
         "aggregation",
         values=dict.fromkeys(_LOSS_TYPES, _aggregation),
+        write=_aggregation,
         read={kind: name for name, kind in _LOSS_TYPES.items()},
     ),
     KnobMapping(

@@ -32,7 +32,7 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
             f"{_SHAPING}.overlong_buffer_length",
             known_or(knobs, "overlong_buffer", f"{limit} / 5>"),
         ),
-        SettingLine(f"{_SHAPING}.overlong_buffer_penalty", "1"),
+        SettingLine(f"{_SHAPING}.overlong_buffer_penalty", known_or(knobs, "overlong_weight", "1")),
         SettingLine(f"{_SHAPING}.max_response_length", known_or(knobs, "max_length", f"{limit}>")),
     )
 

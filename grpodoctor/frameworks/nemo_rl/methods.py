@@ -48,6 +48,11 @@ def _read_staleness(setting: Setting, settings: Settings) -> Setting | None:
 METHODS = (
     KnobMapping("kl_estimator", "loss_fn.reference_policy_kl_type"),
     KnobMapping(
+        "kl_in_reward",
+        "loss_fn.reference_policy_kl_penalty",
+        enabled_by={"loss_fn.use_kl_in_reward": True, "loss_fn.reference_policy_kl_type": "k1"},
+    ),
+    KnobMapping(
         "overlong",
         values={
             "stop-properly": {

@@ -9,6 +9,7 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobTable,
     NothingToSet,
     Quotient,
+    Reader,
     SettingLine,
     Settings,
     Syntax,
@@ -25,6 +26,8 @@ from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _IS = "algo.advantage.is_correction"
+_BOUNDS = ("actor.eps_clip_low_high",)
+_BOTH_SIDES = 2
 _CORRECTIONS: Mapping[str, Setting] = {
     "tis": "tis_token",
     "icepop": "icepop",
@@ -38,11 +41,26 @@ def _clip(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     return (SettingLine("--actor.eps_clip_low_high", bounds, note),)
 
 
+def _read_clip(side: int) -> Reader:
+    """One of the two bounds, which replace the common one."""
+
+    def read(_: Setting, settings: Settings) -> Setting | None:
+        bounds = str(settings.get(_BOUNDS[0], "")).split()
+        if len(bounds) != _BOTH_SIDES:
+            return settings.get("actor.eps_clip")
+        try:
+            return float(bounds[side])
+        except ValueError:
+            return None
+
+    return read
+
+
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     buffer = known_or(knobs, "overlong_buffer", "<rollout.max_new_tokens / 5>")
     return (
         SettingLine("--reward.overlong_buffer_len", buffer),
-        SettingLine("--reward.overlong_penalty_factor", "1"),
+        SettingLine("--reward.overlong_penalty_factor", known_or(knobs, "overlong_weight", "1")),
     )
 
 
@@ -61,8 +79,8 @@ _MAPPINGS = (
     KnobMapping("loss", "actor.policy_loss_type", values={"ppo_clip": "ppo", "gspo": "gspo"},
         write=Unsupported("see --actor.policy_loss_type for the available variants"),
         default="ppo"),
-    KnobMapping("clip_low", "actor.eps_clip", write=_clip),
-    KnobMapping("clip_high", "actor.eps_clip", write=_clip),
+    KnobMapping("clip_low", "actor.eps_clip", write=_clip, read=_read_clip(0), other_keys=_BOUNDS),
+    KnobMapping("clip_high", "actor.eps_clip", write=_clip, read=_read_clip(1), other_keys=_BOUNDS),
     always("aggregation", "token-mean", "OpenRLHF always averages over all tokens",
         "the loss is always averaged over all tokens"),
     KnobMapping("advantage", "algo.advantage.estimator",

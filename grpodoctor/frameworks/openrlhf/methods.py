@@ -50,6 +50,16 @@ def _updates(setting: Setting, settings: Settings) -> Setting | None:
 
 METHODS = (
     KnobMapping("kl_estimator", "algo.kl.estimator"),
+    KnobMapping(
+        "kl_in_loss",
+        "algo.kl.init_coef",
+        enabled_by={"algo.kl.use_loss": True, "algo.kl.estimator": "k3"},
+    ),
+    KnobMapping(
+        "kl_in_reward",
+        "algo.kl.init_coef",
+        enabled_by={"algo.kl.use_loss": False, "algo.kl.estimator": "k1"},
+    ),
     KnobMapping("overlong", values={"stop-properly": {"reward.stop_properly_penalty_coef": 0.0}}),
     KnobMapping(
         "advantage",

@@ -36,6 +36,10 @@ def _loss(kind: str, bound: float | None) -> Writer:
 METHODS = (
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("drift_penalty", f"{_LOSS}.kl_tau"),
+    KnobMapping(
+        "kl_in_reward",
+        write=Unsupported("trainer.loss.kl_tau pulls toward the sampler, not a reference"),
+    ),
     KnobMapping("advantage", values={"max_rl": {"orchestrator.algo.type": "max_rl"}}),
     KnobMapping(
         "loss",

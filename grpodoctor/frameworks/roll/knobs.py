@@ -34,8 +34,6 @@ from grpodoctor.vocabulary.knobs import Setting
 _ENGINE = "actor_infer.strategy_args.strategy_config"
 _QUERIES = "rewards.<domain>.query_filter_config"
 _SHAPE_REWARD = Unsupported("use max_len_mask=true, or shape the score in your own reward worker")
-_RANGE: Lines = {"use_pg_clip_range": True}
-_BOTH = "takes effect together with the other side of the range, 0.2 by default"
 
 
 def _normalization(mean: str, std: str, *, whiten: bool = False) -> Lines:
@@ -82,9 +80,9 @@ _MAPPINGS = (
         read=read_loss, default="token",
         write=Unsupported("see actor_train.pg_variant for the available variants")),
     KnobMapping("clip_low", "pg_clip_low", other_keys=("pg_clip", "use_pg_clip_range"),
-        enabled_by=_RANGE, note=_BOTH, read=lambda _, settings: read_clip("low", settings)),
+        read=lambda _, settings: read_clip("low", settings)),
     KnobMapping("clip_high", "pg_clip_high", other_keys=("pg_clip", "use_pg_clip_range"),
-        enabled_by=_RANGE, read=lambda _, settings: read_clip("high", settings)),
+        read=lambda _, settings: read_clip("high", settings)),
     KnobMapping("aggregation", "loss_agg_mode",
         values={"sequence-mean": "seq-mean-token-mean", "token-mean": "token-mean",
                 "sequence-mean-token-sum": "seq-mean-token-sum",

@@ -10,6 +10,7 @@ from grpodoctor.frameworks.knob_mapping import (
     Settings,
     Unsupported,
     WithNote,
+    Writer,
 )
 from grpodoctor.frameworks.roll.config_values import (
     FILTERS,
@@ -21,6 +22,7 @@ from grpodoctor.frameworks.roll.config_values import (
 from grpodoctor.vocabulary.knobs import Setting
 
 _QUERIES = "rewards.<domain>.query_filter_config"
+_BOTH = "takes effect together with the other side of the range, 0.2 by default"
 _CISPO_BOUND = "the bounds are 0.1 in its source; edit actor_pg_worker.py for others"
 
 
@@ -42,6 +44,15 @@ def _variant(name: str, note: str = "") -> Lines:
         ),
         "actor_train.pg_variant": WithNote(name, note) if note else name,
     }
+
+
+def _clip(side: str) -> Writer:
+    def write(setting: Setting, knobs: Settings) -> Lines | Unsupported:
+        if knobs.get("loss") == "cispo":
+            return Unsupported(_CISPO_BOUND)
+        return {"use_pg_clip_range": True, f"pg_clip_{side}": WithNote(setting, _BOTH)}
+
+    return write
 
 
 def _read_reward_kl(setting: Setting, settings: Settings) -> Setting | None:
@@ -75,8 +86,15 @@ METHODS = (
         write=Unsupported("the KL loss always is k3"),
     ),
     KnobMapping(
+        "kl_in_reward",
+        "init_kl_coef",
+        enabled_by={"use_kl_loss": False, "add_token_level_kl": True},
+    ),
+    KnobMapping(
         "loss", values={"cispo": _variant("cispo", _CISPO_BOUND), "reinforce": _variant("vanilla")}
     ),
+    KnobMapping("clip_low", write=_clip("low")),
+    KnobMapping("clip_high", write=_clip("high")),
     KnobMapping(
         "advantage",
         values={

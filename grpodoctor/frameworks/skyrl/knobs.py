@@ -8,6 +8,7 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobTable,
     Lines,
     Quotient,
+    Reader,
     SettingLine,
     Settings,
     Unsupported,
@@ -55,6 +56,17 @@ def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
     return {"maxrl": "max_rl", "rloo": "leave_one_out", "gae": "gae"}.get(str(setting))
 
 
+def _read_clip(side: str, usual: float) -> Reader:
+    """The clip's own key, except with CISPO, which has keys for the bounds of its weight."""
+
+    def read(_: Setting, settings: Settings) -> Setting | None:
+        if settings.get(f"{ALGORITHM}.policy_loss_type") == "cispo":
+            return settings.get(f"{ALGORITHM}.cispo.cispo_eps_clip_{side}", usual)
+        return settings.get(f"{ALGORITHM}.eps_clip_{side}")
+
+    return read
+
+
 def _read_kl(setting: Setting, settings: Settings) -> Setting | None:
     return setting if settings.get(f"{ALGORITHM}.use_kl_loss", True) is True else 0.0
 
@@ -66,8 +78,10 @@ _MAPPINGS = (
               **{kind: kind for kind in ("cispo", "sapo", "clip_cov", "kl_cov")}},
         write=Unsupported(f"see {ALGORITHM}.policy_loss_type for the available variants"),
         default="regular"),
-    KnobMapping("clip_low", f"{ALGORITHM}.eps_clip_low"),
-    KnobMapping("clip_high", f"{ALGORITHM}.eps_clip_high"),
+    KnobMapping("clip_low", f"{ALGORITHM}.eps_clip_low", read=_read_clip("low", 0.0),
+        other_keys=(f"{ALGORITHM}.policy_loss_type",)),
+    KnobMapping("clip_high", f"{ALGORITHM}.eps_clip_high", read=_read_clip("high", 5.0),
+        other_keys=(f"{ALGORITHM}.policy_loss_type",)),
     KnobMapping("aggregation", f"{ALGORITHM}.loss_reduction",
         values={"sequence-mean": "sequence_mean", "token-mean": "token_mean",
                 "prompt-mean": WithNote("prompt_mean", "check that your version has it"),

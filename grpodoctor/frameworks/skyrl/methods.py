@@ -5,6 +5,7 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     NothingToSet,
+    Option,
     Raw,
     Reader,
     SettingLine,
@@ -94,11 +95,24 @@ METHODS = (
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("kl_estimator", f"{_ALGORITHM}.kl_estimator_type"),
     KnobMapping(
+        "kl_in_reward",
+        f"{_ALGORITHM}.kl_loss_coef",
+        enabled_by={
+            f"{_ALGORITHM}.use_kl_loss": False,
+            f"{_ALGORITHM}.use_kl_in_reward": True,
+            f"{_ALGORITHM}.kl_estimator_type": "k1",
+        },
+    ),
+    KnobMapping(
         "loss",
         read=_read_loss,
         values={
             "cispo": "cispo",
-            "sapo": "sapo",
+            "sapo": {
+                f"{_ALGORITHM}.policy_loss_type": "sapo",
+                f"{_ALGORITHM}.sapo.tau_pos": Option("tau_positive", 1.0),
+                f"{_ALGORITHM}.sapo.tau_neg": Option("tau_negative", 1.05),
+            },
             "clip_cov": "clip_cov",
             "kl_cov": {
                 f"{_ALGORITHM}.policy_loss_type": "kl_cov",

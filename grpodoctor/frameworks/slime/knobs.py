@@ -32,8 +32,8 @@ def _kl(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 
 def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
-    if setting == "reinforce_plus_plus_baseline":
-        return setting
+    if setting in ("ppo", "reinforce_plus_plus_baseline"):
+        return "gae" if setting == "ppo" else setting
     if setting not in ("grpo", "gspo", "cispo"):
         return None
     return "centred" if settings.get("disable_grpo_std_normalization") is True else "group"
@@ -56,7 +56,8 @@ _MAPPINGS = (
         values={"group": {"disable_grpo_std_normalization": False},
                 "centred": {"disable_grpo_std_normalization": True}},
         read=_read_advantage,
-        write=Unsupported("see --advantage-estimator for the available estimators")),
+        write=Unsupported(
+            "normalize the rewards in your own function (--custom-reward-post-process-path)")),
     KnobMapping("correction", "use_tis", values={"none": False, "tis_token": True},
         write=Unsupported("write your own correction and set --custom-tis-function-path")),
     KnobMapping("correction_cap", "tis_clip"),

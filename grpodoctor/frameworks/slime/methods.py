@@ -41,19 +41,30 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
     return {"": "tis_token", _HELPER: "icepop"}.get(str(custom))
 
 
+_ESTIMATORS = {
+    "gae": "ppo",
+    "reinforce_plus_plus_baseline": "reinforce_plus_plus_baseline",
+}
+"""Estimators with PPO's clip, besides that of GRPO."""
+
+
 def _clipped_loss(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     """The key holds the estimator as well; all estimators but two have PPO's clip."""
-    is_baseline = knobs.get("advantage") == "reinforce_plus_plus_baseline"
-    estimator = "reinforce_plus_plus_baseline" if is_baseline else "grpo"
+    estimator = _ESTIMATORS.get(str(knobs.get("advantage")), "grpo")
     return (SettingLine("--advantage-estimator", estimator),)
 
 
 METHODS = (
     KnobMapping("kl_estimator", "kl_loss_type", values={"k3": "low_var_kl"}),
     KnobMapping(
+        "kl_in_reward",
+        "kl_coef",
+        enabled_by={"use_kl_loss": False, "kl_loss_type": "k1"},
+    ),
+    KnobMapping(
         "advantage",
         values={
-            "reinforce_plus_plus_baseline": {"advantage_estimator": "reinforce_plus_plus_baseline"}
+            name: {"advantage_estimator": estimator} for name, estimator in _ESTIMATORS.items()
         },
     ),
     KnobMapping(

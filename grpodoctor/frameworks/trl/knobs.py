@@ -15,6 +15,7 @@ from grpodoctor.frameworks.knob_mapping import (
     Unsupported,
     WithNote,
     always,
+    format_setting,
     known_or,
     nothing_to_set,
     unsupported,
@@ -45,7 +46,11 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     limit = known_or(knobs, "max_length", "<max_completion_length>")
     buffer = known_or(knobs, "overlong_buffer", "<max_completion_length / 5>")
     call = f"get_soft_overlong_punishment({limit}, {buffer})"
-    return (SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards"),)
+    lines = [SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards")]
+    if "overlong_weight" in knobs:
+        weight = format_setting(knobs["overlong_weight"])
+        lines.append(SettingLine("reward_weights", f"[..., {weight}]", "the punishment's is last"))
+    return tuple(lines)
 
 
 def _mask_and_soft_overlong(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
@@ -93,8 +98,9 @@ MAPPINGS = (
     KnobMapping("loss", "loss_type", other_keys=(_LEVEL,), read=read_loss,
         values={"ppo_clip": {_LEVEL: "token"},
                 "gspo": {_LEVEL: WithNote("sequence", 'also requires loss_type="grpo"')},
-                "luspo": {"loss_type": "luspo", _LEVEL: "sequence"}},
-        write=Unsupported("see loss_type for the available variants")),
+                "luspo": {"loss_type": "luspo", _LEVEL: "sequence"},
+                "reinforce": Unsupported("use RLOOTrainer with num_iterations=1")},
+        write=Unsupported("no loss_type of 1.16 computes it")),
     KnobMapping("clip_low", "epsilon"),
     KnobMapping("clip_high", "epsilon_high", read=read_clip_high),
     KnobMapping("aggregation", "loss_type",

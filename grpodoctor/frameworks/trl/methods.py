@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
+    Lines,
     NothingToSet,
+    Option,
     Raw,
     SettingLine,
     Settings,
@@ -16,16 +18,26 @@ from grpodoctor.vocabulary.knobs import Setting
 
 _MODE = "vllm_importance_sampling_mode"
 _CORRECTION = "vllm_importance_sampling_correction"
+_VESPO = "VESPO's weight contains the ratio to the sampler"
 _VLLM = "takes effect only with use_vllm=True"
-_OWN_DENOMINATOR = ("cispo", "sapo", "vespo", "luspo")
+_OWN_DENOMINATORS = {
+    "cispo": "token-mean",
+    "luspo": "sequence-mean-token-sum",
+    "sapo": "sequence-mean",
+    "vespo": "token-mean",
+}
 _LOSS_TYPES = {"sequence-mean": "grpo", "token-mean": "dapo", "constant": "dr_grpo"}
 _CALL = "get_repetition_penalty_reward(ngram_size=3, max_penalty=-1.0)"
 
 
-def _aggregation(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
+def _aggregation(
+    setting: Setting, knobs: Settings
+) -> tuple[SettingLine, ...] | NothingToSet | Unsupported:
     loss = knobs.get("loss")
-    if loss in _OWN_DENOMINATOR:
-        return (SettingLine("", "", f'loss_type="{loss}" has its own denominator'),)
+    if own := _OWN_DENOMINATORS.get(str(loss)):
+        return NothingToSet(f'loss_type="{loss}" has its own denominator, {own}')
+    if setting not in _LOSS_TYPES:
+        return Unsupported('use loss_type="dapo", the mean over all tokens of the batch')
     note = (
         'changes only the denominator; Dr. GRPO also requires scale_rewards="none"'
         if setting == "constant"
@@ -40,6 +52,12 @@ def clip_high(setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
         value, note = 1 + setting, "the largest weight, not a distance from 1"
         return (SettingLine("epsilon_high", format_setting(float(value)), note),)
     return (SettingLine("epsilon_high", format_setting(setting)),)
+
+
+def _no_correction(_: Setting, knobs: Settings) -> Lines | NothingToSet:
+    if knobs.get("loss") == "vespo":
+        return NothingToSet(f"no second correction: {_VESPO}")
+    return {_CORRECTION: False}
 
 
 def _read_weight_cap(setting: Setting, settings: Settings) -> Setting | None:
@@ -81,6 +99,10 @@ METHODS = (
         write=Unsupported("the estimator is always k3"),
     ),
     KnobMapping(
+        "kl_in_reward",
+        write=Unsupported("beta is a weight in the loss; RLOOTrainer subtracts k1 from the reward"),
+    ),
+    KnobMapping(
         "loss",
         values={
             "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence"},
@@ -90,11 +112,16 @@ METHODS = (
             "cispo": {"loss_type": "cispo"},
             "sapo": {
                 "loss_type": "sapo",
-                "sapo_temperature_pos": 1.0,
-                "sapo_temperature_neg": 1.05,
+                "sapo_temperature_pos": Option("tau_positive", 1.0),
+                "sapo_temperature_neg": Option("tau_negative", 1.05),
             },
             "vespo": {
                 "loss_type": "vespo",
+                "vespo_k_pos": Option("vespo_k_positive", 2.0),
+                "vespo_lambda_pos": Option("vespo_lambda_positive", 3.0),
+                "vespo_k_neg": Option("vespo_k_negative", 3.0),
+                "vespo_lambda_neg": Option("vespo_lambda_negative", 2.0),
+                _CORRECTION: WithNote(True, _VESPO),
                 _MODE: WithNote("token_truncate", "with vLLM, VESPO requires a per-token mode"),
             },
             "gmpo": Unsupported("use GMPOTrainer and GMPOConfig of trl.experimental.gmpo"),
@@ -104,11 +131,13 @@ METHODS = (
     KnobMapping(
         "aggregation",
         values=dict.fromkeys(_LOSS_TYPES, _aggregation),
+        write=_aggregation,
         read={kind: name for name, kind in _LOSS_TYPES.items()},
     ),
     KnobMapping(
         "advantage",
         values={
+            "leave_one_out": Unsupported("use RLOOTrainer and RLOOConfig"),
             "batch_std": "batch",
             "gdpo": {"multi_objective_aggregation": "normalize_then_sum"},
         },
@@ -117,6 +146,7 @@ METHODS = (
         "correction",
         read=_read_correction,
         values={
+            "none": _no_correction,
             "error_mask": {
                 "off_policy_mask_threshold": WithNote(
                     0.5, "masks only negative advantages, TRL's nearest measure"

@@ -85,8 +85,18 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
         SettingLine(f"{_BUFFER}.enable", "True"),
         SettingLine(f"{_BUFFER}.log", "True"),
         SettingLine(f"{_BUFFER}.len", buffer),
-        SettingLine(f"{_BUFFER}.penalty_factor", "1.0"),
+        SettingLine(f"{_BUFFER}.penalty_factor", known_or(knobs, "overlong_weight", "1.0")),
     )
+
+
+def _filter_groups(_: Setting, knobs: Settings) -> Lines:
+    metric = "seq_reward" if knobs.get("variance_of") == "reward" else "acc"
+    return {
+        "algorithm.filter_groups.enable": WithNote(
+            True, "check that your trainer reads it: the DAPO recipe of verl-recipe does"
+        ),
+        "algorithm.filter_groups.metric": metric,
+    }
 
 
 def _read_advantage(setting: Setting, settings: Settings) -> Setting | None:
@@ -130,9 +140,8 @@ _MAPPINGS = (
     KnobMapping("clip_high", f"{ACTOR}.clip_ratio_high", other_keys=(f"{ACTOR}.clip_ratio",)),
     KnobMapping("aggregation", f"{ACTOR}.loss_agg_mode",
         values={"sequence-mean": "seq-mean-token-mean", "token-mean": "token-mean",
-                "constant": _constant},
-        read={"seq-mean-token-sum": "sequence-mean-token-sum",
-              "seq-mean-token-sum-norm": "constant"},
+                "sequence-mean-token-sum": "seq-mean-token-sum", "constant": _constant},
+        read={"seq-mean-token-sum-norm": "constant"},
         write=Unsupported("use loss_agg_mode=token-mean, the mean over all tokens"),
         default="token-mean"),
     KnobMapping("advantage", "algorithm.adv_estimator",
@@ -151,15 +160,14 @@ _MAPPINGS = (
     KnobMapping("old_logprobs", f"{CORRECTION}.bypass_mode", reads=False,
         values={"recompute": False, "sampler": True}),
     KnobMapping("dynamic_sampling", "algorithm.filter_groups.enable",
-        values={True: {"algorithm.filter_groups.enable": WithNote(True,
-                           "check that your trainer reads it: the DAPO recipe of verl-recipe does"),
-                       "algorithm.filter_groups.metric": "acc"}, False: False},
+        values={True: _filter_groups, False: False},
         read=as_is),
     KnobMapping("overlong", f"{_BUFFER}.enable", reads=False,
         values={"none": False,
                 "mask": Unsupported(
                     "truncated responses cannot be masked in the loss; use the soft punishment"),
-                "soft-punishment": _soft_overlong}),
+                "soft-punishment": _soft_overlong},
+        write=Unsupported("use the soft punishment, or shape the reward in your own function")),
     KnobMapping("overlong_buffer", f"{_BUFFER}.len", reads=False),
     KnobMapping("kl_coefficient", f"{ACTOR}.kl_loss_coef",
         values={0.0: {f"{ACTOR}.use_kl_loss": False}},

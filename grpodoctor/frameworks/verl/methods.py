@@ -6,6 +6,7 @@ from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     Lines,
     NothingToSet,
+    Option,
     Raw,
     SettingLine,
     Settings,
@@ -101,6 +102,15 @@ def _limit(bound: Setting, _: Settings) -> tuple[SettingLine, ...]:
 METHODS = (
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping(
+        "kl_in_reward",
+        "algorithm.kl_ctrl.kl_coef",
+        enabled_by={
+            f"{ACTOR}.use_kl_loss": False,
+            "algorithm.use_kl_in_reward": WithNote(True, "loads the reference model"),
+            "algorithm.kl_penalty": "kl",
+        },
+    ),
+    KnobMapping(
         "kl_estimator",
         f"{ACTOR}.kl_loss_type",
         values={"k1": "k1", "k2": "mse", "k3": "low_var_kl"},
@@ -112,13 +122,13 @@ METHODS = (
             "cispo": {f"{_LOSS}.loss_mode": "cispo"},
             "sapo": {
                 f"{_LOSS}.loss_mode": "sapo",
-                f"{ACTOR}.tau_pos": 1.0,
-                f"{ACTOR}.tau_neg": 1.05,
+                f"{ACTOR}.tau_pos": Option("tau_positive", 1.0),
+                f"{ACTOR}.tau_neg": Option("tau_negative", 1.05),
             },
             "gmpo": {
                 f"{_LOSS}.loss_mode": "geo_mean",
-                f"{ACTOR}.clip_ratio_low": 0.4,
-                f"{ACTOR}.clip_ratio_high": 0.4,
+                f"{ACTOR}.clip_ratio_low": Option("log_clip", 0.4),
+                f"{ACTOR}.clip_ratio_high": Option("log_clip", 0.4),
             },
             "dppo_binary_tv": _dppo("dppo_tv", 0.15),
             "dppo_binary_kl": _dppo("dppo_kl", 0.05),

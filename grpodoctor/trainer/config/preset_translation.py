@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from grpodoctor.frameworks.bundled.knobs import KEYS
+from grpodoctor.frameworks.bundled.knobs import KNOBS as BUNDLED
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.knob_mapping import SettingLine, format_setting
+from grpodoctor.frameworks.knob_mapping import (
+    KnobTable,
+    SettingLine,
+    format_setting,
+    one_line_per_key,
+)
 from grpodoctor.frameworks.run_config import flattened
-from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.trainer.config.presets import Preset
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.vocabulary.knobs import Setting
@@ -30,16 +35,42 @@ _METHODS = {
 }
 """Keys of the bundled trainer that have a method setting."""
 
+_OPTIONS = {
+    "loss.decay_negative": "vespo_lambda_negative",
+    "loss.decay_positive": "vespo_lambda_positive",
+    "loss.log_clip": "log_clip",
+    "loss.power_negative": "vespo_k_negative",
+    "loss.power_positive": "vespo_k_positive",
+    "loss.second_moment_limit": "second_moment_limit",
+    "loss.tau_negative": "tau_negative",
+    "loss.tau_positive": "tau_positive",
+    "overlong.weight": "overlong_weight",
+    "rollout.variance_of": "variance_of",
+}
+"""Keys of the bundled trainer that other frameworks set together with a knob's value."""
+
+_OF_LOSS = {
+    "loss.clip_low": "lower clip of the loss",
+    "loss.clip_high": "upper clip of the loss",
+    "loss.divergence_limit": "largest change of a token's probability before the loss masks it",
+    "loss.drift_penalty": "weight of the squared log-ratio to the sampler",
+}
+"""Keys with the framework's own meaning for each loss, in words. For a framework without the loss
+they are not translated: they would change the loss that runs instead."""
+
 _IN_WORDS = {
+    **_OF_LOSS,
+    "correction.kind": "correction of the mismatch between the engines, besides the loss",
     "advantage.gae_alpha": "alpha of a GAE lambda that grows with the response, 1 - 1 / (alpha x "
     "length)",
     "advantage.whiten": "GAE advantages scaled to mean 0 and standard deviation 1 over the batch",
     "critic.gae_lambda": "GAE lambda of the critic's target returns",
+    "critic.pretrain_steps": "steps in which only the critic learns",
     "critic.value_clip": "largest change of a value on one batch",
     "difficulty.retire_at": "pass rate at which a prompt is never drawn again",
     "loss.decay_negative": "lambda of the VESPO weight for negative advantages",
     "loss.decay_positive": "lambda of the VESPO weight for positive advantages",
-    "loss.kl_placement": "where the KL penalty is subtracted",
+    "loss.kl_estimator": "estimator of the KL penalty",
     "loss.log_clip": "bound on the log-ratio of a token",
     "loss.positive_nll": "weight of the negative log-likelihood of correct responses",
     "loss.power_negative": "k of the VESPO weight for negative advantages",
@@ -50,7 +81,12 @@ _IN_WORDS = {
     "loss.tau_negative": "steepness of the gate for negative advantages",
     "loss.tau_positive": "steepness of the gate for positive advantages",
     "model.experts": "experts per layer",
+    "optimizer.updates_per_batch": "optimizer steps per rollout batch",
     "overlong.weight": "weight of the soft overlong punishment",
+    "repetition.penalty": "largest penalty on repeated 3-grams in the reward",
+    "reweighting.alpha": "advantages scaled by 1 - alpha + alpha x the old probability, alpha",
+    "reweighting.forking_share": "share of the tokens, by entropy, that keep their policy gradient",
+    "reweighting.lopti_threshold": "probability below which tokens are updated first",
     "rollout.filter_groups": "groups without reward variance left out of the loss and of its "
     "denominators",
     "rollout.refill": "groups that dynamic sampling draws again",
@@ -58,8 +94,25 @@ _IN_WORDS = {
 }
 """Keys of the bundled trainer without a common name, for readers who use another framework."""
 
-_IMPLIED = ("correction.floor",)
-"""Keys that other frameworks set together with the correction."""
+_IMPLIED = ("correction.floor", "loss.kl_placement")
+"""Keys that other frameworks set together with the correction or the KL penalty."""
+
+
+class _Consulted(dict[str, Setting]):
+    """Knobs in force that remember which of them a framework's rows asked for."""
+
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        super().__init__(settings)
+        self.asked = set[str]()
+
+    def __getitem__(self, name: str) -> Setting:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a knob, or the default."""
+        self.asked.add(name)
+        return super().get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +121,11 @@ class TranslatedPreset:
 
     settings: tuple[SettingLine, ...]
     """Lines to paste."""
-    by_itself: tuple[str, ...]
+    by_itself: tuple[str, ...] = ()
     """What the framework does without a setting, or what must be omitted."""
-    lacking: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
     """What the framework has no setting for, with what to do instead."""
-    untranslated: tuple[str, ...]
+    untranslated: tuple[str, ...] = ()
     """Settings of the bundled trainer that have no common name, in words."""
 
     def to_json(self) -> dict[str, Any]:
@@ -89,35 +142,95 @@ class TranslatedPreset:
 
 def translate(preset: Preset, framework: Framework) -> TranslatedPreset:
     """Write a preset as the settings of a framework."""
-    assigned = _assigned(preset)
-    changes = {
-        name: value
-        for key, value in assigned.items()
-        if (name := _KNOBS.get(key) or _METHODS.get(key))
-    }
-    lines = framework_settings(changes, framework.name, changes)
-    refusal = f"{framework.knobs.title} has no setting for "
-    notes = [line.note for line in lines if not line.key]
+    if framework.knobs is BUNDLED:
+        pairs = (assignment.partition("=") for assignment in preset.assignments())
+        return TranslatedPreset(tuple(SettingLine(key, value) for key, _, value in pairs))
+    table = framework.knobs
+    assigned = _assigned(preset, table)
+    names = _names(assigned, table)
+    changes = {name: assigned[key] for key, name in names.items()}
+    options = {name: assigned[key] for key, name in _OPTIONS.items() if key in assigned}
+    in_force = _Consulted({**options, **changes})
+    lines = one_line_per_key(
+        line for name, value in changes.items() for line in table.lines(name, value, in_force)
+    )
+    written = {key for key, name in _OPTIONS.items() if name in in_force.asked}
     return TranslatedPreset(
         settings=tuple(line for line in lines if line.key),
-        by_itself=tuple(note for note in notes if not note.startswith(refusal)),
-        lacking=tuple(_lacking(changes, framework, refusal)),
+        by_itself=tuple(x.note for x in lines if not x.key and not table.refusal(x)),
+        lacking=tuple(_lacking(changes, table, in_force)),
         untranslated=tuple(
             _in_words(key, value)
             for key, value in assigned.items()
-            if key not in _KNOBS and key not in _METHODS and key not in _IMPLIED
+            if key not in {*names, *written, *_IMPLIED}
         ),
     )
 
 
-def _assigned(preset: Preset) -> dict[str, Setting]:
-    """The preset's settings and its loss's denominator, without the bundled trainer's defaults."""
+def _names(assigned: Mapping[str, Setting], table: KnobTable) -> dict[str, str]:
+    """Of the keys that the framework's table has a row for, the names there."""
+    names = {key: name for key, name in {**_KNOBS, **_METHODS}.items() if key in assigned}
+    if assigned.get("loss.kl_coefficient"):
+        place = f"kl_in_{assigned.get('loss.kl_placement', 'loss')}"
+        if table.has_row(place):
+            names["loss.kl_coefficient"] = place
+    if _is_refused("loss.kind", names, assigned, table):
+        for key in _belonging_to_loss(assigned):
+            if key in names and not _is_refused(key, names, assigned, table):
+                del names[key]
+    return {key: names[key] for key in assigned if table.has_row(names.get(key, ""))}
+
+
+def _belonging_to_loss(assigned: Mapping[str, Setting]) -> Collection[str]:
+    """The settings that only make sense with the preset's loss."""
+    keys = set(_OF_LOSS)
+    if assigned.get("correction.kind") == "none":  # the loss itself is anchored on the sampler
+        keys.add("correction.kind")
+    if assigned.get("optimizer.updates_per_batch", 1) != 1:  # the loss bounds several updates
+        keys.add("optimizer.updates_per_batch")
+    return keys
+
+
+def _is_refused(
+    key: str, names: Mapping[str, str], assigned: Mapping[str, Setting], table: KnobTable
+) -> bool:
+    """Whether the framework has no setting for the preset's value of a key."""
+    if key not in names:
+        return False
+    knobs = {name: assigned[each] for each, name in names.items()}
+    return any(map(table.refusal, table.lines(names[key], assigned[key], knobs)))
+
+
+def _assigned(preset: Preset, table: KnobTable) -> dict[str, Setting]:
+    """The preset's settings and its loss's denominator, without the bundled trainer's defaults.
+
+    Of these, one stays that the preset relies on, if the framework's own default is another.
+    """
     config = dict(flattened(load_config(preset.settings).model_dump()))
     defaults = dict(flattened(load_config().model_dump()))
     own = dict(flattened(preset.settings))
     if "loss.kind" in own:
         own["loss.aggregation"] = config["loss.aggregation"]
-    return {key: value for key, value in own.items() if key in _KNOBS or defaults.get(key) != value}
+    if own.get("loss.kl_placement") == "reward":
+        own.pop("loss.kl_estimator", None)  # k1, the only one that the reward takes
+    for key in _relied_on(own):
+        if table.defaults.get(_KNOBS[key], config[key]) != config[key]:
+            own[key] = config[key]
+    return {
+        key: value
+        for key, value in own.items()
+        if key in _KNOBS or key in _OPTIONS or defaults.get(key) != value
+    }
+
+
+def _relied_on(own: Mapping[str, Setting]) -> Iterator[str]:
+    """Settings that a preset leaves to the bundled trainer, and cannot do without."""
+    has_group_baseline = own.get("advantage.kind", "none") not in ("gae", "none")
+    if has_group_baseline and "rollout.group_size" not in own:
+        yield "rollout.group_size"
+    several_updates = own.get("optimizer.updates_per_batch", 1) != 1
+    if several_updates and own.get("correction.kind") != "none":
+        yield "engine.old_logprobs"
 
 
 def _in_words(key: str, value: Setting) -> str:
@@ -126,9 +239,10 @@ def _in_words(key: str, value: Setting) -> str:
     return words if value is True else f"{words}: {format_setting(value)}"
 
 
-def _lacking(changes: Mapping[str, Setting], framework: Framework, refusal: str) -> Iterator[str]:
+def _lacking(
+    changes: Mapping[str, Setting], table: KnobTable, in_force: Mapping[str, Setting]
+) -> Iterator[str]:
     for name, value in changes.items():
-        lines = framework_settings({name: value}, framework.name, changes)
-        for line in lines:
-            if line.note.startswith(refusal) and not line.key:
-                yield line.note.removeprefix(refusal).replace(name, plain_name(name), 1)
+        for line in table.lines(name, value, in_force):
+            if refusal := table.refusal(line):
+                yield refusal.replace(name, plain_name(name), 1)

@@ -22,10 +22,11 @@ def test_what_is_not_translated_is_said_in_words(name: str, framework: str) -> N
         assert not any(line.startswith(knob) for knob in KEYS if "_" in knob), line
 
 
-def test_dapo_in_trl_names_the_two_settings_that_trl_may_lack() -> None:
+def test_dapo_in_trl_names_the_setting_that_trl_may_lack() -> None:
     translated = translate(preset_of("dapo"), configurable_framework_named("trl"))
     assert translated.untranslated == (
         "what must vary within a group that dynamic sampling keeps: correct",
-        "weight of the soft overlong punishment: 0.5",
     )
-    assert not any(line.key == "soft_punish_cache" for line in translated.settings)
+    lines = {line.key: line.value for line in translated.settings}
+    assert lines["reward_weights"] == "[..., 0.5]"
+    assert "soft_punish_cache" not in lines
