@@ -118,9 +118,7 @@ class Product:
 
 Lines = Mapping[str, Setting | WithNote | Option]
 """Several settings at once: the framework's keys and values."""
-Writer = Callable[
-    [Setting, Settings], tuple[SettingLine, ...] | Lines | NothingToSet | Unsupported
-]
+Writer = Callable[[Setting, Settings], tuple[SettingLine, ...] | Lines | NothingToSet | Unsupported]
 """Writes a value, given all knobs that are in force after the change."""
 Reader = Callable[[Setting, Settings], Setting | None]
 """Turns a framework's value, given all settings of the config, into the knob's value; None if the
