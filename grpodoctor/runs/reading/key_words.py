@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.row_keys import is_evaluation, words_of
 
 Words = frozenset[str]
@@ -90,7 +92,7 @@ _PATTERNS = (
     WordPattern("optimizer/learning_rate", (_words("lr"),), frozenset(), 0, 1),
     WordPattern("optimizer/learning_rate", (_words("learning"), _words("rate")), frozenset(), 0, 1),
     WordPattern("optimizer/loss", (_words("loss"),),
-                _EXTREMES | _words("kl entropy value critic aux")),
+                _EXTREMES | _words("kl entropy value critic aux scale coef coeff weight")),
     WordPattern("staleness/mean", (_words("stale staleness lag offpolicyness"),), _EXTREMES, 0),
     WordPattern("time/step",
                 (_words("time sec seconds duration"), _words("step iter iteration total")),
@@ -101,9 +103,46 @@ _PATTERNS = (
 """In this order; the first match counts."""
 
 
+_SHORTEST = 2
+"""Letters of the shortest word that is found within a longer one."""
+
+
+def separate_words(key: str) -> Words:
+    """The words of a key, also of a name without separators: grad and norm of `gradnorm`."""
+    known = _known_words()
+    words = words_of(key)
+    joined = (_split(word, known) for word in words if word not in known)
+    return words.union(*joined)
+
+
+def is_heldout(key: str) -> bool:
+    """Whether a key belongs to an evaluation, also without separators: `evalaccuracy`."""
+    return is_evaluation(" ".join(separate_words(key)))
+
+
+@functools.cache
+def _known_words() -> Words:
+    """The words of the patterns and of common names."""
+    groups = [group for pattern in _PATTERNS for group in (*pattern.words, pattern.without)]
+    keys = (key for meaning in generic_framework().meanings for key in meaning.keys)
+    return frozenset(_FUNCTION | _NOT_THE_REWARD | _WHOLE).union(*groups, *map(words_of, keys))
+
+
+def _split(name: str, known: Words) -> Words:
+    """The fewest known words that make up a name; none if there are none."""
+    best: list[tuple[str, ...] | None] = [()] + [None] * len(name)
+    for end in range(_SHORTEST, len(name) + 1):
+        for start in range(end - _SHORTEST + 1):
+            before, word = best[start], name[start:end]
+            shorter = best[end] is None or len(best[end] or ()) > len(before or ()) + 1
+            if before is not None and word in known and shorter:
+                best[end] = (*before, word)
+    return frozenset(best[-1] or ())
+
+
 def pattern_of(key: str) -> WordPattern | None:
     """The first pattern that a key matches; a duration only matches that of a step."""
-    words = words_of(key)
+    words = separate_words(key)
     is_duration = not _DURATION.isdisjoint(words)
     return next(
         (
@@ -171,15 +210,15 @@ def whole_reward_among(components: Mapping[str, int]) -> str:
 
 def is_training_mean(key: str) -> bool:
     """Whether a key of a component holds neither a spread or an extreme nor an evaluation."""
-    return _EXTREMES.isdisjoint(words_of(key)) and not is_evaluation(key)
+    return _EXTREMES.isdisjoint(separate_words(key)) and not is_heldout(key)
 
 
 def _is_whole(key: str) -> bool:
-    return not is_evaluation(key) and words_of(key) <= _REWARD | _WHOLE | _FUNCTION
+    return not is_heldout(key) and words_of(key) <= _REWARD | _WHOLE | _FUNCTION
 
 
 def _may_be_reward(key: str) -> bool:
     pattern = pattern_of(key)
-    if pattern is None or pattern.metric != "reward/mean" or is_evaluation(key):
+    if pattern is None or pattern.metric != "reward/mean" or is_heldout(key):
         return False
-    return _NOT_THE_REWARD.isdisjoint(words_of(key))
+    return _NOT_THE_REWARD.isdisjoint(separate_words(key))

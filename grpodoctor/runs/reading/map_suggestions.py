@@ -13,10 +13,10 @@ from pathlib import Path
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.registry import generic_framework
-from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
+from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.reading.key_words import WordPattern, pattern_of
+from grpodoctor.runs.reading.key_words import WordPattern, is_heldout, pattern_of
 from grpodoctor.runs.reading.log_files import LogFiles
 from grpodoctor.runs.reading.no_run_error import no_run_error
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
@@ -116,7 +116,7 @@ def _suggestion(
 ) -> Suggestion | None:
     pattern = pattern_of(key)
     metric = pattern.metric if pattern else ""
-    if is_evaluation(key):
+    if is_heldout(key):
         metric = _HELD_OUT.get(metric, "")
     if pattern is None or not metric:
         return None
