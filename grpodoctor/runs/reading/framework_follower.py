@@ -25,6 +25,7 @@ from grpodoctor.runs.reading.read_notes import (
     ZeroColumns,
     borrowed_keys_note,
     conflict_note,
+    order_note,
     repeated_values_note,
     rewind_note,
     supervised_rows_note,
@@ -32,6 +33,7 @@ from grpodoctor.runs.reading.read_notes import (
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter, without_suffixes
+from grpodoctor.runs.reading.rows.row_sorting import MOST_SORTED, sort_rows
 from grpodoctor.runs.reading.rows.run_columns import RunColumns, belongs_to, chosen_number
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
@@ -97,6 +99,8 @@ class FrameworkFollower:
         self._run_columns: dict[str, RunColumns] = {}
         self._repeated: dict[tuple[Path, str], RepeatedValues] = {}
         self._zeros = ZeroColumns()
+        self._sorted = 0
+        """Rows that were sorted before the framework was detected."""
         self._supervised = 0
         """Rows of supervised fine-tuning before the run."""
         self._latest_notes: dict[str, str] = {}
@@ -196,6 +200,7 @@ class FrameworkFollower:
         repeated = [values for values in self._repeated.values() if values.periods]
         notes = {
             "rewinds": rewind_note(self._assembly, self._wanted_number),
+            "order": order_note(self._sorted + sum(each.late for each in self._orders.values())),
             "conflicts": conflict_note(self._assembly),
             "repeated": repeated_values_note(repeated),
             "zeros": self._zeros.note(),
@@ -383,7 +388,7 @@ class FrameworkFollower:
             ended=ended,
             quiet=quiet,
         )
-        if detection is None:
+        if detection is None or not self._sort_undetected(detection.translator, ended or quiet):
             return
         self._translator, poll.manifest = detection.translator, detection.manifest
         undetected, self._undetected = self._undetected, []
@@ -393,6 +398,29 @@ class FrameworkFollower:
         self._notes += detection.notes
         for row in rows:
             poll.steps += self._add(row)
+
+    def _sort_undetected(self, translator: Translator, ended: bool) -> bool:
+        """Sort the rows of each log by step, if they are out of order and no step occurs twice.
+
+        False to wait for the rest of such a log. The order of rows is needed where updates are
+        counted as well as rollouts.
+        """
+        if translator.framework.update_counters:
+            return True
+        places_of: dict[str, list[int]] = defaultdict(list)
+        for place, (file, _) in enumerate(self._undetected):
+            places_of[file.log].append(place)
+        for places in places_of.values():
+            rows = [self._undetected[place] for place in places]
+            in_order = sort_rows([row for _, row in rows])
+            if in_order is None:
+                continue
+            if not ended and len(self._undetected) < MOST_SORTED:
+                return False
+            self._sorted += in_order.moved
+            for place, index in zip(places, in_order.order, strict=True):
+                self._undetected[place] = rows[index]
+        return True
 
     def _learn(self, rows: list[_PlacedRow]) -> None:
         """Find repeated values and rows per step, and check that all logs belong to one run."""

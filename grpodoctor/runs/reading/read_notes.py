@@ -139,6 +139,14 @@ def _late_rows(assembly: StepAssembly) -> list[str]:
     ]
 
 
+def order_note(count: int) -> str:
+    """Note that rows were written out of the order of their steps; empty if none was."""
+    if not count:
+        return ""
+    rows = "1 row is" if count == 1 else f"{count:,} rows are"
+    return f"{rows} out of order; they are read in the order of their steps"
+
+
 def _restarts(assembly: StepAssembly) -> list[str]:
     parts = []
     if assembly.rewind_count:

@@ -23,6 +23,9 @@ _MIN_ROLLOUTS = 2
 _ADDITION = 0.5
 """Share of a row's keys that its step already has, up to which the row adds keys to the step."""
 
+_MIN_RUN_STEPS = 3
+"""Steps after which a step before the first one begins another run."""
+
 _RECENT_STEPS = 64
 """Steps whose keys are remembered, to tell a late row of another process from a restart."""
 
@@ -38,6 +41,8 @@ class _Counter:
 
     last: int = -1
     """The largest step since the latest restart."""
+    first: int = -1
+    """The smallest step; -1 before the first row."""
     current: Mapping[str, float] = field(default_factory=dict)
     """The values of the latest step."""
     # To remove its first entry, a plain dict skips all entries that were removed before.
@@ -54,15 +59,26 @@ class _Counter:
     def adds_keys(self, row: LogRow, step: int) -> bool:
         """Whether the row mainly has keys that its step lacks."""
         known = self.keys.get(step)
-        if known is None:
+        return known is not None and adds_to(known, row.values)
+
+    def is_late(self, step: int) -> bool:
+        """Whether an earlier step never occurred, so that only its row is late.
+
+        A step before the first one is a late row at the beginning of the log. After some steps, it
+        begins another run.
+        """
+        if step in self.fingerprints:
             return False
-        return sum(key in known for key in row.values) <= _ADDITION * len(row.values)
+        return step > self.first or len(self.fingerprints) < _MIN_RUN_STEPS
 
     def remember(self, row: LogRow, step: int, fingerprint: Fingerprint) -> None:
         values = row.values
-        self.current = {**self.current, **values} if step == self.last else values
+        if step >= self.last:
+            self.current = {**self.current, **values} if step == self.last else values
         if step > self.last:  # the common case
             self.last = step
+        if self.first < 0 or step < self.first:
+            self.first = step
         known = self.keys.get(step)
         self.keys[step] = values.keys() if known is None else known | values.keys()
         seen = self.fingerprints.get(step, ())
@@ -105,6 +121,8 @@ class RowOrder:
         """None until it is known, or if no counter counts updates."""
         self.dropped = 0
         """Rows that repeat an earlier one."""
+        self.late = 0
+        """Rows that follow a row of a later step, and whose step never occurred before."""
 
     def place(self, row: LogRow) -> tuple[LogRow, bool] | None:
         """Return a row with its step on the common axis, and whether the job was restarted there.
@@ -120,7 +138,10 @@ class RowOrder:
         if counter.repeats(row, step, fingerprint):
             self.dropped += 1
             return None
-        is_restart = step < counter.last and not counter.adds_keys(row, step)
+        is_behind = step < counter.last and not counter.adds_keys(row, step)
+        is_late = is_behind and counter.is_late(step)
+        is_restart = is_behind and not is_late
+        self.late += is_late
         if is_restart:
             self._go_back(row.counter, step)
         counter.remember(row, step, fingerprint)
@@ -163,6 +184,11 @@ class RowOrder:
 
 _ROLLOUT = "rollout"
 _ROLLOUT_COUNTERS = frozenset({_ROLLOUT, "rollout/step", "perf"})
+
+
+def adds_to(known: Set[str], values: Mapping[str, float]) -> bool:
+    """Whether a row mainly has keys that its step lacks."""
+    return sum(key in known for key in values) <= _ADDITION * len(values)
 
 
 def split_by_counter(row: LogRow, framework: Framework) -> list[LogRow]:

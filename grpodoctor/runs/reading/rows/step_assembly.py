@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -167,7 +168,7 @@ class StepAssembly:
                 self._wait_for_slower_writer(log, step)
             else:
                 complete = self._go_back(log, step)
-        elif step < last and last - step <= MAX_LAG:
+        elif step < last and self._is_recent(step, last):
             self._wait_for_slower_writer(log, step)
         elif step == last and step <= self._returned:
             self._take_back(step)
@@ -207,6 +208,13 @@ class StepAssembly:
             return False
         known = sum(before.origins.get(name, _NOWHERE)[0] == log for name in values)
         return 2 * known <= len(values)
+
+    def _is_recent(self, step: int, last: int) -> bool:
+        """Whether few steps were logged since; a log may have every hundredth step only."""
+        if last - step <= MAX_LAG:
+            return True
+        steps = itertools.chain(self._pending, self._recent)
+        return sum(each > step for each in steps) <= MAX_LAG
 
     def _wait_for_slower_writer(self, log: str, step: int) -> None:
         """Take back the steps from `step` on, which were returned too early."""
