@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
@@ -131,6 +131,17 @@ class Framework:
         pairs = self._by_first_key.matches(key)
         longest = max((fixed_length(meaning.keys[0]) for meaning, _ in pairs), default=0)
         return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
+
+    def rows_of(self, metrics: Iterable[str]) -> list[KeyMeaning]:
+        """The rows of metrics, in the order of the metrics."""
+        return [row for metric in metrics for row in self._by_metric.get(metric, ())]
+
+    @cached_property
+    def _by_metric(self) -> dict[str, list[KeyMeaning]]:
+        rows: dict[str, list[KeyMeaning]] = {}
+        for meaning in self.meanings:
+            rows.setdefault(meaning.metric, []).append(meaning)
+        return rows
 
     @cached_property
     def _by_first_key(self) -> PatternTable[KeyMeaning]:

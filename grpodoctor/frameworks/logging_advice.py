@@ -42,7 +42,7 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
         return ""
     if all(metric.endswith(_RECOMPUTED) for metric in metrics):
         return f"requires a rollout dump alongside the log{_dump_setting(framework)}"
-    rows = [row for metric in metrics for row in framework.meanings if row.metric == metric]
+    rows = framework.rows_of(metrics)
     if rows:
         # Rows that hold with default settings come first, then the better metric.
         return _logged_as(framework, min(rows, key=lambda row: len(_conditions(framework, row))))
@@ -64,7 +64,7 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
     framework = find_framework(name, logging_frameworks())
     if framework is None:
         return None
-    rows = [row for metric in metrics for row in framework.meanings if row.metric == metric]
+    rows = framework.rows_of(metrics)
     if framework.name == GENERIC:
         return f"log {rows[0].keys[0]}" if rows else None
     row = next((row for row in rows if row.how_to_log), None)

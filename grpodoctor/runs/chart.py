@@ -7,7 +7,6 @@ fixed size.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -131,7 +130,7 @@ class Series:
         """Set the opening, the baseline and the start once there are enough readings."""
         first = [value for _, value in self._first]
         if len(first) == OPENING:
-            self.opening = Extreme(statistics.median(first), self._first[-1][0])
+            self.opening = Extreme(median(first), self._first[-1][0])
         if len(first) < BASELINE or self.opening is None:
             return
         self.baseline = self.start = Baseline(*robust_level(first))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +67,8 @@ def _check_address(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return
+    import socket
+
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:

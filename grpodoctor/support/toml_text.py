@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
 
@@ -12,6 +11,8 @@ def parse_toml(text: bytes | str) -> dict[str, Any]:
     Raises:
         ValueError: if it is not UTF-8, not TOML, or nested too deeply; the message is one line.
     """
+    import tomllib  # most runs have no TOML file
+
     try:
         return tomllib.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
     except UnicodeDecodeError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from html.parser import HTMLParser
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +60,8 @@ class Notebook(TrainerState):
 
     def _rows_of(self, cell: object) -> list[LogRow]:
         """The rows that a cell shows, in their order."""
+        from grpodoctor.runs.log_formats.decoding.html_tables import tables_of
+
         outputs = cell.get("outputs") if isinstance(cell, dict) else None
         rows: list[LogRow] = []
         printed: list[str] = []
@@ -81,43 +82,6 @@ class Notebook(TrainerState):
         if not self.config:
             self.config = console.config
         return rows
-
-
-def tables_of(markup: str) -> Iterator[list[list[str]]]:
-    """The tables of a page as lists of rows of cells."""
-    if "<t" not in markup:
-        return
-    parser = _TableParser()
-    parser.feed(markup)
-    parser.close()
-    yield from parser.tables
-
-
-class _TableParser(HTMLParser):
-    """Collects the texts of table cells."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tables: list[list[list[str]]] = []
-        self._in_cell = False
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        del attrs  # the interface of HTMLParser
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr" and self.tables:
-            self.tables[-1].append([])
-        elif tag in ("td", "th") and self.tables and self.tables[-1]:
-            self.tables[-1][-1].append("")
-            self._in_cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th", "tr", "table"):
-            self._in_cell = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_cell:
-            self.tables[-1][-1][-1] += data
 
 
 def _rows_of_table(table: list[list[str]], keys: RowKeys) -> list[LogRow]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpodoctor.errors import RunError, name_some
-from grpodoctor.frameworks.detection import guess_frameworks
+from grpodoctor.frameworks.detection import Guess, guess_frameworks
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import other_objective
 from grpodoctor.frameworks.registry import (
@@ -69,6 +69,8 @@ class FrameworkDetector:
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self._path, self._options = path, options
         self._named: Framework | None = None
+        self._guesses: tuple[frozenset[str], list[Guess]] = (frozenset(), [])
+        """The latest keys, and the frameworks that may have logged them."""
         self.format_name: str | None = None
         """File format that the user named."""
         if options.format is None:
@@ -142,7 +144,9 @@ class FrameworkDetector:
 
         A job may print much else before the first row of a training step.
         """
-        candidates = guess_frameworks(keys)
+        if keys != self._guesses[0]:
+            self._guesses = frozenset(keys), guess_frameworks(keys)
+        candidates = self._guesses[1]
         decided = decided or bool(candidates and quiet)
         if not decided and not (candidates and candidates[0].signature):
             return None
