@@ -33,7 +33,7 @@ from grpodoctor.runs.reading.read_notes import (
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter, without_suffixes
-from grpodoctor.runs.reading.rows.row_sorting import MOST_SORTED, sort_rows
+from grpodoctor.runs.reading.rows.row_sorting import MOST_SORTED, rows_behind, sort_rows
 from grpodoctor.runs.reading.rows.run_columns import RunColumns, belongs_to, chosen_number
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.records import StepRecord
@@ -411,16 +411,24 @@ class FrameworkFollower:
         for place, (file, _) in enumerate(self._undetected):
             places_of[file.log].append(place)
         for places in places_of.values():
-            rows = [self._undetected[place] for place in places]
+            if not rows_behind(self._undetected[place][1] for place in places):
+                continue  # the common case
+            readable = [place for place in places if self._is_readable(place, translator)]
+            rows = [self._undetected[place] for place in readable]
             in_order = sort_rows([row for _, row in rows])
             if in_order is None:
                 continue
             if not ended and len(self._undetected) < MOST_SORTED:
                 return False
             self._sorted += in_order.moved
-            for place, index in zip(places, in_order.order, strict=True):
+            for place, index in zip(readable, in_order.order, strict=True):
                 self._undetected[place] = rows[index]
         return True
+
+    def _is_readable(self, place: int, translator: Translator) -> bool:
+        """Whether an undetected row has metrics: other lines with numbers are in no order."""
+        row = without_suffixes(self._undetected[place][1], translator.framework)
+        return bool(translator.readings(row.values))
 
     def _learn(self, rows: list[_PlacedRow]) -> None:
         """Find repeated values and rows per step, and check that all logs belong to one run."""

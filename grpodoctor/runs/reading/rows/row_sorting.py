@@ -26,21 +26,25 @@ def sort_rows(rows: Sequence[LogRow]) -> SortedRows | None:
 
     None if they are in order, or if a step occurs again: then a resumed job wrote them.
     """
-    moved = _rows_behind(rows)
+    moved = rows_behind(rows)
     if not moved or _has_repeated_step(rows):
         return None
     places = sorted(range(len(rows)), key=lambda place: rows[place].step or 0)
     return SortedRows(places, moved)
 
 
-def _rows_behind(rows: Iterable[LogRow]) -> int:
+def rows_behind(rows: Iterable[LogRow]) -> int:
+    """Rows that follow a later step, and are not further rows of a step that occurred before."""
     latest: dict[str, int] = {}
+    known = set[tuple[str, int]]()
     behind = 0
     for row in rows:
-        step = -1 if row.step is None else row.step
-        last = latest.get(row.counter, step)
-        behind += step < last
-        latest[row.counter] = max(step, last)
+        if row.step is None:
+            continue
+        last = latest.get(row.counter, row.step)
+        behind += row.step < last and (row.counter, row.step) not in known
+        known.add((row.counter, row.step))
+        latest[row.counter] = max(row.step, last)
     return behind
 
 
