@@ -66,6 +66,9 @@ class Framework:
     how_to_dump_logprobs: str = ""
     """How its dumps come to hold the log-probabilities of sampler and learner; empty if they always
     or never do."""
+    weights_tokens: bool = False
+    """Whether its correction weights are those of single tokens, or means over the tokens of a
+    response, in all of its modes; False if some are products over a response."""
     builds_on: tuple[str, ...] = ()
     """Frameworks whose keys it logs as well. A log with keys of both is this framework's."""
     aliases: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ Condition = Literal[
     "noisy-reward",
     "tool-failures",
     "lost-rollouts",
+    "invalid-actions",
     # the two engines
     "stale-weights",
     "expert-instability",

@@ -207,6 +207,34 @@ def test_collapses_beginners_and_batches_of_few_responses_are_no_outages(
     assert patient(curves, count=120).findings("REW019") == []
 
 
+def successes(share: float, responses: int, seed: int) -> Curve:
+    """The share of successes in batches whose responses succeed independently."""
+
+    def at(step: int) -> float:
+        draw = random.Random(f"{seed}/{step}")
+        return sum(draw.random() < share for _ in range(responses)) / responses
+
+    return at
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("share", "responses"), [(0.004, 128), (0.008, 128), (0.01, 64)])
+def test_rare_successes_are_no_outages(share: float, responses: int, seed: int) -> None:
+    """At a pass rate of .4 % every other batch of 128 responses has no success."""
+    for reward in (successes(share, responses, seed), lambda step: step % 2 / responses):
+        assert patient({REWARD: reward}).findings("REW019") == []
+
+
+@pytest.mark.parametrize("responses", [64, 128])
+def test_outages_of_a_reward_that_counts_successes_are_found(responses: int) -> None:
+    reward = successes(0.5, responses, 1)
+
+    def failing(step: int) -> float:
+        return 0.0 if 30 <= step < 34 or 50 <= step < 54 else reward(step)  # type: ignore[operator]  # a function
+
+    assert patient({REWARD: failing}).finding("REW019").severity == "warning"
+
+
 def test_without_an_outcome_outages_are_skipped() -> None:
     assert "REW019" in skipped(patient({ENTROPY: 0.5}))
 

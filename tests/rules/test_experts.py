@@ -216,6 +216,18 @@ def test_a_replay_that_works_and_none_at_all_are_quiet() -> None:
     assert without.why_not("MOE005") == "no routing is replayed"
 
 
+@pytest.mark.parametrize(
+    ("fallback", "severity"), [(0.0, None), (0.0005, None), (0.005, "info"), (0.45, "warning")]
+)
+def test_routes_that_fall_back_are_missing(fallback: float, severity: str | None) -> None:
+    """NeMo RL logs the share of routes for which the learner used its own routing."""
+    curves = routed(5) | {"experts/replay_fallback_rate": fallback}
+    found = run(curves, 20, routing_replay="R3").findings("MOE005")
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    counted = run(curves | {"experts/replay_coverage": 1.0}, 20, routing_replay="R3")
+    assert counted.findings("MOE005") == []
+
+
 def test_one_step_without_routes_is_no_finding() -> None:
     def coverage(step: int) -> float:
         return 0.9 if step == 12 else 1.0

@@ -229,3 +229,26 @@ def test_weights_that_differ_from_one_from_the_start_are_evidence() -> None:
     assert only(WEIGHT, noisy(0.8, 0.1, 1), correction="tis_sequence").findings("MIS001") == []
     falling = noisy(ramp(1.0, 0.7, 40, begin=20), 0.01, 2)
     assert only(WEIGHT, falling, correction="tis_token").findings("MIS001") == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "level", "severity"),
+    [
+        ("areal", 0.71, "warning"),  # its weights are per token in all modes
+        ("areal", 0.95, None),
+        ("trl", 0.71, "info"),
+        ("trl", 0.95, None),
+        ("trl", 0.4, "warning"),
+        ("", 0.71, "info"),
+    ],
+)
+def test_weights_are_judged_by_what_the_framework_weights(
+    framework: str, level: float, severity: str | None
+) -> None:
+    curves: dict[str, Curve] = {WEIGHT: noisy(level, 0.01, 1), "reward/mean": 0.5}
+    found = Patient(steps(60, curves), framework=framework).findings("MIS001")
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    for finding in found:
+        assert finding.onset_step == 0
+        assert ("if it weights tokens" in finding.summary) == (severity == "info")
+        assert "recompute-old-logprobs" not in finding.remedies  # the weight is made of them

@@ -25,6 +25,14 @@ def test_a_critic_that_explains_nothing_is_graded_by_the_outcome() -> None:
     assert run({EXPLAINED: useless, REWARD: RISING}).finding("GRP006").severity == "info"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_single_readings_above_zero_do_not_excuse_a_useless_critic(seed: int) -> None:
+    scattered: Curve = noisy(-0.6, 0.8, seed, low=-9)
+    patient = run({EXPLAINED: scattered, REWARD: FLAT})
+    assert patient.finding("GRP006").active
+    assert patient.raised("GRP006") == 1
+
+
 def test_a_critic_whose_values_never_change_is_not_trained() -> None:
     """A planted run: the critic's learning rate is 0, and the reward rises a little."""
     curves: dict[str, Curve] = {EXPLAINED: 0.0, "critic/value_mean": 0.0, REWARD: RISING}

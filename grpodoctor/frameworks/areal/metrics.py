@@ -42,7 +42,8 @@ def _of_update(scope: str) -> tuple[KeyMeaning, ...]:
         KeyMeaning(f"{scope}/logp_abs_diff/avg", over=_TOKENS, policies="learner - sampler",
             caveat="compares with the updated learner, so it includes staleness"),
         KeyMeaning(f"{scope}/behave_imp_weight/avg", "correction/weight_mean", over="kept tokens",
-            policies="old / sampler"),
+            policies="old / sampler",
+            caveat="the geometric mean over a response where whole responses are kept or dropped"),
         KeyMeaning(f"{scope}/behave_approx_kl/avg", estimator="k1", over="kept tokens",
             policies="old, sampler"),
         KeyMeaning(f"{scope}/behave_filtered_ratio/avg", "correction/capped_rate", over=_TOKENS),
@@ -77,6 +78,7 @@ FRAMEWORK = Framework(
         "timeperf/<path>",
     ),
     version_key="areal_version",
+    weights_tokens=True,
     defaults={"actor.use_cispo_loss": False},
     meanings=(
         KeyMeaning(f"{_ACTOR}/task_reward/avg", "reward/mean", over="responses"),

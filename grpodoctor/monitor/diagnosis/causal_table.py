@@ -16,10 +16,18 @@ _WRONG_DATA = "the loss trains on the wrong tokens or weights"
 _OFF_POLICY = "the importance ratios contain the gap between sampler and learner"
 _WRONG_RATIO = "the importance ratios are wrong before the first update"
 _TOO_FAR = "each update moves the policy too far"
+_HUGE = "one update with a huge gradient moves the policy far"
 _RUINED = "a policy that a few updates have ruined earns nothing"
 _MANGLED = "a policy that a few updates have ruined writes other text"
 _PAID = "the policy writes more of the text that the reward function pays for"
+_NO_GRADIENT = "without a gradient the policy does not change"
 _NO_VARIANCE = "equal rewards leave no advantage"
+_FAILED_CALL = "a failed tool call counts as an incorrect response"
+_ABORTED = "an aborted rollout counts as an incorrect response"
+_REJECTED = "an episode of rejected actions earns nothing"
+
+LEVEL = "the reward stays level for this reason, whatever the size of the updates"
+"""Why a finding of small updates that rests on a level reward and a level policy is doubtful."""
 
 CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "wrong-loss-tokens": {
@@ -34,18 +42,29 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "diversity-loss": "copies of a response are identical",
         "equal-rewards": "copies of a response earn the same reward",
         "plateau": "copies add nothing to the comparison within a group",
+        "undersized-updates": LEVEL,
     },
     "wrong-reference": {"reference-drift": "the KL measures the distance to another model"},
     "wrong-reward": {
         "zero-rewards": "the reward function rejects correct answers",
         "equal-rewards": "the reward function gives every response the same reward",
         "reward-hacking": "the reward function rewards something else than the task",
+        "undersized-updates": LEVEL,
     },
-    "noisy-reward": {"plateau": "the noise of the reward hides the gradient"},
-    "tool-failures": {"zero-rewards": "a failed tool call counts as an incorrect response"},
+    "noisy-reward": {
+        "plateau": "the noise of the reward hides the gradient",
+        "undersized-updates": LEVEL,
+    },
+    "tool-failures": {
+        "zero-rewards": _FAILED_CALL, "reward-loss": _FAILED_CALL, "undersized-updates": LEVEL,
+    },
     "lost-rollouts": {
-        "zero-rewards": "an aborted rollout counts as an incorrect response",
+        "zero-rewards": _ABORTED, "reward-loss": _ABORTED, "undersized-updates": LEVEL,
         "truncation": "aborted rollouts count as truncated",
+    },
+    "invalid-actions": {
+        "zero-rewards": _REJECTED, "equal-rewards": _REJECTED, "reward-loss": _REJECTED,
+        "undersized-updates": LEVEL,
     },
     "stale-weights": {
         "off-policy": "the samples come from older weights",
@@ -58,7 +77,10 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "large-kl": "changed routes change the probabilities of the same tokens",
     },
     "expert-mismatch": {"engine-mismatch": "different experts give different probabilities"},
-    "engine-mismatch": {"off-policy": "the learner trains on tokens of another distribution"},
+    "engine-mismatch": {
+        "off-policy": "the learner trains on tokens of another distribution",
+        "undersized-updates": LEVEL,
+    },
     "off-policy": {
         "clipped-tokens": _OFF_POLICY,
         "large-kl": _OFF_POLICY,
@@ -79,7 +101,10 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "truncation": _MANGLED,
     },
     "undersized-updates": {"plateau": "the updates are too small to change the policy"},
-    "useless-critic": {"plateau": "advantages from an untrained critic are noise"},
+    "useless-critic": {
+        "plateau": "advantages from an untrained critic are noise",
+        "undersized-updates": LEVEL,
+    },
     "non-finite": {
         "zero-rewards": "a policy whose weights are NaN generates no valid response",
         "zero-gradient": "a step with NaN or infinity is skipped",
@@ -89,7 +114,9 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "length-growth": "NaN or infinity destroys the weights",
         "truncation": "NaN or infinity destroys the weights",
     },
-    "gradient-spike": {"large-kl": "one update with a huge gradient moves the policy far"},
+    "gradient-spike": {
+        "large-kl": _HUGE, "reference-drift": _HUGE, "reward-loss": _HUGE,
+    },
     "large-kl": {
         "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,
         "entropy-loss": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
@@ -115,6 +142,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "length-growth": "repeated text fills the response",
         "no-end-token": "a repeating response never ends",
         "truncation": "repeated text runs into the length limit",
+        "undersized-updates": LEVEL,
     },
     "no-end-token": {"truncation": "responses without an end token run into the length limit"},
     "length-growth": {"truncation": "longer responses reach the length limit"},
@@ -123,6 +151,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "equal-rewards": "truncated responses earn the same reward",
         "zero-rewards": "a truncated response has no answer and is graded as incorrect",
         "reward-loss": "a truncated response has no answer and is graded as incorrect",
+        "undersized-updates": LEVEL,
     },
     "reward-hacking": {
         "held-out-loss": "the policy optimizes the reward function instead of the task",
@@ -139,14 +168,20 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "constant-reward": "every response earns nothing",
         "zero-gradient": "groups in which every response fails have no advantage",
         "plateau": "groups in which every response fails have no gradient",
+        "undersized-updates": "groups in which every response fails have no gradient",
     },
     "equal-rewards": {
         "zero-gradient": _NO_VARIANCE,
         "constant-reward": "every response earns the same",
         "plateau": _NO_VARIANCE,
+        "undersized-updates": _NO_VARIANCE,
     },
-    "constant-reward": {"zero-gradient": _NO_VARIANCE, "plateau": _NO_VARIANCE},
-    "zero-gradient": {"plateau": "without a gradient the policy does not change"},
+    "constant-reward": {
+        "zero-gradient": _NO_VARIANCE, "plateau": _NO_VARIANCE, "undersized-updates": _NO_VARIANCE,
+    },
+    "zero-gradient": {
+        "plateau": _NO_GRADIENT, "undersized-updates": _NO_GRADIENT,
+    },
     "solved": {
         "equal-rewards": "every response is correct",
         "constant-reward": "every response is correct",
@@ -168,6 +203,7 @@ CONFIRM: Mapping[Condition, str] = {
     "noisy-reward": "Score the same responses twice, and compare the difference with the reward.",
     "tool-failures": "Read the tool errors of ten responses that earned nothing.",
     "lost-rollouts": "Count the aborted rollouts in the sampler's log.",
+    "invalid-actions": "Read ten rejected actions next to the list of actions in the prompt.",
     "stale-weights": "Score one batch right after a sync: a gap of zero confirms stale weights.",
     "expert-instability": "Freeze the router for 20 steps: instability stops if routing causes it.",
     "expert-mismatch": "Replay the sampler's routes in the learner: the gap must disappear.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +31,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
 )
 from grpodoctor.rules.shared.whole_run import rises_over_run
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("reward/mean", "accuracy/train")
@@ -58,6 +59,9 @@ _NEVER_EXCUSED: frozenset[Condition] = frozenset({"wrong-reference", "reference-
 
 _STOP = "stop-training"
 """The remedy of findings in which the policy itself may be lost."""
+
+_RETURN = "Return to a checkpoint"
+"""How the first action begins if the policy is lost."""
 
 _OUTCOME_THEN = " went from "
 """What the clause of a summary contains that states the outcome at that time."""
@@ -166,7 +170,7 @@ def diagnose(
         no_rise=no_rise,
         no_rise_action=_first_action(no_rise, advice) if no_rise else "",
     )
-    first_action = _first_action(problems[0].cause, advice) if problems else ""
+    first_action = _problem_action(problems[0], advice) if problems else ""
     verdict = verdict_of(problems, evidence, first_action)
     return Diagnosis(verdict, problems, coverage)
 
@@ -191,7 +195,14 @@ def _run_context(
         stride=_stride(chart, reading),
         cost_of=cost_of,
         is_treated=lambda finding: _is_treated(finding, chart),
+        level_before=lambda metric, step: _level_before(chart.series(metric), step),
     )
+
+
+def _level_before(series: Series, step: int) -> float | None:
+    """The median of the ten readings up to a step; None if the window has none of them."""
+    readings = [value for at, value in series if at <= step][-BASELINE:]
+    return statistics.median(readings) if readings else None
 
 
 def _after_rise(
@@ -289,6 +300,30 @@ def _no_rise(findings: Sequence[Finding]) -> Finding | None:
     return next((each for each in findings if each.code == NoRise.code and each.active), None)
 
 
+def _problem_action(problem: Problem, advice: Mapping[str, Advice]) -> str:
+    """What to do first about a problem.
+
+    If its cause is over and has ruined the policy, the remedy of the cause alone helps no more.
+    """
+    action, present = _first_action(problem.cause, advice), problem.present
+    if not action or present is problem.cause or not _is_lost(present, advice):
+        return action
+    return _after_return(min(problem.cause.onset_step, present.onset_step), action)
+
+
+def _is_lost(finding: Finding, advice: Mapping[str, Advice]) -> bool:
+    """Whether a finding shows a policy that does not come back by itself."""
+    further = [remedy.id for remedy in usable(finding.remedies, advice)[1:]]
+    return finding.severity == "critical" and _STOP in further
+
+
+def _after_return(step: int, action: str) -> str:
+    """An action that needs a checkpoint from before a step."""
+    if not step or action.startswith(_RETURN):
+        return action
+    return f"{_RETURN} from before step {step}, then {lower_first(action)}"
+
+
 def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
     """What to do first about a finding: its first remedy, with its condition if unknown.
 
@@ -299,12 +334,7 @@ def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
     if not remedies:
         return ""
     title = remedies[0].conditional_title
-    is_lost = finding.severity == "critical" and _STOP in [each.id for each in remedies[1:]]
-    if not is_lost or not finding.onset_step:
-        return title
-    return (
-        f"Return to a checkpoint from before step {finding.onset_step}, then {lower_first(title)}"
-    )
+    return _after_return(finding.onset_step, title) if _is_lost(finding, advice) else title
 
 
 def _progress(chart: Chart) -> str:

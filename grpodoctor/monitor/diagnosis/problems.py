@@ -12,6 +12,7 @@ from grpodoctor.monitor.diagnosis.causal_table import (
     path_between,
 )
 from grpodoctor.monitor.diagnosis.costs import Cost
+from grpodoctor.monitor.diagnosis.plausibility import Circumstances, is_plausible
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Severity
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -160,6 +161,8 @@ class RunContext:
     )
     is_treated: Callable[[Finding], bool] = lambda _: False
     """Whether a setting that a remedy of the finding changes was changed since its onset."""
+    level_before: Callable[[str, int], float | None] = lambda *_: None
+    """The level of a metric before a step; None if the chart does not reach back to it."""
 
     def condition(self, finding: Finding) -> Condition:
         """The condition that a finding shows."""
@@ -180,7 +183,8 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
     """Group findings by their most likely cause.
 
     The cause of a finding is the one with the fewest causal links, then the most severe, then the
-    latest before it: a recent change is more likely the cause than a permanent state.
+    latest before it: a recent change is more likely the cause than a permanent state. A spike that
+    is over comes after all others.
 
     A cause that was treated is past: an alarm that outlives it heads a problem, and the cause is
     its origin.
@@ -314,7 +318,13 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
     causes: dict[int, int] = {}
     for index, finding in enumerate(findings):
         candidates = [
-            (len(path), -SEVERITIES.index(other.severity), -other.onset_step, place)
+            (
+                len(path),
+                _is_past_spike(other, context),
+                -SEVERITIES.index(other.severity),
+                -other.onset_step,
+                place,
+            )
             for place, other in enumerate(findings)
             if place != index
             and _may_explain(other, finding, context)
@@ -325,6 +335,11 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
                 causes[index] = place
                 break
     return causes
+
+
+def _is_past_spike(finding: Finding, context: RunContext) -> bool:
+    """Whether a finding is a spike that is over: a cause that lasts is the likelier one."""
+    return not finding.active and context.condition(finding) == "gradient-spike"
 
 
 def _root(index: int, causes: Mapping[int, int]) -> int:
@@ -370,8 +385,16 @@ def _path(
     if context.condition(cause) == wanted:
         is_one = cause.code == effect.code or wanted not in _UNRELATED
         return (wanted,) if is_one and _is_stronger(cause, effect) else None
-    excluded = _excluded_conditions(context, findings)
-    return path_between(context.causes(cause), wanted, lambda condition: condition not in excluded)
+    excluded, causes = _excluded_conditions(context, findings), context.causes(cause)
+    path = path_between(causes, wanted, lambda condition: condition not in excluded)
+    if path is None or wanted in causes[1:]:  # what a rule explains by itself needs no more
+        return path
+    return path if is_plausible(cause, effect, path, _circumstances(context, findings)) else None
+
+
+def _circumstances(context: RunContext, findings: Iterable[Finding]) -> Circumstances:
+    alarms = [(context.condition(finding), finding) for finding in findings if is_alarm(finding)]
+    return Circumstances(alarms, context.level_before, context.stride)
 
 
 def _is_stronger(one: Finding, other: Finding) -> bool:

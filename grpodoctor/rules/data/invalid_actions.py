@@ -43,7 +43,7 @@ class InvalidActions(Rule):
 
     code: ClassVar[str] = "DAT004"
     name: ClassVar[str] = "invalid-actions"
-    condition: ClassVar[Condition] = "lost-rollouts"
+    condition: ClassVar[Condition] = "invalid-actions"
     summary: ClassVar[str] = "The environment rejects a large share of the actions."
     inputs: ClassVar[tuple[Need, ...]] = (_INVALID,)
     remedies: ClassVar[tuple[str, ...]] = (

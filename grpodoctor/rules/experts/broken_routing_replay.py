@@ -10,6 +10,7 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _COVERAGE, _AGREEMENT = "experts/replay_coverage", "experts/replay_agreement"
+_FALLBACK = "experts/replay_fallback_rate"
 _LATEST = 3
 
 
@@ -19,6 +20,8 @@ class BrokenRoutingReplay(Rule):
     What it sees:
         Expected routes that are missing (coverage), and stored routes that the layer did not follow
         (agreement). Both are exactly 1 in a working replay. The evidence names the worst layer.
+        Where coverage is not logged, the rule takes the share of routes that fell back to the
+        learner's own routing.
 
     Why it matters:
         No other metric shows it. The run continues as if replay were off, or uses the routes of
@@ -26,7 +29,8 @@ class BrokenRoutingReplay(Rule):
         routing replay.
 
     Evidence it needs:
-        `experts/replay_coverage` or `experts/replay_agreement`, counted in the layers themselves.
+        `experts/replay_coverage` or `experts/replay_agreement`, counted in the layers themselves;
+        or `experts/replay_fallback_rate`.
 
     Remedies:
         Find out where routes get lost, and leave responses without routes out of the loss.
@@ -46,7 +50,7 @@ class BrokenRoutingReplay(Rule):
     condition: ClassVar[Condition] = "expert-mismatch"
     former_names: ClassVar[tuple[str, ...]] = ("replay-ineffective",)
     summary: ClassVar[str] = "Replayed routes are missing, or the layers do not use them."
-    inputs: ClassVar[tuple[Need, ...]] = ((_COVERAGE, _AGREEMENT),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_COVERAGE, _AGREEMENT, _FALLBACK),)
     remedies: ClassVar[tuple[str, ...]] = ("check-routing-replay",)
     references: ClassVar[tuple[str, ...]] = (
         "R3, arXiv 2510.11370",
@@ -69,12 +73,15 @@ class BrokenRoutingReplay(Rule):
         if judged is None:
             return None
         metric, severity, text = judged
-        layer = extreme_layer(chart, metric, _LATEST, lowest=True)
+        layer = None
+        if metric != _FALLBACK:
+            layer = extreme_layer(chart, metric, _LATEST, lowest=True)
         if layer is not None:
             level, overall = (chart.series(name).level(_LATEST) for name in (layer, metric))
             if overall - level > self.info_missing:
                 text += f"; layer {layer_number(layer)} is the worst with {level:.1%}"
-        return Sighting(severity, f"{text}.", cite_all(chart, _COVERAGE, _AGREEMENT, layer))
+        evidence = cite_all(chart, _COVERAGE, _AGREEMENT, _FALLBACK, layer)
+        return Sighting(severity, f"{text}.", evidence)
 
     def _disagreement(self, chart: Chart) -> tuple[str, Severity, str] | None:
         share = self._shortfall(chart, _AGREEMENT)
@@ -84,11 +91,14 @@ class BrokenRoutingReplay(Rule):
         return _AGREEMENT, "critical" if share >= self.critical_unused else "warning", text
 
     def _missing_routes(self, chart: Chart) -> tuple[str, Severity, str] | None:
-        share = self._shortfall(chart, _COVERAGE)
+        share, metric = self._shortfall(chart, _COVERAGE), _COVERAGE
+        text = f"Only {1 - share:.1%} of the routes to replay were recorded"
+        if not chart.is_fresh(_COVERAGE) and chart.is_fresh(_FALLBACK):
+            share, metric = chart.series(_FALLBACK).level(_LATEST), _FALLBACK
+            text = f"{share:.1%} of the routes to replay were missing and replaced by the learner's"
         if share < self.info_missing:
             return None
-        text = f"Only {1 - share:.1%} of the routes to replay were recorded"
-        return _COVERAGE, "warning" if share >= self.warning_missing else "info", text
+        return metric, "warning" if share >= self.warning_missing else "info", text
 
     def _shortfall(self, chart: Chart, metric: str) -> float:
         """How far the recent level is below 1."""

@@ -24,7 +24,7 @@ class CriticExplainsNothing(Rule):
     """The critic predicts the returns no better than a constant.
 
     What it sees:
-        An explained variance at or below zero over many readings, after the time that a critic
+        An explained variance whose level over many readings is at or below zero, after the time that a critic
         needs to learn. The finding is a warning if reward or accuracy has fallen or not risen, or
         if the critic's values never change, and `info` if the run learns nevertheless.
 
@@ -73,7 +73,9 @@ class CriticExplainsNothing(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the level with zero, then look at the outcome."""
         series = chart.series(_EXPLAINED)
-        if series.last > self.max_explained or len(series) < self.min_readings:
+        # Single readings of a useless critic scatter around zero; a critic that has learned leaves
+        # it with its latest ten.
+        if len(series) < self.min_readings or series.level(RECENT) > self.max_explained:
             return None
         level = series.level(2 * RECENT)
         if level > self.max_explained or is_solved(chart):

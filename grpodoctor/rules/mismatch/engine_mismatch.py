@@ -13,6 +13,7 @@ from grpodoctor.rules.shared.engine_correction import (
     compare_with_probe,
     correction_of,
     mismatch_remedies,
+    weights_tokens,
 )
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, first_step_where
 from grpodoctor.runs.chart import Chart, Series
@@ -71,7 +72,8 @@ class EngineMismatch(Rule):
         (.015): a finding may end without any treatment because entropy fell. Log-probabilities
         weigh unlikely tokens, so a sampler that is harmless in probability can exceed the threshold
         in log-probability. Weights of whole responses scatter far more than those of tokens and
-        have a higher threshold.
+        have a higher threshold; where the log does not tell which they are, a finding below it is
+        `info`.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
@@ -109,8 +111,8 @@ class EngineMismatch(Rule):
     """Distance of the mean token weight from 1: a tenth of the probability is capped, masked, or
     belongs to tokens that another distribution produced."""
     response_weight_tolerance: float = 0.5
-    """The same for weights of whole responses, which are products over their tokens, and for
-    weights of unknown kind."""
+    """The same for weights of whole responses, which are products over their tokens. Weights of
+    unknown kind are a note between the two."""
     warning_difference: float = 0.02
     """Mean difference above which small runs with quantized samplers showed harm (.02 to .03).
     Ordinary engine pairs show .0004 to .001 in bf16, and .004 with a coarse cache."""
@@ -134,7 +136,9 @@ class EngineMismatch(Rule):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
             judged = self._by_logprob(chart) or self._by_divergence(chart)
-        judged = judged or self._by_weight(chart)
+        onset = self._find_onset(chart)
+        if judged is None:
+            judged, onset = self._by_weight(chart), partial(_first_step, chart.series(_WEIGHT))
         if judged is None:
             return None
         severity, text = judged
@@ -147,7 +151,6 @@ class EngineMismatch(Rule):
         evidence = cite_all(chart, *differences, _WEIGHT)
         if not any(len(chart.series(name)) for name in _PROBABILITIES):
             evidence = cite_all(chart, _LOGPROBS, *_KLS, _WEIGHT)
-        onset = self._find_onset(chart)
         return Sighting(severity, f"{text}{probe_text}.", evidence, remedies, onset)
 
     def _find_onset(self, chart: Chart) -> Callable[[], int] | None:
@@ -187,15 +190,17 @@ class EngineMismatch(Rule):
         series, start = chart.series(_WEIGHT), chart.series(_WEIGHT).start
         if start is None or not chart.is_fresh(_WEIGHT):
             return None
-        level, correction = series.level(2 * RECENT), str(chart.knobs.get("correction", ""))
-        is_token = correction.endswith("_token") or correction == "icepop"
-        tolerance = self.weight_tolerance if is_token else self.response_weight_tolerance
-        if not min(abs(level - 1), abs(start.level - 1)) >= tolerance:
+        level = series.level(2 * RECENT)
+        distance = min(abs(level - 1), abs(start.level - 1))
+        if not distance >= self.weight_tolerance:
             return None
-        return (
-            "warning",
-            f"The mean correction weight has been {level:.2f} instead of 1 from the start",
-        )
+        text = f"The mean correction weight has been {level:.2f} instead of 1 from the start"
+        is_token = weights_tokens(chart)
+        if is_token or distance >= self.response_weight_tolerance:
+            return "warning", text
+        if is_token is None:
+            return "info", f"{text}; if it weights tokens, the engines differ"
+        return None
 
     def _by_divergence(self, chart: Chart) -> tuple[Severity, str] | None:
         series = chart.series(current_metric(chart, _KLS))
@@ -235,6 +240,10 @@ class EngineMismatch(Rule):
                 text = f"The worst token differs by {level:.2f} in probability"
                 return "warning", f"{text}, up from {start.level:.2f}"
         return None
+
+
+def _first_step(series: Series) -> int:
+    return next(step for step, _ in series)
 
 
 def _first_step_above(series: Series, threshold: float) -> int:

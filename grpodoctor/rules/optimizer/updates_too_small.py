@@ -110,20 +110,21 @@ class UpdatesTooSmall(Rule):
             return None
         if is_solved(chart) or not self._has_signal(chart):
             return None
-        sign = self._sign(chart)
+        sign, names = self._sign(chart), (*_UPDATES, *_BEHAVIOR)
         if sign is not None and (outcome_has_risen(chart) is not False or has_improved(chart)):
             sign = None
         if sign is None and len(gradient):
-            sign = self._level_behavior(chart)
+            # The diagnosis prefers any other cause of a level reward to this sign.
+            sign, names = self._level_behavior(chart), (*_BEHAVIOR, *_UPDATES)
         if sign is None:
             return None
         norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if len(gradient) else ""
         text = f"{sign} without a rise in reward{norm}."
-        names = (*_UPDATES, *_BEHAVIOR, _GRADIENT, outcome_metric(chart))
+        evidence = cite_all(chart, *names, _GRADIENT, outcome_metric(chart))
         remedies = self.remedies
         if chart.is_fresh(_CHANGED) and chart.series(_CHANGED).level(RECENT) > self.max_changed:
             remedies = ("raise-learning-rate",)  # rounding does not lose these updates
-        return Sighting("warning", text, cite_all(chart, *names), remedies)
+        return Sighting("warning", text, evidence, remedies)
 
     def _has_gradient(self, chart: Chart, gradient: Series) -> bool:
         """Whether there is a gradient, or a varying reward where it is not logged."""

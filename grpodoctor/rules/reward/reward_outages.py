@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections.abc import Sequence
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
@@ -69,6 +70,8 @@ class RewardOutages(Rule):
     """The usual reward in noises of one reading, as in REW014. Rewards of 0 and 1 with so little
     noise are those of 36 (1 - p) / p responses and more. At a pass rate p of .5, all of them fail
     once in 10^11 batches, at .9 once in 10^4, and three such batches once in 10^12."""
+    same_reward: float = 1e-3
+    """Share of the usual reward by which two rewards differ at least; less is rounding."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for readings of 0 between readings near the usual level."""
@@ -84,7 +87,7 @@ class RewardOutages(Rule):
         usual = statistics.median(alive)
         if not min(alive) >= self.least_share * usual > 0:
             return None
-        if usual < self.min_noises * step_noise(alive):
+        if usual < self.min_noises * max(step_noise(alive), self._counting_noise(alive, usual)):
             return None
         runs = [is_dead for is_dead, _ in itertools.groupby(values, key=lambda value: value == 0)]
         outages = sum(runs[1:-1])  # between batches that earn
@@ -96,3 +99,16 @@ class RewardOutages(Rule):
         share = f"{dead} of {len(values)} batches ({times})"
         text = f"Every reward is 0 in {share}; the others earn {usual:.2g}."
         return Sighting(severity, text, (cite(chart, name, usual),), find_onset=lambda: step)
+
+    def _counting_noise(self, alive: Sequence[float], usual: float) -> float:
+        """Noise of a reward that counts successes, whatever the readings without any show.
+
+        The smallest difference between two rewards is that of one success. The number of rare
+        successes has a variance as large as itself; that of rewards up to 1 is binomial. The
+        readings above 0 alone understate it: with one success in two batches they are all equal.
+        """
+        levels = [0.0, *sorted(set(alive))]
+        gaps = [after - before for before, after in itertools.pairwise(levels)]
+        unit = min((gap for gap in gaps if gap > self.same_reward * usual), default=usual)
+        failing = 1 - usual if max(alive) <= 1 else 1.0
+        return math.sqrt(usual * unit * failing)

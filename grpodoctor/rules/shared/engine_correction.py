@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from grpodoctor.frameworks.registry import find_framework, logging_frameworks
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.metrics import PROBED
 
@@ -24,19 +25,30 @@ def correction_of(chart: Chart) -> str | None:
     return "a correction weight" if chart.is_fresh(_WEIGHT) else None
 
 
+def weights_tokens(chart: Chart) -> bool | None:
+    """Whether the correction weights tokens; False for whole responses, None if it is unknown."""
+    framework = find_framework(chart.manifest.framework, logging_frameworks())
+    if framework is not None and framework.weights_tokens:
+        return True
+    correction = chart.knobs.get("correction")
+    if not isinstance(correction, str) or correction == "none":
+        return None
+    return correction.endswith("_token") or correction == "icepop"
+
+
 def mismatch_remedies(chart: Chart) -> tuple[str, ...]:
     """Remedies for a sampler-learner mismatch that are not in force yet, best first.
 
-    A remedy whose setting is unknown may already be in force, so it comes last.
+    A remedy whose setting is unknown may already be in force, so it comes last. A logged weight
+    compares the learner's old log-probabilities with the sampler's: they are recomputed.
     """
     sync_every, old = chart.knobs.get("sampler_sync_every"), chart.knobs.get("old_logprobs")
     is_stale = isinstance(sync_every, int) and sync_every > 1
     needed = [(SYNC, is_stale), (RECOMPUTE, old == "sampler"), (TIS, correction_of(chart) is None)]
     known = [remedy for remedy, is_needed in needed if is_needed]
-    unknown = [
-        remedy for remedy, setting in ((RECOMPUTE, old), (SYNC, sync_every)) if setting is None
-    ]
-    return (*known, *unknown)
+    is_recomputed = old is not None or chart.is_fresh(_WEIGHT)
+    unknown = [(RECOMPUTE, not is_recomputed), (SYNC, sync_every is None)]
+    return (*known, *(remedy for remedy, may_help in unknown if may_help))
 
 
 ProbeRelation = Literal["same", "beyond"]

@@ -1,0 +1,99 @@
+"""Whether two findings allow what the causal table says about their conditions.
+
+The table knows which condition can cause which. Some of its links hold only if the numbers or the
+steps of the two findings fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from grpodoctor.monitor.diagnosis.causal_table import LEVEL, mechanism
+from grpodoctor.rules.base import Finding
+from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS
+from grpodoctor.vocabulary.conditions import Condition
+
+_LOOPS: frozenset[Condition] = frozenset({"length-growth", "repetition"})
+_CHANGED: frozenset[Condition] = _LOOPS | {
+    "reference-drift", "large-kl", "entropy-rise", "length-loss"
+}  # fmt: skip
+
+_OWN_DOING: Mapping[Condition, frozenset[Condition]] = {
+    "tool-failures": _CHANGED,
+    "invalid-actions": _CHANGED,
+    "lost-rollouts": _LOOPS,
+}
+"""Failures that lower the reward from outside the policy, with the conditions of a policy that
+causes them itself: one that changed loses the format of its calls and actions, and responses that
+do not end run into a timeout."""
+
+_MIN_CLIMB = COLLAPSE_LOSS / 2
+"""Rise of a share of failures that explains half of the smallest loss that REW002 reports."""
+
+_BEFORE_FALL = 10
+"""Logged steps before the onset of a fall at which the share of failures must still be low."""
+
+_SPIKE_SLACK = 2
+"""Logged steps by which a spike may be dated after its effect. A spike is dated to the step; the
+running median of five readings that dates its effect is off by up to two."""
+
+_MEASURED_UPDATES = ("optimizer/", "kl/")
+"""Beginnings of the metrics that measure updates: a policy that did not move for lack of updates
+has no other explanation than a missing gradient."""
+
+
+class Circumstances(NamedTuple):
+    """What else is known about the run."""
+
+    alarms: Collection[tuple[Condition, Finding]]
+    """All alarms of the run, each with its condition."""
+    level_before: Callable[[str, int], float | None]
+    """The level of a metric before a step; None if the chart does not reach back to it."""
+    stride: float = 1.0
+    """Steps from one row of the log to the next."""
+
+
+def is_plausible(
+    cause: Finding, effect: Finding, path: tuple[Condition, ...], circumstances: Circumstances
+) -> bool:
+    """Whether the evidence of two findings fits a path of the causal table.
+
+    Args:
+        cause: the finding at the beginning of the path.
+        effect: the finding at its end.
+        path: the conditions from cause to effect, both included.
+        circumstances: what else is known about the run.
+    """
+    if path[0] == "gradient-spike":
+        return cause.onset_step <= effect.onset_step + _SPIKE_SLACK * circumstances.stride
+    if path[0] in _OWN_DOING and path[-1] == "reward-loss":
+        is_own_doing = any(
+            condition in _OWN_DOING[path[0]] and finding.onset_step <= effect.onset_step
+            for condition, finding in circumstances.alarms
+        )
+        return not is_own_doing and _has_climbed(cause, effect, circumstances)
+    if mechanism(path) == LEVEL:
+        return not _is_measured(effect)
+    if path[0] == "undersized-updates":
+        return _is_measured(cause) or not any(
+            mechanism((condition, path[0])) for condition, _ in circumstances.alarms
+        )
+    return "undersized-updates" not in path[1:-1]
+
+
+def _is_measured(finding: Finding) -> bool:
+    """Whether a finding of small updates rests on the updates and not on level responses."""
+    return bool(finding.evidence) and finding.evidence[0].metric.startswith(_MEASURED_UPDATES)
+
+
+def _has_climbed(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether a share of failures rose with the fall that it may explain, and far enough."""
+    if not cause.evidence:
+        return False
+    share = cause.evidence[0]
+    step = effect.onset_step - round(_BEFORE_FALL * circumstances.stride)
+    before = circumstances.level_before(share.metric, step)
+    before = share.baseline if before is None else before
+    latest = share.value if share.median is None else share.median
+    return before is not None and latest - before >= _MIN_CLIMB

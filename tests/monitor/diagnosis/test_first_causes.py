@@ -1,0 +1,154 @@
+"""The cause that a report names first, in runs in which one fault has several effects."""
+
+import pytest
+
+from grpodoctor.monitor.replay import replay
+from grpodoctor.runs.records import Manifest
+from tests.rules.scenario import healthy, noisy, ramp, steps
+
+FAILURES = {
+    "DAT002": "tools/failure_rate",
+    "DAT003": "rollouts/aborted_rate",
+    "DAT004": "environment/invalid_action_rate",
+}
+REWARD, GRADIENT, LOSS, KL = (
+    "reward/mean",
+    "optimizer/grad_norm",
+    "optimizer/loss",
+    "kl/reference/k3",
+)
+QUIET = {
+    "entropy/mean": noisy(0.4, 0.01, 1),
+    "length/mean": noisy(600, 10, 2),
+    GRADIENT: noisy(0.4, 0.03, 3),
+}
+
+
+def diagnosed(folder, curves, count=100, **knobs):
+    folder.mkdir(exist_ok=True)
+    (folder / "run.json").write_bytes(Manifest(knobs=knobs).to_json())
+    records = steps(count, {**QUIET, **curves})
+    (folder / "steps.jsonl").write_bytes(b"".join(record.to_line() for record in records))
+    return replay(folder).report.diagnosis
+
+
+def heads(diagnosis):
+    """The alarms that head a problem, and the codes that each explains."""
+    return {
+        problem.cause.code: {symptom.finding.code for symptom in problem.symptoms}
+        for problem in diagnosis.problems
+        if problem.severity != "info"
+    }
+
+
+@pytest.mark.parametrize("code", FAILURES)
+@pytest.mark.parametrize("length", [1, 40], ids=["at once", "slowly"])
+def test_failures_that_climb_explain_the_fall_of_the_reward(tmp_path, code, length):
+    diagnosis = diagnosed(
+        tmp_path / "run",
+        {
+            FAILURES[code]: noisy(ramp(0.02, 0.8, length, begin=45), 0.01, 4),
+            REWARD: noisy(ramp(0.5, 0.1, length, begin=45), 0.02, 5),
+        },
+        count=120,
+    )
+    assert diagnosis.verdict.code == code
+    assert "reward fell from 0.5" in diagnosis.verdict.sentence
+    assert "checkpoint" not in diagnosis.verdict.sentence
+    assert "REW002" in heads(diagnosis)[code]
+
+
+@pytest.mark.parametrize("code", FAILURES)
+@pytest.mark.parametrize(
+    "share",
+    [0.6, ramp(0.02, 0.6, 10, begin=10), ramp(0.02, 0.13, 10, begin=45)],
+    ids=["constant", "long before", "few"],
+)
+def test_failures_that_did_not_climb_with_the_fall_do_not_explain_it(tmp_path, code, share):
+    reward = noisy(ramp(0.5, 0.1, 20, begin=75), 0.02, 5)
+    curves = {FAILURES[code]: noisy(share, 0.01, 4), REWARD: reward}
+    found = heads(diagnosed(tmp_path / "run", curves, count=130))
+    assert "REW002" in found
+    assert "REW002" not in found.get(code, ())
+
+
+@pytest.mark.parametrize("code", ["DAT002", "DAT004"])
+def test_a_policy_that_drifted_first_causes_its_failures(tmp_path, code):
+    """A public run: KL to 3, then invalid actions to .94 while the score falls."""
+    curves = {
+        FAILURES[code]: noisy(ramp(0.02, 0.8, 20, begin=50), 0.01, 4),
+        REWARD: noisy(ramp(0.5, 0.1, 20, begin=50), 0.02, 5),
+        KL: noisy(ramp(0.01, 3.0, 20, begin=20), 0.01, 6),
+    }
+    diagnosis = diagnosed(tmp_path / "run", curves)
+    assert diagnosis.verdict.code != code
+    assert "REW002" not in heads(diagnosis).get(code, ())
+
+
+def spiked(at, *, fall=50, kl=1.5):
+    """A gradient, a loss and a KL that spike at a step, and a reward that falls at another."""
+
+    def spike(usual, peak):
+        return lambda step: peak if step == at else usual(step)
+
+    return {
+        GRADIENT: spike(noisy(0.4, 0.03, 3), 90.0),
+        LOSS: spike(noisy(0.0, 0.01, 7, low=-1), 8.0),
+        KL: noisy(lambda step: kl if step >= at else 0.001, 0.0001, 8),
+        REWARD: noisy(lambda step: 0.4 if step < fall else 0.1, 0.02, 5),
+    }
+
+
+def test_a_spike_at_the_onset_explains_fall_and_drift(tmp_path):
+    diagnosis = diagnosed(tmp_path / "run", spiked(50))
+    (codes,) = heads(diagnosis).values()
+    assert {"REW002", "KLD002"} <= codes
+    sentence = diagnosis.verdict.sentence
+    assert diagnosis.verdict.code == "OPT002"
+    assert sentence.startswith("Reward fell from 0.4")
+    assert "first, return to a checkpoint from before step 50, then" in sentence
+    assert "Caused by OPT002 gradient-spike at step" in sentence
+
+
+@pytest.mark.parametrize("at", [25, 58])
+def test_a_spike_at_another_time_explains_no_fall(tmp_path, at):
+    found = heads(diagnosed(tmp_path / "run", spiked(at, kl=0.002)))
+    assert "REW002" in found
+
+
+LEVEL = {REWARD: noisy(0.3, 0.02, 5), GRADIENT: noisy(0.3, 0.01, 3)}
+OTHER_CAUSES = {
+    "MIS001": {"mismatch/logprob_diff_mean": noisy(0.17, 0.01, 4)},
+    "DAT003": {"rollouts/aborted_rate": noisy(0.43, 0.02, 4)},
+    "DAT004": {"environment/invalid_action_rate": noisy(0.89, 0.01, 4)},
+    "GRP006": {"critic/explained_variance": noisy(-0.7, 0.5, 4, low=-9)},
+    "GRP002": {"groups/all_incorrect_rate": noisy(0.7, 0.02, 4), REWARD: noisy(0.05, 0.005, 5)},
+}
+
+
+def test_level_responses_alone_are_small_updates(tmp_path):
+    assert list(heads(diagnosed(tmp_path / "run", LEVEL))) == ["OPT005"]
+
+
+@pytest.mark.parametrize("code", OTHER_CAUSES)
+def test_level_responses_with_another_cause_are_no_problem_of_their_own(tmp_path, code):
+    found = heads(diagnosed(tmp_path / "run", LEVEL | OTHER_CAUSES[code]))
+    assert list(found) == [code]
+    assert "OPT005" in found[code]
+
+
+def test_updates_that_are_measured_as_small_remain_a_cause(tmp_path):
+    curves = LEVEL | OTHER_CAUSES["MIS001"] | {KL: noisy(2e-5, 1e-6, 6)}
+    assert set(heads(diagnosed(tmp_path / "run", curves))) == {"MIS001", "OPT005"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_healthy_agents_with_failures_and_spikes_have_no_alarm(tmp_path, seed):
+    curves = healthy(seed) | {
+        "tools/failure_rate": noisy(ramp(0.3, 0.05, 60), 0.02, seed),
+        "environment/invalid_action_rate": noisy(ramp(0.3, 0.02, 60), 0.02, seed + 50),
+        "critic/explained_variance": noisy(ramp(-0.3, 0.5, 25), 0.1, seed, low=-9),
+        "experts/replay_fallback_rate": 0.0,
+        "correction/weight_mean": noisy(0.99, 0.01, seed),
+    }
+    assert heads(diagnosed(tmp_path / "run", curves)) == {}
