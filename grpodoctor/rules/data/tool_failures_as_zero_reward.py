@@ -28,7 +28,9 @@ class ToolFailuresAsZeroReward(Rule):
 
     Why it matters:
         A response whose tool server timed out is graded as incorrect, although the policy did
-        nothing wrong. That is noise in the gradient; during an outage it affects every group.
+        nothing wrong. That is noise in the gradient; during an outage it affects every group. If
+        the failures climb while the reward falls, and the policy has not changed before, a report
+        names them as the cause of the fall.
 
     Evidence it needs:
         `tools/failure_rate` or `rollouts/error_rate`, and `reward/mean` or `accuracy/train`.

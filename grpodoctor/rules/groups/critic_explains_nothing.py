@@ -24,9 +24,10 @@ class CriticExplainsNothing(Rule):
     """The critic predicts the returns no better than a constant.
 
     What it sees:
-        An explained variance whose level over many readings is at or below zero, after the time that a critic
-        needs to learn. The finding is a warning if reward or accuracy has fallen or not risen, or
-        if the critic's values never change, and `info` if the run learns nevertheless.
+        An explained variance whose level over many readings is at or below zero, after the time
+        that a critic needs to learn. The finding is a warning if reward or accuracy has fallen or
+        not risen, or if the critic's values never change, and `info` if the run learns
+        nevertheless.
 
     Why it matters:
         The advantages are returns minus values. A critic that explains nothing adds its own error

@@ -30,7 +30,8 @@ class GradientSpike(Rule):
     Why it matters:
         Single outlier batches happen, and gradient clipping handles them. Repeated spikes often
         precede a collapse: ratios explode, a few tokens dominate the loss, or the learning rate is
-        too high. A spike of gradient and KL together has already moved the policy.
+        too high. A spike of gradient and KL together has already moved the policy. A report names
+        it as the cause of a fall of the reward, or of a KL to the reference, that began with it.
 
     Evidence it needs:
         `optimizer/grad_norm`, before clipping. Optional: KL divergences, `ratio/max` and

@@ -55,7 +55,8 @@ class UpdatesTooSmall(Rule):
     When it is wrong:
         Reinforcement learning in bf16 changes few weights per step in runs that go well, too; a
         rising reward therefore always ends the finding. Flat rewards have other causes as well: see
-        GRP001, GRP002 and REW004.
+        GRP001, GRP002 and REW004. A report lists a finding that rests on level responses under any
+        such cause.
 
     References:
         verl issue 5308 (full fine-tuning in bf16 falls behind; bf16 weights suspected);
