@@ -39,6 +39,8 @@ def test_a_critic_whose_values_never_change_is_not_trained() -> None:
     finding = run(curves).finding("GRP006")
     assert (finding.severity, finding.remedies) == ("warning", ("warm-up-critic",))
     assert "at every step" in finding.summary
+    scattered = run({**curves, EXPLAINED: noisy(0.0, 0.01, 3, low=-9)})
+    assert scattered.finding("GRP006").onset_step < 35
     moving = run({**curves, "critic/value_mean": noisy(0.4, 0.01, 1)})
     assert moving.finding("GRP006").severity == "info"
 

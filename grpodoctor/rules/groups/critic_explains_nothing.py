@@ -61,6 +61,9 @@ class CriticExplainsNothing(Rule):
 
     max_explained: float = 0.0
     """Explained variance of a constant prediction."""
+    constant_explained: float = 0.1
+    """The same where the critic's values are known to be constant: what is logged is an estimate,
+    which scatters around zero."""
     min_readings: int = 30
     """Readings that a critic may take to learn; a new value head starts at or below zero."""
     harmful: float = -0.5
@@ -76,14 +79,16 @@ class CriticExplainsNothing(Rule):
         series = chart.series(_EXPLAINED)
         # Single readings of a useless critic scatter around zero; a critic that has learned leaves
         # it with its latest ten.
-        if len(series) < self.min_readings or series.level(RECENT) > self.max_explained:
+        if len(series) < self.min_readings:
             return None
+        values = chart.series(_VALUE)
+        is_constant = len(values) >= self.min_readings and never_moved(values)
+        limit = self.constant_explained if is_constant else self.max_explained
         level = series.level(2 * RECENT)
-        if level > self.max_explained or is_solved(chart):
+        if max(level, series.level(RECENT)) > limit or is_solved(chart):
             return None
         evidence = cite_all(chart, _EXPLAINED, "critic/loss", outcome_metric(chart))
-        values = chart.series(_VALUE)
-        if len(values) >= self.min_readings and never_moved(values):
+        if is_constant:
             text = (
                 f"The critic's values are {values.last:.3g} at every step: no update reaches it, "
                 "and the explained variance is 0."
