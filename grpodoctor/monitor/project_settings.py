@@ -199,23 +199,42 @@ def _mapping(value: Any, where: str) -> dict[str, str]:
 
 def _severities(value: Any, where: str) -> dict[str, Severity]:
     severities: dict[str, Severity] = {}
-    for name, severity in _table(value, where).items():
-        code = with_place(lambda name=name: catalogue.rule_of(name).code, where)  # type: ignore[misc]
+    for name, (rule, severity) in _by_rule(value, where).items():
         check_name(str(severity), SEVERITIES, "severity", where=f"{where}.{name}")
-        severities[code] = severity
+        severities[rule.code] = severity
     return severities
 
 
 def _thresholds(value: Any, where: str) -> dict[str, dict[str, Any]]:
     thresholds = {}
-    for name, table in _table(value, where).items():
-        rule = with_place(lambda name=name: catalogue.rule_of(name), where)  # type: ignore[misc]
+    for name, (rule, table) in _by_rule(value, where).items():
         place = f"{where}.{name}"
         values = _table(table, place)
         for key, number in values.items():
             _check_threshold(rule, key, number, place)
         thresholds[rule.code] = dict(values)
     return thresholds
+
+
+def _by_rule(value: Any, where: str) -> dict[str, tuple[Rule, Any]]:
+    """The entries of a table whose keys are codes or names of rules, with the rule of each.
+
+    Raises:
+        ConfigError: if a key is no rule, or two keys are the same rule.
+    """
+    entries: dict[str, tuple[Rule, Any]] = {}
+    names: dict[str, str] = {}
+    for name, entry in _table(value, where).items():
+        rule = with_place(lambda name=name: catalogue.rule_of(name), where)  # type: ignore[misc]
+        other = names.setdefault(rule.code, name)
+        if other != name:
+            raise ConfigError(
+                f"{other} and {name} are the same rule",
+                where=where,
+                remedy=f"keep one of them, such as {rule.code}",
+            )
+        entries[name] = rule, entry
+    return entries
 
 
 def _check_threshold(rule: Rule, key: str, value: Any, where: str) -> None:

@@ -72,6 +72,15 @@ def test_a_severity_applies_to_all_findings_of_a_rule(tmp_path):
         ("[thresholds.LEN002]\nwarning_shar = 1", ("warning_shar", "warning_share")),
         ("[thresholds.LEN002]\nwarning_share = 'x'", ("warning_share", "number")),
         ("[thresholds.LEN002]\nmin_readings = 2.5", ("min_readings", "value like")),
+        (
+            "[thresholds.LEN002]\nwarning_share = 1\n"
+            "[thresholds.truncated-responses]\nwarning_share = 2",
+            ("LEN002 and truncated-responses are the same rule", "keep one"),
+        ),
+        (
+            "[severities]\ntruncated-responses = 'info'\nLEN002 = 'info'",
+            ("truncated-responses and LEN002 are the same rule", "LEN002"),
+        ),
         ("extend-safe-fixes = ['overlong-msk']", ("overlong-msk", "overlong-mask")),
         ("extend-safe-fixes = ['longer-limit']", ("longer-limit", "live run")),
         ("select = [", ("invalid TOML",)),
