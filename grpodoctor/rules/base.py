@@ -150,6 +150,8 @@ class Rule(ABC):
     first step and after each change of a knob; without a known config it is skipped."""
     handles_not_applicable: ClassVar[bool] = False
     """Whether the rule is also examined when an input is not applicable."""
+    handles_nonfinite: ClassVar[bool] = False
+    """Whether the rule is also examined when an input has no finite entry."""
     judged_by_outcome: ClassVar[bool] = False
     """Whether a reward that has risen, and has kept what it gained, shows that what the rule saw
     does no harm. The report then lists its findings as `info`: a setting, a KL divergence, a low

@@ -265,15 +265,22 @@ class Engine:
                 self._plans.clear()
             self._note_names(record)
             reasons = {name: why for name, why in without if why}
-            found = (self._examination(state, fresh, reasons) for state in self._states)
+            broken = {name for name, why in without if not why}
+            found = (self._examination(state, fresh, reasons, broken) for state in self._states)
             plan = tuple(each for each in found if each is not None)
             self._plans[layout] = plan
         return plan
 
     def _examination(
-        self, state: _RuleState, fresh: frozenset[str], reasons: Mapping[str, str]
+        self,
+        state: _RuleState,
+        fresh: frozenset[str],
+        reasons: Mapping[str, str],
+        broken: set[str],
     ) -> _Examination | None:
         """How to examine a rule with these readings; None if it lacks an input."""
+        if state.rule.handles_nonfinite and not broken.isdisjoint(state.inputs):
+            return _Examination(state, None)
         if state.inputs.isdisjoint(fresh) and state.inputs.isdisjoint(reasons):
             return None
         why_inapplicable = None

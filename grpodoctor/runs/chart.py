@@ -310,6 +310,8 @@ class Chart:
     """Metrics with a number at the current step, including inferred ones."""
     resumes: deque[Resume] = field(default_factory=lambda: deque(maxlen=MOST_RESUMES))
     """The times that the run went back to an earlier step, in the order of the log."""
+    nonfinite: dict[str, deque[int]] = field(default_factory=dict)
+    """Of each metric, the latest steps at which all its entries were NaN or infinite."""
     _first_step: int | None = None
     _series: dict[str, Series] = field(default_factory=dict)
     _layouts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
@@ -358,9 +360,19 @@ class Chart:
             # As `scalar` does, whose call would take as long again: NaN differs from itself.
             if (number := getattr(reading, "value", None)) is not None and number == number
         }
+        if len(numbers) < len(record.values):
+            self._note_nonfinite(record)
         if ZERO_VARIANCE not in record.values:
             numbers.update(inferred_group_rates(numbers, self.knobs, self.manifest.framework))
         self._append_all(record.step, numbers)
+
+    def _note_nonfinite(self, record: StepRecord) -> None:
+        """Keep the step of readings without any finite entry."""
+        for name, reading in record.values.items():
+            if scalar(reading) is not None or not getattr(reading, "nonfinite", 0):
+                continue
+            if name in self.nonfinite or len(self.nonfinite) < MOST_METRICS:
+                self.nonfinite.setdefault(name, deque(maxlen=WINDOW)).append(record.step)
 
     def _append_all(self, step: int, numbers: Mapping[str, float]) -> None:
         known = self._series
@@ -390,6 +402,9 @@ class Chart:
     def _rewind(self, step: int) -> None:
         for series in self._series.values():
             series.rewind(step)
+        for steps in self.nonfinite.values():
+            while steps and steps[-1] >= step:
+                steps.pop()
         while self._steps and self._steps[-1] >= step:
             self._steps.pop()
             self.steps_seen -= 1

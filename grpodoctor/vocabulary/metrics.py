@@ -56,6 +56,11 @@ class Metric:
     how: str = ""
     """How to record it, for rules that lack it; empty if it is always recorded."""
 
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the population is empty in some healthy batches, so that NaN means "none"."""
+        return self.name in _MAY_BE_EMPTY
+
 
 _YAO = "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"
 _DAPO = "DAPO, arXiv 2503.14476"
@@ -449,6 +454,22 @@ METRICS: tuple[Metric, ...] = (
            "Time that recording takes in the training thread.", low=0),
 )
 
+_MAY_BE_EMPTY = frozenset((
+    *HELDOUT, "pass_at_k/<k>",  # between two evaluations
+    "accuracy/train", "reward/component/<name>/mean", "reward/component/<name>/std",  # other tasks
+    "length/correct", "length/incorrect", "length/group_gap", "length/terminated_mean",
+    "entropy/correct", "entropy/incorrect", "reward/truncated", "optimizer/positive_nll",
+    "groups/uncentred_rate", "groups/text_similarity", "prompts/outside_rate",
+    "tools/failure_rate", "environment/invalid_action_rate", "clip/high_probability",
+    "critic/explained_variance",  # undefined if all returns are equal
+    "experts/replay_agreement",
+))  # fmt: skip
+"""Metrics of a part of the batch that can be empty, and of tasks or sets that not every batch has.
+"""
+
+_PARTIAL = re.compile(r"/(position|probability)/[0-9.e-]+$")
+"""Qualifiers of a part of the tokens that can be empty."""
+
 _EXACT = {metric.name: metric for metric in METRICS if "<" not in metric.name}
 _TEMPLATES = [
     (re.compile(re.sub(r"<[a-z]+>", "[^/]+", metric.name)), metric)
@@ -467,6 +488,13 @@ def metric_of(name: str) -> Metric | None:
             return metric
     base = _QUALIFIER.sub("", name)
     return metric_of(base) if base != name else None
+
+
+@lru_cache(maxsize=4096)
+def may_be_empty(name: str) -> bool:
+    """Whether NaN in a metric can mean that nothing was measured, instead of a broken value."""
+    metric = metric_of(name)
+    return metric is not None and (metric.may_be_empty or _PARTIAL.search(name) is not None)
 
 
 def components(names: Iterator[str] | list[str]) -> list[str]:

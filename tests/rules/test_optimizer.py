@@ -7,7 +7,7 @@ import pytest
 
 from grpodoctor.rules.base import Finding
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate
-from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, Point, healthy, noisy, ramp, steps
 
 LOSS, GRADIENT, TOKENS = "optimizer/loss", "optimizer/grad_norm", "optimizer/loss_tokens"
 FLAT, WRONG, RIGHT = (
@@ -158,6 +158,84 @@ def test_an_overflow_that_was_skipped_is_a_warning() -> None:
 
 def test_an_extreme_over_nothing_is_not_infinite() -> None:
     assert run({"ratio/max": lambda _: Max.of([])}).findings("OPT003") == []
+
+
+NOTHING = Mean.of([math.nan])
+COMPONENT = "reward/component/code/mean"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accuracy/heldout",
+        "reward/heldout/set/math",
+        "pass_at_k/8",
+        "accuracy/train",
+        "length/correct",
+        "length/incorrect",
+        "entropy/correct",
+        "tools/failure_rate",
+        "mismatch/prob_diff_mean/position/0-15",
+        COMPONENT,
+        "reward/component/code/std",
+    ],
+)
+def test_nan_where_a_batch_has_nothing_to_average_is_no_finding(name: str) -> None:
+    def between(step: int) -> Point:
+        return 0.3 if step % 5 == 4 else NOTHING
+
+    assert run({name: between}).findings("OPT003") == []
+
+
+@pytest.mark.parametrize("name", [LOSS, GRADIENT, "ratio/mean", "reward/mean", "entropy/mean"])
+def test_nan_in_a_metric_of_every_batch_counts_its_readings(name: str) -> None:
+    finding = run({name: lambda step: NOTHING if step >= 40 else 0.5}).finding("OPT003")
+    assert finding.onset_step == 40
+    assert "is NaN or infinite in 20 of 60 readings." in finding.summary
+
+
+def test_a_partly_broken_mean_of_a_task_is_a_finding() -> None:
+    odd = lambda _: Mean(Mean.of([0.3]).total, 1, nonfinite=2)  # noqa: E731 - a curve
+    assert run({COMPONENT: odd}).finding("OPT003").severity == "warning"
+
+
+def test_a_component_that_makes_the_reward_nan_is_named_with_it() -> None:
+    def broken(step: int) -> Point:
+        return NOTHING if step == 30 else 0.3
+
+    finding = run({COMPONENT: broken, "reward/mean": broken}).finding("OPT003")
+    assert finding.severity == "critical"
+    assert [each.metric for each in finding.evidence] == ["reward/mean", COMPONENT]
+    assert finding.remedies[1] == "recheck-reward"
+
+
+def test_a_component_that_is_always_nan_is_a_note() -> None:
+    assert run({COMPONENT: lambda _: NOTHING}, count=19).findings("OPT003") == []
+    finding = run({COMPONENT: lambda _: NOTHING}).finding("OPT003")
+    assert (finding.severity, finding.remedies) == ("info", ("recheck-reward",))
+    assert finding.summary.startswith("Component code is NaN in all 60 readings")
+
+
+def test_a_run_whose_every_metric_becomes_nan_is_found_where_it_began() -> None:
+    names = (LOSS, GRADIENT, "reward/mean")
+    curves = dict.fromkeys(names, lambda step: NOTHING if step >= 40 else 0.5)
+    finding = Patient(steps(60, curves)).finding("OPT003")
+    assert (finding.severity, finding.onset_step) == ("critical", 40)
+
+
+def test_the_rows_of_evaluations_and_empty_rows_of_a_table_are_not_broken() -> None:
+    curves = {
+        **dict.fromkeys((LOSS, GRADIENT, "reward/mean"), lambda step: NOTHING if step % 10 else 1),
+        "accuracy/heldout": lambda step: 0.5 if step % 10 == 5 else NOTHING,
+    }
+    assert Patient(steps(100, curves)).findings("OPT003") == []
+
+
+def test_readings_of_an_abandoned_branch_do_not_count() -> None:
+    patient = run({LOSS: lambda step: NOTHING if step >= 40 else 0.5})
+    for record in steps(21, {**healthy(1), LOSS: NOTHING}, first=40):
+        patient.observe(record)
+    assert "in 21 of 61 readings" in patient.findings("OPT003")[-1].summary
 
 
 def test_absent_zero_and_not_applicable() -> None:

@@ -131,7 +131,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "no-end-token": "a nearly random policy does not end its responses",
         "length-growth": "a nearly random policy does not end its responses",
         "reward-loss": "a nearly random policy does not solve the task",
-        "zero-gradient": "a random policy earns nothing",
+        "zero-gradient": "a random policy solves nothing, so no advantage is left",
     },
     "entropy-loss": {
         "diversity-loss": "a policy without entropy repeats one response",
@@ -165,7 +165,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "zero-rewards": {
         "equal-rewards": "groups in which every response fails have equal rewards",
-        "constant-reward": "every response earns nothing",
+        "constant-reward": "responses that all fail earn the same reward",
         "zero-gradient": "groups in which every response fails have no advantage",
         "plateau": "groups in which every response fails have no gradient",
         "undersized-updates": "groups in which every response fails have no gradient",

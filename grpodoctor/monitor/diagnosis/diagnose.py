@@ -143,7 +143,7 @@ def diagnose(
     by_code = {rule.code: rule for rule in rules}
     rose = outcome_rose(chart)
     findings = _after_rise(results.findings, by_code, chart) if rose else results.findings
-
+    findings = tuple(_without_way_back(finding, reading.first_step) for finding in findings)
     problems = problems_of(findings, _run_context(chart, by_code, results.quiet, costs, reading))
     found = {finding.code for finding in results.findings}
     defective = {defect.code for defect in results.defects} - found
@@ -173,6 +173,14 @@ def diagnose(
     first_action = _problem_action(problems[0], advice) if problems else ""
     verdict = verdict_of(problems, evidence, first_action)
     return Diagnosis(verdict, problems, coverage)
+
+
+def _without_way_back(finding: Finding, first_step: int | None) -> Finding:
+    """A finding without the advice to return to an earlier checkpoint, if none can exist."""
+    if first_step is None or finding.onset_step > first_step:
+        return finding
+    others = tuple(remedy for remedy in finding.remedies if remedy != _STOP)
+    return replace(finding, remedies=others) if others else finding
 
 
 def _run_context(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting
-from grpodoctor.runs.chart import Chart
+from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
+from grpodoctor.rules.shared.reward_components import MEAN, PREFIX, component_name
+from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.metrics import HELDOUT, may_be_empty
 from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Reading
 
+_REWARD = "reward/mean"
 _COUNTERS = ("optimizer/nonfinite", "mismatch/nonfinite")
+_OF_REWARD = ("stop-training", "recheck-reward", "check-loss-mask")
+_OF_EVALUATIONS = (*HELDOUT, "pass_at_k/", "time/")
 _MOST_NAMED = 5
 _WITH_COUNT = (Mean, Quantiles)
 """Readings that count their NaN and infinite entries. A tuple: a union is made at each use."""
@@ -22,7 +28,9 @@ class NanOrInf(Rule):
     What it sees:
         NaN or infinite entries in any metric. They are counted separately from the mean of the
         other entries, so even a single token shows. The evidence names the metrics and the first
-        step.
+        step. NaN in a metric that some batches have nothing to average for is no finding: held-out
+        metrics between evaluations, the length of correct responses, a reward component of another
+        task. A component that is NaN in every reading is `info`.
 
     Why it matters:
         NaN in the loss, the gradient, the reward or a ratio reaches every weight with the next
@@ -33,12 +41,12 @@ class NanOrInf(Rule):
 
     Remedies:
         Stop, return to the last checkpoint, and check the first metric named: log-probabilities at
-        padding, an overflow in a low-precision number format, an empty mask.
+        padding, an overflow in a low-precision number format, an empty mask, a reward function that
+        returns NaN.
 
     When it is wrong:
         Training in fp16 skips single updates whose gradient overflows, by design; a skipped update
-        is a warning. Logs that write NaN for "not measured" are read that way only where their
-        framework is known to do so.
+        is a warning. A log may write NaN where a metric of every batch was not recorded.
 
     References:
         verl issue 2505, an accumulation over no tokens.
@@ -59,12 +67,18 @@ class NanOrInf(Rule):
             "length/mean",
         ),
     )
-    remedies: ClassVar[tuple[str, ...]] = ("stop-training", "check-loss-mask")
+    remedies: ClassVar[tuple[str, ...]] = ("stop-training", "check-loss-mask", "recheck-reward")
     references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/issues/2505",)
     persistence: ClassVar[int] = 1
+    handles_nonfinite: ClassVar[bool] = True
 
     critical_metrics: tuple[str, ...] = ("optimizer/", "reward/mean", "advantage/", "ratio/", "kl/")
     """Metrics of what goes into the update; in other metrics NaN or infinity is a warning."""
+    min_component_readings: int = 20
+    """Readings without a number before a component counts as never measured: the batches of a task
+    that a quarter of them contain are missed with a probability of .003."""
+    min_empty_rows: int = 20
+    """Rows without any number after which they count as broken instead of as not logged."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Scan the readings of the step."""
@@ -83,20 +97,63 @@ class NanOrInf(Rule):
             for name, reading in suspects
             if (count := _nonfinite_count(name, reading))
         ]
-        if not counts:
+        if not counts or self._is_without_readings(chart):
             return None
-        counts.sort(key=lambda pair: self._rank(pair[0]))
-        worst, worst_count = counts[0]
+        is_total_broken = any(name == _REWARD for name, _ in counts)
+        broken = [
+            (name, count)
+            for name, count in counts
+            if is_total_broken or not _is_unmeasured(name, chart.readings[name])
+        ]
+        if not broken:
+            return self._never_measured(chart, [name for name, _ in counts])
+        broken.sort(key=lambda pair: self._rank(pair[0]))
+        worst = broken[0][0]
         is_critical = worst.startswith(self.critical_metrics) and not self._was_skipped(chart)
         evidence = tuple(
             Evidence(name, chart.step, count, 0.0, _where(chart.readings[name]))
-            for name, count in counts[:_MOST_NAMED]
+            for name, count in broken[:_MOST_NAMED]
         )
-        others = f" and {len(counts) - 1} more metrics" if len(counts) > 1 else ""
-        text = f"{worst} has {worst_count} NaN or infinite values{others}."
-        if worst_count == 1:
-            text = f"{worst} has 1 NaN or infinite value{others}."
-        return Sighting("critical" if is_critical else "warning", text, evidence)
+        text = _summary(chart, *broken[0], others=len(broken) - 1)
+        onset = partial(_first_broken, chart, worst)
+        severity: Severity = "critical" if is_critical else "warning"
+        remedies = _OF_REWARD if is_total_broken else None
+        return Sighting(severity, text, evidence, remedies, onset)
+
+    def _is_without_readings(self, chart: Chart) -> bool:
+        """Whether the row holds a held-out result alone, or nothing at all.
+
+        A table with a row for each step and each evaluation has NaN where nothing was measured. A
+        row of nothing means a broken run only if many follow, and none preceded a row with numbers.
+        """
+        if chart.fresh:
+            return all(name.startswith(_OF_EVALUATIONS) for name in chart.fresh)
+        return not any(
+            len(steps) >= self.min_empty_rows and steps[0] > chart.series(name).last_step
+            for name, steps in chart.nonfinite.items()
+        )
+
+    def _never_measured(self, chart: Chart, names: list[str]) -> Sighting | None:
+        """A component of the reward that has been NaN in every reading."""
+        never = [
+            name
+            for name in names
+            if name.startswith(PREFIX)
+            and name.endswith(MEAN)
+            and not len(chart.series(name))
+            and len(chart.nonfinite.get(name, ())) >= self.min_component_readings
+        ]
+        if not never:
+            return None
+        evidence = tuple(
+            Evidence(name, chart.step, len(chart.nonfinite[name]), 0.0)
+            for name in never[:_MOST_NAMED]
+        )
+        text = (
+            f"Component {component_name(never[0])} is NaN in all {len(chart.nonfinite[never[0]])} "
+            "readings: its function scores no response."
+        )
+        return Sighting("info", text, evidence, ("recheck-reward",))
 
     def _rank(self, name: str) -> int:
         """Place in the summary: what reaches the weights first, then its causes, then the rest."""
@@ -118,6 +175,32 @@ def _nonfinite_count(name: str, reading: Reading) -> int:
     if isinstance(reading, Max):
         return int(reading.value == math.inf)
     return int(isinstance(reading, Min) and reading.value == -math.inf)
+
+
+def _is_unmeasured(name: str, reading: Reading) -> bool:
+    """Whether a reading without any finite entry means that there was nothing to average."""
+    return isinstance(reading, _WITH_COUNT) and not reading.count and may_be_empty(name)
+
+
+def _first_broken(chart: Chart, name: str) -> int:
+    """The first step since which a metric has had no finite entry; this step if it has some."""
+    last = chart.series(name).last_step
+    return next((step for step in chart.nonfinite.get(name, ()) if step > last), chart.step)
+
+
+def _summary(chart: Chart, name: str, count: int, others: int) -> str:
+    """What is broken: the number of readings, or of entries if a reading has others as well."""
+    more = f" and {others} other metric{'s' if others > 1 else ''}" if others else ""
+    reading, steps = chart.readings[name], chart.nonfinite.get(name, ())
+    if not isinstance(reading, _WITH_COUNT) or reading.count or not steps:
+        return f"{name} has {count} NaN or infinite value{'s' if count > 1 else ''}{more}."
+    finite, latest = chart.series(name).readings, ""
+    if len(steps) == WINDOW:  # earlier ones may be forgotten
+        finite = sum(step >= steps[0] for step in chart.series(name).steps(WINDOW))
+        latest = "the latest "
+    total = len(steps) + finite
+    also = f", and so {'are' if others > 1 else 'is'}{more.removeprefix(' and')}" if others else ""
+    return f"{name} is NaN or infinite in {len(steps)} of {latest}{total} readings{also}."
 
 
 def _where(reading: Reading) -> str | None:

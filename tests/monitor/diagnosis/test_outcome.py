@@ -1,6 +1,7 @@
 """A run whose reward rises shows that a suspicious setting did no harm."""
 
 import json
+import math
 import random
 
 import pytest
@@ -300,3 +301,24 @@ def test_truncation_by_a_policy_that_becomes_random_is_no_short_limit(tmp_path):
     ]  # fmt: skip
     verdict = verdict_on(tmp_path, rows)
     assert (verdict["kind"], verdict["code"]) == ("sick", "ENT002")
+
+
+@pytest.mark.parametrize(
+    ("begin", "advice"),
+    [(0, "first, check the reward function"), (40, "first, stop, and return to the last good")],
+)
+def test_a_fault_of_the_first_step_has_no_checkpoint_before_it(tmp_path, begin, advice):
+    rows = [
+        {
+            "step": step,
+            "reward": math.nan if step >= begin else 0.4,
+            "grad_norm": math.nan if step >= begin else 0.3,
+            "response_length": 200.0 + step % 7,
+        }
+        for step in range(60)
+    ]
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = " ".join(run("check", str(log)).stdout.split())
+    assert advice in text
+    assert ("checkpoint" in text) == (begin > 0)
