@@ -8,6 +8,7 @@ import random
 import pytest
 
 from grpodoctor.rules.base import Finding
+from grpodoctor.rules.shared.flat_outcome import is_above_start
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.cli.in_process import run
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
@@ -27,6 +28,25 @@ def flat(level: float = 0.4, **curves: Curve) -> dict[str, Curve]:
         KL: noisy(0.005, 0.0003, 6),
         **named,
     }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_medians_that_jump_between_0_and_1_are_no_rise(seed: int) -> None:
+    """Batches of four responses without a trend: the medians are 0 and .5, the means .3 and .5."""
+    shares = (0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0)
+    middle = random.Random(seed).choices(shares, k=100)
+    first = [1, 0, 0, 0, 0, 0.75, 0, 1, 0, 0.25]
+    latest = [1, 0, 1, 0, 0.5, 0.75, 0.5, 1, 0, 0.25]
+    patient = Patient(steps(120, {REWARD: [*first, *middle, *latest]}))
+    assert not is_above_start(patient.engine.chart.series(REWARD))
+
+
+def test_an_early_rise_that_is_partly_lost_is_a_rise() -> None:
+    reward = lambda step: 0.2 + 0.4 * min(step, 10) / 10 - max(0, step - 10) * 0.0015  # noqa: E731
+    patient = Patient(steps(120, {REWARD: noisy(reward, 0.02, 1)}))
+    series = patient.engine.chart.series(REWARD)
+    assert series.trend < 0
+    assert is_above_start(series)
 
 
 def note(curves: dict[str, Curve], count: int = 120) -> Finding:
