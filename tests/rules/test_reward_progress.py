@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
-from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, every, healthy, noisy, point_of, ramp, steps
 
 REWARD, STD, HELDOUT = "reward/mean", "reward/std", "accuracy/heldout"
 RISING: Curve = noisy(ramp(0.2, 0.7, 70), 0.04, 1)
@@ -162,6 +163,52 @@ def test_a_public_run_with_a_learned_correctness_is_quiet() -> None:
         component("strict"): 0.0,
     }
     assert run(curves).findings("REW010") == []
+
+
+def format_first(accuracy: Curve, paid: Curve | None = None) -> dict[str, Curve]:
+    """A format that is learned in a hundred steps, and a component for correctness."""
+    form = paid or noisy(ramp(0.1, 0.95, 100), 0.02, 1)
+    return {
+        component("accuracy"): accuracy,
+        component("format"): form,
+        REWARD: lambda step: point_of(accuracy, step) + point_of(form, step),
+    }
+
+
+def test_a_correctness_that_stays_where_it_was_is_noted() -> None:
+    """In one of twenty runs, chance raises the component by two standard errors at the end."""
+    rules = [rule for rule in all_rules() if rule.code == "REW010"]
+    noted = [
+        finding
+        for seed in range(20)
+        for finding in Patient(
+            steps(150, format_first(noisy(0.1, 0.015, seed))), rules=rules
+        ).findings("REW010")
+        if finding.active
+    ]
+    assert len(noted) >= 16
+    assert {finding.severity for finding in noted} == {"info"}
+    text = "supplies 100% of the reward's rise; component accuracy stayed at"
+    assert all(text in finding.summary for finding in noted)
+
+
+@pytest.mark.parametrize(
+    "accuracy",
+    [
+        noisy(ramp(0.1, 0.5, 100, begin=50), 0.02, 2),  # the format is learned first
+        noisy(ramp(0.1, 0.2, 150), 0.02, 2),
+        noisy(0.97, 0.01, 2),  # already saturated
+        noisy(0.4, 0.2, 2),  # too noisy to exclude a part of the rise
+    ],
+    ids=["later", "slow", "saturated", "noisy"],
+)
+def test_a_correctness_that_rises_or_cannot_rise_is_not(accuracy: Curve) -> None:
+    assert not any(each.active for each in run(format_first(accuracy), 150).findings("REW010"))
+
+
+def test_a_format_learned_in_few_steps_is_not() -> None:
+    curves = format_first(noisy(0.1, 0.015, 3), noisy(ramp(0.1, 0.95, 20), 0.02, 1))
+    assert run(curves, 35).findings("REW010") == []
 
 
 def test_noise_beyond_the_batch_is_a_warning_if_nothing_rises() -> None:

@@ -12,9 +12,15 @@ from grpodoctor.rules.shared.reward_components import (
     component_means,
     component_name,
 )
-from grpodoctor.rules.shared.run_health import RECENT, never_moved, share_lost
+from grpodoctor.rules.shared.run_health import (
+    CEILING,
+    RECENT,
+    never_moved,
+    reading_noise,
+    share_lost,
+)
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means
+from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -26,9 +32,10 @@ class DominatingRewardComponent(Rule):
 
     What it sees:
         A component that supplies nearly all of the reward's rise while another one falls, or a
-        reward that rises while the component named for correctness stays near zero (warning). A
-        component for correctness that supplies the rise, or one that supplies nearly all of the
-        reward's variance while others vary, is a note.
+        reward that rises while the component named for correctness stays near zero (warning). Three
+        cases are notes: a component for correctness that supplies the rise, another one that
+        supplies it while the one for correctness stays where it was for the whole run, and one that
+        supplies nearly all of the reward's variance while others vary.
 
     Why it matters:
         Advantages are computed from the sum. A component on a larger scale, or one that is easier
@@ -85,6 +92,11 @@ class DominatingRewardComponent(Rule):
     """Parts of the names of components that measure the task itself."""
     other_names: tuple[str, ...] = ("incorrect", "format", "partial")
     """Parts of names that contain such a part and mean something else."""
+    min_flat_readings: int = 40
+    """Readings of a component for correctness, ten in each quarter, that show that it has not
+    risen. In many runs the format is learned first, within tens of steps."""
+    max_flat_trend: float = 2.0
+    """Standard score of a rise over the whole run below which it may be chance."""
     min_readings: int = 20
     """Minimum readings: starting value and current level must not overlap."""
 
@@ -96,17 +108,26 @@ class DominatingRewardComponent(Rule):
         judged = self._judge_correctness(chart, components)
         if judged is not None or len(components) < 2:
             return judged
-        return self._judge_rises(chart, components) or self._judge_spreads(chart, components)
+        top, share = self._dominating(chart, components)
+        by_rise = None
+        if top is not None:
+            by_rise = self._judge_losses(chart, components, top)
+            by_rise = by_rise or self._judge_flat_correctness(chart, components, top, share)
+        return by_rise or self._judge_spreads(chart, components)
 
-    def _judge_rises(self, chart: Chart, components: list[str]) -> Sighting | None:
+    def _dominating(self, chart: Chart, components: list[str]) -> tuple[str | None, float]:
+        """The component that supplies nearly all of the rise, with its share; None without one."""
         rises = {name: change(chart.series(name)) for name in components}
         rising = [name for name, (rise, error) in rises.items() if rise > self.min_rise * error]
         total = math.fsum(rises[name][0] for name in rising)
         if not rising or total <= 0:
-            return None
+            return None, 0.0
         top = max(rising, key=lambda name: rises[name][0])
-        if rises[top][0] < self.dominant_share * total:
-            return None
+        share = rises[top][0] / total
+        return (top, share) if share >= self.dominant_share else (None, share)
+
+    def _judge_losses(self, chart: Chart, components: list[str], top: str) -> Sighting | None:
+        """A component that falls while another one supplies the rise."""
         losses = {name: self._loss(chart.series(name)) for name in components}
         fallen = {name: lost for name, lost in losses.items() if lost >= self.fallen_share}
         if not fallen:
@@ -124,6 +145,38 @@ class DominatingRewardComponent(Rule):
         # Correctness is meant to dominate; another part that it costs is worth a note.
         severity: Severity = "info" if self._is_correctness(top) else "warning"
         return Sighting(severity, text, (cite(chart, top, start), cite(chart, worst, best.level)))
+
+    def _judge_flat_correctness(
+        self, chart: Chart, components: list[str], top: str, share: float
+    ) -> Sighting | None:
+        """A component for correctness that has not risen in the whole run."""
+        if self._is_correctness(top) or not rises_over_run(chart.series(_REWARD)):
+            return None
+        rise = change(chart.series(top))[0]
+        flat = [
+            name
+            for name in components
+            if self._is_correctness(name) and self._stayed(chart.series(name), rise)
+        ]
+        start = start_level(chart.series(top))
+        if not flat or start is None:
+            return None
+        text = (
+            f"Component {component_name(top)} supplies {share:.0%} of the reward's rise; component "
+            f"{component_name(flat[0])} stayed at {chart.series(flat[0]).mean(2 * RECENT):.2g}."
+        )
+        evidence = (cite(chart, top, start), *cite_all(chart, flat[0]))
+        return Sighting("info", text, evidence)
+
+    def _stayed(self, series: Series, rise: float) -> bool:
+        """Whether a component has certainly not taken part in a rise, although it could have."""
+        if len(series) < self.min_flat_readings or never_moved(series) or _is_full(series):
+            return False
+        first, last = quarter_means(series)
+        error = reading_noise(series) * math.sqrt(2 / (len(series) / 4))
+        highest_part = max(0.0, last - first) + 2 * error
+        is_flat = last - first <= 2 * error and series.trend < self.max_flat_trend
+        return is_flat and highest_part <= (1 - self.dominant_share) * rise
 
     def _judge_correctness(self, chart: Chart, components: list[str]) -> Sighting | None:
         """A reward that rises while next to no response is correct."""
@@ -202,3 +255,9 @@ class DominatingRewardComponent(Rule):
         series = chart.series(name.removesuffix(MEAN) + STD)
         level = series.level(RECENT) if len(series) else 0.0
         return level if math.isfinite(level) else 0.0
+
+
+def _is_full(series: Series) -> bool:
+    """Whether next to all of a component is earned: of 1, or of the next multiple of a half."""
+    most = max(1.0, math.ceil(2 * max(series.tail(len(series)))) / 2)
+    return series.level(RECENT) >= CEILING * most
