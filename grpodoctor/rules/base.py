@@ -67,6 +67,8 @@ class Sighting:
     find_onset: Callable[[], int] | None = None
     """Returns the step at which the condition began, for rules that need many readings to see it.
     Called once, at the first of consecutive sightings."""
+    ends_severer: bool = False
+    """Whether what was seen refutes a more severe finding of the rule, which ends at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,15 @@ UNDECIDED = NotLogged()
 """The readings of this step no longer show what the rule looks for, but do not exclude it either,
 such as a lower bound of 0. The rule counts as skipped; its active finding ends after a while."""
 
-RuleResult = Sighting | NotApplicable | NotLogged | None
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the rule looks for is certainly over: its active finding ends at once."""
+
+
+RECOVERED = Recovered()
+
+RuleResult = Sighting | NotApplicable | NotLogged | Recovered | None
 """What `Rule.examine` returns; None if the rule saw nothing."""
 
 

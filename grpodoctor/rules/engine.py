@@ -17,7 +17,8 @@ step at which the condition began, but never before the end of the rule's previo
 severity is the mildest of the last `persistence` sightings and never decreases. `clearance`
 consecutive examinations without a sighting resolve it. If a rule fires again soon after that, its
 clearance doubles, so that noise around a threshold gives one long finding. Fifty examinations
-without a sighting of its severity end it as well; a milder finding follows.
+without a sighting of its severity end it as well; a milder finding follows. A rule that sees that
+the condition is certainly over, or milder than it looked, has its finding end at once.
 
 A rule that raises an exception is reported as a defect with its code, and the other rules continue.
 
@@ -39,6 +40,7 @@ from grpodoctor.rules.base import (
     Finding,
     Need,
     NotLogged,
+    Recovered,
     Rule,
     Severity,
     Sighting,
@@ -335,6 +337,9 @@ class Engine:
             state.due = 1
             ends = result is UNDECIDED and state.finding is not None
             return tuple(self._add_absence(state)) if ends else ()
+        elif isinstance(result, Recovered):
+            state.examined, state.why_inapplicable = True, None
+            state.clear_count = max(state.clear_count, state.clearance - 1)
         else:
             state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
             state.examined = state.examined or state.why_inapplicable is None
@@ -364,7 +369,8 @@ class Engine:
         severity = SEVERITIES[min(state.recent)] if is_persistent else SEVERITIES[0]
         if state.finding is not None:
             yield from self._continue(state, state.finding, sighting, severity)
-            if state.milder_count >= _EASED_AFTER and is_persistent:
+            is_eased = sighting.ends_severer or state.milder_count >= _EASED_AFTER
+            if is_eased and state.milder_count and is_persistent:
                 yield from self._ease(state, state.finding, sighting, severity)
         elif is_persistent:
             yield self._raise(state, sighting, severity)

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    RECOVERED,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+)
 from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.engine import RESOLVED_KEPT, Engine
 from grpodoctor.runs.chart import Chart
@@ -124,6 +133,26 @@ def test_a_severe_finding_ends_when_only_a_milder_form_lasts() -> None:
     assert (severe.severity, severe.onset_step, severe.last_step) == ("critical", 0, 2)
     assert (mild.severity, mild.onset_step, mild.summary) == ("info", 3, "reward is 1")
     assert kinds(watched([3] * 3 + [1] * 49 + [3] + [1] * 49)) == [(2, "raised")]
+
+
+@dataclass(frozen=True)
+class CertainEnd(AboveBar):
+    """Knows that it is over at 0, and that a level of 1 is all there is."""
+
+    def examine(self, chart: Chart) -> RuleResult:
+        verdict = super().examine(chart)
+        if not isinstance(verdict, Sighting):
+            return RECOVERED
+        return replace(verdict, ends_severer=verdict.severity == "info")
+
+
+def test_what_is_certainly_over_or_milder_ends_at_once() -> None:
+    patient = watched([3] * 3 + [0] + [3] * 3 + [0], CertainEnd())
+    assert [kind for _, kind in kinds(patient)] == ["raised", "resolved"] * 2
+    assert kinds(watched([0] * 9, CertainEnd())) == []
+    patient = watched([3] * 3 + [1] * 3, CertainEnd())
+    assert kinds(patient) == [(2, "raised"), (3, "resolved"), (3, "raised")]
+    assert sorted(each.severity for each in patient.findings("TST001")) == ["critical", "info"]
 
 
 def test_a_single_grave_sighting_after_a_break_does_not_escalate() -> None:

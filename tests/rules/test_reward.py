@@ -81,6 +81,44 @@ def test_a_late_collapse_of_a_reward_with_negative_values() -> None:
     assert finding.evidence[0].baseline == pytest.approx(0.6, abs=0.1)
 
 
+def curriculum(step: int) -> float:
+    """The prompts become harder every fifty steps."""
+    return ramp(0.25, 0.65, 45)(step % 50)
+
+
+@pytest.mark.parametrize("count", [62, 75, 115])
+def test_a_fall_through_which_held_out_accuracy_rises_is_a_note(count: int) -> None:
+    heldout = every(10, noisy(ramp(0.2, 0.6, 150), 0.01, 2))
+    curves = {**both(noisy(curriculum, 0.02, 1)), HELDOUT: heldout}
+    patient = run(curves, count=count)
+    findings = patient.findings("REW002")
+    assert (findings[-1].severity, findings[-1].remedies) == ("info", ())
+    assert "held-out accuracy rose" in findings[-1].summary
+    assert patient.alarms() == []
+
+
+@pytest.mark.parametrize("heldout", [ramp(0.5, 0.2, 100), 0.4, noisy(0.4, 0.02, 3)])
+def test_a_fall_without_a_rise_elsewhere_is_an_alarm(heldout: Curve) -> None:
+    curves = {**both(noisy(curriculum, 0.02, 1)), HELDOUT: every(10, heldout)}
+    assert run(curves, count=75).finding("REW002").severity != "info"
+
+
+def test_evaluations_before_the_fall_excuse_nothing() -> None:
+    curves = {
+        **both(noisy(curriculum, 0.02, 1)),
+        HELDOUT: lambda step: 0.2 + step / 200 if step % 10 == 0 and step < 50 else None,
+    }
+    assert run(curves, count=75).finding("REW002").severity != "info"
+
+
+def test_a_fall_is_over_when_the_level_is_near_the_best_again() -> None:
+    """Without evaluations, the second finding of a curriculum would wait twice as long."""
+    patient = run(both(noisy(curriculum, 0.02, 1)), count=149, without=(HELDOUT,))
+    first, second = patient.findings("REW002")
+    assert (first.active, second.active) == (False, False)
+    assert second.last_step < 145
+
+
 def test_noise_slow_wear_and_rare_success_are_no_collapse() -> None:
     assert run(both(noisy(ramp(0.55, 0.45, 100), 0.065, 9))).findings("REW002") == []
     rare = lambda step: 1 / 128 if step % 3 == 0 and step < 60 else 0.0  # noqa: E731 - a curve

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import (
+    RECOVERED,
     Evidence,
     Need,
     Rule,
@@ -18,10 +19,13 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.flat_outcome import reference_kl
+from grpodoctor.rules.shared.heldout import heldout_rise_since
 from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    fall_text,
     first_step_where,
+    is_near_best,
     level_at,
     reading_noise,
     selection_bias,
@@ -36,6 +40,8 @@ _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _ALL_INCORRECT = "groups/all_incorrect_rate"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
+_MOST_WORDS_OF_FALL = 12
+"""Words of a summary that leave room for the rise of a held-out metric."""
 _LATEST = 5
 _BEFORE = 30
 """Readings after and before a sharp fall. Five readings in a row below the tenth percentile have a
@@ -54,7 +60,9 @@ class RewardCollapse(Rule):
         A sharp fall is reported after five readings below nearly all earlier ones. With few
         responses per batch no level is certain, so a fall over the whole run counts as well.
         Accuracy that falls while the reward does not is reported by REW005. If it fell within one
-        reading while the policy stayed where it was, the text says so.
+        reading while the policy stayed where it was, the text says so. The finding ends when the
+        level is within a tenth of the best one, and is `info` if held-out accuracy or reward rises
+        through the fall: the training prompts became harder.
 
     Why it matters:
         A policy rarely recovers: the responses that would teach it are no longer sampled. The last
@@ -70,7 +78,8 @@ class RewardCollapse(Rule):
 
     When it is wrong:
         Harder prompts in a curriculum, or a change of the reward or the sampling temperature, lower
-        accuracy and reward without harming the policy.
+        accuracy and reward without harming the policy. Without held-out readings before and after
+        it, such a fall looks the same.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training.
@@ -132,7 +141,7 @@ class RewardCollapse(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the best."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
-        return (
+        sighting = (
             self._from_best(chart, name)
             or self._from_opening(chart, name)
             or self._from_first(chart, name)
@@ -140,6 +149,9 @@ class RewardCollapse(Rule):
             or self._sharp_fall(chart, name)
             or self._slow_fall(chart, name)
         )
+        if sighting is None:
+            return RECOVERED if is_near_best(chart.series(name)) else None
+        return _harmless_fall(chart, sighting) or sighting
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
@@ -322,6 +334,21 @@ class RewardCollapse(Rule):
             cite(chart, name, outcome_start.level),
         )
         return Sighting("critical", text, evidence)
+
+
+def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
+    """A fall through which a held-out metric rises: the policy improves on harder prompts."""
+    since = sighting.find_onset() if sighting.find_onset else chart.step
+    rise = heldout_rise_since(chart, since)
+    if rise is None:
+        return None
+    metric, then, now = rise
+    fall = sighting.summary.rstrip(".").split(";")[0]
+    if len(fall.split()) > _MOST_WORDS_OF_FALL:
+        fall = fall_text(chart).capitalize()
+    text = f"{fall} while {metric} rose from {then:.3g} to {now:.3g}."
+    evidence = (*sighting.evidence, Evidence(metric, chart.step, now, then))
+    return Sighting("info", text, evidence, (), sighting.find_onset, ends_severer=True)
 
 
 def _noun(name: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
+
 from grpodoctor.rules.shared.run_health import current_metric
-from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.vocabulary.metrics import HELDOUT
 
 
@@ -15,3 +17,34 @@ def heldout_metrics(chart: Chart) -> list[str]:
     mean = current_metric(chart, HELDOUT)
     sets = sorted(name for name in chart.names() if name.startswith(f"{mean}/set/"))
     return [mean, *(name for name in sets if len(sets) > 1 and chart.is_fresh(name))]
+
+
+_LATEST = 3
+"""Readings before a step, and since it, that are compared."""
+
+_MIN_TREND = 2.0
+"""Standard score of the rise: chance gives it to one held-out metric in forty, and the fall of a
+policy would lower the metric."""
+
+
+def heldout_rise_since(chart: Chart, since: int) -> tuple[str, float, float] | None:
+    """The held-out metric that rises over the run and has kept rising since a step.
+
+    Args:
+        chart: the run.
+        since: the step at which the training outcome fell.
+
+    Returns:
+        The metric and its levels before and since that step; None if there is none.
+    """
+    for name in HELDOUT:
+        series = chart.series(name)
+        steps, values = series.steps(WINDOW), series.tail(WINDOW)
+        before = [value for step, value in zip(steps, values, strict=True) if step < since]
+        later = [value for step, value in zip(steps, values, strict=True) if step >= since]
+        if len(before) < _LATEST or not later or not series.trend >= _MIN_TREND:
+            continue
+        then, now = statistics.median(before[-_LATEST:]), statistics.median(later[-_LATEST:])
+        if now > then and min(later) >= then:
+            return name, then, now
+    return None

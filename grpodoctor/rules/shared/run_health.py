@@ -48,6 +48,9 @@ _SAME_REWARD = 0.01
 """Share by which constant rewards may differ: a batch of a hundred responses with one that earns
 twice as much, or nothing."""
 
+_NEAR = 0.1
+"""Share of the best level that is no loss worth a word."""
+
 _SMOOTHED = 5
 """Readings in the running median that dates the onset of a change."""
 
@@ -194,7 +197,7 @@ def share_lost(series: Series) -> float:
     best = series.highest.level
     lost = best - series.level(RECENT)
     # A loss below a tenth is never reported; estimating the noise is the expensive part.
-    if not lost >= scale / 10:
+    if not lost >= _NEAR * scale:
         return 0.0
     lost_longer = best - series.level(2 * RECENT)
     if not max(lost, lost_longer) > 2.5 * series.noise(_NOISE_STEPS):
@@ -203,6 +206,14 @@ def share_lost(series: Series) -> float:
     if lost > 4 * noise:
         return lost / scale
     return min(lost, lost_longer) / scale if lost_longer > 2.5 * noise else 0.0
+
+
+def is_near_best(series: Series) -> bool:
+    """Whether the current level of a metric is within a tenth of its best level, or above it."""
+    if series.highest is None or series.opening is None:
+        return False
+    best = max(series.highest.level, series.opening.level, *series.head(1))
+    return series.level(RECENT) >= best - _NEAR * _scale(series) > 0
 
 
 def _scale(series: Series) -> float:
