@@ -49,6 +49,12 @@ def test_an_early_rise_that_is_partly_lost_is_a_rise() -> None:
     assert is_above_start(series)
 
 
+def test_a_rise_within_the_first_ten_readings_is_a_rise() -> None:
+    reward = noisy(lambda step: 0.2 if step < 3 else 0.6, 0.02, 1)
+    series = Patient(steps(100, {REWARD: reward})).engine.chart.series(REWARD)
+    assert is_above_start(series)
+
+
 def note(curves: dict[str, Curve], count: int = 120) -> Finding:
     return Patient(steps(count, curves)).finding("REW020")
 

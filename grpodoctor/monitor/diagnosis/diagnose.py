@@ -176,7 +176,7 @@ def diagnose(
 
 
 def _without_way_back(finding: Finding, first_step: int | None) -> Finding:
-    """A finding without the advice to return to an earlier checkpoint, if none can exist."""
+    """A finding without the advice to return to a checkpoint from before the log's first step."""
     if first_step is None or finding.onset_step > first_step:
         return finding
     others = tuple(remedy for remedy in finding.remedies if remedy != _STOP)

@@ -35,6 +35,7 @@ from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import OPENING, WINDOW, Chart, Series
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.metrics import HELDOUT
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
@@ -338,6 +339,8 @@ class RewardCollapse(Rule):
 
 def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
     """A fall through which a held-out metric rises: the policy improves on harder prompts."""
+    if not any(len(chart.series(name)) for name in HELDOUT):
+        return None
     since = sighting.find_onset() if sighting.find_onset else chart.step
     rise = heldout_rise_since(chart, since)
     if rise is None:
@@ -347,7 +350,7 @@ def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
     if len(fall.split()) > _MOST_WORDS_OF_FALL:
         fall = fall_text(chart).capitalize()
     text = f"{fall} while {metric} rose from {then:.3g} to {now:.3g}."
-    evidence = (*sighting.evidence, Evidence(metric, chart.step, now, then))
+    evidence = (*sighting.evidence, cite(chart, metric, then))
     return Sighting("info", text, evidence, (), sighting.find_onset, ends_severer=True)
 
 

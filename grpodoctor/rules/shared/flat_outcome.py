@@ -18,7 +18,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.trend import OUTCOMES, change
 from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE, rises_over_run
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import OPENING, Chart, Series
 
 _REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 """Metrics of the distance from the policy to the reference."""
@@ -81,7 +81,7 @@ def is_above_start(series: Series) -> bool:
         return False
     if series.trend >= _MIN_TREND:
         return True
-    first = series.head(RECENT)
+    first = series.head(RECENT if start is series.baseline else OPENING)
     error = reading_noise(series) * math.sqrt(1 / len(first) + 1 / RECENT)
     return series.mean(RECENT) - math.fsum(first) / len(first) > _ERRORS * error
 
