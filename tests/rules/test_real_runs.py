@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import Setting
-from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
 
 DATA = Path(__file__).parent / "data"
 
@@ -139,7 +139,12 @@ def test_a_penalty_that_nobody_incurs_is_no_news() -> None:
 
 def test_a_plateau_after_a_collapse_is_the_collapse() -> None:
     low = noisy(ramp(0.5, 0.1, 30, begin=20), 0.03, 1)
-    curves: dict[str, Curve] = {**healthy(1), "accuracy/train": low, "reward/mean": low}
+    curves: dict[str, Curve] = {
+        **healthy(1),
+        "accuracy/train": low,
+        "reward/mean": low,
+        "accuracy/heldout": every(10, low),
+    }
     patient = Patient(steps(180, curves))
     assert patient.finding("REW002").severity == "critical"
     assert patient.findings("REW001") == []
