@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rules.scenario import Curve, Patient, noisy, ramp
-from tests.rules.test_reward import ACCURACY, REWARD, run
+from tests.rules.scenario import Curve, Patient, every, noisy, ramp
+from tests.rules.test_reward import ACCURACY, HELDOUT, REWARD, run
 
 
-def outage(*, kl_after: float = 0.055, gradient: float = 0.3) -> Patient:
+def outage(*, kl_after: float = 0.055, gradient: float = 0.3, **evaluated: Curve) -> Patient:
     """A public run: the search tool fails from step 60 on, and the reward goes from .3 to .06."""
     after = lambda before, then: lambda step: then if step >= 60 else before  # noqa: E731
     curves: dict[str, Curve] = {
@@ -17,7 +17,12 @@ def outage(*, kl_after: float = 0.055, gradient: float = 0.3) -> Patient:
         "entropy/mean": noisy(after(0.05, 0.06), 0.004, 5),
         "optimizer/grad_norm": lambda step: gradient if step == 59 else 0.3,
     }
-    return run(curves, without=(ACCURACY,))
+    return run({**curves, **evaluated}, without=(ACCURACY, *({HELDOUT} - evaluated.keys())))
+
+
+def test_a_fall_from_outside_while_held_out_accuracy_rises_is_a_note() -> None:
+    finding = outage(**{HELDOUT: every(10, noisy(ramp(0.3, 0.6, 120), 0.01, 6))}).finding("REW002")
+    assert (finding.severity, finding.remedies) == ("info", ("recheck-reward",))
 
 
 def test_a_fall_in_one_step_without_a_change_of_the_policy_comes_from_outside() -> None:

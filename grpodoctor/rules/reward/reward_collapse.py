@@ -351,7 +351,9 @@ def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
         fall = fall_text(chart).capitalize()
     text = f"{fall} while {metric} rose from {then:.3g} to {now:.3g}."
     evidence = (*sighting.evidence, cite(chart, metric, then))
-    return Sighting("info", text, evidence, (), sighting.find_onset, ends_severer=True)
+    # A fall from outside may also be a fault of the training environment alone.
+    remedies = ("recheck-reward",) if sighting.remedies else ()
+    return Sighting("info", text, evidence, remedies, sighting.find_onset, ends_severer=True)
 
 
 def _noun(name: str) -> str:
