@@ -187,10 +187,14 @@ def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
     if not logs:
         return ""
     periods = logs[0].periods
-    return (
+    note = (
         f"the log repeats each value for up to {max(periods.values())} rows; repeats do not count "
         f"as measurements ({name_some(sorted(periods))})"
     )
+    stuck = sorted(logs[0].stuck)
+    if not stuck:
+        return note
+    return f"{note}, except where a value stops changing ({name_some(stuck)})"
 
 
 def borrowed_keys_note(translator: Translator | None) -> str:

@@ -2,6 +2,9 @@
 
 A script that measures a metric at every tenth step but logs it at every step writes each value ten
 times. Counted as ten measurements, it would make every statistic look more certain than it is.
+
+A metric of the training that stops changing for many such periods is stuck: it collapsed or is
+saturated. No measurement lasts that long, so its rows count as readings again.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
 _MIN_CHANGES = 3
@@ -17,6 +21,10 @@ _MIN_CHANGES = 3
 
 _MIN_ROWS = 24
 """Rows before the period is decided; short repeats of coarse values occur by chance."""
+
+_STUCK_PERIODS = 1 + _MIN_CHANGES
+"""Periods without any change after which a value is no longer taken for a repeat: the period itself
+rests on so many changes."""
 
 _MAX_LEARNED_ROWS = 1000
 """Rows after which metrics without repeats are no longer checked."""
@@ -60,9 +68,13 @@ class RepeatedValues:
         self._histories: dict[str, _History] = {}
         self._learned_rows = 0
         self._kept: dict[str, tuple[Reading, int]] = {}
+        self._changed_at: dict[int, int] = {}
+        """The latest row in which any metric of a period changed, by period."""
         self._rows = 0
         self.periods: dict[str, int] = {}
         """Metrics with repeated values, and the number of rows per measurement."""
+        self.stuck: set[str] = set()
+        """Those of them that stopped changing, so that each of their rows counted."""
 
     def learn(self, readings: Mapping[str, Reading]) -> None:
         """Compare a row with the previous one."""
@@ -95,14 +107,32 @@ class RepeatedValues:
         self._rows += 1
         if not self.periods:
             return dict(readings)
+        self._note_changes(readings)
         return {name: reading for name, reading in readings.items() if self._is_new(name, reading)}
+
+    def _note_changes(self, readings: Mapping[str, Reading]) -> None:
+        for name, reading in readings.items():
+            period = self.periods.get(name)
+            if period is not None and reading != self._kept.get(name, (None, 0))[0]:
+                self._changed_at[period] = self._rows
 
     def _is_new(self, name: str, reading: Reading) -> bool:
         period = self.periods.get(name)
         if period is None:
             return True
         before, row = self._kept.get(name, (None, 0))
-        if reading == before and self._rows - row < period:
+        if reading == before and self._rows - row < period and not self._is_stuck(name, period):
             return False
         self._kept[name] = (reading, self._rows)
+        return True
+
+    def _is_stuck(self, name: str, period: int) -> bool:
+        """Whether a metric and all others of its period have not changed for many periods.
+
+        An evaluation stays carried forward: its best result may be the same for a long time.
+        """
+        unchanged = self._rows - self._changed_at.get(period, self._rows)
+        if name.startswith(HELDOUT) or unchanged < _STUCK_PERIODS * period:
+            return False
+        self.stuck.add(name)
         return True

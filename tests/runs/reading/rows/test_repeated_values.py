@@ -64,3 +64,25 @@ def test_a_stepwise_schedule_alone_shows_no_repeats() -> None:
         300, lambda row: {"optimizer/learning_rate": 1 / (1 + row // 10), "reward/mean": 0.0}
     )
     assert kept == {"optimizer/learning_rate": 300, "reward/mean": 300}
+
+
+def test_a_reward_that_stops_changing_is_stuck_and_not_carried_forward() -> None:
+    """Four plateaus of eight rows, then one of a hundred: after four more periods, rows count."""
+
+    def collapsed(row: int) -> dict[str, float]:
+        reward = row // 8 / 3 if row < 40 else -1.0
+        return {"reward/mean": reward, "accuracy/heldout": reward}
+
+    kept, held = counts(140, collapsed)
+    assert held.periods == {"reward/mean": 8, "accuracy/heldout": 8}
+    assert kept["reward/mean"] == 5 + 4 + (100 - 4 * 8)
+    assert kept["accuracy/heldout"] == 5 + 13  # an evaluation may have the same result for long
+    assert held.stuck == {"reward/mean"}
+
+
+def test_a_constant_reward_is_carried_forward_while_others_of_its_period_change() -> None:
+    kept, held = counts(
+        400, lambda row: {"optimizer/loss": row // 8 / 3, "reward/mean": min(row // 8, 9) / 9}
+    )
+    assert kept == {"optimizer/loss": 50, "reward/mean": 50}
+    assert not held.stuck
