@@ -31,6 +31,9 @@ class LogRow:
     counter: str = ""
     """What the step counts, if the log tells: rollouts, updates, evaluations. Empty for the log's
     main counter."""
+    counts: Mapping[str, object] = field(default_factory=dict)
+    """The values of the keys that may hold the step, the preferred one first, if the names leave
+    open which one does."""
 
 
 class LogReader(Protocol):

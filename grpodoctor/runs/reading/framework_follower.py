@@ -28,6 +28,7 @@ from grpodoctor.runs.reading.read_notes import (
     order_note,
     repeated_values_note,
     rewind_note,
+    step_column_note,
     supervised_rows_note,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
@@ -36,6 +37,7 @@ from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter, w
 from grpodoctor.runs.reading.rows.row_sorting import MOST_SORTED, rows_behind, sort_rows
 from grpodoctor.runs.reading.rows.run_columns import RunColumns, belongs_to, chosen_number
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
+from grpodoctor.runs.reading.rows.step_column import StepColumn
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
@@ -97,6 +99,7 @@ class FrameworkFollower:
         self._row_counts: dict[Path, int] = {}
         self._orders: dict[str, RowOrder] = {}
         self._run_columns: dict[str, RunColumns] = {}
+        self._step_columns: dict[Path, StepColumn] = {}
         self._repeated: dict[tuple[Path, str], RepeatedValues] = {}
         self._zeros = ZeroColumns()
         self._sorted = 0
@@ -206,6 +209,7 @@ class FrameworkFollower:
             "zeros": self._zeros.note(),
             "supervised": supervised_rows_note(self._supervised),
             "borrowed": borrowed_keys_note(self._translator),
+            "steps": step_column_note(self._step_columns.values()),
         }
         for kind, note in notes.items():
             before = self._latest_notes.get(kind)
@@ -291,10 +295,18 @@ class FrameworkFollower:
 
     def _take(self, file: LogFile, row: LogRow, translator: Translator) -> list[StepRecord]:
         steps: list[StepRecord] = []
+        if row.counts and self._step_column(file).learn(row):
+            self._restarted = True  # the steps so far were read from another column
         for placed in self._place(file, row, translator):
             self._repeats(placed).learn(placed.readings)
             steps += self._add(placed)
         return steps
+
+    def _step_column(self, file: LogFile) -> StepColumn:
+        column = self._step_columns.get(file.reader.path)
+        if column is None:
+            column = self._step_columns[file.reader.path] = StepColumn()
+        return column
 
     def _repeats(self, placed: _PlacedRow) -> RepeatedValues:
         place = (placed.file.reader.path, placed.row.counter)
@@ -340,6 +352,8 @@ class FrameworkFollower:
         if not self._was_told_how_to_read and is_supervised_row(row.values):
             self._supervised += 1
             return
+        if row.counts:
+            row = self._step_column(file).with_step(row)
         framework = translator.framework
         order = self._orders.get(file.log)
         if order is None:
@@ -393,11 +407,13 @@ class FrameworkFollower:
         self._translator, poll.manifest = detection.translator, detection.manifest
         undetected, self._undetected = self._undetected, []
         translator = detection.translator
+        for file, row in undetected:
+            self._step_column(file).learn(row)
         rows = [part for file, row in undetected for part in self._place(file, row, translator)]
         self._learn(rows)
         self._notes += detection.notes
-        for row in rows:
-            poll.steps += self._add(row)
+        for placed in rows:
+            poll.steps += self._add(placed)
 
     def _sort_undetected(self, translator: Translator, ended: bool) -> bool:
         """Sort the rows of each log by step, if they are out of order and no step occurs twice.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from grpodoctor.errors import name_some
@@ -14,6 +14,7 @@ from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.run_columns import RUN_NUMBER
 from grpodoctor.runs.reading.rows.step_assembly import MAX_LAG, StepAssembly
+from grpodoctor.runs.reading.rows.step_column import StepColumn
 from grpodoctor.vocabulary.knobs import Setting
 
 MIN_READINGS = 20
@@ -195,6 +196,15 @@ def repeated_values_note(logs: Sequence[RepeatedValues]) -> str:
     if not stuck:
         return note
     return f"{note}, except where a value stops changing ({name_some(stuck)})"
+
+
+def step_column_note(columns: Iterable[StepColumn]) -> str:
+    """Note that the step is not read from the column that its name suggests."""
+    column = next((column for column in columns if column.chosen is not None), None)
+    if column is None:
+        return ""
+    step = f"the step is read from {column.chosen}" if column.chosen else "the rows are counted"
+    return f"{step}, because {column.preferred} does not rise from row to row"
 
 
 def borrowed_keys_note(translator: Translator | None) -> str:

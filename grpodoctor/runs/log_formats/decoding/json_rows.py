@@ -58,6 +58,14 @@ _FAMILY_STEPS = {
 }
 """Keys of steps that count differently in the rows of one log, and their counters."""
 
+_NOT_RIVALS = frozenset({"_step", "eval/step", "system/step", "system/global_step"})
+"""Keys of steps that count something else, so they never replace another key."""
+
+_EPISODE = "episode"
+"""The step if no other key is. It is a number of the row as well."""
+EPISODE_LENGTH = "steps"
+"""A key of the step that is as often the length of an episode."""
+
 
 def loads(text: bytes) -> Any:
     """Parse JSON, including `NaN` and `Infinity`, which Python writes although JSON lacks them.
@@ -91,6 +99,8 @@ class _Layout(NamedTuple):
     """Whether a name holds the row's type."""
     has_rewards: bool
     """Whether a name holds lists of rewards."""
+    rivals: tuple[str, ...]
+    """The names that may hold the step if the values must decide; empty if the first one does."""
 
 
 class RowDecoder:
@@ -133,22 +143,35 @@ class RowDecoder:
                 for key, value in numbers.items()
                 if key not in _EVALUATION_FLAGS
             }
-        return LogRow(step, numbers, time, texts, counter)
+        counts = {key: flat[key] for key in layout.rivals} if layout.rivals else {}
+        return LogRow(step, numbers, time, texts, counter, counts)
 
     def _layout(self, names: tuple[str, ...]) -> _Layout:
         known = frozenset(names)
+        steps = tuple(key for key in self._keys.step if key in known)
         layout = _Layout(
-            steps=tuple(key for key in self._keys.step if key in known),
+            steps=steps,
             times=tuple(key for key in self._keys.time if key in known),
             not_metrics=tuple(key for key in names if key in self._keys.all),
             flags=tuple(key for key in _EVALUATION_FLAGS if key in known),
             has_event=not known.isdisjoint(_EVENT_KEYS),
             has_rewards=not known.isdisjoint(REWARD_LISTS),
+            rivals=_rivals(steps, known),
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
         self._layouts[names] = layout
         return layout
+
+
+def _rivals(steps: tuple[str, ...], known: frozenset[str]) -> tuple[str, ...]:
+    """The names that may hold the step, if the first of them need not do."""
+    rivals = [key for key in steps if key not in _NOT_RIVALS]
+    if not rivals or rivals[0] != steps[0]:
+        return ()
+    if _EPISODE in known:
+        rivals.append(_EPISODE)
+    return tuple(rivals) if len(rivals) > 1 or rivals[0] == EPISODE_LENGTH else ()
 
 
 def lists_settings(data: Mapping[str, Any]) -> bool:
@@ -193,7 +216,7 @@ def _flattened(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dic
 def _step_of(values: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, int | None]:
     """The key and the number of a row's step."""
     for key in keys:
-        step = _step(values[key])
+        step = parse_step(values[key])
         if step is not None:
             return key, step
     return "", None
@@ -226,7 +249,7 @@ def _as_evaluation(key: str) -> str:
     return key if is_evaluation(key) else f"eval/{key}"
 
 
-def _step(value: object) -> int | None:
+def parse_step(value: object) -> int | None:
     """Parse a step, also from `10/100`, as ms-swift writes it."""
     if type(value) is int and 0 <= value < _EXACT:  # the common case
         return value
