@@ -74,7 +74,7 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "reward/min": ("reward_min", "min_reward", "rewards_min", "reward/min", "rewards/min"),
     "reward/heldout": (*_mean_names(_REWARDS, _HELD_OUT_SETS), *_mean_names(_GOLDS)),
     "accuracy/train": (*_mean_names(_ACCURACIES, _TRAINED), "train/accuracy"),
-    "accuracy/heldout": _mean_names(_ACCURACIES, _HELD_OUT_SETS),
+    "accuracy/heldout": _mean_names((*_ACCURACIES, "exact", "em"), _HELD_OUT_SETS),
     "entropy/mean": _mean_names(("entropy", "ent", "token_entropy", "policy_entropy", "actor_entropy",
                                  "response_entropy", "per_token_entropy", "generation_entropy")),
     "length/mean": tuple(name for name in (
@@ -226,6 +226,7 @@ _STRUCTURED = (
     KeyMeaning("reward/correctness_<kind>", "reward/component/correctness_<kind>/mean",
                over=_UNSTATED),
     KeyMeaning("rewards/<name>", "reward/component/<name>/mean", over=_UNSTATED),
+    KeyMeaning("rewards/<name>_std", "reward/component/<name>/std", over=_UNSTATED),
     KeyMeaning("rewards/<name>/mean", "reward/component/<name>/mean", over=_UNSTATED),
     KeyMeaning("reward_components/<name>", "reward/component/<name>/mean", over=_UNSTATED),
     *(KeyMeaning(key, "pass_at_k/<k>", over=_UNSTATED)

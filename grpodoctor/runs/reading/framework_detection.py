@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,12 @@ from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
+from grpodoctor.runs.reading.centred_reward import (
+    centred_keys,
+    centred_note,
+    raw_reward_among,
+)
+from grpodoctor.runs.reading.heldout_accuracy import heldout_accuracy_among
 from grpodoctor.runs.reading.key_words import (
     is_training_mean,
     reward_key_among,
@@ -132,7 +138,8 @@ class FrameworkDetector:
             own=self._options.mapping,
             generic=generic_framework(),
         )
-        notes += _find_reward(translator, rows)
+        notes += _find_reward(translator, rows, self._options.mapping)
+        notes += _find_heldout_accuracy(translator, rows, self._options.mapping)
         manifest = _manifest(framework, settings)
         notes += settings_notes(translator, manifest.knobs)
         return Detection(translator, manifest, notes)
@@ -225,7 +232,9 @@ _ONE_SCALAR = {"Wall time", "Value"}
 """Columns of a CSV file that TensorBoard's page exports, besides the step."""
 
 
-def _find_reward(translator: Translator, rows: Sequence[LogRow]) -> list[str]:
+def _find_reward(
+    translator: Translator, rows: Sequence[LogRow], mapping: Mapping[str, str]
+) -> list[str]:
     """Read the only key that is named like a reward as the reward, if no known key holds it.
 
     Without such a key, the only component of the reward that is named like the whole is it.
@@ -233,19 +242,56 @@ def _find_reward(translator: Translator, rows: Sequence[LogRow]) -> list[str]:
     counts = Counter(key for row in rows for key in row.values)
     for layout in dict.fromkeys(tuple(row.values) for row in rows):
         translator.readings(dict.fromkeys(layout, math.nan))
+    centred = _set_centred_aside(translator, rows, counts.keys() - mapping.keys())
     if not translator.metrics.isdisjoint(_OUTCOMES):
-        return []
+        return [centred_note(centred, "")] if centred else []
     unknown = {key: counts[key] for key in counts if translator.is_unmapped(key)}
-    components = {key: counts[key] for key in translator.component_keys if is_training_mean(key)}
-    key = reward_key_among(unknown) or whole_reward_among(components)
+    components = {
+        key: counts[key]
+        for key in translator.component_keys
+        if is_training_mean(key) and key not in centred
+    }
+    raw = raw_reward_among({**unknown, **components}) if centred else ""
+    key = raw or reward_key_among(unknown) or whole_reward_among(components)
+    notes = [centred_note(centred, raw)] if centred else []
     if not key:
         translator.unused.components = tuple(components)
-        return []
+        return notes
     translator.read_as(key, "reward/mean")
-    return [
+    return notes or [
         f"no known key holds the reward; {key} is read as reward/mean because of its name, which "
         f"`--map {key}=METRIC` overrides"
     ]
+
+
+def _find_heldout_accuracy(
+    translator: Translator, rows: Sequence[LogRow], mapping: Mapping[str, str]
+) -> list[str]:
+    """Read an accuracy that is also logged before the training as one on held-out prompts."""
+    if "accuracy/heldout" in translator.metrics:
+        return []
+    keys = tuple(dict.fromkeys(key for row in rows for key in row.values))
+    metrics = translator.metrics_of(keys)
+    reward = next((key for key, metric in metrics.items() if metric == "reward/mean"), "")
+    key = heldout_accuracy_among(rows, reward)
+    if not key or key in mapping:
+        return []
+    translator.read_as(key, "accuracy/heldout")
+    return [
+        f"{key} is read as accuracy/heldout, because it was measured before the first reward; "
+        f"`--map {key}=accuracy/train` overrides this"
+    ]
+
+
+def _set_centred_aside(
+    translator: Translator, rows: Sequence[LogRow], keys: Iterable[str]
+) -> set[str]:
+    """Read rewards that are zero by construction as advantages; return their keys."""
+    centred = centred_keys(rows, keys)
+    for key, metric in translator.metrics_of(tuple(centred)).items():
+        if metric == "reward/mean":
+            translator.read_as(key, "advantage/mean")
+    return centred
 
 
 def _manifest(framework: Framework, settings: Mapping[str, Any]) -> Manifest:

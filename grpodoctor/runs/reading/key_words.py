@@ -158,7 +158,7 @@ _NOT_THE_REWARD = (
     _words(
         "best initial final baseline running rolling cumulative schedule weight weights coef "
         "events target threshold delta gap diff error failure progress previous teacher model "
-        "margin spread"
+        "margin spread cer wer perplexity ppl loss"
     )
     | _RATE
 )
