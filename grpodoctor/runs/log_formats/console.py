@@ -14,6 +14,7 @@ from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
 from grpodoctor.runs.log_formats.decoding.heading_steps import HeadingStep
+from grpodoctor.runs.log_formats.decoding.iteration_results import IterationResults
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.printed_numbers import ParsedLine
 from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings, parse_argument
@@ -79,6 +80,7 @@ class Console:
         """Whether the line above is a heading or an entry of the list below it."""
         self._bars = _ProgressBarSteps()
         self._recurring = RecurringLines()
+        self._results = IterationResults()
         self._jobs: dict[str, Console] = {}
 
     @property
@@ -116,6 +118,9 @@ class Console:
         rows = [row for line in own for row in self._line(line)]
         if not more:
             rows += self._finish()
+        if any(row.step is not None or _is_training_row(row) for row in rows):
+            self._results.discard()  # the rows of the run have another notation
+        rows += self._results.take(ended=not more)
         rows, notes = self._bars.numbered(rows)
         for job in sorted(by_job.keys() | (set() if more else self._jobs.keys())):
             job_rows, job_notes = self._parse_job(job, by_job.get(job, ()), more=more)
@@ -245,6 +250,8 @@ class Console:
             if text.count("{") > 1 and len(text) > 200:
                 self._settings.add(text)
             return None
+        if parsed.step is None and self._results.take_example(parsed.pairs):
+            return None
         if parsed.step is None and self._heading.is_near:
             self._heading.extend()
             return ParsedLine(parsed.pairs, self._heading.step_of(parsed.pairs))
@@ -279,6 +286,8 @@ class Console:
             self._title = ""
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
+            return
+        self._results.add_line(text)
 
     def _labeled_row(self, parsed: ParsedLine) -> Iterator[LogRow]:
         values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
