@@ -267,6 +267,8 @@ class FrameworkFollower:
             if not self._is_wanted(file, row):
                 continue
             if self._translator is None:
+                if row.counts:
+                    self._step_column(file).learn(row)
                 self._undetected.append((file, row))
             else:
                 poll.steps += self._take(file, row, self._translator)
@@ -307,6 +309,10 @@ class FrameworkFollower:
         if column is None:
             column = self._step_columns[file.reader.path] = StepColumn()
         return column
+
+    def _with_step(self, file: LogFile, row: LogRow) -> LogRow:
+        """The row with the step of the column that the rows of its file chose."""
+        return self._step_column(file).with_step(row) if row.counts else row
 
     def _repeats(self, placed: _PlacedRow) -> RepeatedValues:
         place = (placed.file.reader.path, placed.row.counter)
@@ -352,8 +358,7 @@ class FrameworkFollower:
         if not self._was_told_how_to_read and is_supervised_row(row.values):
             self._supervised += 1
             return
-        if row.counts:
-            row = self._step_column(file).with_step(row)
+        row = self._with_step(file, row) if row.counts else row
         framework = translator.framework
         order = self._orders.get(file.log)
         if order is None:
@@ -395,6 +400,7 @@ class FrameworkFollower:
         quiet = self._is_quiet()
         if not ended and not quiet and len(self._undetected) < DETECTION_ROWS:
             return
+        self._undetected = [(file, self._with_step(file, row)) for file, row in self._undetected]
         detection = self._detector.detect(
             [row for _, row in self._undetected],
             self._logs.readers,
@@ -407,8 +413,6 @@ class FrameworkFollower:
         self._translator, poll.manifest = detection.translator, detection.manifest
         undetected, self._undetected = self._undetected, []
         translator = detection.translator
-        for file, row in undetected:
-            self._step_column(file).learn(row)
         rows = [part for file, row in undetected for part in self._place(file, row, translator)]
         self._learn(rows)
         self._notes += detection.notes

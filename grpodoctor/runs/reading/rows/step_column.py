@@ -91,7 +91,9 @@ class StepColumn:
         return next(others, "" if has_falls else None)
 
     def with_step(self, row: LogRow) -> LogRow:
-        """The row with the step of the chosen column."""
-        if self.chosen is None or not row.counts or row.counter:
+        """The row with the step of the chosen column; of its preferred one if none is chosen."""
+        name = next(iter(row.counts)) if self.chosen is None else self.chosen
+        step = parse_step(row.counts.get(name))
+        if row.counter or step == row.step or (step is None and name):
             return row
-        return replace(row, step=parse_step(row.counts.get(self.chosen)))
+        return replace(row, step=step)
