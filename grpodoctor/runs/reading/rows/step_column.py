@@ -92,8 +92,8 @@ class StepColumn:
 
     def with_step(self, row: LogRow) -> LogRow:
         """The row with the step of the chosen column; of its preferred one if none is chosen."""
-        name = next(iter(row.counts)) if self.chosen is None else self.chosen
+        name = next(iter(row.counts), "") if self.chosen is None else self.chosen
         step = parse_step(row.counts.get(name))
-        if row.counter or step == row.step or (step is None and name):
+        if row.counter or not row.counts or step == row.step or (step is None and name):
             return row
         return replace(row, step=step)
