@@ -322,3 +322,18 @@ def test_a_fault_of_the_first_step_has_no_checkpoint_before_it(tmp_path, begin, 
     text = " ".join(run("check", str(log)).stdout.split())
     assert advice in text
     assert ("checkpoint" in text) == (begin > 0)
+
+
+def test_a_reward_that_stays_low_for_long_after_plateaus_is_a_collapse(tmp_path):
+    """Each value stays for six rows, as if carried forward, until the last one is stuck."""
+    rewards = [level for level in (0.0, 0.2, 0.45, 0.7, 0.9) for _ in range(6)] + [-3.0] * 90
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(
+        "".join(
+            json.dumps({"step": step, "reward": reward}) + "\n"
+            for step, reward in enumerate(rewards)
+        )
+    )
+    report = json.loads(run("check", str(log), "--json").stdout)
+    assert report["verdict"]["kind"] == "sick"
+    assert "REW002" in {finding["code"] for finding in report["findings"]}
