@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from grpodoctor.preflight.inputs.columns import OPTION_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.texts.normal_form import words_of
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LABEL = re.compile(r"(?:^|[\s(])([A-Za-z])[).:]\s*(?=\S)", re.MULTILINE)
 _LETTER = re.compile(r"\(?([A-Za-z])\)?(?:[.):]\s.*)?", re.DOTALL)
+
+_MAX_CLASSES = 10
+"""Distinct answers of a task that is a choice."""
+_MIN_ROWS_PER_CLASS = 5
+
+Classes = frozenset[tuple[str, ...]]
+"""Answers of a closed set, as their words."""
+
+
+def closed_set(answers: Sequence[str]) -> Classes:
+    """The answers if they are a small closed set, such as yes and no; empty if they are not."""
+    counts = Counter(words_of(answer) for answer in answers)
+    few = len(counts) <= _MAX_CLASSES and len(counts) * _MIN_ROWS_PER_CLASS <= len(answers)
+    return frozenset(counts) - {()} if few and len(counts) > 1 else frozenset()
+
+
+def named_classes(text: str, classes: Classes) -> Classes:
+    """The answers of a closed set that a text names."""
+    words = words_of(text) if classes else ()
+    return frozenset(
+        each
+        for each in classes
+        if any(words[at : at + len(each)] == each for at in range(len(words) - len(each) + 1))
+    )
 
 
 def count_options(row: PromptRow, answer: str) -> int:

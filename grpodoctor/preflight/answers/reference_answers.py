@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
+    FORMATS,
     UNRELATED,
     answer_formats,
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.requested_formats import requested_formats
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
@@ -31,6 +33,10 @@ NO_ANSWER_REWARDED = SkippedCheck(
 _MIN_PARTS, _MIN_PART_SHARE = 4, 0.1
 """Different parts of the reward that make a reward graded. Fixed partial credit has one or two."""
 _LARGEST = 1e100
+REQUESTED = "requested by the prompts"
+"""Beginning of the names of formats that are read from the prompts."""
+_TRIED_ROWS = 8
+"""Rows on which a format from the prompts must earn something before it is tried on all."""
 _MAX_ROWS = 64
 """Rows to score: enough to find a parser that misses a tenth of the answers."""
 
@@ -53,7 +59,9 @@ class ReferenceAnswers:
     unrelated: tuple[float, ...] = ()
     """Rewards of a sentence about something else, in the format; empty if it was not tried."""
     by_format: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Rewards of the correct answers in every format that was tried, by its name."""
+    """Rewards of the correct answers in every format that was tried on all rows, by its name."""
+    requested: tuple[str, ...] = ()
+    """Formats read from the prompts."""
 
     @property
     def rewarded(self) -> tuple[bool, ...]:
@@ -131,7 +139,8 @@ def score_reference_answers(
 ) -> ReferenceAnswers | None:
     """Score the data's answers in every format and keep the best; None without answers.
 
-    An answer that is a whole solution is tried as it is, and reduced to its final answer.
+    An answer that is a whole solution is tried as it is, and reduced to its final answer. Unless
+    the user gives a format, those that the prompts ask for are tried after the usual ones.
 
     Raises:
         DataError: if the reward function fails.
@@ -146,6 +155,13 @@ def score_reference_answers(
     candidates = [(name, form, finals) for name, form in answer_formats(settings).items()]
     if finals != [solution.strip() for solution in solutions]:
         candidates.append(("the data's own solutions", "{answer}", solutions))
+    requested = () if settings.gold_format else _requested(answered)
+    few = answered[:_TRIED_ROWS]
+    nothing = _rewards_or_minus_infinity(reward, few, [""] * len(few)) if requested else ()
+    for number, form in enumerate(requested, 1):
+        tried = _rewards_or_minus_infinity(reward, few, _format_all(form, finals[:_TRIED_ROWS]))
+        if _count_above(tried, nothing):
+            candidates.append((f"{REQUESTED} ({number})", form, finals))
     scored = [
         (name, form, answers, _rewards(reward, answered, _format_all(form, answers)))
         for name, form, answers in candidates
@@ -166,7 +182,14 @@ def score_reference_answers(
         empty=empty,
         unrelated=_rewards_or_minus_infinity(reward, answered, unrelated),
         by_format={entry[0]: entry[3] for entry in scored},
+        requested=requested,
     )
+
+
+def _requested(rows: Sequence[PromptRow]) -> tuple[str, ...]:
+    """Formats that the prompts ask for and that are not tried anyway."""
+    forms = requested_formats(["\n".join(row.texts()) for row in rows])
+    return tuple(form for form in forms if form not in FORMATS.values())
 
 
 def _format_all(form: str, answers: Sequence[str]) -> list[str]:

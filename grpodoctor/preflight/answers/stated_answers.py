@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
+from collections.abc import Sequence
 
+from grpodoctor.preflight.answers.labelled_answers import answers_behind_labels
+from grpodoctor.preflight.answers.multiple_choice import (
+    Classes,
+    closed_set,
+    count_options,
+    named_classes,
+)
+from grpodoctor.preflight.inputs.columns import text_of
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.texts.normal_form import words_of
 
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -47,8 +59,15 @@ def _last_boxed(solution: str) -> str:
     return ""
 
 
-def states_answer(prompt: str, solution: str) -> bool:
-    """Whether a prompt states the answer of a solution, or contains the solution."""
+def states_answer(prompt: str, solution: str, classes: Classes = frozenset()) -> bool:
+    """Whether a prompt states the answer of a solution, or contains the solution.
+
+    Args:
+        prompt: the text.
+        solution: the answer, or a solution with it.
+        classes: the answers of a closed set. A line with several of them lists the options, as in
+            "Answer yes or no."
+    """
     solution_words = words_of(solution)
     if len(solution_words) >= _MIN_SOLUTION_WORDS and _contains(words_of(prompt), solution_words):
         return True
@@ -58,8 +77,59 @@ def states_answer(prompt: str, solution: str) -> bool:
     last_line = prompt.rstrip().rpartition("\n")[2] if "\n" in prompt.strip() else ""
     if answer in (words_of(marked_answer(prompt)), words_of(last_line)):
         return True
-    announced = (words_of(match["answer"]) for match in _ANNOUNCED.finditer(prompt))
-    return any(words[: len(answer)] == answer for words in announced)
+    return any(
+        words_of(match["answer"])[: len(answer)] == answer
+        for match in _ANNOUNCED.finditer(prompt)
+        if len(named_classes(match["answer"], classes)) < 2
+    )
+
+
+def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
+    """Whether each prompt states its answer, and the share of prompts that do so by chance.
+
+    The share is that of prompts that state the answer of a row at random. Rows without an answer
+    state none. Letters of multiple-choice questions are read only behind labels: the prompt lists
+    them.
+    """
+    answers = [final_answer(row.answer or "") for row in rows]
+    labelled = answers_behind_labels([_instructions(row) for row in rows], answers)
+    classes = closed_set(answers)
+    asked = [
+        index
+        for index, (row, answer) in enumerate(zip(rows, answers, strict=True))
+        if answer and not count_options(row, answer)
+    ]
+    stating = [False] * len(rows)
+    for index in asked:
+        stating[index] = states_answer(rows[index].prompt, rows[index].answer or "", classes)
+    chance = _share_by_chance([rows[index] for index in asked], classes)
+    both = [one or other for one, other in zip(stating, labelled, strict=True)]
+    return both, chance * len(asked) / max(len(rows), 1)
+
+
+def _instructions(row: PromptRow) -> str:
+    """The prompt and the system message: the texts that a data script writes an answer into."""
+    system = [text_of(each.get("content")) for each in row.messages if each["role"] == "system"]
+    return "\n".join([*system, row.prompt])
+
+
+def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:
+    """Share of prompts that state the answer of a row at random."""
+    if not rows:
+        return 0.0
+    if classes:
+        counts = Counter(words_of(final_answer(row.answer or "")) for row in rows)
+        examples = {words_of(final_answer(row.answer or "")): row.answer or "" for row in rows}
+        hits = sum(
+            count * states_answer(row.prompt, examples[words], classes)
+            for row in rows
+            for words, count in counts.items()
+        )
+        return hits / len(rows) ** 2
+    others = list(rows)
+    random.Random(0).shuffle(others)  # noqa: S311 - a comparison, no secret
+    pairs = zip(rows, others, strict=True)
+    return sum(states_answer(row.prompt, other.answer or "") for row, other in pairs) / len(rows)
 
 
 def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
-from grpodoctor.preflight.answers.multiple_choice import count_options
-from grpodoctor.preflight.answers.stated_answers import final_answer, states_answer
+from grpodoctor.preflight.answers.stated_answers import rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import text_of
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 4
@@ -22,9 +19,11 @@ class AnswerInPrompt(Check):
 
     What it sees:
         Prompts that state their answer: after words such as "answer:", after ####, in a box or in
-        answer tags, as their last line, or as the whole solution. Chance is subtracted: the check
-        counts how often a prompt states the answer of another row. It also reports conversations
-        that end with a message of the assistant, which is usually the answer.
+        answer tags, as their last line, or as the whole solution. Also any short label, in the
+        prompt or the system message, whose value is the answer in nearly all rows with this label
+        (`Key: 1231`). Chance is subtracted: the check counts how often a prompt states the answer
+        of a row at random. It also reports conversations that end with a message of the assistant,
+        which is usually the answer.
 
     Why it matters:
         The model learns to copy. Every group is all-correct, so there is no gradient, or the reward
@@ -36,8 +35,9 @@ class AnswerInPrompt(Check):
 
     When it is wrong:
         In extractive questions the answer is part of a passage. It is reported only where the
-        prompt marks it as the answer. A last message of the assistant that is the same in all rows
-        is the intended beginning of the response and is not reported.
+        prompt marks it as the answer; records of several labelled fields, and labels that the
+        question mentions, are left out. A last message of the assistant that is the same in all
+        rows is the intended beginning of the response and is not reported.
 
     References:
         None.
@@ -77,12 +77,11 @@ class AnswerInPrompt(Check):
         )
 
     def _stated_answers(self, context: PreflightContext) -> Iterator[CheckFinding]:
-        rows = [row for row in context.rows if row.answer and not _is_choice(row)]
-        stating = [row for row in rows if states_answer(row.prompt, row.answer or "")]
-        if not stating:
-            return
-        share = len(stating) / len(rows)
-        if share - _share_by_chance(rows, context.settings.seed) < self.min_share:
+        rows = [row for row in context.rows if row.answer]
+        is_stating, chance = rows_stating_answer(rows)
+        stating = [row for row, states in zip(rows, is_stating, strict=True) if states]
+        share = len(stating) / max(len(rows), 1)
+        if not stating or share - chance < self.min_share:
             return
         yield CheckFinding(
             "critical" if share >= self.critical_share else "warning",
@@ -91,19 +90,3 @@ class AnswerInPrompt(Check):
             tuple(f"{row.location}: answer {row.answer!r:.80}" for row in stating[:_SHOWN]),
             {"share": share},
         )
-
-
-def _is_choice(row: PromptRow) -> bool:
-    return count_options(row, final_answer(row.answer or "")) > 0
-
-
-def _share_by_chance(rows: Sequence[PromptRow], seed: int) -> float:
-    """Share of prompts that state the answer of another row, if that is another answer."""
-    others = list(rows)
-    random.Random(seed).shuffle(others)  # noqa: S311 - a comparison, no secret
-    pairs = [
-        (row, other.answer or "")
-        for row, other in zip(rows, others, strict=True)
-        if row.answer != other.answer
-    ]
-    return sum(states_answer(row.prompt, answer) for row, answer in pairs) / max(len(pairs), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -32,8 +33,9 @@ class TruncatedPrompts(Check):
 
     What it sees:
         Many prompts have the greatest length of the file, in characters, words or tokens, and end
-        within a sentence, or begin within one, while the shorter prompts do not. Marks such as
-        [truncated] are also reported.
+        within a sentence, or begin within one, while the shorter prompts do not. If all prompts
+        have this length, their sentences must be of different lengths: the prompts of a generator
+        have the same number of words by construction. Marks such as [truncated] are also reported.
 
     Why it matters:
         The question is missing. No response can be correct, or only a guess is, and the reward is
@@ -60,6 +62,8 @@ class TruncatedPrompts(Check):
     """Share of these prompts that end within a sentence; some cuts meet a full stop."""
     max_other_share: ClassVar[float] = 0.2
     """Share of the shorter prompts that may end in this way: another style of writing."""
+    max_same_layout: ClassVar[float] = 0.5
+    """Share of texts, all of one length, that may have sentences of the same lengths."""
     critical_share: ClassVar[float] = 0.5
 
     def examine(self, context: PreflightContext) -> CheckResult:
@@ -101,7 +105,14 @@ class TruncatedPrompts(Check):
         sentences = np.array([bool(_SENTENCE.search(text[:-1])) for text in texts])
         if sentences[pile].mean() < self.min_cut_share:  # lists and sequences have no sentences
             return False
-        return bool((~pile).sum() == 0 or cut[~pile].mean() <= self.max_other_share)
+        if (~pile).any():
+            return bool(cut[~pile].mean() <= self.max_other_share)
+        return self._are_built_differently(texts)
+
+    def _are_built_differently(self, texts: Sequence[str]) -> bool:
+        """Whether texts of one length have sentences of many lengths: no generator wrote them."""
+        layouts = Counter(_sentence_ends(text) for text in texts)
+        return layouts.most_common(1)[0][1] <= self.max_same_layout * len(texts)
 
     def _finding(
         self, cut: Sequence[PromptRow], rows: Sequence[PromptRow], words: str
@@ -132,6 +143,18 @@ def _is_cut_at_start(text: str) -> bool:
     return bool(_CUT_START.match(text))
 
 
+def _sentence_ends(text: str) -> tuple[int, ...]:
+    """The numbers of the words that end a sentence or a line, without the last word."""
+    ends, count = [], 0
+    for line in text.splitlines():
+        for word in line.split():
+            count += 1
+            if _SENTENCE.search(word):
+                ends.append(count)
+        ends.append(count)
+    return tuple(dict.fromkeys(end for end in ends if end < count))
+
+
 def _without_instruction(texts: Sequence[str]) -> list[str]:
     """The texts without the lines and sentences that all of them begin and end with."""
     first, last = min(texts), max(texts)
@@ -139,19 +162,26 @@ def _without_instruction(texts: Sequence[str]) -> list[str]:
     mirrored = [text[::-1] for text in texts]
     end = _common_length(min(mirrored), max(mirrored))
     # A shared full stop or blank is no instruction, and neither is the rest of a last sentence.
-    end = _whole_sentences(first, end) if end > _MIN_AFFIX else 0
-    start = start if start > _MIN_AFFIX else 0
+    end = _ending_sentences(first, end) if end > _MIN_AFFIX else 0
+    start = _beginning_sentences(first, start) if start > _MIN_AFFIX else 0
     return [text[start : len(text) - end] for text in texts]
 
 
 _MIN_AFFIX = 8
+_BREAK = re.compile(r"\n|[.!?:\u3002\uff01\uff1f](?=\s)\s?")
 
 
-def _whole_sentences(text: str, ending: int) -> int:
+def _ending_sentences(text: str, size: int) -> int:
     """The part of a shared ending, in characters, that begins a line or a sentence."""
-    shared = text[len(text) - ending :]
-    begin = re.search(r"\n|[.!?:\u3002\uff01\uff1f](?=\s)\s?", shared)
+    shared = text[len(text) - size :]
+    begin = _BREAK.search(shared)
     return len(shared) - begin.end() if begin else 0
+
+
+def _beginning_sentences(text: str, size: int) -> int:
+    """The part of a shared beginning, in characters, that ends a line or a sentence."""
+    ends = [match.end() for match in _BREAK.finditer(text[: size + 1])]
+    return min(ends[-1], size) if ends else 0
 
 
 def _common_length(first: str, second: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from grpodoctor.preflight.answers.answer_variants import asked_formats
 from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
 from grpodoctor.preflight.answers.reference_answers import (
     REQUIRES_ANSWERS,
@@ -17,6 +18,10 @@ from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
 _FORMAT_ADVICE = "Set the format of a correct answer with --gold-format."
+_UNKNOWN_ADVICE = (
+    "Give the format of a correct answer, for example --gold-format 'Final: {answer}'; the other "
+    "checks of the reward need it."
+)
 _PARSER_ADVICE = "Check what the parser of the reward function extracts from these answers."
 
 
@@ -25,9 +30,14 @@ class CorrectAnswersNotRewarded(Check):
 
     What it sees:
         Writes the answers of the data in the usual formats (in a box, after ####, in answer tags,
-        …), or in the format of --gold-format, and scores them. Reports correct answers that earn no
-        more than an empty response. If the function separates most correct answers from wrong
-        ones, it also reports correct answers that earn no more than a wrong one.
+        …), in formats that most prompts ask for (a quoted `Label: X`, tags, JSON, code fences), or
+        in the format of --gold-format, and scores them. Reports correct answers that earn no more
+        than an empty response. If the function separates most correct answers from wrong ones, it
+        also reports correct answers that earn no more than a wrong one.
+
+        If no answer earns a reward, the finding is critical only if the format is certain: given by
+        --gold-format, or a box, #### or answer tags in the prompts. Otherwise the function may read
+        a format that the check does not know, and the finding says so.
 
     Why it matters:
         If a correct answer does not raise the reward, the policy learns nothing and the run looks
@@ -67,12 +77,7 @@ class CorrectAnswersNotRewarded(Check):
             return ()
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
         if len(missed) == len(answers.rows):
-            formats = len(answer_formats(context.settings))
-            summary = (
-                f"None of {len(answers.rows)} correct answers earns more than an empty response"
-                f"{_empty_reward(answers)}, in any of {formats} formats."
-            )
-            return (CheckFinding("critical", summary, (_FORMAT_ADVICE, _PARSER_ADVICE), details),)
+            return (_none_rewarded(context, answers, details),)
         share = len(missed) / len(answers.rows)
         summary = (
             f"{len(missed)} of {len(answers.rows)} correct answers earn no more than an empty or a "
@@ -89,6 +94,31 @@ class CorrectAnswersNotRewarded(Check):
                 {"share": share},
             ),
         )
+
+
+def _none_rewarded(
+    context: PreflightContext, answers: ReferenceAnswers, details: tuple[str, ...]
+) -> CheckFinding:
+    """No format earns a reward: the function is at fault if the format is known for certain."""
+    own = context.settings.gold_format
+    marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
+    tried = len(answer_formats(context.settings)) + len(answers.requested)
+    known = "the format of --gold-format" if own else ", ".join(marks.values())
+    paid = _empty_reward(answers)
+    if known or paid:
+        summary = (
+            f"None of {len(answers.rows)} correct answers earns more than an empty response{paid}, "
+            f"in any of {tried} formats."
+        )
+        if marks and not own:
+            details = (f"format that the prompts ask for: {known}", *details)
+        return CheckFinding("critical", summary, (_PARSER_ADVICE, _FORMAT_ADVICE), details)
+    summary = (
+        f"The reward's answer format is unknown: {len(answers.rows)} correct answers earn nothing "
+        f"in {tried} formats."
+    )
+    read = tuple(f"read from the prompts: {form!r}" for form in answers.requested[:_SHOWN])
+    return CheckFinding("warning", summary, (_UNKNOWN_ADVICE, _PARSER_ADVICE), (*read, *details))
 
 
 def _empty_reward(answers: ReferenceAnswers) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import (
+    Variant,
     asked_formats,
     response_variants,
     variant_of,
@@ -22,6 +23,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.units import has_quantity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
@@ -34,9 +36,31 @@ _ADVICE = {
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
     "reasoning before it": "Extract the answer from the response; do not compare all of it.",
 }
+_MIN_CARRYING = 0.2
+"""Share of reference answers with a unit that shows that the questions ask for quantities."""
 _ASKS_FOR_UNIT = re.compile(
-    r"how (?:many|much|long|far|old|fast)|[$\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b", re.IGNORECASE
+    r"how (?:many|much|long|far|old|fast|tall|deep|heavy)|[$\u20ac%\u00b0]|degrees|\bcm\b|\bkm\b",
+    re.IGNORECASE,
 )
+"""Questions for quantities; the numbers of a prompt with a unit say more."""
+_NUMBER_ONLY = re.compile(
+    r"without (?:the |any |a )?units?|no units?\b|omit (?:the )?units?|units? (?:are|is) not|"
+    r"(?:only|just|single|bare|plain|nothing but) (?:an? |the |one )?(?:final )?"
+    r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
+    r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)",
+    re.IGNORECASE,
+)
+_ANSWER_ONLY = re.compile(
+    r"(?:only|just|nothing but|nothing except) (?:with |write |give |reply |output |return )?"
+    r"(?:an? |the |one |your )?(?:\w+ ){0,2}(?:answer|number|integer|word|letter|option|name|value|"
+    r"translation|code|query|result|json|object|date|yes|no)|"
+    r"(?:answer|reply|respond) (?:only )?(?:with|in) "
+    r"(?:exactly |just )?(?:one|a single) (?:word|number|letter)|nothing else|no explanation|"
+    r"without (?:any )?(?:explanation|comment|reasoning)|do not explain|no other text|"
+    r"(?:number|word|letter|name|answer|code|query|sentence) (?:only|alone)\b",
+    re.IGNORECASE,
+)
+"""Instructions that forbid reasoning in the response."""
 
 
 class ExactMatchReward(Check):
@@ -60,7 +84,9 @@ class ExactMatchReward(Check):
     When it is wrong:
         Case and white space count in some tasks, such as code and passwords. Long answers are
         therefore not tried, nor are rewards that measure the similarity to a reference. Units are a
-        warning only if most prompts ask for a quantity.
+        warning only if most prompts ask for a quantity or contain numbers with units, or if
+        reference answers have units, and not if the prompts ask for the number alone. Reasoning is
+        no warning if the prompts ask for the answer and nothing else.
 
     References:
         TRL's math reward and verl's math_verify compare by value.
@@ -82,7 +108,7 @@ class ExactMatchReward(Check):
         reward, answers = usable
         return (
             *self._other_spellings(context, reward, answers),
-            *self._line_breaks(reward, answers),
+            *self._line_breaks(context, reward, answers),
             *self._asked_format(reward, answers),
         )
 
@@ -97,20 +123,25 @@ class ExactMatchReward(Check):
             pairs = [
                 (index, text)
                 for index in _recognized(answers)
-                if (text := variant_of(variant, answers.answer_format, answers.answers[index]))
+                if (text := _variant(answers, index, variant))
             ]
             share = _lost_share(reward, answers, pairs)
             if share >= self.min_lost_share:
                 lost[kind] = share
                 examples.append(f"{kind}: {pairs[0][1][-80:]!r}")
         if lost:
-            yield _spelling_finding(lost, examples, quantities=_ask_for_quantities(context.rows))
+            unasked = _unasked_kinds(context.rows, answers)
+            yield _spelling_finding(lost, examples, unasked)
 
-    def _line_breaks(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    def _line_breaks(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
         """Thoughts of several lines must not cost a part of the reward."""
         rows = _recognized(answers)
         form = with_reasoning(answers.answer_format)
         if len(rows) < _MIN_ROWS or answers.is_graded or answers.answer_format.startswith("{"):
+            return
+        if _most(context.rows, lambda text: bool(_ANSWER_ONLY.search(text))):
             return
         texts = [format_answer(form, answers.answers[index]) for index in rows]
         try:
@@ -185,18 +216,37 @@ def _lost_share(
     return sum(lost) / len(lost)
 
 
-def _ask_for_quantities(rows: Sequence[PromptRow]) -> bool:
-    asking = sum(bool(_ASKS_FOR_UNIT.search(row.prompt)) for row in rows)
-    return asking > len(rows) / 2
+def _variant(answers: ReferenceAnswers, index: int, variant: Variant) -> str | None:
+    """A correct answer in another spelling; None if it has none."""
+    prompt = answers.rows[index].prompt
+    return variant_of(variant, answers.answer_format, answers.answers[index], prompt)
+
+
+def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> frozenset[str]:
+    """Other spellings that a model has no reason to write, because of what the prompts ask for."""
+    unasked = set()
+    carrying = sum(has_quantity(answer) for answer in answers.answers)
+    quantities = carrying >= _MIN_CARRYING * len(answers.answers) or _most(
+        rows, lambda text: bool(_ASKS_FOR_UNIT.search(text)) or has_quantity(text)
+    )
+    if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
+        unasked.add("a unit")
+    if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))):
+        unasked.add("reasoning before it")
+    return frozenset(unasked)
+
+
+def _most(rows: Sequence[PromptRow], holds: Callable[[str], bool]) -> bool:
+    """Whether something holds for most prompts, with their system messages."""
+    return sum(holds("\n".join(row.texts())) for row in rows) > len(rows) / 2
 
 
 def _spelling_finding(
-    lost: Mapping[str, float], examples: Sequence[str], *, quantities: bool
+    lost: Mapping[str, float], examples: Sequence[str], unasked: frozenset[str]
 ) -> CheckFinding:
-    is_severe = quantities or set(lost) != {"a unit"}
     kinds = ", ".join(lost)
     return CheckFinding(
-        "warning" if is_severe else "info",
+        "info" if unasked.issuperset(lost) else "warning",
         f"Exact-match reward: {max(lost.values()):.0%} of correct answers earn nothing with "
         f"another spelling ({kinds}).",
         tuple(_ADVICE[kind] for kind in lost),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,22 +15,30 @@ from grpodoctor.preflight.answers.constructed_answers import (
     BadCompletion,
     bad_completions,
 )
-from grpodoctor.preflight.answers.multiple_choice import count_options, option_letter
+from grpodoctor.preflight.answers.multiple_choice import (
+    closed_set,
+    count_options,
+    named_classes,
+    option_letter,
+)
 from grpodoctor.preflight.answers.reference_answers import (
     NO_ANSWER_REWARDED,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
 )
-from grpodoctor.preflight.answers.stated_answers import final_answer, states_answer
+from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.preflight.texts.normal_form import words_of
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 3
 _MAX_CHARACTERS = 120
+_DEVIATIONS = 3.0
+"""Standard deviations by which a share of rows may exceed its expectation by chance."""
 _ADVICE = {
     "wrong answer": "Compare answers by value, and check the listed rows.",
     "long wrong answer": "Do not reward length where the answer is wrong.",
@@ -110,7 +119,8 @@ class HackableReward(Check):
         name = rows[0].completions[kind].kind
         full = [row for row, reward in zip(rows, rewards, strict=True) if reward >= row.right]
         share = len(full) / len(rows)
-        if share >= self.min_row_share + (_guess_rate(rows) if name == COPIED_PROMPT else 0.0):
+        by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else 0.0
+        if share >= self.min_row_share + by_listing:
             is_severe = share > 0.5 and name != "several answers at once"
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
@@ -122,7 +132,7 @@ class HackableReward(Check):
             return
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.
-        if worth > self.max_reward_share and not graded:
+        if worth > max(self.max_reward_share, by_listing) and not graded:
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
@@ -156,22 +166,29 @@ def _without_own_answer(rows: list[_AnsweredRow], kind: int) -> list[_AnsweredRo
     """
     if rows[0].completions[kind].kind != COPIED_PROMPT:
         return rows
-    return [row for row in rows if not states_answer(row.row.prompt, row.row.answer or "")]
+    stating, _ = rows_stating_answer([each.row for each in rows])
+    return [row for row, states in zip(rows, stating, strict=True) if not states]
 
 
-def _guess_rate(rows: Sequence[_AnsweredRow]) -> float:
-    """Share of rows that the most frequent letter of a multiple-choice question gets right.
+def _rate_by_listing(rows: Sequence[_AnsweredRow]) -> float:
+    """Share of rows that a copy of the prompt may get right because the prompt lists all answers.
 
-    A prompt lists all letters, and a parser that takes the last one takes the same in every row.
+    A prompt lists the letters of a multiple-choice question, or says "Answer yes or no." A parser
+    that takes the last one takes the same in every row, or one at random if the order changes.
     """
     answers = [final_answer(row.row.answer or "") for row in rows]
-    letters = [
-        letter
-        for row, answer in zip(rows, answers, strict=True)
-        if (options := count_options(row.row, answer))
-        and (letter := option_letter(answer, options))
-    ]
-    return Counter(letters).most_common(1)[0][1] / len(rows) if letters else 0.0
+    classes = closed_set(answers)
+    listed: Counter[str] = Counter()
+    for row, answer in zip(rows, answers, strict=True):
+        options = count_options(row.row, answer)
+        if options and (letter := option_letter(answer, options)):
+            listed[letter] += 1
+        elif len(named_classes(row.row.prompt, classes)) > 1:
+            listed[" ".join(words_of(answer))] += 1
+    if not listed:
+        return 0.0
+    rate = listed.most_common(1)[0][1] / len(rows)
+    return rate + _DEVIATIONS * math.sqrt(rate * (1 - rate) / len(rows))
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:

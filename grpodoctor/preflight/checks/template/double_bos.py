@@ -66,7 +66,7 @@ def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
         yield CheckFinding(
             "critical",
             f"{len(doubled)} of {len(rows)} prompts start with two BOS tokens: "
-            f"{context.describe_token(bos)}.",
+            f"{_bos_token(context, bos)}.",
             ("Remove the BOS token from the prompts or from the template.",),
             tuple(row.location for row in doubled[:_SHOWN]),
         )
@@ -107,7 +107,12 @@ def _bos_from_tokenizer(context: PreflightContext) -> Iterator[CheckFinding]:
     if list(context.tokenizer(text)["input_ids"])[:2] == [bos, bos]:
         yield CheckFinding(
             "info",
-            f"The template and the tokenizer both add {context.describe_token(bos)}: tokenizing "
-            "rendered text doubles it.",
+            f"The template and the tokenizer both add the BOS token {_bos_token(context, bos)}: "
+            "tokenizing rendered text doubles it.",
             ("Tokenize rendered text with add_special_tokens=False, or pass token ids.",),
         )
+
+
+def _bos_token(context: PreflightContext, bos: int) -> str:
+    """The text and the id of the BOS token."""
+    return f"{context.token_text(bos)!r} (id {bos})"

@@ -1,0 +1,89 @@
+"""Prompts that carry their answer behind a label: `Key: 1231`, `<gold>7</gold>`, `[target] B`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from grpodoctor.preflight.texts.normal_form import number_of
+
+_NAME = r"[^\W\d_][\w-]{0,20}(?:[ _][\w-]{1,20}){0,2}"
+_SIGN = r"[ ]?(?:[:\uff1a=]|->|=>|\u2192)"
+_LABELLED = re.compile(
+    rf"(?:^[^\w\n<\[({{]*|(?<=[.?!\u3002\uff1f\uff01])[^\w\n]*)[\"'*_`(\[{{]*"
+    rf"(?P<label>{_NAME})[\"'*_`]*{_SIGN}(?P<value>[^\n]+)$"
+    rf"|^\W*<(?P<tag>{_NAME})>(?P<tagged>[^<\n]+)</(?P=tag)>\W*$"
+    rf"|^\W*\[(?P<bracket>{_NAME})\](?P<bracketed>[^\n]+)$",
+    re.MULTILINE,
+)
+"""A label and its value: on a line of their own, or behind the last sentence of a line."""
+_DECORATION = " \t\r\"'`*_.,;)]}\u3002$"
+_MAX_LETTERS = 200
+_MAX_WORDS = 6
+"""Words of a value that is a field of a record; a longer one is a text."""
+_MAX_FIELDS = 2
+"""Fields of a prompt that is no record, such as an invoice, in which one field is the answer."""
+_MIN_ROWS = 5
+_MIN_AGREEMENT = 0.9
+"""Part of the rows above chance in which a label has the answer: a leak has it in all of them."""
+
+
+def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> list[bool]:
+    """Whether each prompt has a label whose values are the answers of the rows with this label.
+
+    A label that the rest of the prompt mentions is a part of the question, and not counted. Neither
+    are records of several fields. A label that has the right value by chance, such as a constant
+    among answers that are mostly equal, is compared with the answers of all its rows.
+
+    Args:
+        prompts: the texts.
+        answers: the final answer of each.
+    """
+    wanted = [_value(answer) for answer in answers]
+    by_label: defaultdict[str, dict[int, frozenset[str]]] = defaultdict(dict)
+    for index, prompt in enumerate(prompts):
+        for label, values in _labels(prompt).items():
+            by_label[label][index] = values
+    stating = [False] * len(prompts)
+    for values_of in by_label.values():
+        if _has_answers(values_of, wanted):
+            for index, values in values_of.items():
+                stating[index] |= wanted[index] in values
+    return stating
+
+
+def _labels(prompt: str) -> dict[str, frozenset[str]]:
+    """The labels of a prompt and their values; empty for a record of several fields."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for match in _LABELLED.finditer(prompt):
+        label = match["label"] or match["tag"] or match["bracket"]
+        value = (match["value"] or match["tagged"] or match["bracketed"])[:_MAX_LETTERS]
+        if len(value.split()) <= _MAX_WORDS:
+            found[label.casefold()].add(_value(value))
+    if len(found) > _MAX_FIELDS:
+        return {}
+    folded = prompt.casefold()
+    return {
+        label: frozenset(values)
+        for label, values in found.items()
+        if len(re.findall(rf"\b{re.escape(label)}\b", folded)) == len(values)
+    }
+
+
+def _value(text: str) -> str:
+    """A value without what surrounds it; numbers in one spelling."""
+    text = " ".join(text.strip(_DECORATION + ":").split())
+    number = number_of(text)
+    return text if number is None else f"{number:g}"
+
+
+def _has_answers(values_of: Mapping[int, frozenset[str]], wanted: Sequence[str]) -> bool:
+    """Whether a label has the answer of its row, more often than that of any row."""
+    rows = len(values_of)
+    if rows < _MIN_ROWS:
+        return False
+    share = sum(wanted[index] in values for index, values in values_of.items()) / rows
+    frequency = Counter(wanted[index] for index in values_of)
+    chance = sum(frequency[value] for values in values_of.values() for value in values) / rows**2
+    return chance < 1 and (share - chance) / (1 - chance) >= _MIN_AGREEMENT

@@ -1,0 +1,155 @@
+"""Answer formats that the prompts themselves ask for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+MAX_FORMATS = 40
+"""Formats to try; each costs a few calls of the reward function."""
+_ANSWER = "{answer}"
+_FILLER = "I think."
+_MAX_PART = 4000
+"""Characters at the beginning and at the end of a prompt, where instructions are."""
+_QUOTED = re.compile(
+    r"(?<!\w)'([^'\n]{1,60})'(?!\w)|\"([^\"\n]{1,60})\"|`([^`\n]{1,60})`|\u201c([^\u201d\n]{1,60})\u201d|"
+    r"\u2018([^\u2019\n]{1,60})\u2019|\u300c([^\u300d\n]{1,60})\u300d|\u300e([^\u300f\n]{1,60})\u300f|"
+    r"\u00ab([^\u00bb\n]{1,60})\u00bb|\*\*([^*\n]{1,60})\*\*"
+)
+"""Text in quotation marks, backticks or bold type."""
+_BRACKETED = r"<[^<>\n]{1,40}>|\[[^\[\]\n]{0,40}\]|\{[^{}\n]{0,40}\}|\([^()\n]{1,40}\)"
+_BLANK = re.compile(rf"{_BRACKETED}|\.{{3,}}|\u2026|_{{2,}}")
+"""A place for the answer: brackets with a name in them, dots, or a line."""
+_SEPARATOR = r"[:\uff1a=]|->|=>|\u2192"
+_LABEL = re.compile(rf".*(?:{_SEPARATOR}|\b(?:is|est|ist|es)\b|\u662f|\u4e3a)\s*", re.DOTALL)
+"""A label up to its last separator."""
+_NAME = re.compile(r"\$?(?:[A-Z]{2,}\w*|[A-Z])[.!]?")
+"""A capital letter or a word in capitals, which stands for the answer."""
+_LABELLED = re.compile(
+    r"(?P<label>(?:[^\W\d_][\w-]{0,30}[ ]){0,3}[^\W\d_][\w-]{0,30})"
+    rf"(?P<sep>[ ]?(?:{_SEPARATOR})[ ]?|[ ]is[ ])"
+    rf"(?P<blank>{_BRACKETED}|\.{{3,}}|\u2026|_{{2,}}|\$?[A-Z][A-Z_]*\b|"
+    r"(?:the|your|an?) (?:\w+ )?(?:answer|number|result|value|word|letter|name|option|choice)\b)?"
+)
+"""A label of a few words, and a place for the answer or nothing behind it."""
+_TAG = re.compile(r"(?P<open>[<\[])(?P<name>[A-Za-z][\w-]*)[>\]]")
+_OBJECT = re.compile(r"\{[^{}]*\"\w+\"\s*:[^{}]*\}")
+_KEY = re.compile(r"\"(\w+)\"\s*:")
+_ANSWER_KEY = re.compile(r"answer|result|final|label|value|output|prediction|choice", re.IGNORECASE)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_LANGUAGE = re.compile(
+    r"\b(sql|json|bash|cpp|c\+\+|java|javascript|typescript|rust|go|yaml|latex|html|regex)\b",
+    re.IGNORECASE,
+)
+_MAX_TAGS = 4
+
+
+def requested_formats(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Answer formats, with `{answer}` in each, that more than half of the prompts ask for.
+
+    They are read from what a prompt quotes or writes with a place for the answer: labels, tags,
+    JSON objects and code fences. Some of them are guesses: try which of them earns a reward.
+    """
+    counts: Counter[str] = Counter()
+    for prompt in prompts:
+        counts.update(dict.fromkeys(_formats_in(prompt), 1))
+    asked = [form for form, count in counts.items() if count > len(prompts) / 2]
+    return tuple(asked[:MAX_FORMATS])
+
+
+def _formats_in(prompt: str) -> Iterator[str]:
+    if len(prompt) > 2 * _MAX_PART:
+        prompt = f"{prompt[:_MAX_PART]}\n{prompt[-_MAX_PART:]}"
+    yield from _in_tags(prompt)
+    yield from _in_objects(prompt)
+    for match in _QUOTED.finditer(prompt):
+        sample = next(filter(None, match.groups()), "").strip()
+        if sample:
+            yield from _from_sample(sample)
+    yield from _from_labels(prompt)
+    for language in dict.fromkeys(_LANGUAGE.findall(prompt)):
+        yield f"```{language.lower()}\n{_ANSWER}\n```"
+
+
+def _from_sample(sample: str) -> Iterator[str]:
+    """Formats of a quoted sample such as `Final: X`, `[[A]]`, `The answer is …` or `RESULT`."""
+    blanks = list(_BLANK.finditer(sample))
+    if blanks:
+        start, end = blanks[-1].span()
+        yield sample[:start] + _ANSWER + sample[end:]
+        if sample[start] in "<[{(":
+            yield sample[: start + 1] + _ANSWER + sample[end - 1 :]
+        return
+    label = _LABEL.match(sample)
+    if label:
+        complete = label.end() < len(sample) or sample[label.end() - 1] in "\uff1a \u662f\u4e3a"
+        yield label[0] + ("" if complete else " ") + _ANSWER
+        return
+    words = sample.split(" ")
+    if len(words) > 1 and _NAME.fullmatch(words[-1]):
+        yield " ".join([*words[:-1], _ANSWER])
+        return
+    yield f"{sample} {_ANSWER}"
+    yield f"{sample}: {_ANSWER}"
+
+
+def _from_labels(prompt: str) -> Iterator[str]:
+    """Formats of labels without quotation marks, with each number of words before the sign."""
+    for match in _LABELLED.finditer(prompt):
+        words, sign, blank = match["label"].split(" "), match["sep"], match["blank"] or ""
+        if not blank and not (words[-1][0].isupper() and sign.strip() in (":", "\uff1a")):
+            continue
+        sign = sign if sign.endswith((" ", "\uff1a")) or sign.strip() == "=" else f"{sign} "
+        for size in range(1, len(words) + 1):
+            label = " ".join(words[-size:]) + sign
+            yield label + _ANSWER
+            if blank[:1] in ("<", "[", "{", "("):
+                yield label + blank[0] + _ANSWER + blank[-1]
+
+
+def _in_tags(prompt: str) -> Iterator[str]:
+    """Formats of pairs of tags, alone and in the order in which the prompt names them."""
+    tags = dict.fromkeys(
+        (match["open"], match["name"])
+        for match in _TAG.finditer(prompt)
+        if _closing(match["open"], match["name"]) in prompt
+        or re.match(r"[^\w\n]*(?:tags?|\u6807\u7b7e)\b", prompt[match.end() :])
+    )
+    chosen = list(tags)[:_MAX_TAGS]
+    for opening, name in chosen:
+        yield _tagged(opening, name, _ANSWER)
+        yield _tagged(opening, name, f"\n{_ANSWER}\n")
+    for breaks in ("", "\n") if len(chosen) > 1 else ():
+        thoughts = [
+            _tagged(opening, name, breaks + _FILLER + breaks) for opening, name in chosen[:-1]
+        ]
+        yield "\n".join([*thoughts, _tagged(*chosen[-1], breaks + _ANSWER + breaks)])
+
+
+def _tagged(opening: str, name: str, content: str) -> str:
+    return f"{opening}{name}{'>' if opening == '<' else ']'}{content}{_closing(opening, name)}"
+
+
+def _closing(opening: str, name: str) -> str:
+    return f"</{name}>" if opening == "<" else f"[/{name}]"
+
+
+def _in_objects(prompt: str) -> Iterator[str]:
+    """Formats of JSON objects, shown or described by a quoted key."""
+    for match in _OBJECT.finditer(prompt):
+        yield from _objects(_KEY.findall(match[0]))
+    if "json" in prompt.casefold():
+        quoted = (next(filter(None, match.groups()), "") for match in _QUOTED.finditer(prompt))
+        keys = [text for text in dict.fromkeys(quoted) if _IDENTIFIER.fullmatch(text)]
+        yield from _objects(keys[:_MAX_TAGS])
+
+
+def _objects(keys: Sequence[str]) -> Iterator[str]:
+    if not keys:
+        return
+    named = [key for key in keys if _ANSWER_KEY.search(key)]
+    target = named[-1] if named else keys[-1]
+    for value in (_ANSWER, f'"{_ANSWER}"'):
+        pairs = (f'"{key}": ' + (value if key == target else f'"{_FILLER}"') for key in keys)
+        yield "{" + ", ".join(pairs) + "}"
