@@ -17,6 +17,7 @@ from tests.preflight.planted.examination import examination_faults, examination_
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.third_examination import third_faults, third_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
 
 _SETS = {
@@ -28,6 +29,8 @@ _SETS = {
     "healthy, in the examination": examination_healthy(),
     "planted in the second examination": second_faults(),
     "healthy, in the second examination": second_healthy(),
+    "planted in the third examination": third_faults(),
+    "healthy, in the third examination": third_healthy(),
 }
 
 
