@@ -9,9 +9,15 @@ from tests.preflight.planted.examination import examination_faults, examination_
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.third_examination import third_faults, third_healthy
 
-_FAULTS = [*all_faults()[::4], *examination_faults(), *second_faults()]
-_HEALTHY = [*all_healthy()[::3], *examination_healthy()[::2], *second_healthy()]
+_FAULTS = [*all_faults()[::4], *examination_faults(), *second_faults(), *third_faults()[::3]]
+_HEALTHY = [
+    *all_healthy()[::3],
+    *examination_healthy()[::2],
+    *second_healthy(),
+    *third_healthy()[::2],
+]
 
 
 @pytest.mark.parametrize("case", _FAULTS, ids=lambda case: case.name)
@@ -26,7 +32,10 @@ def test_a_healthy_set_has_no_warning(case: Case, tmp_path: Path) -> None:
     assert (examined.alarms, examined.error) == ((), "")
 
 
-_EVERY_CASE = [*all_faults(), *all_healthy(), *examination_faults(), *examination_healthy()]
+_EVERY_CASE = [
+    *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *third_faults(),
+    *third_healthy(),
+]  # fmt: skip
 
 
 @pytest.mark.slow

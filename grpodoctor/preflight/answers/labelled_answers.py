@@ -22,8 +22,6 @@ _DECORATION = " \t\r\"'`*_.,;)]}\u3002$"
 _MAX_LETTERS = 200
 _MAX_WORDS = 6
 """Words of a value that is a field of a record; a longer one is a text."""
-_MAX_FIELDS = 2
-"""Fields of a prompt that is no record, such as an invoice, in which one field is the answer."""
 _MIN_ROWS = 5
 _MIN_AGREEMENT = 0.9
 """Part of the rows above chance in which a label has the answer: a leak has it in all of them."""
@@ -33,7 +31,8 @@ def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> lis
     """Whether each prompt has a label whose values are the answers of the rows with this label.
 
     A label that the rest of the prompt mentions is a part of the question, and not counted. Neither
-    are records of several fields. A label that has the right value by chance, such as a constant
+    are the fields of a record, such as an invoice: prompts with several labels whose values differ
+    from row to row. A label that has the right value by chance, such as a constant
     among answers that are mostly equal, is compared with the answers of all its rows.
 
     Args:
@@ -41,10 +40,16 @@ def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> lis
         answers: the final answer of each.
     """
     wanted = [_value(answer) for answer in answers]
+    labels = [_labels(prompt) for prompt in prompts]
+    values_by_label: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
+    for each in labels:
+        for label, values in each.items():
+            values_by_label[label].add(values)
     by_label: defaultdict[str, dict[int, frozenset[str]]] = defaultdict(dict)
-    for index, prompt in enumerate(prompts):
-        for label, values in _labels(prompt).items():
-            by_label[label][index] = values
+    for index, each in enumerate(labels):
+        fields = [label for label in each if len(values_by_label[label]) > 1]
+        if len(fields) == 1 and _is_unmentioned(fields[0], each[fields[0]], prompts[index]):
+            by_label[fields[0]][index] = each[fields[0]]
     stating = [False] * len(prompts)
     for values_of in by_label.values():
         if _has_answers(values_of, wanted):
@@ -54,21 +59,21 @@ def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> lis
 
 
 def _labels(prompt: str) -> dict[str, frozenset[str]]:
-    """The labels of a prompt and their values; empty for a record of several fields."""
+    """The labels of a prompt and their short values."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for match in _LABELLED.finditer(prompt):
         label = match["label"] or match["tag"] or match["bracket"]
         value = (match["value"] or match["tagged"] or match["bracketed"])[:_MAX_LETTERS]
         if len(value.split()) <= _MAX_WORDS:
             found[label.casefold()].add(_value(value))
-    if len(found) > _MAX_FIELDS:
-        return {}
-    folded = prompt.casefold()
-    return {
-        label: frozenset(values)
-        for label, values in found.items()
-        if len(re.findall(rf"\b{re.escape(label)}\b", folded)) == len(values)
-    }
+    return {label: frozenset(values) for label, values in found.items()}
+
+
+def _is_unmentioned(label: str, values: frozenset[str], prompt: str) -> bool:
+    """Whether a prompt has a label only in front of its values."""
+    mentions = len(re.findall(rf"\b{re.escape(label)}\b", prompt.casefold()))
+    tags = prompt.casefold().count(f"</{label}>")
+    return mentions - tags <= len(values)
 
 
 def _value(text: str) -> str:

@@ -26,13 +26,18 @@ _LABEL = re.compile(rf".*(?:{_SEPARATOR}|\b(?:is|est|ist|es)\b|\u662f|\u4e3a)\s*
 """A label up to its last separator."""
 _NAME = re.compile(r"\$?(?:[A-Z]{2,}\w*|[A-Z])[.!]?")
 """A capital letter or a word in capitals, which stands for the answer."""
-_LABELLED = re.compile(
-    r"(?P<label>(?:[^\W\d_][\w-]{0,30}[ ]){0,3}[^\W\d_][\w-]{0,30})"
-    rf"(?P<sep>[ ]?(?:{_SEPARATOR})[ ]?|[ ]is[ ])"
+_PLACE = re.compile(
+    rf"(?P<sign>[ ]?(?:{_SEPARATOR}|\||[-\u2013\u2014](?=[ ]))[ ]?|[ ]is[ ])"
     rf"(?P<blank>{_BRACKETED}|\.{{3,}}|\u2026|_{{2,}}|\$?[A-Z][A-Z_]*\b|"
-    r"(?:the|your|an?) (?:\w+ )?(?:answer|number|result|value|word|letter|name|option|choice)\b)?"
+    r"(?:the|your|an?) (?:\w+ )?(?:answer|number|result|value|word|letter|name|option|choice)\b|"
+    r"(?P<example>\d+\b))?"
 )
-"""A label of a few words, and a place for the answer or nothing behind it."""
+"""A sign, and behind it a place for the answer, an example or nothing."""
+_LAST_WORDS = re.compile(r"(?:[^\W\d_][\w-]{0,30}[ ]){0,3}[^\W\d_][\w-]{0,30}$")
+_LABEL_LETTERS = 130
+_RUN = re.compile(r"([#@%&*=~^|$<>\[\](){}])\1+")
+"""A mark of two or more equal signs, such as [[, ### or >>>."""
+_MIRRORED = str.maketrans("<>[](){}", "><][)(}{")
 _TAG = re.compile(r"(?P<open>[<\[])(?P<name>[A-Za-z][\w-]*)[>\]]")
 _OBJECT = re.compile(r"\{[^{}]*\"\w+\"\s*:[^{}]*\}")
 _KEY = re.compile(r"\"(\w+)\"\s*:")
@@ -65,9 +70,12 @@ def _formats_in(prompt: str) -> Iterator[str]:
     yield from _in_objects(prompt)
     for match in _QUOTED.finditer(prompt):
         sample = next(filter(None, match.groups()), "").strip()
-        if sample:
-            yield from _from_sample(sample)
+        for form in _from_sample(sample) if sample else ():
+            yield form
+            if match[0].startswith("**"):
+                yield f"**{sample}**" + form.removeprefix(sample)
     yield from _from_labels(prompt)
+    yield from _from_marks(prompt)
     for language in dict.fromkeys(_LANGUAGE.findall(prompt)):
         yield f"```{language.lower()}\n{_ANSWER}\n```"
 
@@ -96,16 +104,34 @@ def _from_sample(sample: str) -> Iterator[str]:
 
 def _from_labels(prompt: str) -> Iterator[str]:
     """Formats of labels without quotation marks, with each number of words before the sign."""
-    for match in _LABELLED.finditer(prompt):
-        words, sign, blank = match["label"].split(" "), match["sep"], match["blank"] or ""
-        if not blank and not (words[-1][0].isupper() and sign.strip() in (":", "\uff1a")):
+    for match in _PLACE.finditer(prompt):
+        before = prompt[max(match.start() - _LABEL_LETTERS, 0) : match.start()]
+        label = _LAST_WORDS.search(before)
+        words, sign, blank = label[0].split(" ") if label else [], match["sign"], match["blank"]
+        is_marked = bool(blank) and not match["example"]
+        if not words or not (is_marked or (words[-1][0].isupper() and sign.strip(" -|="))):
             continue
-        sign = sign if sign.endswith((" ", "\uff1a")) or sign.strip() == "=" else f"{sign} "
+        is_tight = sign.endswith((" ", "\uff1a", "|")) or sign == "="
+        sign = sign if is_tight else f"{sign} "
         for size in range(1, len(words) + 1):
-            label = " ".join(words[-size:]) + sign
-            yield label + _ANSWER
-            if blank[:1] in ("<", "[", "{", "("):
-                yield label + blank[0] + _ANSWER + blank[-1]
+            form = " ".join(words[-size:]) + sign + _ANSWER
+            yield form
+            if is_marked and blank[0] in "<[{(":
+                yield form.replace(_ANSWER, blank[0] + _ANSWER + blank[-1])
+        opening = before[label.start() - 1 : label.start()] if label else ""
+        closing = prompt[match.end() : match.end() + 1]
+        if opening and opening in "([{<" and closing == opening.translate(_MIRRORED):
+            yield opening + " ".join(words) + sign + _ANSWER + closing
+
+
+def _from_marks(prompt: str) -> Iterator[str]:
+    """Formats of marks of several equal signs, before the answer or around it."""
+    marks = list(dict.fromkeys(match[0] for match in _RUN.finditer(prompt)))
+    for mark in marks[:_MAX_TAGS]:
+        closing = mark.translate(_MIRRORED)
+        if prompt.count(mark) > 1 if closing == mark else closing in marks:
+            yield mark + _ANSWER + closing
+        yield f"{mark} {_ANSWER}"
 
 
 def _in_tags(prompt: str) -> Iterator[str]:

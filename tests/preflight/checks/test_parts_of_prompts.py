@@ -1,5 +1,6 @@
 """Parts that a prompt refers to or consists of: images, tools, messages, whole sentences."""
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,32 @@ def test_one_ending_without_a_full_stop_is_not_a_cut(
     model = CHATML.save(tmp_path / "model")
     assert findings_of("DAT115", context_of(model, rows)) == []
     assert findings_of("DAT115", context_of(model, data)) == []
+
+
+def test_code_to_complete_is_not_cut(
+    tmp_path: Path, context_of: Make, findings_of: Findings
+) -> None:
+    """Generated functions have equal numbers of words, and begin with a small letter."""
+    head = "import math\n\n\ndef "
+    text = "area_{0}(side: float) -> float:\n    # The area of {0} squares. Each has one side.\n"
+    rows = [PromptRow(f"line {at}", head + text.format(at)) for at in range(11, 80)]
+    model = CHATML.save(tmp_path / "model")
+    assert findings_of("DAT115", context_of(model, rows)) == []
+
+
+def test_texts_of_one_length_with_different_sentences_are_cut(
+    tmp_path: Path, context_of: Make, findings_of: Findings
+) -> None:
+    rng = random.Random(9)
+    words = ["tower", "river", "stone", "bread", "night", "winter", "candle", "garden"]
+    texts = [
+        " ".join(rng.choice(words) + rng.choice([".", "", "", "", "", ""]) for _ in range(60))[:200]
+        for _ in range(60)
+    ]
+    rows = [PromptRow(f"line {at}", text) for at, text in enumerate(texts)]
+    model = CHATML.save(tmp_path / "model")
+    (finding,) = findings_of("DAT115", context_of(model, rows))
+    assert "60 of 60 prompts end within a sentence" in finding.summary
 
 
 def test_a_mildly_unequal_key_is_a_note(

@@ -1,5 +1,6 @@
 """Checks of reward functions: planted faults are found, sound functions have no findings."""
 
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -62,13 +63,97 @@ def test_sound_functions_have_no_findings(
         assert findings_of(code, context) == [], code
 
 
-def test_a_parser_that_misses_every_answer_is_critical(
+NOTHING = "def reward(completions, **kwargs):\n    return [0.0 for _ in completions]\n"
+
+
+def test_a_parser_that_misses_every_answer_is_critical_if_the_format_is_known(
     context_for: ContextFor, findings_of: Findings
 ) -> None:
-    source = "def reward(completions, **kwargs):\n    return [0.0 for _ in completions]\n"
-    (finding,) = findings_of("REW101", context_for(source))
+    (finding,) = findings_of("REW101", context_for(NOTHING, _asking("Put it in \\boxed{}.")))
     assert finding.severity == "critical"
     assert "None of 40 correct answers" in finding.summary
+    assert finding.details[0].endswith("\\boxed")
+
+
+def test_an_unknown_format_is_admitted(context_for: ContextFor, findings_of: Findings) -> None:
+    (finding,) = findings_of("REW101", context_for(NOTHING))
+    assert finding.severity == "warning"
+    assert "format is unknown" in finding.summary
+    assert "--gold-format 'Final: {answer}'" in finding.advice[0]
+
+
+def _asking(request_text: str) -> list[PromptRow]:
+    return [_row(at, f"{row.prompt} {request_text}", row.answer) for at, row in enumerate(ROWS)]
+
+
+def _row(number: int, prompt: str, answer: str | None) -> PromptRow:
+    return PromptRow(f"line {number}", prompt, answer=answer, columns={"answer": answer})
+
+
+REQUESTED = {
+    "End with a line 'Total = N'.": r"re.findall(r'^Total = (\d+)$', t, re.M)",
+    "Put the sum in <sum> tags.": r"re.findall(r'<sum>\s*(\d+)\s*</sum>', t)",
+    'Return {"why": "...", "sum": 0}.': r"""re.findall(r'"sum": "?(\d+)', t)""",
+    "Write the sum as [[sum]].": r"re.findall(r'\[\[(\d+)\]\]', t)",
+}
+
+
+@pytest.mark.parametrize(("request_text", "parsed"), REQUESTED.items())
+def test_the_format_that_prompts_ask_for_is_tried(
+    request_text: str, parsed: str, context_for: ContextFor, findings_of: Findings
+) -> None:
+    source = (
+        f"import re\ndef reward(completions, answer, **kwargs):\n"
+        f"    return [float({parsed}[-1:] == [a]) for t, a in zip(completions, answer)]\n"
+    )
+    context = context_for(source, _asking(request_text))
+    for code in ("REW101", "REW102", "REW106"):
+        assert findings_of(code, context) == [], code
+
+
+YES_OR_NO = r"""
+import re
+def reward(completions, answer, **kwargs):
+    found = [re.findall(r"true|false|unknown", text.lower()) for text in completions]
+    return [float(words[-1:] == [right]) for words, right in zip(found, answer)]
+"""
+
+
+@pytest.mark.parametrize(
+    "listing", ["Answer true, false or unknown.", "Is this unknown, true or false?"]
+)
+def test_a_prompt_that_lists_all_answers_is_right_by_chance(
+    listing: str, context_for: ContextFor, findings_of: Findings
+) -> None:
+    answers = random.Random(7).choices(["true", "false", "unknown"], k=60)
+    rows = [_row(at, f"Tower {at} leans. {listing}", right) for at, right in enumerate(answers)]
+    assert findings_of("REW102", context_for(YES_OR_NO, rows)) == []
+    anywhere = YES_OR_NO.replace("words[-1:] == [right]", "right in words")
+    found = findings_of("REW102", context_for(anywhere, rows))
+    assert any(each.summary.startswith("copy of the prompt") for each in found)
+
+
+LAST_WORD = """
+def reward(completions, answer, **kwargs):
+    return [float(text.split()[-1:] == [right]) for text, right in zip(completions, answer)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "severity"),
+    [
+        ("A crate of {0} kg loses {1} kg. Which mass remains?", "warning"),
+        ("The tank held {0} L; then {1} L were drawn off. Find what is left.", "warning"),
+        ("Add {0} to {1}.", "info"),
+        ("A crate of {0} kg loses {1} kg. Give the number without a unit.", "info"),
+    ],
+)
+def test_a_lost_unit_counts_where_units_are_asked_for(
+    question: str, severity: str, context_for: ContextFor, findings_of: Findings
+) -> None:
+    rows = [_row(at, question.format(at + 40, at), str(at)) for at in range(40)]
+    (finding,) = findings_of("REW104", context_for(LAST_WORD, rows))
+    assert (finding.severity, list(finding.figures)) == (severity, ["lost: a unit"])
 
 
 def test_answers_that_the_parser_misses_are_named(

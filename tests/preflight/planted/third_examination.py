@@ -332,7 +332,7 @@ def third_healthy() -> tuple[Case, ...]:
         net, fee = rng.randint(20, 900), rng.randint(2, 19)
         bills.append({"answer": str(net + fee), "question": (
             f"Invoice {rng.randint(1000, 9999)}\nGoods: {rng.choice(_GOODS)}\nNet: {net}\nPort fee: {fee}\n"
-            f"Total: {net + fee}\nBilled to: harbour of {rng.choice(_PORTS)}\n\nWhat has to be paid?")})  # fmt: skip
+            f"Total: {net + fee}\nBilled to: harbour of {rng.choice(_PORTS)}, quay {rng.randint(1, 19)}\n\nWhat has to be paid?")})  # fmt: skip
     colors = {"sulphur": "yellow", "soot": "black", "chalk": "white", "poppy": "red", "moss": "green", "lime": "green",
               "ruby": "red", "snow": "white", "raven": "black", "canary": "yellow", "sapphire": "blue", "cobalt": "blue"}  # fmt: skip
     things = [(f"{size} {thing}", color) for thing, color in colors.items()
