@@ -14,6 +14,12 @@ REQUESTS = {
     "Use <plan> </plan> and then <move> </move>.": "<plan>I think.</plan>\n<move>{answer}</move>",
     'Respond with JSON having the key "city".': '{"city": "{answer}"}',
     'Return {"thought": string, "answer": integer}.': '{"thought": "I think.", "answer": {answer}}',
+    "Use this form:\nWhy: ...\nMove: X\nConfidence: 0": (
+        "Why: I think.\nMove: {answer}\nConfidence: 50"
+    ),
+    "Use this form:\nWhy: <text>\nFinal move: <move>\nConfidence: <number>": (
+        "Why: I think.\nFinal move: {answer}\nConfidence: 50"
+    ),
     "Put the query into a ```sql block.": "```sql\n{answer}\n```",
     "Finish with the marker @@@ followed by the number.": "@@@ {answer}",
     "Reply in the format ANSWER|<letter>": "ANSWER|{answer}",

@@ -14,9 +14,10 @@ from grpodoctor.preflight.answers.constructed_answers import (
     UNRELATED,
     answer_formats,
     format_answer,
+    with_reasoning,
     wrong_answer,
 )
-from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.requested_formats import WRAPPED, requested_formats
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
@@ -155,21 +156,16 @@ def score_reference_answers(
     candidates = [(name, form, finals) for name, form in answer_formats(settings).items()]
     if finals != [solution.strip() for solution in solutions]:
         candidates.append(("the data's own solutions", "{answer}", solutions))
-    requested = () if settings.gold_format else _requested(answered)
-    few = answered[:_TRIED_ROWS]
-    nothing = _rewards_or_minus_infinity(reward, few, [""] * len(few)) if requested else ()
-    for number, form in enumerate(requested, 1):
-        tried = _rewards_or_minus_infinity(reward, few, _format_all(form, finals[:_TRIED_ROWS]))
-        if _count_above(tried, nothing):
-            candidates.append((f"{REQUESTED} ({number})", form, finals))
-    scored = [
-        (name, form, answers, _rewards(reward, answered, _format_all(form, answers)))
-        for name, form, answers in candidates
-    ]
+    scored = _score_all(reward, answered, candidates)
     empty = _rewards_or_minus_infinity(reward, answered, [""] * len(answered))
-    name, form, answers, rewards = max(
-        scored, key=lambda entry: (_count_above(entry[3], empty), statistics.fmean(entry[3]))
-    )
+    requested = () if settings.gold_format else _requested(answered)
+    tried = [(f"{REQUESTED} ({at})", form, finals) for at, form in enumerate(requested, 1)]
+    scored += _score_better(reward, answered, tried, scored, empty)
+    if not any(_count_above(rewards, empty) for *_, rewards in scored):
+        longer = [(f"{name}, after reasoning", with_reasoning(form), each)
+                  for name, form, each in (*candidates, *tried)]  # fmt: skip
+        scored += _score_better(reward, answered, longer, scored, empty)
+    name, form, answers, rewards = max(scored, key=lambda entry: _worth(entry[3], empty))
     wrong = _format_all(form, [wrong_answer(answer, answers) for answer in answers])
     unrelated = _format_all(form, [UNRELATED] * len(answers))
     return ReferenceAnswers(
@@ -186,10 +182,49 @@ def score_reference_answers(
     )
 
 
+_Candidate = tuple[str, str, Sequence[str]]
+"""A name, a format, and the answers to write in it."""
+_Scored = tuple[str, str, Sequence[str], tuple[float, ...]]
+"""A candidate with its rewards."""
+
+
+def _score_all(
+    reward: UserReward, rows: Sequence[PromptRow], candidates: Sequence[_Candidate]
+) -> list[_Scored]:
+    return [
+        (name, form, answers, _rewards(reward, rows, _format_all(form, answers)))
+        for name, form, answers in candidates
+    ]
+
+
+def _score_better(
+    reward: UserReward,
+    rows: Sequence[PromptRow],
+    candidates: Sequence[_Candidate],
+    scored: Sequence[_Scored],
+    empty: Sequence[float],
+) -> list[_Scored]:
+    """The rewards of the candidates that earn more on the first rows than those scored before."""
+    few, nothing = rows[:_TRIED_ROWS], empty[:_TRIED_ROWS]
+    least = max(_worth(rewards[:_TRIED_ROWS], nothing) for *_, rewards in scored)
+    better = []
+    for name, form, answers in candidates:
+        texts = _format_all(form, answers[:_TRIED_ROWS])
+        rewards = _rewards_or_minus_infinity(reward, few, texts)
+        if _count_above(rewards, nothing) and _worth(rewards, nothing) > least:
+            better.append((name, form, answers))
+    return _score_all(reward, rows, better)
+
+
+def _worth(rewards: Sequence[float], empty: Sequence[float]) -> tuple[int, float]:
+    """How many correct answers a format makes worth more than nothing, and their mean reward."""
+    return _count_above(rewards, empty), statistics.fmean(rewards)
+
+
 def _requested(rows: Sequence[PromptRow]) -> tuple[str, ...]:
     """Formats that the prompts ask for and that are not tried anyway."""
     forms = requested_formats(["\n".join(row.texts()) for row in rows])
-    return tuple(form for form in forms if form not in FORMATS.values())
+    return tuple(form for form in (*forms, *WRAPPED) if form not in FORMATS.values())
 
 
 def _format_all(form: str, answers: Sequence[str]) -> list[str]:

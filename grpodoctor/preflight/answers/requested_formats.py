@@ -48,6 +48,16 @@ _LANGUAGE = re.compile(
     re.IGNORECASE,
 )
 _MAX_TAGS = 4
+_LINE = re.compile(
+    rf"^[ \t]*(?P<label>[^\W\d_][\w ]{{0,30}}(?:{_SEPARATOR})[ ]?)[ \t]*"
+    rf"(?:{_BRACKETED}|\.{{3,}}|\u2026|_{{2,}}|\$?[A-Z][A-Z_]*|\d+)\.?[ \t]*$",
+    re.MULTILINE,
+)
+"""A line of a layout: a label, and a place for its content."""
+_RATING = re.compile(r"confiden|probabil|score|rating|certain|percent", re.IGNORECASE)
+_RATING_FILLER = "50"
+WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer}$", '"{answer}"')
+"""Signs around an answer that prompts describe by their names."""
 
 
 def requested_formats(prompts: Sequence[str]) -> tuple[str, ...]:
@@ -67,6 +77,7 @@ def _formats_in(prompt: str) -> Iterator[str]:
     if len(prompt) > 2 * _MAX_PART:
         prompt = f"{prompt[:_MAX_PART]}\n{prompt[-_MAX_PART:]}"
     yield from _in_tags(prompt)
+    yield from _in_layouts(prompt)
     yield from _in_objects(prompt)
     for match in _QUOTED.finditer(prompt):
         sample = next(filter(None, match.groups()), "").strip()
@@ -134,6 +145,26 @@ def _from_marks(prompt: str) -> Iterator[str]:
         yield f"{mark} {_ANSWER}"
 
 
+def _in_layouts(prompt: str) -> Iterator[str]:
+    """The format of a layout of several labelled lines."""
+    labels = [match["label"] for match in _LINE.finditer(prompt)][:_MAX_TAGS]
+    if len(labels) < 2:
+        return
+    target = _target(labels)
+    yield "\n".join(label + (_ANSWER if label == target else _filler(label)) for label in labels)
+
+
+def _target(names: Sequence[str]) -> str:
+    """The part of a layout that holds the answer: by its name, or the last that is no rating."""
+    named = [name for name in names if _ANSWER_KEY.search(name)]
+    others = [name for name in names if not _RATING.search(name)]
+    return (named or others or list(names))[-1]
+
+
+def _filler(name: str) -> str:
+    return _RATING_FILLER if _RATING.search(name) else _FILLER
+
+
 def _in_tags(prompt: str) -> Iterator[str]:
     """Formats of pairs of tags, alone and in the order in which the prompt names them."""
     tags = dict.fromkeys(
@@ -146,11 +177,13 @@ def _in_tags(prompt: str) -> Iterator[str]:
     for opening, name in chosen:
         yield _tagged(opening, name, _ANSWER)
         yield _tagged(opening, name, f"\n{_ANSWER}\n")
-    for breaks in ("", "\n") if len(chosen) > 1 else ():
-        thoughts = [
-            _tagged(opening, name, breaks + _FILLER + breaks) for opening, name in chosen[:-1]
-        ]
-        yield "\n".join([*thoughts, _tagged(*chosen[-1], breaks + _ANSWER + breaks)])
+    if len(chosen) < 2:
+        return
+    target = _target([name for _, name in chosen])
+    for breaks in ("", "\n"):
+        contents = (_ANSWER if name == target else _filler(name) for _, name in chosen)
+        parts = zip(chosen, contents, strict=True)
+        yield "\n".join(_tagged(*tag, breaks + content + breaks) for tag, content in parts)
 
 
 def _tagged(opening: str, name: str, content: str) -> str:
@@ -174,8 +207,11 @@ def _in_objects(prompt: str) -> Iterator[str]:
 def _objects(keys: Sequence[str]) -> Iterator[str]:
     if not keys:
         return
-    named = [key for key in keys if _ANSWER_KEY.search(key)]
-    target = named[-1] if named else keys[-1]
+    target = _target(keys)
     for value in (_ANSWER, f'"{_ANSWER}"'):
-        pairs = (f'"{key}": ' + (value if key == target else f'"{_FILLER}"') for key in keys)
+        pairs = (f'"{key}": ' + (value if key == target else _json_filler(key)) for key in keys)
         yield "{" + ", ".join(pairs) + "}"
+
+
+def _json_filler(key: str) -> str:
+    return _RATING_FILLER if _RATING.search(key) else f'"{_FILLER}"'

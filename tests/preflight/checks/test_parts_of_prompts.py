@@ -86,8 +86,9 @@ def test_code_to_complete_is_not_cut(
 ) -> None:
     """Generated functions have equal numbers of words, and begin with a small letter."""
     head = "import math\n\n\ndef "
-    text = "area_{0}(side: float) -> float:\n    # The area of {0} squares. Each has one side.\n"
-    rows = [PromptRow(f"line {at}", head + text.format(at)) for at in range(11, 80)]
+    text = "{1}_{0}(side: float) -> float:\n    # The area of {0} squares. Each has one side.\n"
+    names = ["hull", "cover", "span"]
+    rows = [PromptRow(f"line {at}", head + text.format(at, names[at % 3])) for at in range(11, 80)]
     model = CHATML.save(tmp_path / "model")
     assert findings_of("DAT115", context_of(model, rows)) == []
 

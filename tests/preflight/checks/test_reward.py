@@ -94,6 +94,9 @@ REQUESTED = {
     "End with a line 'Total = N'.": r"re.findall(r'^Total = (\d+)$', t, re.M)",
     "Put the sum in <sum> tags.": r"re.findall(r'<sum>\s*(\d+)\s*</sum>', t)",
     'Return {"why": "...", "sum": 0}.': r"""re.findall(r'"sum": "?(\d+)', t)""",
+    "Explain first, then write the sum in parentheses.": r"re.findall(r'\((\d+)\)$', t)",
+    "Think for at least 10 words in <think> tags, then <answer>.": r"""(
+        re.findall(r'<answer>(\d+)</answer>', t) if len(t.split()) > 10 else [])""",
     "Write the sum as [[sum]].": r"re.findall(r'\[\[(\d+)\]\]', t)",
 }
 
