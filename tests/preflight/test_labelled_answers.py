@@ -22,6 +22,7 @@ NUMBERS = [str(random.Random(3).randint(10, 10**6) + number) for number in range
         " Reference = {0}",
         "\n\u53c2\u8003\uff1a{0}",
         '\n"gold": "{0}"',
+        '\n{{"set": "a", "gold": {0}}}',
         "\nLanguage: en\nKey -> {0}",
     ],
 )

@@ -7,11 +7,18 @@ import pytest
 from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
+from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 
-_FAULTS = [*all_faults()[::4], *examination_faults(), *second_faults(), *third_faults()[::3]]
+_FAULTS = [
+    *all_faults()[::4],
+    *examination_faults(),
+    *second_faults(),
+    *third_faults()[::3],
+    *fourth_faults()[::2],
+]
 _HEALTHY = [
     *all_healthy()[::3],
     *examination_healthy()[::2],
@@ -34,7 +41,7 @@ def test_a_healthy_set_has_no_warning(case: Case, tmp_path: Path) -> None:
 
 _EVERY_CASE = [
     *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *third_faults(),
-    *third_healthy(),
+    *third_healthy(), *fourth_faults(), *fourth_healthy(),
 ]  # fmt: skip
 
 

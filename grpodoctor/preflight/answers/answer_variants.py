@@ -11,6 +11,8 @@ from grpodoctor.preflight.texts.units import last_unit
 
 REASONING = "First, I write down what is given. Then I work it out step by step.\n"
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
+_CODE = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
+"""Letters next to digits: a code, in which case may count."""
 _SYNTAX = re.compile(r"[\\{}\[\]\"=_;<>`]")
 """Signs of formulas, JSON and code, in which case counts."""
 _MAX_LETTERS = 100
@@ -44,11 +46,13 @@ def variant_of(variant: Variant, answer_format: str, answer: str, prompt: str = 
 
 
 def _spaced(form: str, answer: str, _: str) -> str | None:
+    if "\n" in form.rpartition("{answer}")[2].rstrip():
+        return None  # a layout goes on in the next line
     return format_answer(form, f" {answer.strip()} ") + "\n"
 
 
 def _other_case(form: str, answer: str, _: str) -> str | None:
-    if _SYNTAX.search(answer) or not _LETTERS.search(answer):
+    if _SYNTAX.search(answer) or _CODE.search(answer) or not _LETTERS.search(answer):
         return None
     changed = answer.upper() if answer != answer.upper() else answer.lower()
     return format_answer(form, changed) if changed != answer else None

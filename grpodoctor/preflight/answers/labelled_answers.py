@@ -11,13 +11,17 @@ from grpodoctor.preflight.texts.normal_form import number_of
 _NAME = r"[^\W\d_][\w-]{0,20}(?:[ _][\w-]{1,20}){0,2}"
 _SIGN = r"[ ]?(?:[:\uff1a=]|->|=>|\u2192)"
 _LABELLED = re.compile(
-    rf"(?:^[^\w\n<\[({{]*|(?<=[.?!\u3002\uff1f\uff01])[^\w\n]*)[\"'*_`(\[{{]*"
+    rf"(?:^[^\w\n<\[({{]*|(?<=[.?!\u3002\uff1f\uff01])[^\w\n{{]*)[\"'*_`(\[]*"
     rf"(?P<label>{_NAME})[\"'*_`]*{_SIGN}(?P<value>[^\n]+)$"
     rf"|^\W*<(?P<tag>{_NAME})>(?P<tagged>[^<\n]+)</(?P=tag)>\W*$"
     rf"|^\W*\[(?P<bracket>{_NAME})\](?P<bracketed>[^\n]+)$",
     re.MULTILINE,
 )
 """A label and its value: on a line of their own, or behind the last sentence of a line."""
+_FIELD = re.compile(
+    r"[\"'](\w{1,40})[\"']\s*:\s*(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|-?[\w.]{1,60})"
+)
+"""A field of a JSON object."""
 _DECORATION = " \t\r\"'`*_.,;)]}\u3002$"
 _MAX_LETTERS = 200
 _MAX_WORDS = 6
@@ -61,9 +65,12 @@ def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> lis
 def _labels(prompt: str) -> dict[str, frozenset[str]]:
     """The labels of a prompt and their short values."""
     found: defaultdict[str, set[str]] = defaultdict(set)
+    pairs = [match.groups() for match in _FIELD.finditer(prompt)]
     for match in _LABELLED.finditer(prompt):
         label = match["label"] or match["tag"] or match["bracket"]
-        value = (match["value"] or match["tagged"] or match["bracketed"])[:_MAX_LETTERS]
+        pairs.append((label, match["value"] or match["tagged"] or match["bracketed"]))
+    for label, text in pairs:
+        value = text[:_MAX_LETTERS]
         if len(value.split()) <= _MAX_WORDS:
             found[label.casefold()].add(_value(value))
     return {label: frozenset(values) for label, values in found.items()}

@@ -166,7 +166,7 @@ def score_reference_answers(
                   for name, form, each in (*candidates, *tried)]  # fmt: skip
         scored += _score_better(reward, answered, longer, scored, empty)
     name, form, answers, rewards = max(scored, key=lambda entry: _worth(entry[3], empty))
-    wrong = _format_all(form, [wrong_answer(answer, answers) for answer in answers])
+    wrong = _rewards_of_wrong(reward, answered, form, answers, rewards)
     unrelated = _format_all(form, [UNRELATED] * len(answers))
     return ReferenceAnswers(
         rows=tuple(answered),
@@ -174,11 +174,34 @@ def score_reference_answers(
         format_name=name,
         answer_format=form,
         rewards=rewards,
-        wrong=_rewards_or_minus_infinity(reward, answered, wrong),
+        wrong=wrong,
         empty=empty,
         unrelated=_rewards_or_minus_infinity(reward, answered, unrelated),
         by_format={entry[0]: entry[3] for entry in scored},
         requested=requested,
+    )
+
+
+def _rewards_of_wrong(
+    reward: UserReward,
+    rows: Sequence[PromptRow],
+    form: str,
+    answers: Sequence[str],
+    right: Sequence[float],
+) -> tuple[float, ...]:
+    """Rewards of wrong answers; where one earns as much as the right one, of a second one.
+
+    Two rows may have the same answer in other words, such as a list in another order.
+    """
+    first, second = (
+        _rewards_or_minus_infinity(
+            reward, rows, _format_all(form, [wrong_answer(answer, others) for answer in answers])
+        )
+        for others in (answers, answers[::-1])
+    )
+    return tuple(
+        min(one, other) if one >= most else one
+        for one, other, most in zip(first, second, right, strict=True)
     )
 
 

@@ -14,7 +14,7 @@ _MAX_PART = 4000
 """Characters at the beginning and at the end of a prompt, where instructions are."""
 _QUOTED = re.compile(
     r"(?<!\w)'([^'\n]{1,60})'(?!\w)|\"([^\"\n]{1,60})\"|`([^`\n]{1,60})`|\u201c([^\u201d\n]{1,60})\u201d|"
-    r"\u2018([^\u2019\n]{1,60})\u2019|\u300c([^\u300d\n]{1,60})\u300d|\u300e([^\u300f\n]{1,60})\u300f|"
+    r"\u201e([^\u201c\u201d\n]{1,60})[\u201c\u201d]|\u2018([^\u2019\n]{1,60})\u2019|\u300c([^\u300d\n]{1,60})\u300d|\u300e([^\u300f\n]{1,60})\u300f|"
     r"\u00ab([^\u00bb\n]{1,60})\u00bb|\*\*([^*\n]{1,60})\*\*"
 )
 """Text in quotation marks, backticks or bold type."""
@@ -54,6 +54,11 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 """A line of a layout: a label, and a place for its content."""
+_SHOWN_LABEL = re.compile(
+    rf"([^\W\d_][\w ]{{0,30}}[:\uff1a=])\s*(?:{_BRACKETED}|\.{{3,}}|\u2026|_{{2,}}|"
+    r"\$?[A-Z][A-Z_]*)?\.?$"
+)
+"""A quoted label with nothing or a place for the answer behind it."""
 _RATING = re.compile(r"confiden|probabil|score|rating|certain|percent", re.IGNORECASE)
 _RATING_FILLER = "50"
 WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer}$", '"{answer}"')
@@ -71,6 +76,21 @@ def requested_formats(prompts: Sequence[str]) -> tuple[str, ...]:
         counts.update(dict.fromkeys(_formats_in(prompt), 1))
     asked = [form for form, count in counts.items() if count > len(prompts) / 2]
     return tuple(asked[:MAX_FORMATS])
+
+
+def quoted_labels(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Formats of labels with a colon or an equals sign that more than half of the prompts quote.
+
+    Unlike `requested_formats`, these are no guesses: `'Total: N'` or `"Answer ="`.
+    """
+    counts: Counter[str] = Counter()
+    for prompt in prompts:
+        samples = (
+            next(filter(None, match.groups()), "").strip() for match in _QUOTED.finditer(prompt)
+        )
+        labels = (_SHOWN_LABEL.match(sample) for sample in samples)
+        counts.update({f"{label[1]} {_ANSWER}" for label in labels if label})
+    return tuple(form for form, count in counts.items() if count > len(prompts) / 2)
 
 
 def _formats_in(prompt: str) -> Iterator[str]:

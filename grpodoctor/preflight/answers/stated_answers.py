@@ -14,7 +14,6 @@ from grpodoctor.preflight.answers.multiple_choice import (
     count_options,
     named_classes,
 )
-from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.texts.normal_form import words_of
 
@@ -92,7 +91,7 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     them.
     """
     answers = [final_answer(row.answer or "") for row in rows]
-    labelled = answers_behind_labels([_instructions(row) for row in rows], answers)
+    labelled = answers_behind_labels(["\n".join(row.texts()) for row in rows], answers)
     classes = closed_set(answers)
     asked = [
         index
@@ -105,12 +104,6 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     chance = _share_by_chance([rows[index] for index in asked], classes)
     both = [one or other for one, other in zip(stating, labelled, strict=True)]
     return both, chance * len(asked) / max(len(rows), 1)
-
-
-def _instructions(row: PromptRow) -> str:
-    """The prompt and the system message: the texts that a data script writes an answer into."""
-    system = [text_of(each.get("content")) for each in row.messages if each["role"] == "system"]
-    return "\n".join([*system, row.prompt])
 
 
 def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:

@@ -19,11 +19,11 @@ class AnswerInPrompt(Check):
 
     What it sees:
         Prompts that state their answer: after words such as "answer:", after ####, in a box or in
-        answer tags, as their last line, or as the whole solution. Also any short label, in the
-        prompt or the system message, whose value is the answer in nearly all rows with this label
-        (`Key: 1231`). Chance is subtracted: the check counts how often a prompt states the answer
-        of a row at random. It also reports conversations that end with a message of the assistant,
-        which is usually the answer.
+        answer tags, as their last line, or as the whole solution. Also any short label, in any
+        message, whose value is the answer in nearly all rows with this label (`Key: 1231`). Chance
+        is subtracted: the check counts how often a prompt states the answer of a row at random. It
+        also reports conversations that end with a message of the assistant, which is usually the
+        answer.
 
     Why it matters:
         The model learns to copy. Every group is all-correct, so there is no gradient, or the reward

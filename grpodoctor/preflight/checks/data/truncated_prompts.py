@@ -25,7 +25,11 @@ _MIN_SENTENCE = 12
 """Letters on a line that make it a sentence."""
 _CUT_START = re.compile(r"\s*(?:[a-z]|[,.;)\]])")
 _SENTENCE = re.compile(r"[.!?:\u3002\uff01\uff1f](?:\s|$)")
-_MARKS = re.compile(r"(?:\[truncated\]|\[\.\.\.\]|<truncated>|\(truncated\))", re.IGNORECASE)
+_MARKS = re.compile(
+    r"(?<![:=({\[\"'`,])(?<![:=({\[,] )(?:\[truncated\]|\[\.\.\.\]|<truncated>|\(truncated\))",
+    re.IGNORECASE,
+)
+"""Marks of a cut, and not a place for a list in a format: `{"names": [...]}`."""
 
 
 class TruncatedPrompts(Check):
@@ -71,13 +75,15 @@ class TruncatedPrompts(Check):
         rows = list(spread_rows(context.rows, _MAX_ROWS))
         if not rows:
             return SkippedCheck("no prompts were given", "add --prompts")
-        marked = [row for row in rows if _MARKS.search(row.prompt)]
+        texts = _without_instruction([row.prompt for row in rows])
+        marked = [row for row, text in zip(rows, texts, strict=True) if _MARKS.search(text)]
         if len(marked) >= self.min_pile:
             return (self._finding(marked, rows, "are marked as truncated"),)
-        return tuple(self._piles(context, rows))
+        return tuple(self._piles(context, rows, texts))
 
-    def _piles(self, context: PreflightContext, rows: list[PromptRow]) -> Iterator[CheckFinding]:
-        texts = _without_instruction([row.prompt for row in rows])
+    def _piles(
+        self, context: PreflightContext, rows: list[PromptRow], texts: Sequence[str]
+    ) -> Iterator[CheckFinding]:
         letters = np.array([len(text) for text in texts])
         tokens = np.array([len(context.tokenizer(text)["input_ids"]) for text in texts])
         words = np.array([len(text.split()) for text in texts])

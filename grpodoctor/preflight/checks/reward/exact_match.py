@@ -18,12 +18,14 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     with_reasoning,
 )
-from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
+from grpodoctor.preflight.answers.requested_formats import quoted_labels
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.units import has_quantity
+from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
@@ -47,7 +49,8 @@ _NUMBER_ONLY = re.compile(
     r"without (?:the |any |a )?units?|no units?\b|omit (?:the )?units?|units? (?:are|is) not|"
     r"(?:only|just|single|bare|plain|nothing but) (?:an? |the |one )?(?:final )?"
     r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
-    r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)",
+    r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)|"
+    r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )
 _ANSWER_ONLY = re.compile(
@@ -165,23 +168,36 @@ class ExactMatchReward(Check):
         self, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
         """The format that the prompts ask for must be rewarded."""
-        asked = asked_formats(["\n".join(row.texts()) for row in answers.rows])
-        for name, mark in asked.items():
-            form = FORMATS[name]
-            pairs = [
-                (index, format_answer(form, answers.answers[index]))
-                for index in _recognized(answers)
-            ]
-            share = _lost_share(reward, answers, pairs)
+        prompts = ["\n".join(row.texts()) for row in answers.rows]
+        marks = {mark: FORMATS[name] for name, mark in asked_formats(prompts).items()}
+        for mark, form in marks.items():
+            share = self._share_lost_in(reward, answers, form)
             if share >= self.min_lost_share:
-                yield CheckFinding(
-                    "critical",
-                    f"Prompts ask for {mark}, but {share:.0%} of correct answers in this format "
-                    "earn nothing.",
-                    ("Have the reward function read the format that the prompts ask for.",),
-                    (f"rewarded format: {answers.answer_format!r}",),
-                    {"share": share},
-                )
+                yield _unread_finding("critical", mark, share, answers)
+        if marks or answers.format_name.startswith(REQUESTED):
+            return
+        lost = {form: self._share_lost_in(reward, answers, form) for form in quoted_labels(prompts)}
+        if lost and min(lost.values()) >= self.min_lost_share:
+            label, share = min(lost.items(), key=lambda item: item[1])
+            yield _unread_finding("warning", label.replace("{answer}", "…"), share, answers)
+
+    def _share_lost_in(self, reward: UserReward, answers: ReferenceAnswers, form: str) -> float:
+        pairs = [
+            (index, format_answer(form, answers.answers[index])) for index in _recognized(answers)
+        ]
+        return _lost_share(reward, answers, pairs)
+
+
+def _unread_finding(
+    severity: Severity, mark: str, share: float, answers: ReferenceAnswers
+) -> CheckFinding:
+    return CheckFinding(
+        severity,
+        f"Prompts ask for {mark}, but {share:.0%} of correct answers in this format earn nothing.",
+        ("Have the reward function read the format that the prompts ask for.",),
+        (f"rewarded format: {answers.answer_format!r}",),
+        {"share": share},
+    )
 
 
 def _are_texts(answers: ReferenceAnswers) -> bool:
