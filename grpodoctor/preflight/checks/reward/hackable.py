@@ -67,6 +67,8 @@ class HackableReward(Check):
         response, the format without an answer, a copy of the prompt, and several answers at once.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
+        A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
+        and reported above that level.
 
     Why it matters:
         Training finds such holes. The model learns the response that earns the reward without
