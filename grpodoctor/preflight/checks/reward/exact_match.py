@@ -73,8 +73,8 @@ class ExactMatchReward(Check):
         Rewarded reference answers, spelled another way: with white space around them, in upper or
         lower case, with a unit, in other LaTeX, or after a sentence of reasoning. Also the format
         that most prompts ask for, or a label that they quote. Each kind is reported if half of the
-        answers lose their reward. Reasoning of several lines is reported if it costs more than a tenth of the reward: the
-        pattern for the format then matches only responses of one line.
+        answers lose their reward. Reasoning of several lines is reported if it costs more than a
+        tenth of the reward: the pattern for the format then matches only responses of one line.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
