@@ -68,3 +68,8 @@ def test_a_closed_set_has_few_answers_with_many_rows_each() -> None:
     assert named_classes("Untrue?", classes) == frozenset()
     assert closed_set(NUMBERS) == frozenset()
     assert closed_set(["yes"] * 40) == frozenset()
+
+
+def test_a_long_line_is_read_quickly() -> None:
+    lines = ["." * 500_000, "\n" * 500_000, '"' * 500_000, "a " * 250_000, "x. a: " * 80_000]
+    assert answers_behind_labels(lines, ["7"] * 5) == [False] * 5

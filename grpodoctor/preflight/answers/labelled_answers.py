@@ -11,10 +11,10 @@ from grpodoctor.preflight.texts.normal_form import number_of
 _NAME = r"[^\W\d_][\w-]{0,20}(?:[ _][\w-]{1,20}){0,2}"
 _SIGN = r"[ ]?(?:[:\uff1a=]|->|=>|\u2192)"
 _LABELLED = re.compile(
-    rf"(?:^[^\w\n<\[({{]*|(?<=[.?!\u3002\uff1f\uff01])[^\w\n{{]*)[\"'*_`(\[]*"
-    rf"(?P<label>{_NAME})[\"'*_`]*{_SIGN}(?P<value>[^\n]+)$"
-    rf"|^\W*<(?P<tag>{_NAME})>(?P<tagged>[^<\n]+)</(?P=tag)>\W*$"
-    rf"|^\W*\[(?P<bracket>{_NAME})\](?P<bracketed>[^\n]+)$",
+    rf"(?:^[^\w\n<\[({{]{{0,8}}|(?<=[.?!\u3002\uff1f\uff01])[^\w\n{{]{{0,8}})[\"'*_`(\[]{{0,4}}"
+    rf"(?P<label>{_NAME})[\"'*_`]{{0,4}}{_SIGN}(?P<value>[^\n]+)$"
+    rf"|^[^\w\n]{{0,8}}<(?P<tag>{_NAME})>(?P<tagged>[^<\n]+)</(?P=tag)>[^\w\n]{{0,8}}$"
+    rf"|^[^\w\n]{{0,8}}\[(?P<bracket>{_NAME})\](?P<bracketed>[^\n]+)$",
     re.MULTILINE,
 )
 """A label and its value: on a line of their own, or behind the last sentence of a line."""
