@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 
 from grpodoctor.rules.base import Sighting
 from grpodoctor.rules.reward.no_rise import NoRise
-from grpodoctor.rules.shared.flat_outcome import is_above_start
+from grpodoctor.rules.shared.flat_outcome import flat_levels, is_above_start
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.trend import OUTCOMES
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
@@ -40,6 +39,7 @@ USUAL_BASIS = _medians(BASELINE, RECENT)
 
 QUARTERS = "means of first → last quarter"
 _MEANS = USUAL_BASIS.replace("medians", "means")
+_FLAT_BASIS = {"quarters": QUARTERS, "means": _MEANS, "medians": USUAL_BASIS}
 _ENDS = "first → latest reading"
 
 
@@ -49,8 +49,8 @@ def movement_of(chart: Chart, metric: str) -> Movement | None:
     The levels are those of the rules: medians of the first and of the latest ten readings. The
     first ten are replaced by the first three if the metric changed within them, and both by three
     if there are fewer than twenty readings. If an outcome rises over the whole run only, they are
-    the means of the first and the last quarter. If an outcome has not risen, they are means, as in
-    REW020: the rewards of few responses take few values, and their median is one of them.
+    the means of the first and the last quarter. If an outcome has not risen, they are the levels
+    that REW020 states; see `flat_levels`.
 
     Returns:
         None without two finite readings.
@@ -60,8 +60,8 @@ def movement_of(chart: Chart, metric: str) -> Movement | None:
         if rises_over_run(series):
             return Movement(*quarter_means(series), QUARTERS)
         if len(series) >= _LONG and isinstance(NoRise().examine(chart), Sighting):
-            head = statistics.fmean(series.head(BASELINE))
-            return Movement(head, series.mean(RECENT), _MEANS)
+            levels = flat_levels(series)
+            return Movement(levels.start, levels.now, _FLAT_BASIS[levels.basis])
     return _levels(series, is_above_start(series))
 
 

@@ -9,6 +9,8 @@ import pytest
 from grpodoctor.monitor.diagnosis.diagnose import _progress
 from grpodoctor.monitor.movement import QUARTERS, USUAL_BASIS, movement_of
 from grpodoctor.monitor.vitals import vital_signs
+from grpodoctor.rules.base import Sighting
+from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.rules.shared.trend import change
 from grpodoctor.runs.chart import Chart
 from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
@@ -67,13 +69,13 @@ def test_the_verdict_and_the_vitals_state_the_same_levels() -> None:
 
 def test_an_outcome_without_a_rise_has_the_means_that_the_note_states() -> None:
     values = [0.0, 0.0, 1.5, 0.0, 0.0] * 24
-    patient = Patient(steps(120, {REWARD: values}))
-    movement = movement_of(patient.engine.chart, REWARD)
+    chart = chart_of(120, {REWARD: values})
+    movement, note = movement_of(chart, REWARD), NoRise().examine(chart)
     assert movement is not None
-    assert (movement.start, movement.now) == (fmean(values[:10]), fmean(values[110:]))
+    assert (movement.start, movement.now) == (fmean(values[:30]), fmean(values[90:]))
     assert median(values) == 0.0
-    summary = patient.finding("REW020").summary
-    assert summary.startswith(f"Reward {movement.start:.3g} → {movement.now:.3g}, within")
+    assert isinstance(note, Sighting)
+    assert note.summary.startswith(f"Reward {movement.start:.3g} → {movement.now:.3g}, within")
 
 
 def test_progress_begins_with_the_measure_that_rose() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 
@@ -65,15 +66,16 @@ def note(curves: dict[str, Curve], count: int = 120) -> Finding:
         (flat(groups__zero_variance_rate=noisy(0.7, 0.03, 5)), "% of groups have equal", 3),
         (flat(reward__mean=noisy(0.93, 0.01, 1)), "little is left to gain", "harder-prompts"),
         (flat(kl__reference__k3=noisy(0.001, 1e-4, 6)), "is still within", "raise-learning-rate"),
-        (flat(kl__reference__k3=ramp(0, 0.1, 120)), "policy moved 0.0", "recheck-reward"),
+        (flat(), "; entropy and length are unchanged at a KL of 0.005", "raise-learning-rate"),
+        (flat(kl__reference__k3=ramp(0, 0.1, 120)), "the KL rose from 0.0", "recheck-reward"),
         (
             flat(length__mean=noisy(ramp(200, 80, 120), 5, 3)),
             "; length went from",
             "recheck-reward",
         ),
-        (flat(), "within its noise of", "recheck-reward"),
+        (flat(kl__reference__k3=0.0), "within its noise of", "recheck-reward"),
     ],
-    ids=["groups", "ceiling", "little", "in vain", "length", "unknown"],
+    ids=["groups", "ceiling", "little", "unchanged", "in vain", "length", "unknown"],
 )
 def test_the_note_states_what_the_log_shows(
     curves: dict[str, Curve], text: str, remedy: str | int
@@ -94,10 +96,30 @@ def test_equal_groups_of_failures_call_for_easier_prompts() -> None:
 
 
 @pytest.mark.parametrize("count", [40, 400])
-def test_a_rise_of_twice_what_would_show_is_seen(count: int) -> None:
+def test_a_rise_of_three_times_the_noise_is_seen(count: int) -> None:
     stated = float(note(flat(), count).summary.split("noise of ")[1].split()[0].rstrip(".;"))
-    rising = flat(reward__mean=noisy(ramp(0.4, 0.4 + 2 * stated, count), 0.03, 1))
+    rising = flat(reward__mean=noisy(ramp(0.4, 0.4 + 3 * stated, count), 0.03, 1))
     assert all(not each.active for each in Patient(steps(count, rising)).findings("REW020"))
+
+
+def test_a_reference_that_was_far_away_from_the_start_is_no_move_of_the_policy() -> None:
+    """A public run: the KL went from .31 to .23, and the verdict said that it moved by .24."""
+    for curve in (0.31, noisy(ramp(0.31, 0.23, 120), 0.01, 6)):
+        assert "KL" not in note(flat(kl__reference__k3=curve)).summary
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("count", [20, 40, 100, 400])
+def test_the_stated_rise_is_within_the_stated_noise(seed: int, count: int) -> None:
+    """A public run: from .0394 to .0471, "within its noise" of .0043."""
+    curve = noisy(lambda step: 0.4 + 0.02 * (step % 40 < 20), 0.03, seed)
+    found = Patient(steps(count, flat(reward__mean=curve))).findings("REW020")
+    for finding in found:
+        pattern = r"Reward (\S+) → (\S+), within its noise of ([\d.]+\d)"
+        stated = re.match(pattern, finding.summary)
+        assert stated, finding.summary
+        before, after, noise = map(float, stated.groups())
+        assert after - before <= 1.1 * noise, finding.summary
 
 
 @pytest.mark.parametrize("seed", range(1, 9))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.rules.shared.distillation import is_distilled
-from grpodoctor.rules.shared.flat_outcome import is_above_start, outcome_rose, visible_rise
+from grpodoctor.rules.shared.flat_outcome import flat_levels, is_above_start, outcome_rose
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     is_near_ceiling,
@@ -361,10 +360,14 @@ def _progress(chart: Chart) -> str:
 
 
 def _noise(chart: Chart) -> float | None:
-    """The largest rise of the outcome that the verdict names which could be noise."""
+    """The noise of the rise of the outcome that the verdict states; None if that is no bound."""
     outcome = next((name for name in _OUTCOMES if _movement(chart, name)), None)
-    rise = visible_rise(chart.series(outcome)) if outcome else math.nan
-    return rise if math.isfinite(rise) else None
+    movement = movement_of(chart, outcome) if outcome else None
+    if outcome is None or movement is None:
+        return None
+    levels = flat_levels(chart.series(outcome))
+    is_same = (levels.start, levels.now) == (movement.start, movement.now)
+    return levels.noise if is_same and levels.is_bounded else None
 
 
 def _has_risen(series: Series) -> bool:

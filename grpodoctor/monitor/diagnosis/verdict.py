@@ -56,7 +56,7 @@ class RunEvidence:
     progress: str = ""
     """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
     noise: float | None = None
-    """The largest rise of the reward that could be noise; None if unknown."""
+    """The noise of the rise in `progress`; None if that rise exceeds it or it is unknown."""
     rose: bool = True
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     span: int | None = None
@@ -161,8 +161,9 @@ def _progress(evidence: RunEvidence) -> list[str]:
 
 def _flat(examined: str, evidence: RunEvidence) -> Verdict:
     """The verdict on a run without a fault and without a rise: what keeps it there, if known."""
-    noise = "noise" if evidence.noise is None else f"its noise of {evidence.noise:.2g}"
-    parts = [f"{each}, no rise beyond {noise}" for each in _progress(evidence)]
+    is_bound = evidence.noise is not None
+    found = f"no rise beyond its noise of {evidence.noise:.2g}" if is_bound else "no lasting rise"
+    parts = [f"{each}, {found}" for each in _progress(evidence)]
     code = ""
     if evidence.no_rise is not None:
         code = evidence.no_rise.code

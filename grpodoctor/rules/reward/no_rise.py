@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.flat_outcome import outcome_rose, reason_for_no_rise, visible_rise
+from grpodoctor.rules.shared.flat_outcome import flat_levels, outcome_rose, reason_for_no_rise
 from grpodoctor.rules.shared.run_health import (
-    RECENT,
     has_lost_outcome,
     is_solved,
     never_moved,
     outcome_metric,
     outcome_noun,
 )
-from grpodoctor.runs.chart import BASELINE, Chart
+from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 
@@ -25,9 +23,10 @@ class NoRise(Rule):
     What it sees:
         Twenty readings or more of accuracy or reward without a rise beyond noise, neither of the
         latest level above the first nor over the whole run, in training or held out. The text
-        states the smallest rise that would have shown, and the first of these that applies: half of
-        the groups have equal rewards; the outcome began near its maximum; the policy is still
-        within .002 nats of the reference; the policy has moved, but not towards more reward.
+        states the first and the latest level with the noise of their difference, and the first of
+        these that applies: half of the groups have equal rewards; the outcome began near its
+        maximum; the policy has hardly moved from the reference; the policy has moved, but not
+        towards more reward.
 
     Why it matters:
         No fault was found, and the run still learns nothing. What to change depends on which of
@@ -81,12 +80,11 @@ class NoRise(Rule):
         if never_moved(series):
             return None  # other rules tell a constant reward from one that is never earned
         reason = reason_for_no_rise(chart)
-        # Means, since rewards of few responses take few values, and their median is one of them.
-        before = statistics.fmean(series.head(BASELINE))
+        levels = flat_levels(series)
+        noise = f"within its noise of {levels.noise:.2g}"
+        within = noise if levels.is_bounded else "without a lasting rise"
         clause = f"; {reason.clause}" if reason.clause else ""
-        text = (
-            f"{outcome_noun(chart).capitalize()} {before:.3g} → {series.mean(RECENT):.3g}, "
-            f"within its noise of {visible_rise(series):.2g}{clause}."
-        )
+        noun = outcome_noun(chart).capitalize()
+        text = f"{noun} {levels.start:.3g} → {levels.now:.3g}, {within}{clause}."
         evidence = cite_all(chart, name, *reason.metrics)
         return Sighting("info", text, evidence, reason.remedies)

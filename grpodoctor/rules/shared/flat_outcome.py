@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from grpodoctor.rules.shared.run_health import (
     RECENT,
@@ -17,8 +19,8 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_metric,
 )
 from grpodoctor.rules.shared.trend import OUTCOMES, change
-from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE, rises_over_run
-from grpodoctor.runs.chart import OPENING, Chart, Series
+from grpodoctor.rules.shared.whole_run import PARTS, quarter_means, rises_over_run
+from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series
 
 _REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 """Metrics of the distance from the policy to the reference."""
@@ -38,6 +40,12 @@ _LITTLE_MOVED = 0.002
 
 _MOVED = 0.01
 """Nats per token at which the policy is certainly another one than the reference."""
+
+_MIN_READINGS = 50
+"""Readings after which runs that learn are further away than `_LITTLE_MOVED`."""
+
+_LONG = 2 * PARTS * BASELINE
+"""Readings from which the quarters of a run say more than its first and latest ten readings."""
 
 _CHANGED = 4.0
 """Standard errors by which entropy or length must differ from its start to have changed."""
@@ -86,16 +94,42 @@ def is_above_start(series: Series) -> bool:
     return series.mean(RECENT) - math.fsum(first) / len(first) > _ERRORS * error
 
 
-def visible_rise(series: Series) -> float:
-    """The smallest rise that would not be taken for noise; NaN before there is a baseline.
+@dataclass(frozen=True, slots=True)
+class FlatLevels:
+    """The first and the latest level of an outcome that has not risen, as sentences state them."""
 
-    It is the smaller one of two: that of the latest level above the first, and that of a straight
-    line through all readings, whose slope has the variance 12 / n^3 of one reading.
+    start: float
+    now: float
+    noise: float
+    """Two standard errors of their difference; NaN if they differ by more, so it is no bound."""
+    basis: Literal["quarters", "means", "medians"]
+    """Means of the first and the last quarter of the run, or means or medians of ten readings."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the rise, if there is any, is within the noise."""
+        return self.now - self.start <= self.noise
+
+
+def flat_levels(series: Series) -> FlatLevels:
+    """From where to where an outcome moved that has not risen, and the noise of this difference.
+
+    The first of three pairs whose difference is within noise: the quarters of a run of eighty
+    readings, whose noise is smallest; the means of ten readings; the medians that `is_above_start`
+    compares. Means come first since the rewards of few responses take few values, and their median
+    is one of them.
     """
-    if series.start is None:
-        return math.nan
-    line = MIN_TREND_SCORE * reading_noise(series) * math.sqrt(12 / series.readings)
-    return min(_ERRORS * _error(series), line)
+    noise, head = reading_noise(series), series.head(BASELINE)
+    start = series.start.level if series.start else math.nan
+    of_quarter = _ERRORS * noise * math.sqrt(2 / max(1, series.readings // PARTS))
+    of_ten = _ERRORS * noise * math.sqrt(2 / max(1, len(head)))
+    pairs = (
+        FlatLevels(*quarter_means(series), of_quarter, "quarters"),
+        FlatLevels(statistics.fmean(head), series.mean(RECENT), of_ten, "means"),
+        FlatLevels(start, series.level(RECENT), _ERRORS * _error(series), "medians"),
+    )
+    shown = pairs if series.readings >= _LONG else pairs[1:]
+    return next((pair for pair in shown if pair.is_bounded), replace(pairs[-1], noise=math.nan))
 
 
 def _error(series: Series) -> float:
@@ -138,19 +172,29 @@ def _little_moved(chart: Chart) -> Reason | None:
     name = reference_kl(chart)
     if name is None:
         return None
-    level = abs(chart.series(name).level(RECENT))
+    kl = chart.series(name)
+    level = abs(kl.level(RECENT))
     # Zeros are a policy that is its own reference, or a KL that is not computed.
-    if not 0 < level <= _LITTLE_MOVED or _changed_behavior(chart):
+    if not 0 < level < _MOVED or _changed_behavior(chart):
         return None
     clause = f"the policy is still within {level:.1e} nats of its reference"
+    if level > _LITTLE_MOVED:
+        # Entropy and length must show that this distance changed nothing.
+        known = [noun for metric, noun in _BEHAVIOR.items() if len(chart.series(metric))]
+        if not known or kl.readings < _MIN_READINGS:
+            return None
+        verb = "are" if len(known) > 1 else "is"
+        clause = f"{' and '.join(known)} {verb} unchanged at a KL of {level:.2g}"
     return Reason(clause, ("raise-learning-rate", "float32-weights"), (name,))
 
 
 def _moved_in_vain(chart: Chart) -> Reason | None:
     name, changed = reference_kl(chart), _changed_behavior(chart)
-    level = chart.series(name).level(RECENT) if name else math.nan
-    if level >= _MOVED and name:
-        clause = f"the policy moved {level:.2g} nats from the reference without gain"
+    kl = chart.series(name or "")
+    # A reference that is not the starting policy is far from it before the policy has moved.
+    before, level = kl.opening.level if kl.opening else math.nan, kl.level(RECENT)
+    if name and level - max(before, 0.0) >= _MOVED:
+        clause = f"the KL rose from {before:.2g} to {level:.2g} without gain"
         return Reason(clause, ("recheck-reward", "larger-batch"), (name,))
     if not changed:
         return None

@@ -10,7 +10,7 @@ MIN_TREND_SCORE = 2.5
 """Standard score from which a trend over the whole run counts: chance gives it to one series
 without a trend in 160, and a run has up to four outcomes."""
 
-_PARTS = 4
+PARTS = 4
 """Equal parts of a run; the first is compared with the last."""
 
 _MIN_TREND_VALUES = 10
@@ -20,7 +20,7 @@ _MIN_TREND_VALUES = 10
 def quarter_means(series: Series) -> tuple[float, float]:
     """The means of the first and of the last quarter of the whole run; NaN for a short run."""
     values = series.whole_run()
-    size = len(values) // _PARTS
+    size = len(values) // PARTS
     if not size:
         return math.nan, math.nan
     return sum(values[:size]) / size, sum(values[-size:]) / size
@@ -44,7 +44,7 @@ def _moves_over_run(series: Series, sign: int) -> bool:
     if len(series) < _MIN_TREND_VALUES or not sign * series.trend >= MIN_TREND_SCORE:
         return False
     first, last = quarter_means(series)
-    recent = series.tail(max(_MIN_TREND_VALUES, len(series) // _PARTS))
+    recent = series.tail(max(_MIN_TREND_VALUES, len(series) // PARTS))
     latest = [value for value in recent if math.isfinite(value)]
     middle = (first + last) / 2
     return bool(latest) and sign * (sum(latest) / len(latest) - middle) > 0

@@ -42,7 +42,7 @@ def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
 def test_a_run_without_a_rise_is_not_called_healthy():
     verdict = verdict_of([], replace(EVIDENCE, progress="reward 0.2 → 0", rose=False), "")
     assert verdict.kind == "flat"
-    assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no rise beyond noise; 20")
+    assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no lasting rise; 20")
     noisy = verdict_of([], replace(EVIDENCE, noise=0.0949, rose=False), "")
     assert "no rise beyond its noise of 0.095; 20 of" in noisy.line
 
