@@ -161,6 +161,17 @@ def test_explosion_without_a_rise_is_a_warning() -> None:
     assert changed({ENTROPY: rising, **flat(0.45)}).finding("ENT002").severity == "warning"
 
 
+@pytest.mark.parametrize(("last", "severity"), [(0.25, "info"), (0.45, "warning")])
+def test_a_rise_that_leaves_the_policy_nearly_greedy_is_no_alarm(last: float, severity: str) -> None:
+    """A public run: .11 to .24 nats while a noisy reward rose from -.03 to .15."""
+    rising = noisy(ramp(0.11, last, 80, begin=10), 0.02, 6)
+    found = changed({ENTROPY: rising, **flat(0.45)}).finding("ENT002")
+    assert (found.severity, found.active) == (severity, True)
+    lost = noisy(ramp(0.4, 0.05, 20, begin=30), 0.02, 6)
+    fallen = changed({ENTROPY: rising, ACCURACY: lost, REWARD: lost}).finding("ENT002")
+    assert fallen.severity == "critical"
+
+
 def test_slowly_rising_entropy_alongside_a_rising_outcome_is_wanted() -> None:
     assert changed({ENTROPY: noisy(ramp(0.5, 0.9, 120), 0.02, 6)}).findings("ENT002") == []
 

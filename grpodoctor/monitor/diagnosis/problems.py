@@ -29,6 +29,10 @@ _ENDS_AT_ONCE: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
 """Conditions whose effect ends with them, because they change single responses and not the policy:
 a resolved one does not explain an alarm that lasts."""
 
+_HOLDS_WITH_EFFECT: frozenset[Condition] = frozenset({"entropy-rise"})
+"""Conditions of the policy that last as long as what they do to its responses: what began earlier
+and lasted longer is not their effect."""
+
 _OF_THE_BATCH: frozenset[Condition] = frozenset(
     {
         "expert-mismatch",
@@ -367,8 +371,15 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
     if effect.active and not cause.active and _ends_with(context, cause, effect):
         return False
     slack = ONSET_SLACK * context.stride
+    if context.condition(cause) in _HOLDS_WITH_EFFECT and _is_within(cause, effect, slack):
+        return False
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
     return lasted and cause.onset_step <= effect.onset_step + slack
+
+
+def _is_within(one: Finding, other: Finding, slack: float) -> bool:
+    """Whether a finding began after another one, and was seen last long before it."""
+    return one.onset_step > other.onset_step and one.last_step < other.last_step - slack
 
 
 def _ends_with(context: RunContext, cause: Finding, effect: Finding) -> bool:
@@ -385,6 +396,10 @@ def _path(
     if context.condition(cause) == wanted:
         is_one = cause.code == effect.code or wanted not in _UNRELATED
         return (wanted,) if is_one and _is_stronger(cause, effect) else None
+    if _is_setting(cause):
+        # That a setting does harm is a guess: each link after it must be one that a finding shows.
+        shown = {context.condition(finding) for finding in findings if not _is_setting(finding)}
+        return path_between(context.causes(cause), wanted, lambda condition: condition in shown)
     excluded, causes = _excluded_conditions(context, findings), context.causes(cause)
     path = path_between(causes, wanted, lambda condition: condition not in excluded)
     if path is None or wanted in causes[1:]:  # what a rule explains by itself needs no more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -35,6 +36,11 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 
 _LOST: tuple[Condition, ...] = ("reward-loss",)
 """The condition of an outcome that fell."""
+
+_FALL = re.compile(
+    r"(?:^|, and | while )(?P<noun>reward|accuracy) fell from [^\s,;]+ to [^\s,;]+", re.IGNORECASE
+)
+"""The fall of an outcome in the summary of another fault."""
 
 _NOT_LOGGED = "not logged"
 _SHORTEST = 0.1
@@ -225,14 +231,14 @@ def _sick(
     """
     problem = faults[0]
     present = problem.present
-    what = ", and ".join([_clause(present.summary), *_lost_outcome(problem)])
+    what = _with_lost_outcome(_clause(present.summary), _lost_outcome(problem))
     if first_action:
         if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
         what = f"{what}; first, {lower_first(first_action)}"
     return Verdict(
         "sick",
-        _sentences(what, [*_past_cause(problem), *_treated(problem, resolved)]),
+        _sentences(what, [*_past_cause(problem), *_notable_past(problem, resolved)]),
         since=present.onset_step,
         cost=_cost(problem.cost),
         code=problem.cause.code,
@@ -246,13 +252,28 @@ def _sentences(first: str, further: Sequence[str]) -> str:
     return " ".join(in_plain_words(f"{part}.") for part in (first, *capitalized))
 
 
-def _lost_outcome(problem: Problem) -> list[str]:
+def _lost_outcome(problem: Problem) -> str:
     """The fall of the reward that an active fault explains: what the user notices of it."""
     for symptom in problem.symptoms:
         fallen = symptom.finding
         if symptom.path[-1:] == _LOST and fallen.active and is_alarm(fallen):
-            return [] if fallen is problem.present else [lower_first(_clause(fallen.summary))]
-    return []
+            return "" if fallen is problem.present else lower_first(_clause(fallen.summary))
+    return ""
+
+
+def _with_lost_outcome(fault: str, fall: str) -> str:
+    """A fault and the fall of the outcome; a fall of the same outcome is stated only once.
+
+    The fall that a fault states is that of the time when it was seen last.
+    """
+    if not fall:
+        return fault
+    stated = _FALL.search(fault)
+    if stated is None or stated["noun"].lower() != fall.split(maxsplit=1)[0]:
+        return f"{fault}, and {fall}"
+    if not stated.start():
+        return fault
+    return f"{fault[: stated.start()]}{fault[stated.end() :]}, and {fall}"
 
 
 def lower_first(text: str) -> str:
@@ -269,14 +290,29 @@ def _past_cause(problem: Problem) -> list[str]:
     return []
 
 
-def _treated(problem: Problem, resolved: Sequence[Problem]) -> list[str]:
-    """The treated fault that was most severe, unless it is named as the origin of the main one."""
+def _notable_past(problem: Problem, resolved: Sequence[Problem]) -> list[str]:
+    """The most severe resolved fault that was treated, or that lasted and was worse than this one.
+
+    It is left out if it is named as the origin of the present one.
+    """
     origin = problem.origin.finding if problem.origin else None
-    treated = [each for each in resolved if each.is_treated and each.cause is not origin]
-    if not treated:
+    rank = SEVERITIES.index(problem.severity)
+    notable = [
+        each
+        for each in resolved
+        if each.is_treated or (SEVERITIES.index(each.severity) > rank and _came_back(each))
+    ]
+    notable = [each for each in notable if each.cause is not origin]
+    if not notable:
         return []
-    worst = max(treated, key=lambda each: SEVERITIES.index(each.severity))
+    worst = max(notable, key=lambda each: SEVERITIES.index(each.severity))
     return [f"resolved: {_past_problem(worst)}"]
+
+
+def _came_back(problem: Problem) -> bool:
+    """Whether the cause of a problem was an alarm more than once."""
+    same = (each for each in problem.findings if each.code == problem.cause.code)
+    return sum(map(is_alarm, same)) > 1
 
 
 def _cost(cost: Cost) -> str:

@@ -28,7 +28,8 @@ class EntropyExplosion(Rule):
     What it sees:
         Entropy at one and a half times its starting value or more, beyond its noise. The finding is
         critical if accuracy or reward fell as well. If accuracy or reward rose, the finding is
-        `info` and requires a larger rise of entropy. Without any comparison, entropy near that of a
+        `info` and requires a larger rise of entropy. It is `info` as well if the policy is still
+        nearly greedy, below .325 nats per token. Without any comparison, entropy near that of a
         uniform choice among all tokens is critical: the policy writes noise.
 
     Why it matters:
@@ -90,6 +91,10 @@ class EntropyExplosion(Rule):
     """Minimum rise in nats in that case; no observed policy that reasons gained as much."""
     critical_loss: float = 0.5
     """Share of the best outcome whose loss makes the finding critical."""
+    greedy_entropy: float = 0.325
+    """Nats per token of a choice that takes the better of two tokens nine times in ten. A policy
+    below it is nearly greedy, and writes the same text as before the rise: without a loss of the
+    outcome the finding is `info`. A public run went from .11 to .24 while its reward rose."""
     noise_entropy: float = 5.2
     """Nats per token that are noise at any start: half of ln 32,000, the entropy of a uniform
     choice among the tokens of a small vocabulary. Policies that write text stay below 2."""
@@ -105,7 +110,7 @@ class EntropyExplosion(Rule):
         multiple = self._multiple(series, level)
         if start is None or multiple is None:
             return None
-        severity, consequence = self._judge(chart, multiple)
+        severity, consequence = self._judge(chart, multiple, level)
         if severity is None:
             return None
         text = f"Entropy is {multiple:.1f} times its starting value{consequence}."
@@ -134,7 +139,7 @@ class EntropyExplosion(Rule):
         is_burst = level >= self.min_early_ratio * first and level - first >= self.min_early_rise
         return level / first if is_burst else None
 
-    def _judge(self, chart: Chart, multiple: float) -> tuple[Severity | None, str]:
+    def _judge(self, chart: Chart, multiple: float, level: float) -> tuple[Severity | None, str]:
         if outcome_lost(chart) >= self.critical_loss:
             return "critical", f", and {fall_text(chart)}"
         noun = outcome_noun(chart)
@@ -143,4 +148,5 @@ class EntropyExplosion(Rule):
             return severity, f" while {noun} rose"
         if outcome_metric(chart) is None:
             return "warning", "; no reward or accuracy is logged"
-        return "warning", f", and {noun} did not rise"
+        severity = "info" if level < self.greedy_entropy else "warning"
+        return severity, f", and {noun} did not rise"

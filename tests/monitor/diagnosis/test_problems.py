@@ -189,3 +189,19 @@ def test_a_fault_that_the_run_shows_comes_before_a_setting_that_explains_nothing
     assert list(causes(setting, note, shown)) == ["LEN002", "CFG021"]
     assert list(causes(setting, note, shown, finding("MIS001", onset=5))) == ["CFG021", "LEN002"]
     assert list(causes(finding("CFG021", "critical", onset=1), shown)) == ["CFG021", "LEN002"]
+
+
+def test_a_setting_explains_only_by_links_that_findings_show():
+    """A public run: top-p .9 introduced the diagnosis, since it was said to cause a KL of 1.5."""
+    setting, drift = finding("CFG021", onset=1), finding("KLD002", onset=50)
+    assert causes(setting, drift) == {"KLD002": [], "CFG021": []}
+    steps = finding("KLD001", onset=40)
+    assert causes(setting, steps, drift) == {"CFG021": ["KLD001", "KLD002"]}
+
+
+def test_a_short_rise_of_entropy_is_no_cause_of_what_came_before_and_stays():
+    """A public run: all responses ran to the limit from step 75 on; entropy rose for 35 steps."""
+    length, entropy = finding("LEN006", onset=75, last=200), finding("ENT002", onset=85, last=120)
+    assert causes(length, entropy) == {"LEN006": [], "ENT002": []}
+    for shown in (replace(entropy, last_step=195), replace(entropy, onset_step=70)):
+        assert causes(length, shown) == {"ENT002": ["LEN006"]}

@@ -211,3 +211,36 @@ def test_a_log_of_another_kind_of_training_is_not_judged(keys, kind):
     judged = replace(EVIDENCE, readings=0, why_not_judged=why)
     verdict = verdict_of([problem("ENT001", "entropy-loss")], judged, "")
     assert verdict.kind == ("not examined" if kind else "sick")
+
+
+@pytest.mark.parametrize(
+    ("fault", "shown"),
+    [
+        ("Entropy is 2 times its start, and reward fell from 0.9 to 0.1.", "Entropy is 2 times its "
+         "start, and reward fell from 0.96 (step 50) to 0"),
+        ("Mean length rose to 512 tokens while reward fell from 0.9 to 0.", "Mean length rose to "
+         "512 tokens, and reward fell from 0.96 (step 50) to 0"),
+        ("Reward fell from 0.9 to 0 while length rose.", "Reward fell from 0.9 to 0 while length "
+         "rose"),
+        ("Entropy is 2, and accuracy fell from 0.9 to 0.1.", "Entropy is 2, and accuracy fell from "
+         "0.9 to 0.1, and reward fell from 0.96 (step 50) to 0"),
+    ],
+)  # fmt: skip
+def test_a_fall_of_the_reward_is_stated_once(fault, shown):
+    loss = replace(finding("REW002"), summary="Reward fell from 0.96 (step 50) to 0.")
+    cause = replace(finding("ENT002"), summary=fault)
+    symptoms = (Symptom(loss, ("entropy-rise", "reward-loss")),)
+    sick = Problem(cause, "entropy-rise", Cost(91), symptoms)
+    assert verdict_of([sick], EVIDENCE, "").sentence == f"{shown}."
+
+
+def test_a_worse_fault_that_came_back_is_named_as_resolved():
+    once = problem("LEN002", severity="critical", last=40, active=False)
+    again = finding("LEN002", onset=50, last=70, active=False)
+    twice = replace(once, symptoms=(Symptom(again, ("truncation",)),))
+    setting = problem("CFG021", "off-policy", onset=1)
+    assert "LEN002" not in verdict_of([setting, once], EVIDENCE, "").line
+    line = verdict_of([setting, twice], EVIDENCE, "").line
+    assert line.endswith("Resolved: LEN002 truncated-responses at steps 10 to 70.")
+    critical = replace(setting, cause=replace(setting.cause, severity="critical"))
+    assert "LEN002" not in verdict_of([critical, twice], EVIDENCE, "").line
