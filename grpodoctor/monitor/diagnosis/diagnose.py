@@ -20,7 +20,12 @@ from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.reward.no_rise import NoRise
 from grpodoctor.rules.shared.distillation import is_distilled
-from grpodoctor.rules.shared.flat_outcome import flat_levels, is_above_start, outcome_rose
+from grpodoctor.rules.shared.flat_outcome import (
+    flat_levels,
+    is_above_start,
+    median_noise,
+    outcome_rose,
+)
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     is_near_ceiling,
@@ -365,9 +370,12 @@ def _noise(chart: Chart) -> float | None:
     movement = movement_of(chart, outcome) if outcome else None
     if outcome is None or movement is None:
         return None
-    levels = flat_levels(chart.series(outcome))
+    series = chart.series(outcome)
+    levels = flat_levels(series)
     is_same = (levels.start, levels.now) == (movement.start, movement.now)
-    return levels.noise if is_same and levels.is_bounded else None
+    noise = levels.noise if is_same else median_noise(series)
+    is_bound = movement.basis != QUARTERS or is_same
+    return noise if is_bound and movement.now - movement.start <= noise else None
 
 
 def _has_risen(series: Series) -> bool:

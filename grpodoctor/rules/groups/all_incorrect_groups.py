@@ -17,6 +17,7 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import (
     FAILED_OUTCOME,
     FLAT_BATCHES,
@@ -53,7 +54,9 @@ class AllIncorrectGroups(Rule):
         policy got worse; the prompts are not too hard. The finding then has other remedies, and is
         `info` alongside REW002. Where groups are not counted, the rule uses what the log implies:
         pass@k, equal rewards in a batch, or a success rate near zero. At a success rate p, at most
-        G x p of the groups of G responses contain a success.
+        G x p of the groups of G responses contain a success. If the reward differs between batches
+        without a correct response, groups vary although none succeeds: the finding then is a
+        warning that states how rare success is.
 
     Why it matters:
         Such groups have advantages of zero. When all groups are like that, the gradient is zero or
@@ -111,6 +114,9 @@ class AllIncorrectGroups(Rule):
     max_success: float = 0.01
     """Share of successful responses at which groups are starved: with eight responses per prompt,
     at most .08 of the groups contain a success."""
+    rare_success: float = 0.03
+    """Share of correct responses, over all readings in the window, that is too rare to learn from
+    where the reward varies for other reasons: a quarter of the groups of eight contain one."""
     min_readings: int = 5
     """Minimum readings for any finding."""
     min_dead_readings: int = 4
@@ -225,6 +231,8 @@ class AllIncorrectGroups(Rule):
         """Starvation where groups are not logged: next to no response is rewarded."""
         name = current_metric(chart, (_ACCURACY, _REWARD))
         series = chart.series(name)
+        if name == _ACCURACY and self._rewards_more_than_success(chart):
+            return self._rare_success(chart, series)
         if len(series) < self.min_unrewarded or series.last > self.max_success:
             return NOT_LOGGED
         if not all(0 <= value <= 1 for _, value in series):
@@ -245,3 +253,22 @@ class AllIncorrectGroups(Rule):
             return Sighting(severity, text, evidence, find_onset=onset)
         text = f"Only {success:.1%} of responses are {noun}: nearly all groups are all-incorrect."
         return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _rewards_more_than_success(self, chart: Chart) -> bool:
+        """Whether batches without a correct response differ in reward, as their groups then may."""
+        failed = {step for step, value in chart.series(_ACCURACY) if value == 0}
+        rewards = {value for step, value in chart.series(_REWARD) if step in failed}
+        return len(rewards) > max(1, len(failed) // 2)
+
+    def _rare_success(self, chart: Chart, accuracy: Series) -> RuleResult:
+        """Next to no correct response, in groups whose reward varies for other reasons."""
+        values = accuracy.tail(WINDOW)
+        if len(values) < self.patience or not all(0 <= value <= 1 for value in values):
+            return NOT_LOGGED
+        success = statistics.fmean(values)
+        if success > self.rare_success or outcome_rose(chart) or has_lost_outcome(chart):
+            return NOT_LOGGED
+        share = f"Only {success:.1%} of responses are" if success else "No response was"
+        text = f"{share} correct in {len(values)} readings; the reward varies for other reasons."
+        onset = partial(first_step_where, accuracy, lambda value: value <= self.rare_success)
+        return Sighting("warning", text, cite_all(chart, _ACCURACY, _REWARD), find_onset=onset)

@@ -85,7 +85,7 @@ def is_above_start(series: Series) -> bool:
     as well, or the means must differ: an early rise that is partly lost again has no trend.
     """
     start = series.start
-    if start is None or not series.level(RECENT) - start.level > _ERRORS * _error(series):
+    if start is None or not series.level(RECENT) - start.level > median_noise(series):
         return False
     if series.trend >= _MIN_TREND:
         return True
@@ -126,15 +126,17 @@ def flat_levels(series: Series) -> FlatLevels:
     pairs = (
         FlatLevels(*quarter_means(series), of_quarter, "quarters"),
         FlatLevels(statistics.fmean(head), series.mean(RECENT), of_ten, "means"),
-        FlatLevels(start, series.level(RECENT), _ERRORS * _error(series), "medians"),
+        FlatLevels(start, series.level(RECENT), median_noise(series), "medians"),
     )
     shown = pairs if series.readings >= _LONG else pairs[1:]
     return next((pair for pair in shown if pair.is_bounded), replace(pairs[-1], noise=math.nan))
 
 
-def _error(series: Series) -> float:
+def median_noise(series: Series) -> float:
+    """Two standard errors of the difference between the first and the latest median of ten."""
     # The error of the median of n readings is 1.25 / sqrt(n) of the noise of one.
-    return 1.25 * reading_noise(series) * math.sqrt(2 / max(1, min(len(series), RECENT)))
+    error = 1.25 * reading_noise(series) * math.sqrt(2 / max(1, min(len(series), RECENT)))
+    return _ERRORS * error
 
 
 def reason_for_no_rise(chart: Chart) -> Reason:
@@ -180,11 +182,9 @@ def _little_moved(chart: Chart) -> Reason | None:
     clause = f"the policy is still within {level:.1e} nats of its reference"
     if level > _LITTLE_MOVED:
         # Entropy and length must show that this distance changed nothing.
-        known = [noun for metric, noun in _BEHAVIOR.items() if len(chart.series(metric))]
-        if not known or kl.readings < _MIN_READINGS:
+        if kl.readings < _MIN_READINGS or not all(map(chart.is_fresh, _BEHAVIOR)):
             return None
-        verb = "are" if len(known) > 1 else "is"
-        clause = f"{' and '.join(known)} {verb} unchanged at a KL of {level:.2g}"
+        clause = f"{' and '.join(_BEHAVIOR.values())} are unchanged at a KL of {level:.2g}"
     return Reason(clause, ("raise-learning-rate", "float32-weights"), (name,))
 
 

@@ -134,12 +134,22 @@ def is_solved(chart: Chart) -> bool:
     """Whether the training prompts are solved."""
     accuracy = chart.series("accuracy/train")
     if len(accuracy):
-        return accuracy.level(RECENT) >= SOLVED_ACCURACY
+        is_high = accuracy.level(RECENT) >= SOLVED_ACCURACY
+        return is_high and mean_reaches(accuracy, SOLVED_ACCURACY)
     all_correct = chart.series("groups/all_correct_rate")
     if len(all_correct):
         return all_correct.level(RECENT) >= SOLVED_GROUPS
     reward = chart.series("reward/mean")
     return _reached_one(reward) or is_at_highest_reward(chart)
+
+
+def mean_reaches(series: Series, level: float, count: int = RECENT) -> bool:
+    """Whether the mean of the latest readings reaches a level, within one standard error.
+
+    The median of a few responses' rewards may be the highest one while one batch of three fails.
+    """
+    error = reading_noise(series) / math.sqrt(count) if len(series) > 1 else 0.0
+    return series.mean(count) >= level - error
 
 
 def is_at_highest_reward(chart: Chart) -> bool:
@@ -158,7 +168,9 @@ def is_at_highest_reward(chart: Chart) -> bool:
         return False
     start = reward.baseline
     has_risen = top - start.level > max(start.spread, 0.1 * abs(top))
-    return has_risen and all(chart.series(name).last > 0 for name in component_means(chart))
+    if not has_risen or not mean_reaches(reward, SOLVED_ACCURACY * top):
+        return False
+    return all(chart.series(name).last > 0 for name in component_means(chart))
 
 
 def _reached_one(reward: Series) -> bool:
@@ -168,6 +180,8 @@ def _reached_one(reward: Series) -> bool:
     response receives it.
     """
     if not len(reward) or reward.level(RECENT) < 0.98 or never_moved(reward):
+        return False
+    if not mean_reaches(reward, SOLVED_ACCURACY):
         return False
     return all(0 <= value <= 1 + 1e-6 for _, value in reward)
 
