@@ -162,7 +162,9 @@ def test_explosion_without_a_rise_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("last", "severity"), [(0.25, "info"), (0.45, "warning")])
-def test_a_rise_that_leaves_the_policy_nearly_greedy_is_no_alarm(last: float, severity: str) -> None:
+def test_a_rise_that_leaves_the_policy_nearly_greedy_is_no_alarm(
+    last: float, severity: str
+) -> None:
     """A public run: .11 to .24 nats while a noisy reward rose from -.03 to .15."""
     rising = noisy(ramp(0.11, last, 80, begin=10), 0.02, 6)
     found = changed({ENTROPY: rising, **flat(0.45)}).finding("ENT002")

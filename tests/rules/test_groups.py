@@ -447,3 +447,26 @@ def test_an_onset_is_the_first_reading_that_meets_the_condition() -> None:
     share = [0.19, 0.37, 0.64, 0.74, 0.96, 0.97, 0.99, 1.0]
     curves: dict[str, Curve] = {FLAT: share, RIGHT: share, WRONG: 0.0, ACCURACY: 0.99}
     assert Patient(steps(40, curves)).finding("GRP001").onset_step == 2
+
+
+def test_rare_success_beside_other_rewards_is_no_equal_group() -> None:
+    """A public run: "no group varies", while rewards of .3 to .5 gave advantages of .9."""
+    rare = lambda step: 0.125 if step % 9 == 4 else 0.0  # noqa: E731 - a curve
+
+    def plain(curves: dict[str, Curve], count: int) -> Patient:
+        return Patient(steps(count, curves))
+
+    shaped: dict[str, Curve] = {ACCURACY: rare, REWARD: noisy(0.38, 0.08, 1)}
+    finding = plain(shaped, 150).finding("GRP002")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert finding.summary.startswith("Only 1.5% of responses are correct in 128 readings")
+    never = plain({**shaped, ACCURACY: 0.0}, 60).finding("GRP002")
+    assert never.severity == "warning"
+    assert never.summary.startswith("No response was correct")
+    often = lambda step: 0.125 if step % 3 == 1 else 0.0  # noqa: E731 - a curve
+    assert plain({**shaped, ACCURACY: often}, 150).findings("GRP002") == []
+    rising = noisy(ramp(0.3, 0.8, 100), 0.05, 1)
+    taught = plain({**shaped, REWARD: rising}, 150).findings("GRP002")
+    assert [each for each in taught if each.active] == []
+    exact = plain({ACCURACY: 0.0, REWARD: 0.0}, 60).finding("GRP002")
+    assert (exact.severity, "no group varies" in exact.summary) == ("critical", True)

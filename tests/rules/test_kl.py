@@ -140,6 +140,25 @@ def test_a_divergence_that_grows_or_a_first_outlier_is_no_offset(curve: Curve) -
     assert offset(curve).findings("KLD003") == []
 
 
+def warmed_up(kl: Curve, peak: float) -> Patient:
+    """A run whose learning rate rises over fifty steps."""
+    rate = lambda step: peak * step / 50  # noqa: E731 - a curve
+    return Patient(steps(60, {REFERENCE: kl, "optimizer/learning_rate": rate}))
+
+
+def test_a_first_divergence_that_no_update_can_cause_needs_only_exceed_its_noise() -> None:
+    """Public runs: .3 nats at rates of 0 to 2e-7."""
+    finding = warmed_up(noisy(0.3, 0.03, 1), 2e-5).finding("KLD003")
+    assert (finding.severity, finding.onset_step) == ("info", 0)
+    for other in (
+        warmed_up(noisy(0.3, 0.03, 1), 1e-3),  # the first updates may have moved the policy
+        warmed_up(noisy(0.2, 0.15, 1), 2e-5),
+        warmed_up(noisy(0.02, 0.002, 1), 2e-5),
+        offset(noisy(0.3, 0.03, 1)),
+    ):
+        assert other.findings("KLD003") == []
+
+
 def test_a_log_that_begins_later_says_nothing_about_the_start() -> None:
     assert offset(noisy(1.1, 0.05, 1), first=400).findings("KLD003") == []
     assert offset(noisy(18.0, 1.0, 1), first=400).finding("KLD003").severity == "critical"

@@ -5,6 +5,7 @@ from statistics import fmean
 
 import pytest
 
+from grpodoctor.rules.shared.run_health import is_solved
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
 from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
 
@@ -253,6 +254,17 @@ def test_a_reward_that_stays_at_its_ceiling_is_saturation() -> None:
     assert plain(noisy(1.4, 0.1, 1)).findings("REW006") == []
 
 
+def test_a_median_at_the_ceiling_with_a_lower_mean_is_no_solution() -> None:
+    """A public run: 1 in most batches of four responses, .87 on average."""
+    rewards = [(1.0, 1.0, 0.5, 1.0, 1.0, 0.75, 1.0)[step % 7] for step in range(120)]
+    assert plain(rewards, count=120).findings("REW006") == []
+    solved = is_solved(plain(rewards, count=120).engine.chart)
+    accurate = is_solved(Patient(steps(120, {ACCURACY: rewards})).engine.chart)
+    assert (solved, accurate) == (False, False)
+    outage = [0.0 if step == 116 else 0.99 for step in range(120)]
+    assert is_solved(Patient(steps(120, {ACCURACY: outage})).engine.chart)
+
+
 def test_saturated_groups_are_left_to_their_rule() -> None:
     curves = {**both(ramp(0.5, 1.0, 20)), "groups/all_correct_rate": ramp(0.1, 1.0, 20)}
     patient = run(curves)
@@ -467,6 +479,35 @@ def test_few_evaluations_that_only_fall_are_a_warning() -> None:
 )
 def test_few_evaluations_that_fall_within_their_error_are_quiet(correct: list[int]) -> None:
     assert evaluated(correct, 64 if correct[0] == 40 else 664).findings("REW003") == []
+
+
+def graded(values: list[float], reward: Curve) -> Patient:
+    """Few evaluations of a measure whose number of responses is unknown."""
+    curves: dict[str, Curve] = {
+        REWARD: reward,
+        "reward/heldout": lambda step: values[step // 10] if step % 10 == 0 else None,
+    }
+    return Patient(steps(10 * len(values), curves))
+
+
+FELL = [0.0232, 0.0222, 0.0203, 0.02026, 0.0204, 0.0202]
+
+
+def test_evaluations_that_fell_once_and_stay_low_are_noted() -> None:
+    """A public run was called healthy: ndcg .0232 to .0202 while the reward tripled."""
+    rising = noisy(ramp(0.13, 0.4, 60), 0.03, 1)
+    finding = graded(FELL, rising).finding("REW003")
+    assert (finding.severity, finding.onset_step) == ("info", 20)
+    assert graded([*FELL, 0.0203, 0.0204], rising).finding("REW003").severity == "warning"
+    for values in (
+        [0.0232, 0.0205, 0.0224, 0.0203, 0.0204, 0.0202],  # scattered
+        [0.0232, 0.0222, 0.0203, 0.0229, 0.0204, 0.0202],  # came back
+        FELL[:5],
+        [each + 0.1 for each in FELL],  # two in a hundred
+        FELL[::-1],
+    ):
+        assert graded(values, rising).findings("REW003") == []
+    assert graded(FELL, noisy(0.3, 0.03, 1)).findings("REW003") == []
 
 
 def counted(correct: list[int], count: int = 256) -> Patient:

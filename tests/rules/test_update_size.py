@@ -33,6 +33,18 @@ def test_updates_that_are_rounded_away() -> None:
     assert run({**still(), REFERENCE: noisy(1e-4, 1e-5, 2)}).finding("OPT005").severity == "warning"
 
 
+@pytest.mark.parametrize(
+    ("rate", "first"),
+    [(3e-7, "raise-learning-rate"), (1e-6, "float32-weights"), (2e-5, "float32-weights")],
+)
+def test_a_rate_below_the_usual_one_is_raised_first(rate: float, first: str) -> None:
+    """A public run: 3e-7 that decays to 3e-8, and the first advice was float32."""
+    curves = {**still(), REFERENCE: noisy(1e-4, 1e-5, 2)}
+    decaying = ramp(rate, rate / 10, 100)
+    assert run({**curves, RATE: decaying}).finding("OPT005").remedies[0] == first
+    assert run(curves, learning_rate=rate).finding("OPT005").remedies[0] == first
+
+
 def test_small_updates_that_teach_are_no_fault() -> None:
     learning = {**still(), CHANGED: noisy(0.004, 0.001, 2), REWARD: RISING}
     assert run(learning).findings("OPT005") == []

@@ -10,9 +10,11 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.distillation import REFERENCE_IS_TEACHER, has_teacher
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import OPENING, Chart, Series
+from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
+_RATE = "optimizer/learning_rate"
 _OLD_POLICY = ("kl/old_policy/k3", "kl/old_policy/k2")
 
 
@@ -22,8 +24,9 @@ class ReferenceNotStartingPolicy(Rule):
     What it sees:
         The first readings of the KL divergence from the reference, before the policy can have
         moved: half a nat per token or more (`info`), or one nat (warning). A tenth of a nat is
-        enough if the logged divergence from the old policy is far smaller. At ten nats or more the
-        finding is critical if the readings stay as high, since no two models of the same text
+        enough if the logged divergence from the old policy is far smaller, or if the learning rate
+        of the first steps is near zero and the readings are beyond their noise. At ten nats or more
+        the finding is critical if the readings stay as high, since no two models of the same text
         differ that much: the log-probabilities belong to other tokens.
 
     Why it matters:
@@ -34,7 +37,7 @@ class ReferenceNotStartingPolicy(Rule):
 
     Evidence it needs:
         `kl/reference/k3`, `kl/reference/k1` or `kl/reference/k2` from the first step of the run.
-        Optional: `kl/old_policy/k3` or `k2`.
+        Optional: `kl/old_policy/k3` or `k2`, `optimizer/learning_rate`.
 
     Remedies:
         Load the reference from the checkpoint that the policy starts from. At ten nats or more,
@@ -73,6 +76,11 @@ class ReferenceNotStartingPolicy(Rule):
     certain_kl: float = 0.1
     """The same where the divergence from the old policy shows that the first updates cannot have
     moved the policy as far."""
+    max_moving_rate: float = 1e-6
+    """Sum of the learning rates up to the third reading that cannot move the policy as far: AdamW
+    changes no weight by more, and one step of the usual size yields a KL below .001."""
+    min_noises: float = 3.0
+    """First readings as a multiple of the noise of one, in that case: four standard errors."""
     most_updates: float = 20.0
     """First reading as a multiple of what one batch of updates moves the policy. After one batch it
     is about 1."""
@@ -97,9 +105,9 @@ class ReferenceNotStartingPolicy(Rule):
         opening = series.opening
         if opening is None or opening.level < min(self.min_kl, self.certain_kl):
             return None
-        min_kl = (
-            self.certain_kl if self._exceeds_first_updates(chart, opening.level) else self.min_kl
-        )
+        is_certain = self._exceeds_first_updates(chart, opening.level)
+        is_certain = is_certain or self._cannot_have_moved(chart, series)
+        min_kl = self.certain_kl if is_certain else self.min_kl
         if not opening.level >= min_kl or series.level(OPENING) < min_kl / 2:
             return None
         first, first_step = opening.level, series.first_step
@@ -121,6 +129,17 @@ class ReferenceNotStartingPolicy(Rule):
         moved = [chart.series(name).head(OPENING) for name in _OLD_POLICY]
         largest = max((max(values) for values in moved if values), default=math.nan)
         return first > self.most_updates * largest > 0
+
+    def _cannot_have_moved(self, chart: Chart, series: Series) -> bool:
+        """Whether the rates of the first steps are too small for a KL beyond its noise."""
+        rates, opening = chart.series(_RATE).head(OPENING), series.opening
+        if opening is None or len(rates) < OPENING or not min(rates) >= 0:
+            return False
+        first, second = series.first_steps
+        if sum(rates[:-1]) * (second - first) > self.max_moving_rate:
+            return False  # the third reading comes before the update of its step
+        # The median of three readings scatters by .7 of the noise of one.
+        return opening.level > self.min_noises * step_noise(series.head(RECENT))
 
     def _stays_misaligned(self, series: Series) -> bool:
         """Whether the first readings stay as high: a single token can dominate a few of them."""

@@ -25,6 +25,7 @@ _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 _UPDATES = (_CHANGED, _NORM, *_KLS)
 _BEHAVIOR = ("entropy/mean", "length/mean")
 _GRADIENT = "optimizer/grad_norm"
+_RATE = "optimizer/learning_rate"
 _EFFECTIVE, _ZERO_VARIANCE = "groups/effective_rate", "groups/zero_variance_rate"
 
 
@@ -50,7 +51,7 @@ class UpdatesTooSmall(Rule):
 
     Remedies:
         Keep the weights that the optimizer updates in float32; raise the learning rate, more for
-        LoRA than for full fine-tuning.
+        LoRA than for full fine-tuning. A rate below the usual 1e-6 is raised first.
 
     When it is wrong:
         Reinforcement learning in bf16 changes few weights per step in runs that go well, too; a
@@ -87,6 +88,9 @@ class UpdatesTooSmall(Rule):
     visible_norm_ratio: float = 1e-5
     """Change over the norm of the weights that is not small: a rate of 1e-6, the usual one, moves
     weights of .02 by up to 5e-5, and runs of small models that learn by 1e-4 to 1e-3."""
+    usual_rate: float = 1e-6
+    """The default of TRL and verl for full fine-tuning, and the rate of DAPO. Below it the rate is
+    the first thing to change; from it on, rounding is."""
     min_readings: int = 50
     """Readings over which nothing has risen."""
     max_shift: float = 2.5
@@ -125,7 +129,17 @@ class UpdatesTooSmall(Rule):
         remedies = self.remedies
         if chart.is_fresh(_CHANGED) and chart.series(_CHANGED).level(RECENT) > self.max_changed:
             remedies = ("raise-learning-rate",)  # rounding does not lose these updates
+        elif self._rate(chart) < self.usual_rate:
+            remedies = ("raise-learning-rate", "float32-weights")
         return Sighting("warning", text, evidence, remedies)
+
+    def _rate(self, chart: Chart) -> float:
+        """The highest learning rate of the run that is known; infinite if none is."""
+        rate, knob = chart.series(_RATE), chart.knobs.get("learning_rate")
+        logged = [*rate.head(RECENT), rate.level(RECENT)] if len(rate) else []
+        configured = [float(knob)] if isinstance(knob, int | float) else []
+        known = list(filter(math.isfinite, logged + configured))
+        return max(known) if known else math.inf
 
     def _has_gradient(self, chart: Chart, gradient: Series) -> bool:
         """Whether there is a gradient, or a varying reward where it is not logged."""

@@ -16,7 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     first_step_where,
     level_at,
 )
-from grpodoctor.rules.shared.trend import change
+from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import implied_count, median, step_noise
 from grpodoctor.vocabulary.conditions import Condition
@@ -38,7 +38,9 @@ class HeldOutDrop(Rule):
         number of held-out responses is known. The rule derives it from the logged shares: 0.5663
         and 0.5090 can only be 376 and 338 of 664 responses. Where the number is unknown, six
         evaluations that all fell count while the training reward rises. A first evaluation that is
-        above all later ones counts as well, where the number of responses is logged.
+        above all later ones counts as well, where the number of responses is logged. So does a fall
+        after which four evaluations or more stay below all earlier ones, far beyond their scatter,
+        while the training reward rises; below eight evaluations the finding is then `info`.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -95,12 +97,19 @@ class HeldOutDrop(Rule):
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
     upper bound: the same prompts are evaluated each time."""
 
+    min_lasting_errors: float = 7.2
+    """Standard errors, from the scatter before and after it, of a fall after which four evaluations
+    or more stay low. Six evaluations reach it by chance once in a thousand (Student's t)."""
+    sure_evaluations: int = 8
+    """Evaluations from which such a fall is a warning; see REW008."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Judge each held-out set and their mean; report the one that lost most."""
         sightings = [
             self._sighting(chart, name)
             or self._steady_fall(chart, name)
             or self._below_first(chart, name)
+            or self._lasting_fall(chart, name)
             for name in heldout_metrics(chart)
         ]
         found = [sighting for sighting in sightings if sighting is not None]
@@ -185,6 +194,43 @@ class HeldOutDrop(Rule):
         )
         first, evidence = series.first_step, (cite(chart, name, values[0]),)
         return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
+
+    def _lasting_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
+        """Evaluations that fell once and have stayed low while the training reward rises."""
+        values, train = chart.series(name).tail(WINDOW), current_metric(chart, _TRAIN)
+        count = self._evaluations_before_fall(values)
+        start = start_level(chart.series(train))
+        if not count or start is None:
+            return None
+        before, after = statistics.fmean(values[:count]), statistics.fmean(values[count:])
+        rise, error = change(chart.series(train))
+        if not before - after >= self.min_loss * before > 0:
+            return None
+        if not rise > self.min_standard_errors * error:
+            return None
+        text = (
+            f"{name} fell from {before:.3g} to {after:.3g} ({len(values) - count} evaluations) "
+            f"while {train} rose from {start:.3g} to {start + rise:.3g}."
+        )
+        step = chart.series(name).steps(len(values))[count]
+        evidence = (cite(chart, name, before), cite(chart, train, start))
+        severity: Severity = "warning" if len(values) >= self.sure_evaluations else "info"
+        sighting = Sighting(severity, text, evidence, find_onset=lambda: step)
+        return (before - after) / before, sighting
+
+    def _evaluations_before_fall(self, values: Sequence[float]) -> int:
+        """How many evaluations are all above the later ones, beyond the scatter of both; or 0."""
+        for count in range(2, len(values) - self.min_falling + 1):
+            before, after = values[:count], values[count:]
+            if not min(before) > max(after):
+                continue
+            freedom = len(values) - 2
+            squares = sum(statistics.pvariance(part) * len(part) for part in (before, after))
+            error = math.sqrt(squares / freedom * (1 / count + 1 / len(after)))
+            fall = statistics.fmean(before) - statistics.fmean(after)
+            if fall > self.min_lasting_errors * error > 0:
+                return count
+        return 0
 
     def _exceeds_chance(self, values: Sequence[float], loss: float, count: int | None) -> bool:
         """Whether a fall in every evaluation is more than the noise of as many responses."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import SOLVED_ACCURACY, mean_reaches, never_moved
+from grpodoctor.rules.shared.run_health import mean_is_high, never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -18,10 +18,9 @@ class SaturatedReward(Rule):
     """Nearly every response earns the full reward: nothing is left to learn.
 
     What it sees:
-        Accuracy, or a reward between 0 and 1, that stays at its ceiling: both its median and,
-        within its noise, its mean, since most batches of few responses may be all-correct by
-        chance. In a log with group statistics GRP001 reports it instead, with the share of groups
-        without gradient.
+        Accuracy, or a reward between 0 and 1, that stays at its ceiling. Its mean must be above .9
+        as well, since most batches of few responses can be all-correct by chance. In a log with
+        group statistics GRP001 reports it instead, with the share of groups without gradient.
 
     Why it matters:
         The run has succeeded, and further compute brings no gain: advantages are zero in all but a
@@ -69,7 +68,7 @@ class SaturatedReward(Rule):
         if not all(0 <= value <= 1 + 1e-6 for _, value in series):
             return None
         level = series.level(self.min_readings)
-        if level < self.min_level or not mean_reaches(series, SOLVED_ACCURACY, self.min_readings):
+        if level < self.min_level or not mean_is_high(series):
             return None
         start = chart.baseline(name)
         noun = "Accuracy" if name == _ACCURACY else "Reward"

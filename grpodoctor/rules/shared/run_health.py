@@ -135,7 +135,7 @@ def is_solved(chart: Chart) -> bool:
     accuracy = chart.series("accuracy/train")
     if len(accuracy):
         is_high = accuracy.level(RECENT) >= SOLVED_ACCURACY
-        return is_high and mean_reaches(accuracy, SOLVED_ACCURACY)
+        return is_high and mean_is_high(accuracy)
     all_correct = chart.series("groups/all_correct_rate")
     if len(all_correct):
         return all_correct.level(RECENT) >= SOLVED_GROUPS
@@ -143,13 +143,12 @@ def is_solved(chart: Chart) -> bool:
     return _reached_one(reward) or is_at_highest_reward(chart)
 
 
-def mean_reaches(series: Series, level: float, count: int = RECENT) -> bool:
-    """Whether the mean of the latest readings reaches a level, within one standard error.
+def mean_is_high(series: Series, top: float = 1.0) -> bool:
+    """Whether the mean of twenty readings is near the highest value as well.
 
-    The median of a few responses' rewards may be the highest one while one batch of three fails.
+    The median of few responses' rewards is the highest one while a sixth of them fail.
     """
-    error = reading_noise(series) / math.sqrt(count) if len(series) > 1 else 0.0
-    return series.mean(count) >= level - error
+    return series.mean(2 * RECENT) >= CEILING * top
 
 
 def is_at_highest_reward(chart: Chart) -> bool:
@@ -168,7 +167,7 @@ def is_at_highest_reward(chart: Chart) -> bool:
         return False
     start = reward.baseline
     has_risen = top - start.level > max(start.spread, 0.1 * abs(top))
-    if not has_risen or not mean_reaches(reward, SOLVED_ACCURACY * top):
+    if not has_risen or not mean_is_high(reward, top):
         return False
     return all(chart.series(name).last > 0 for name in component_means(chart))
 
@@ -181,7 +180,7 @@ def _reached_one(reward: Series) -> bool:
     """
     if not len(reward) or reward.level(RECENT) < 0.98 or never_moved(reward):
         return False
-    if not mean_reaches(reward, SOLVED_ACCURACY):
+    if not mean_is_high(reward):
         return False
     return all(0 <= value <= 1 + 1e-6 for _, value in reward)
 
