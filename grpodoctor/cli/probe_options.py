@@ -77,8 +77,12 @@ _Budget = Annotated[
     typer.Option("--budget", min=0.001, help="Time limit, in seconds. \\[default: none]"),
 ]
 _Attribution = Annotated[
-    bool,
-    typer.Option("--attribution/--no-attribution", help="Search for the causes of a gap."),
+    bool | None,
+    typer.Option(
+        "--attribution/--no-attribution",
+        help="Search for the causes of a gap. \\[default: on; with --accept or --exact off, "
+        "together with the controls]",
+    ),
 ]
 _Output = Annotated[
     Path | None,
@@ -151,7 +155,7 @@ class ProbeOptions:
     sampling_from: _SamplingFrom = None
     stale: _Stale = None
     budget: _Budget = None
-    attribution: _Attribution = True
+    attribution: _Attribution = None
     trust_remote_code: TrustRemoteCode = False
     output: _Output = None
     attach: _Attach = None
@@ -175,6 +179,13 @@ class ProbeOptions:
     def inputs(self) -> dict[str, Any]:
         """The other settings of a plan that are given."""
         return self._given(("prompts", "limit", "stale"))
+
+    @property
+    def refinements(self) -> dict[str, bool]:
+        """Changes of a plan's attribution and controls: a gate needs neither for its line."""
+        if self.is_gate and not self.attribution:
+            return {"attribution": False, "controls": False}
+        return {"attribution": False} if self.attribution is False else {}
 
     @property
     def is_gate(self) -> bool:

@@ -22,36 +22,50 @@ _PROMPTS, _MAX_TOKENS = 32, 64
 """Size of the first round: about 2,000 tokens, enough for the gap and for most signatures."""
 _LATE_SECONDS = 60.0
 """A first round is made if the whole measurement would take longer."""
+_MOST_OF_BUDGET = 0.75
+"""Largest share of the budget that the whole measurement may take without a first round."""
 _MOST_LOADING = 0.5
 """Largest share of the measurement that loading the engines once more may take."""
 _LEAST_TIMES = 8
 """A measurement of fewer than this multiple of the first round's tokens has no first round."""
 
 
-def first_plan(plan: ProbePlan, prompts: int, forecast: Forecast) -> ProbePlan | None:
-    """The plan of the first round; None if the whole measurement answers about as soon.
+def first_plan(plan: ProbePlan, prompts: int) -> ProbePlan | None:
+    """The plan of the first round; None if the whole measurement is hardly larger.
 
     Args:
         plan: the whole plan.
         prompts: number of prompts.
-        forecast: of the whole plan.
     """
     sampling = plan.sampling
     length = min(_MAX_TOKENS, *sampling.max_tokens)
     tokens = prompts * sampling.samples * sum(sampling.max_tokens)
     if any(spec.is_record for spec in (*plan.samplers, *plan.learners)):
         return None  # a record answers at once
+    if not plan.controls and not plan.attribution:
+        return None  # a gate, which judges all responses
     if tokens < _LEAST_TIMES * min(prompts, _PROMPTS) * length:
         return None
-    if forecast.seconds is not None and not _is_late(forecast.seconds, forecast.loading_seconds):
-        return None
     small = sampling.model_copy(update={"samples": 1, "max_tokens": (length,)})
-    changes = {"sampling": small, "attribution": False, "experts": False, "limit": _PROMPTS}
+    changes = {
+        "sampling": small,
+        "attribution": False,
+        "controls": False,
+        "experts": False,
+        "limit": _PROMPTS,
+    }
     return plan.model_copy(update=changes)
 
 
-def _is_late(seconds: float, loading: float) -> bool:
-    return seconds > _LATE_SECONDS and loading <= _MOST_LOADING * seconds
+def is_late(forecast: Forecast) -> bool:
+    """Whether the whole measurement answers too late, and a first round much sooner.
+
+    An unknown time is too late, and so is one that leaves little of the budget.
+    """
+    if forecast.seconds is None:
+        return True
+    late = min(_LATE_SECONDS, _MOST_OF_BUDGET * (forecast.budget or math.inf))
+    return forecast.seconds > late and forecast.loading_seconds <= _MOST_LOADING * forecast.seconds
 
 
 def first_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
@@ -75,16 +89,26 @@ def first_answer(cell: Cell, seconds: float, likely: LikelyCause | None, follows
     odd = _odd_tokens(cell.comparison)
     is_healthy = severity_of(cell) == "none" and not is_known and not odd
     word = "healthy" if is_healthy else "unhealthy"
-    k3 = figure(cell.comparison, "mismatch/kl_k3")
+    if not is_healthy and not is_known and not odd and _is_open(cell):
+        word = "undecided"
+        likely = None
     cause = ""
     if not is_healthy and likely is not None and (is_known or not odd):
         shown = f"Likely cause, by signature: {likely.cause}"
         cause = f" {shown if is_known else 'The tokens have no signature of a single cause'}."
     return (
         f"first answer after {seconds:.0f} s, {cell.sampler} and {cell.learner}: {word}. "
-        f"{cell.verdict.removesuffix('.')}; k3 {k3:.2g} nats per token, "
-        f"{cell.comparison.responses:,} responses.{odd}{cause} {follows}"
-    )
+        f"{cell.verdict} {cell.comparison.responses:,} responses.{odd}{cause} {follows}"
+    ).rstrip()
+
+
+def _is_open(cell: Cell) -> bool:
+    """Whether only a measurement of the model's own rounding can decide about a gap.
+
+    Models with many layers round more than the tiny ones of the usual values, but by less than
+    what harmed training.
+    """
+    return cell.noise_is_usual and severity_of(cell) in ("info", "warning")
 
 
 def _odd_tokens(comparison: Comparison) -> str:
@@ -95,9 +119,12 @@ def _odd_tokens(comparison: Comparison) -> str:
     return f" The tokens do not follow the reported distribution: log p + entropy has z = {z:.1f}."
 
 
-def refining(seconds: float | None, *, attribution: bool) -> str:
-    """What follows after a first answer, for its last sentence."""
-    what = "controls and causes" if attribution else "controls"
+def refining(seconds: float | None, *, attribution: bool, controls: bool = True) -> str:
+    """What follows after a first answer, for its last sentence; empty if nothing follows."""
+    if not attribution and not controls:
+        return ""
+    names = [("controls", controls), ("causes", attribution)]
+    what = " and ".join(name for name, follows in names if follows)
     return f"Refining: {what} follow{'' if seconds is None else f' within {in_words(seconds)}'}."
 
 

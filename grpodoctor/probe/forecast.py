@@ -70,21 +70,24 @@ def forecast_of(plan: ProbePlan, prompts: int, speeds: Speeds) -> Forecast:
     responses = prompts * plan.sampling.samples
     drawing = [spec for spec in plan.samplers if not spec.is_record]
     per_sampler = responses * sum(plan.sampling.max_tokens)
-    # A sampler samples and scores its own tokens in one load; a learner scores in one load, and
-    # with wrong weights, as a control, in another.
+    # A sampler samples and scores its own tokens, as a control, in one load; a learner scores in
+    # one load, and with wrong weights, as a control, in another.
+    controls = int(plan.controls)
+    passes = 1 + controls
     scoring = [spec for spec in plan.learners if not spec.is_record]
-    samplers = [speeds.of(spec) for spec in plan.samplers]
-    learners = [speeds.of(spec) for spec in plan.learners]
+    corrected = _Corrected((*plan.samplers, *plan.learners), speeds)
+    samplers = [corrected.of(spec) for spec in plan.samplers]
+    learners = [corrected.of(spec) for spec in plan.learners]
     known = [speed for speed in (*samplers, *learners) if speed is not None]
     per_learner = len(plan.samplers) * per_sampler
     seconds = [
-        *(_seconds(each, sampled=per_sampler, scored=per_sampler) for each in samplers),
-        *(_seconds(each, loads=2, scored=2 * per_learner) for each in learners),
+        *(_seconds(each, sampled=per_sampler, scored=per_sampler * controls) for each in samplers),
+        *(_seconds(each, loads=passes, scored=passes * per_learner) for each in learners),
     ]
     return Forecast(
-        loads=len(plan.samplers) + len(plan.learners) + len(scoring),
+        loads=len(plan.samplers) + len(plan.learners) + len(scoring) * controls,
         sampled=per_sampler * len(drawing),
-        scored=per_sampler * (len(drawing) + len(plan.samplers) * len(scoring)),
+        scored=per_sampler * (len(drawing) * controls + len(plan.samplers) * len(scoring)),
         budget=plan.budget,
         seconds=_total(seconds),
         loading_seconds=sum(speed.load_seconds for speed in known),
@@ -92,6 +95,29 @@ def forecast_of(plan: ProbePlan, prompts: int, speeds: Speeds) -> Forecast:
         is_measured=len(known) == len(seconds) and all(speed.is_measured for speed in known),
         attribution=plan.attribution,
     )
+
+
+class _Corrected:
+    """Speeds, with estimates corrected by what measured engines of the plan took.
+
+    An estimate knows nothing of other programs on the machine; the load of one engine shows them.
+    """
+
+    def __init__(self, engines: Iterable[EngineSpec], speeds: Speeds) -> None:
+        self._speeds = speeds
+        ratios = [
+            measured.load_seconds / estimate.load_seconds
+            for spec in engines
+            if (measured := speeds.of(spec)) is not None
+            and measured.is_measured
+            and (estimate := speeds.estimated(spec)) is not None
+        ]
+        self._factor = max(1.0, *ratios) if ratios else 1.0
+
+    def of(self, engine: EngineSpec) -> Speed | None:
+        """The speed of an engine; None if it is not known."""
+        speed = self._speeds.of(engine)
+        return speed if speed is None or speed.is_measured else speed.slower(self._factor)
 
 
 def _seconds(speed: Speed | None, *, loads: int = 1, **tokens: float) -> float | None:

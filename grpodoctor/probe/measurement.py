@@ -6,12 +6,14 @@ own tokens, one load of a learner scores the responses of all samplers.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from grpodoctor.errors import DataError, EngineError, GrpodoctorError, RunError
+from grpodoctor.probe.attribution.rounding import coarser_of, usual_rounding
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.controls.expert_replay import (
@@ -53,7 +55,7 @@ from grpodoctor.probe.inputs.plan import ProbePlan
 from grpodoctor.probe.inputs.prompts import Prompt, shown
 from grpodoctor.probe.probe_state import Measured, Pair, ProbeState
 from grpodoctor.probe.results.token_text import with_token_texts
-from grpodoctor.probe.severity import EXACT, figure, measured_verdict
+from grpodoctor.probe.severity import measured_verdict
 from grpodoctor.probe.speeds import Speeds
 
 CONTROL_RESPONSES = 256
@@ -92,18 +94,22 @@ class Measurement:
         self.plan, self.runner, self.listener = plan, runner, listener
         self.state = ProbeState(plan, runner.store.folder, prompts=len(runner.prompts))
         self.weights = Weights()
-        self._follows = follows
+        self.follows = follows
+        """What follows after the first answers; empty for controls and causes."""
 
-    def check_engines(self) -> None:
-        """Fail engines that cannot start, before others run for minutes."""
+    def check_engines(self) -> list[EngineError]:
+        """Fail engines that cannot start, before others run for minutes; returns the errors."""
+        errors: list[EngineError] = []
         for spec in (*self.plan.samplers, *self.plan.learners):
             try:
                 check_start(spec)
             except EngineError as error:
+                errors.append(error)
                 for pair in self.state.pairs:
                     is_used = spec.key in (pair.sampler.key, pair.learner.key)
                     if is_used and pair.cell.status != "failed":
                         self.state.fail(pair, error)
+        return errors
 
     def is_sampled(self, sampler: EngineSpec) -> bool:
         """Whether an earlier probe into this folder sampled all responses of an engine."""
@@ -117,6 +123,15 @@ class Measurement:
         """Let every sampler sample; start again if prompts are too long for one of them."""
         while not all(self._sample(sampler) for sampler in self.plan.samplers):
             pass
+
+    def sample_one(self) -> None:
+        """Let the first sampler that can start sample, and forget prompts that are too long."""
+        failed = {pair.sampler.key for pair in self.state.pairs if pair.cell.status == "failed"}
+        for sampler in self.plan.samplers:
+            if sampler.key not in failed:
+                while not self._sample(sampler):
+                    pass
+                return
 
     def _sample(self, sampler: EngineSpec) -> bool:
         """Let one sampler sample and score its own tokens; whether all prompts fit."""
@@ -143,7 +158,7 @@ class Measurement:
             ScoreJob(rollouts=self.runner.where(sampler, job))
             for job in jobs
             # At other settings the processing depends on the facts, known only after the load.
-            if Processing.of(job.sampling) == Processing() and not sampler.is_record
+            if Processing.of(job.sampling) == Processing() and self._controls(sampler)
         ]
         ids, *results = self.runner.attempt(sampler, [TokenizeJob(), *jobs, *own_scores])
         if isinstance(ids, Path) and self._drop_long_prompts(sampler, ids):
@@ -152,6 +167,10 @@ class Measurement:
             own_pairs = [pair for pair in pairs if pair.sampling == job.sampling]
             self._note_sampled(sampler, job, result, own_pairs)
         return True
+
+    def _controls(self, sampler: EngineSpec) -> bool:
+        """Whether a sampler scores its own tokens, as a control."""
+        return self.plan.controls and not sampler.is_record
 
     def _drop_long_prompts(self, sampler: EngineSpec, ids: Path) -> bool:
         """Drop prompts that do not fit the sampler's context; whether there were any.
@@ -198,7 +217,7 @@ class Measurement:
             return
         facts = self._facts(sampler)
         rescored: JobResult = EngineError(_RECORD)
-        if not sampler.is_record:
+        if self._controls(sampler):
             own = ScoreJob(rollouts=result, processing=reported_processing(job.sampling, facts))
             (rescored,) = self.runner.attempt(sampler, [own])
         part = self.runner.part_of(result, CONTROL_RESPONSES)
@@ -215,7 +234,8 @@ class Measurement:
         for learner in self.plan.learners:
             if pairs := self._pairs_to_score(learner):
                 self._score(learner, pairs)
-                self._complete(learner, [pair for pair in pairs if pair.is_open])
+                if self.plan.controls or self.plan.attribution:
+                    self._complete(learner, [pair for pair in pairs if pair.is_open])
 
     def score(self) -> None:
         """Measure the gap of every pair alone, without controls."""
@@ -317,15 +337,17 @@ class Measurement:
         comparison = compare(rollouts.path, scored, prompts=prompts, seed=seed)
         comparison = with_token_texts(comparison, (pair.learner.model, pair.sampler.model))
         pair.measured = Measured(rollouts, scored, comparison)
-        in_float32 = computes_in(rollouts.facts) == computes_in(facts) == "float32"
+        rounding = usual_rounding(coarser_of(computes_in(rollouts.facts), computes_in(facts)))
+        gap = comparison.value("mismatch/kl_k3")
         pair.update(
             status="done",
             reason="",
             comparison=comparison,
-            verdict=measured_verdict(comparison),
-            gap=figure(comparison, "mismatch/kl_k3") if in_float32 else None,
-            noise=EXACT if in_float32 else None,
+            gap=gap if math.isfinite(gap) else None,
+            noise=rounding.noise,
+            noise_is_usual=rounding.is_usual,
         )
+        pair.update(verdict=measured_verdict(pair.cell))
         self._note_vocabularies(pair, rollouts.facts, facts)
         self._tell_first_answer(pair)
         self.stage(f"{self.state.label(pair.learner)} scores")  # one more pair is done
@@ -335,17 +357,19 @@ class Measurement:
         """Report the gap and its likely cause before controls and causes are known."""
         if pair.measured is None:
             return
-        follows = self._follows
+        follows = self.follows
         if not follows:
             speeds = Speeds(self.runner.store.folder)  # with what has been measured meanwhile
             tokens = pair.measured.comparison.tokens
             seconds = search_seconds(self.plan.learners, tokens, speeds)
-            follows = refining(seconds, attribution=self.plan.attribution)
+            follows = refining(
+                seconds, attribution=self.plan.attribution, controls=self.plan.controls
+            )
         likely = signature_of(pair.measured.rollouts.path, pair.measured.scored)
         self.listener.remark(first_answer(pair.cell, self.state.seconds, likely, follows))
 
     def _note_controls(self, pair: Pair, repeated: JobResult | None) -> None:
-        if pair.measured is None:
+        if pair.measured is None or not self.plan.controls:
             return
         rollouts = pair.measured.rollouts
         part = self.runner.part_of(pair.measured.scored, CONTROL_RESPONSES)
@@ -396,7 +420,7 @@ class Measurement:
         rollouts = sampled_of(pair).path.name
         stale = self.plan.stale
         stale_files = (str(stale), fingerprint(local_model(str(stale)) or stale)) if stale else None
-        settings = (self.plan.attribution, stale_files, self.plan.experts)
+        settings = (self.plan.attribution, stale_files, self.plan.experts, self.plan.controls)
         key = content_key(self.runner.key(pair.learner), rollouts, settings)
         return self.runner.store.folder / "cells" / f"{key}.json"
 

@@ -130,7 +130,13 @@ class ProbeState:
             cell = cells[pair.sampler.key, pair.learner.key]
             if cell.comparison is not None:
                 what = f"The first {cell.comparison.responses:,} responses alone: {cell.verdict}"
-                pair.update(comparison=cell.comparison, verdict=what)
+                pair.update(
+                    comparison=cell.comparison,
+                    verdict=what,
+                    gap=cell.gap,
+                    noise=cell.noise,
+                    noise_is_usual=cell.noise_is_usual,
+                )
         self.facts |= first.facts
 
     def end_early(self, why: str) -> None:

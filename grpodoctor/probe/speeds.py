@@ -41,6 +41,15 @@ class Speed:
     scored_per_second: float
     is_measured: bool
 
+    def slower(self, factor: float) -> Speed:
+        """The same engine on a machine that is slower by a factor."""
+        return Speed(
+            self.load_seconds * factor,
+            self.sampled_per_second / factor,
+            self.scored_per_second / factor,
+            is_measured=self.is_measured,
+        )
+
     def seconds(self, *, loads: int = 1, sampled: float = 0, scored: float = 0) -> float:
         """Time for loads of the engine, and for tokens to sample and to score."""
         time_sampled = sampled / self.sampled_per_second
@@ -68,6 +77,10 @@ class Speeds:
         sampled, scored = (self._rate(engine, kind) for kind in ("sample", "score"))
         if load is not None and (sampled or scored):
             return Speed(load, sampled or scored, scored or sampled, is_measured=True)
+        return self.estimated(engine)
+
+    def estimated(self, engine: EngineSpec) -> Speed | None:
+        """Its speed from the size of its model; None if that is not on this machine."""
         return _estimated(engine)
 
     def _count(self, done: Path) -> None:

@@ -1,6 +1,6 @@
 """The size of a probe's report page: `make bench`, `python tests/benchmarks/bench_probe_page.py`.
 
-Grids of 1 to 100 pairs with real comparisons of long responses, causes, controls and experts. Exits
+Grids of 1 to 2,000 pairs with real comparisons of long responses, causes, controls and experts. Exits
 with 1 if a page is larger than its limit.
 """
 
@@ -26,7 +26,7 @@ from tests.report.probed import CAUSE, CONTROLS, REPLAYED, comparison, result
 
 LIMIT = 1_500_000
 """Bytes."""
-SIZES = ((1, 1), (5, 5), (10, 10))
+SIZES = ((1, 1), (5, 5), (10, 10), (20, 12), (40, 50), (1, 2000))
 """Numbers of samplers and of learners."""
 PROMPTS, SAMPLES, LONGEST = 64, 4, 1024
 _LAYERS = 48

@@ -55,7 +55,7 @@ def test_a_gap_sets_the_exit_code_by_its_severity(tmp_path: Path) -> None:
     (cell,) = json.loads(done.stdout)["cells"]
     (weights,) = cell["settings"]
     assert "algorithm.rollout_correction.rollout_is_threshold=2" in weights["lines"]
-    assert "differ by more than two healthy engines" in cell["verdict"]
+    assert "differ by more than rounding" in cell["verdict"]
     before = launches(tmp_path / "out")
     again = pair(spec(), far, tmp_path / "out", "--fail-on", "critical")
     assert again.returncode == 0
@@ -82,9 +82,12 @@ def test_an_engine_that_cannot_start_fails_before_others_run(tmp_path: Path) -> 
     assert done.returncode == 2
     assert "there is no Python interpreter /nowhere/python" in done.stderr
     assert launches(out) == 0, "a sampler ran for a learner that cannot start"
+    assert "forecast" not in done.stderr
+    assert not done.stdout, "a report of no measurement"
     arguments = ["--sampler", spec(), "--sampler", missing, "--learner", spec()]
     grid = probe(*arguments, *SMALL, output=out)
     assert grid.returncode == 2
+    assert grid.stderr.index("error: ") < grid.stderr.index("forecast: ")
     cells = read_result(out / "probe.json").cells
     assert [cell.status for cell in cells] == ["done", "failed"]
 
@@ -239,6 +242,10 @@ BAD = {
     "no older checkpoint": (
         ["--sampler", spec(), "--learner", spec(), "--stale", "/nowhere/old"],
         "stale cannot be '/nowhere/old': the checkpoint does not exist",
+    ),
+    "misspelt option": (
+        ["--sampler", "transformers:m?dtyp=float32", "--learner", spec()],
+        "unknown transformers option 'dtyp' (transformers:m); did you mean dtype?",
     ),
     "no folder": (
         ["--sampler", spec(), "--learner", spec(), "--output", "/proc/probe"],

@@ -29,6 +29,13 @@ def test_a_gap_beyond_a_limit_is_rejected_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
     assert line.startswith("rejected: k3 0.001")
+    cells = read_result(tmp_path / "probe.json").cells
+    assert not any(cell.controls or cell.causes for cell in cells), "the line needs neither"
+    asked = pair(spec(), spec(shift=0.05), tmp_path, "--accept", "k3=0.0001", "--attribution")
+    assert asked.returncode == 1
+    (cell,) = read_result(tmp_path / "probe.json").cells
+    assert cell.controls
+    assert cell.causes
     wide = pair(spec(), spec(shift=0.05), tmp_path, "--accept", "k3=0.1", "--fail-on", "info")
     assert wide.returncode == 0, "the limit replaces --fail-on"
     least = pair(spec(), spec(shift=0.05), tmp_path, "--accept", "pearson=1")
@@ -56,7 +63,7 @@ def test_the_forecast_and_the_first_answer_come_first(tmp_path: Path) -> None:
     forecast = "forecast: 3 engine loads, at most 96 tokens to sample and 192 to score; limit 600 s"
     assert forecast in lines
     (first,) = [line for line in lines if line.startswith("first answer after ")]
-    assert "k3 0.0002 nats per token" in first
+    assert "k3 is 0.0002 nats per token" in first
     assert "Refining: controls follow" in first
     again = pair(spec(), spec(shift=0.02), tmp_path / "two")
     (line,) = [line for line in again.stderr.splitlines() if line.startswith("forecast: ")]

@@ -22,6 +22,7 @@ from grpodoctor.probe.results.results import (
     Replayed,
     WorstResponse,
 )
+from grpodoctor.probe.severity import EXACT
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Rate
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m[bold]\u202e"
@@ -125,7 +126,7 @@ def result() -> ProbeResult:
         Cell(sampler=f"vllm:tiny?dtype={dtype}", learner=f"transformers:tiny?dtype={other}",
              max_tokens=length, status="done", comparison=comparison(scale), controls=CONTROLS,
              causes=(CAUSE,), verdict="They differ by more than rounding: precision.",
-             remedies=("Cap importance weights at 2 (TIS).",))
+             remedies=("Cap importance weights at 2 (TIS).",), gap=3e-4 * scale, noise=EXACT)
         for length in (96,)
         for dtype, other, scale in (("bfloat16", "float32", 1.0), ("float32", "float32", 1e-4),
                                     ("bfloat16", "bfloat16", 0.5), ("float32", "bfloat16", 0.9))

@@ -209,6 +209,30 @@ def test_the_page_of_a_large_grid_is_small() -> None:
     assert len(as_html(replace(PAIR, cells=cells)).encode()) < 1.5e6
 
 
+def test_a_kernel_within_rounding_is_shown_without_alarm() -> None:
+    kernel = replace(CAUSE, cause="attention-kernel")
+    cell = replace(PAIR.cells[0], causes=(kernel,), controls=(), remedies=(), noise=3e-4)
+    text = as_text(replace(PAIR, cells=(cell,)))
+    assert "AGREE" in text
+    assert "ROUNDING  attention-kernel:" in text
+    assert "Sample in float16" not in text, "nothing needs to change"
+
+
+def test_the_best_pairs_of_a_very_large_grid_have_a_line_alone() -> None:
+    (like,) = held("vllm:0").cells
+    good = replace(like, causes=(), controls=(), verdict="They agree.", noise=1.0)
+    labels = [f"vllm:{at}" for at in range(520)]
+    cells = tuple(replace(good, sampler=label, gap=1e-4) for label in labels)
+    grid = replace(PAIR, cells=(*cells[:510], replace(like, sampler=labels[510]), *cells[510:]))
+    page = as_html(grid)
+    assert page.count('<section id="cell-') == 60
+    assert '<section id="cell-510"' in page, "the worst pair"
+    assert "Sections below: the 60 worst pairs." in page
+    assert "The 500 worst of 521 pairs (520 agree, 1 differ)." in page
+    assert page.count("They agree.") < 600
+    assert as_text(grid, width=120).count("AGREE") <= 560
+
+
 def test_a_pair_of_a_large_grid_has_its_figures_and_failed_controls() -> None:
     grid = held(*(f"vllm:{at}" for at in range(30)))
     page = as_html(grid)
@@ -228,18 +252,24 @@ def test_names_are_harmless_in_charts() -> None:
 
 
 STANDS = {
-    "agree": replace(PAIR.cells[0], causes=(), controls=CONTROLS[:2], verdict="They agree."),
+    "agree": replace(
+        PAIR.cells[0], causes=(), controls=CONTROLS[:2], verdict="They agree.", noise=3e-4
+    ),
     "differ": PAIR.cells[0],
     "far apart": replace(PAIR.cells[0], comparison=comparison(50.0)),
-    "control failed": replace(PAIR.cells[0], causes=()),
+    "control failed": replace(PAIR.cells[0], causes=(), noise=3e-4),
     "unsure": replace(
-        PAIR.cells[0], causes=(replace(CAUSE, confidence="possible"),), controls=CONTROLS[:2]
+        PAIR.cells[0],
+        causes=(replace(CAUSE, confidence="possible"),),
+        controls=CONTROLS[:2],
+        noise=3e-4,
     ),
     "small gap": replace(
         PAIR.cells[0],
         causes=(replace(CAUSE, cause="batch-variance"),),
         controls=CONTROLS[:2],
         comparison=comparison(0.01),
+        gap=3e-6,
     ),
     "failed": result().cells[-1],
     "not run": replace(result().cells[-1], status="not_run"),
@@ -256,8 +286,9 @@ def test_the_result_of_a_pair_is_one_word(word: str) -> None:
 
 
 def test_an_unexplained_gap_is_not_called_agreement() -> None:
-    cell = replace(PAIR.cells[0], causes=(), controls=())
-    cell = replace(cell, verdict=measured_verdict(cell.comparison))
+    """The result of an earlier version, which did not compare with rounding."""
+    cell = replace(PAIR.cells[0], causes=(), controls=(), gap=None, noise=None)
+    cell = replace(cell, verdict=measured_verdict(cell))
     assert standing(cell) == ("small gap", "good")
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from grpodoctor.support.progress import Progress
 
 HTML = "probe.html"
+_LINE_SECONDS = 30.0
+"""Time between two lines of progress where stderr is no terminal."""
 
 
 @command_with(ProbeOptions)
@@ -102,7 +104,7 @@ def _plan(options: ProbeOptions) -> ProbePlan:
     check_remote_code(engines, is_allowed=options.trust_remote_code)
     changes = {
         "budget": options.budget or plan.budget,
-        "attribution": options.attribution and plan.attribution,
+        **options.refinements,
         "notes": (*plan.notes, *default_notes(plan.samplers, options.sampling_from)),
     }
     return plan.model_copy(update=changes)
@@ -162,12 +164,16 @@ def _run(plan: ProbePlan, folder: Path) -> ProbeResult:
 
 
 class _Status:
-    """Shows the progress of a probe, and remembers it for the message after an interrupt."""
+    """Shows the progress of a probe, and remembers it for the message after an interrupt.
+
+    Without a terminal there is no bar: a line every half minute takes its place.
+    """
 
     def __init__(self) -> None:
         self.bar: Progress | None = None
         self.done = self.total = 0
         self._stage = ""
+        self._began = self._told = time.monotonic()
 
     def stage(self, what: str, done: int, total: int) -> None:
         self.done, self.total, self._stage = done, total, what
@@ -183,6 +189,11 @@ class _Status:
     def _update(self, detail: str) -> None:
         if self.bar is not None:
             self.bar.update(self.done, total=self.total, detail=detail)
+        now = time.monotonic()
+        if now - self._told >= _LINE_SECONDS and not sys.stderr.isatty():
+            self._told = now
+            pairs = f"{self.done} of {self.total} pairs measured"
+            _say(f"after {now - self._began:.0f} s: {self._stage}; {pairs}")
 
 
 def _report(

@@ -55,6 +55,8 @@ class Attribution:
     noise: float | None
     """k3 that rounding to the coarser of the two precisions causes in this model; None if not
     measured."""
+    noise_is_usual: bool = False
+    """Whether it is the usual value of the precision, because the learner cannot measure it."""
     left: float | None
     """Share of the gap that no cause explains; None if there is nothing to explain."""
     notes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ from grpodoctor.probe.attribution.edits import (
 )
 from grpodoctor.probe.attribution.engine_files import read_config, read_ids
 from grpodoctor.probe.attribution.rounding import (
-    COARSE,
-    USUAL_NOISE,
     Rounding,
     RoundingFlips,
+    coarser_of,
     in_precision,
     rounding_between,
+    usual_rounding,
 )
 from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens, effective_gap
 from grpodoctor.probe.attribution.variant import Setup, Variant
@@ -56,6 +56,7 @@ _SCREEN_TOKENS = 512
 """Tokens on which the many what-if edits are tried first; the best ones are tried on the part."""
 _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
+_MOST_SCORES_IN_MEMORY = 8
 _COLUMNS: tuple[Want, ...] = ("entropy", "ranks", "temperatures")
 
 
@@ -78,7 +79,11 @@ class Experiments:
         """Ids of the causes named so far."""
         self.excluded: dict[str, float] = {}
         """What-if edits that were tried, with the smallest share of the gap that each left."""
-        self._scores: dict[tuple[str, ScoreJob], _Scores] = {}
+        self._folders: dict[tuple[str, ScoreJob], Path] = {}
+        """The scores of each job. A search has hundreds: their numbers stay on disk."""
+        self._read_scores = lru_cache(maxsize=_MOST_SCORES_IN_MEMORY)(self._scores_in)
+        self._responses_of_part = 0
+        """Responses of the part; known after the first scoring."""
         self.left_out: RoundingFlips | None = None
         """Flips by rounding, if the search is limited to the other tokens."""
 
@@ -101,7 +106,8 @@ class Experiments:
         except EngineError:
             scored = case.scored  # a recorded learner has no further columns
         tokens = Tokens.read(self.rollouts, scored)
-        self._scores[case.learner.key, job] = _Scores(tokens.learner_N, tokens.lengths_B, scored)
+        self._folders[case.learner.key, job] = scored
+        self._responses_of_part = tokens.lengths_B.size
         return Variant(setup, tokens)
 
     @cached_property
@@ -178,10 +184,10 @@ class Experiments:
 
     def with_routes(self, variant: Variant) -> Variant:
         """The variant with the learner's experts of its setup, if they are known."""
-        scores = self._scores.get((variant.setup.learner.key, self._job(variant.setup)))
-        if scores is None or variant.tokens.learner_experts_NLK is not None:
+        folder = self._folders.get((variant.setup.learner.key, self._job(variant.setup)))
+        if folder is None or variant.tokens.learner_experts_NLK is not None:
             return variant
-        _, experts_NLK = self._cut(scores, variant.tokens)
+        _, experts_NLK = self._cut(self._read_scores(folder), variant.tokens)
         return Variant(variant.setup, replace(variant.tokens, learner_experts_NLK=experts_NLK))
 
     def _cut(self, scores: _Scores, tokens: Tokens) -> tuple[Floats, Experts | None]:
@@ -246,11 +252,20 @@ class Experiments:
 
     def _score_each(self, engine: EngineSpec, jobs: Sequence[ScoreJob]) -> list[_Scores]:
         """Score the jobs that have no scores yet."""
-        missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._scores]
+        missing = [job for job in dict.fromkeys(jobs) if (engine.key, job) not in self._folders]
         if missing:
             for job, folder in zip(missing, self.runner.run(engine, missing), strict=True):
-                self._scores[engine.key, job] = _scores_in(folder)
-        return [self._scores[engine.key, job] for job in jobs]
+                self._folders[engine.key, job] = folder
+        return [self._read_scores(self._folders[engine.key, job]) for job in jobs]
+
+    def _scores_in(self, folder: Path) -> _Scores:
+        """The scores of a folder; those of a record begin with the part."""
+        shards = list(read_shards(folder))
+        lengths_B = np.concatenate([shard.lengths_B for shard in shards])
+        logprobs_N = np.concatenate([shard.logprobs_N for shard in shards]).astype(np.float64)
+        if self._responses_of_part:
+            lengths_B = lengths_B[: self._responses_of_part]
+        return _Scores(logprobs_N[: int(lengths_B.sum())], lengths_B, folder)
 
     def what_ifs(self, engine: EngineSpec) -> tuple[EditFamily, ...]:
         """The edits that an engine's model allows; empty if it cannot compute differently.
@@ -292,13 +307,14 @@ class Experiments:
             else ScoreJob(rollouts=rollouts, processing=setup.processing, what_if=as_json(each))
             for each in edits
         ]
-        missing = [job for job in jobs if (setup.learner.key, job) not in self._scores]
+        missing = [job for job in jobs if (setup.learner.key, job) not in self._folders]
         if missing:
             folders = self.runner.attempt(setup.learner, list(dict.fromkeys(missing)))
             for job, folder in zip(dict.fromkeys(missing), folders, strict=True):
                 if isinstance(folder, Path):
-                    self._scores[setup.learner.key, job] = _scores_in(folder)
-        known = [self._scores.get((setup.learner.key, job)) for job in jobs]
+                    self._folders[setup.learner.key, job] = folder
+        folders_of = [self._folders.get((setup.learner.key, job)) for job in jobs]
+        known = [None if folder is None else self._read_scores(folder) for folder in folders_of]
         return [
             None if one is None else setup.learner_column(one.lengths_B, one.logprobs_N)
             for one in known
@@ -336,18 +352,16 @@ class Experiments:
 
         If the learner cannot measure it, the value of other models.
         """
-        # bfloat16 is the most common precision, so it is assumed where none is reported.
-        dtypes = [dtype if dtype in COARSE else "bfloat16" for dtype in self.dtypes]
-        coarse = max(dtypes, key=lambda dtype: COARSE[dtype])
+        coarse = coarser_of(*self.dtypes)
         if coarse == "float32":
-            return Rounding(EXACT)
+            return usual_rounding(coarse)
         learner = self.case.learner
         try:
             exact, rounded = (
                 self._scored(in_precision(learner, dtype)) for dtype in ("float32", coarse)
             )
         except EngineError:
-            return Rounding(USUAL_NOISE[coarse])
+            return usual_rounding(coarse)
         measured = rounding_between(exact, rounded)
         return measured.without_routes() if exact.sampler_experts_NLK is None else measured
 
@@ -465,12 +479,6 @@ def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
     if engine.kind.model == "option":
         return engine.with_options(model=str(model))
     return replace(engine, model=str(model))
-
-
-def _scores_in(folder: Path) -> _Scores:
-    shards = list(read_shards(folder))
-    logprobs_N = np.concatenate([shard.logprobs_N for shard in shards]).astype(np.float64)
-    return _Scores(logprobs_N, np.concatenate([shard.lengths_B for shard in shards]), folder)
 
 
 def _overrides(engine: EngineSpec) -> dict[str, Any]:

@@ -82,6 +82,16 @@ def investigate(runner: JobRunner, case: Case) -> Attribution:
     return _Investigation(runner, case).result()
 
 
+def measured_rounding(runner: JobRunner, case: Case) -> Attribution:
+    """The gap of a case and the noise of its learner, without a search for causes.
+
+    Raises:
+        EngineError: if the shards of the measurement cannot be read.
+        BudgetSpentError: if the time budget is used up.
+    """
+    return _Investigation(runner, case).rounding_alone()
+
+
 class _Investigation:
     """The state of one investigation."""
 
@@ -124,6 +134,7 @@ class _Investigation:
             verdict="",
             gap=gap,
             noise=self.tests.noise,
+            noise_is_usual=self.tests.noise_is_usual,
             left=None if self.tests.is_quiet(self.first) and not causes else max(0.0, self.left),
             notes=tuple(dict.fromkeys(self.notes)),
             subset=self.subset.words if self.subset else "",
@@ -134,7 +145,20 @@ class _Investigation:
             self.experiments.case, attribution, quiet=quiet, is_cut_short=is_cut_short
         )
 
-    def _investigate(self) -> None:
+    def rounding_alone(self) -> Attribution:
+        self._measure_rounding()
+        return Attribution(
+            causes=(),
+            verdict="",
+            gap=self.first.gap if self.first else math.nan,
+            noise=self.tests.noise,
+            noise_is_usual=self.tests.noise_is_usual,
+            left=None,
+            flips=self.experiments.left_out,
+        )
+
+    def _measure_rounding(self) -> Variant:
+        """Compare the gap with rounding; returns the tokens that the search uses."""
         self.first = self.variant = self.experiments.first()
         if self.first.gap > EXACT:
             self.tests.noise = self.experiments.noise
@@ -142,8 +166,13 @@ class _Investigation:
             self.notes += [excess] if excess else []
         if self.first.gap > max(EXACT, QUIET * (self.tests.noise or 0.0)):
             self.first = self.variant = self._without_rounding_flips(self.first)
-        if not self.tests.is_quiet(self.first):
-            self.variant = self._with_reference(self.first)
+        return self.first
+
+    def _investigate(self) -> None:
+        first = self._measure_rounding()
+        self.variant = first
+        if not self.tests.is_quiet(first):
+            self.variant = self._with_reference(first)
             self._search_subset(self.variant)
         if not self.steps:
             self._search()

@@ -67,6 +67,8 @@ class Rounding:
     own: Tokens | None = None
     """The tokens with float32 as learner and the coarser precision as sampler; None if the
     learner's experts are unknown."""
+    is_usual: bool = False
+    """Whether it is the usual value of the precision, not a measurement."""
 
     def flips_in(self, tokens: Tokens) -> RoundingFlips | None:
         """The flips of a pair if rounding explains them, else None.
@@ -185,6 +187,23 @@ def _by_response(tokens: Tokens, at_N: Flags) -> Floats:
     """Number of such tokens that count, by response."""
     counts_B = np.bincount(tokens.rows_N[at_N & tokens.finite_N], minlength=tokens.lengths_B.size)
     return counts_B.astype(np.float64)
+
+
+def coarser_of(*dtypes: str) -> str:
+    """The coarsest precision; bfloat16, the most common one, where none is reported.
+
+    float64 counts as float32, the precision in which log-probabilities are stored.
+    """
+    stored = ["float32" if dtype == "float64" else dtype for dtype in dtypes]
+    known = [dtype if dtype in COARSE else "bfloat16" for dtype in stored]
+    return max(known, key=lambda dtype: COARSE[dtype])
+
+
+def usual_rounding(dtype: str) -> Rounding:
+    """The rounding of a precision in other models; in float32, every model's."""
+    if dtype == "float32":
+        return Rounding(EXACT)
+    return Rounding(USUAL_NOISE[dtype], is_usual=True)
 
 
 def rounding_between(exact: Tokens, rounded: Tokens) -> Rounding:

@@ -8,8 +8,15 @@ from dataclasses import replace
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.rounding import RoundingFlips
 from grpodoctor.probe.engines.jobs import computes_in
-from grpodoctor.probe.results.results import NamedCause
-from grpodoctor.probe.severity import EXACT, without_numbers
+from grpodoctor.probe.results.results import Cell, NamedCause
+from grpodoctor.probe.severity import (
+    EXACT,
+    UNEXPLAINED,
+    is_fault,
+    is_within_rounding,
+    large_rounding,
+    without_numbers,
+)
 
 _WORTH_SAYING = 0.1
 """Smallest unexplained share of the gap that the verdict mentions."""
@@ -33,9 +40,32 @@ def verdict_of(
         is_unknown = is_cut_short and not quiet
         why = _cut_short(found) if is_unknown else _without_causes(case, found, quiet=quiet)
         text = without_numbers(case.comparison) + why
+    elif _is_rounding(case, found):
+        agree = _without_causes(case, found, quiet=True)
+        origin = "; ".join(map(_phrase, found.causes[:3]))
+        text = f"{without_numbers(case.comparison)}{agree} The difference comes from: {origin}."
     else:
         text = _with_causes(found, quiet=quiet)
     return replace(found, verdict=text)
+
+
+def _cell(case: Case, found: Attribution) -> Cell:
+    return Cell(
+        sampler="",
+        learner="",
+        max_tokens=case.sampling.max_tokens,
+        status="done",
+        comparison=case.comparison,
+        gap=found.gap,
+        noise=found.noise,
+        noise_is_usual=found.noise_is_usual,
+    )
+
+
+def _is_rounding(case: Case, found: Attribution) -> bool:
+    """Whether all causes of a gap within rounding are numerical, so that none is a fault."""
+    cell = _cell(case, found)
+    return is_within_rounding(cell) and not any(is_fault(cell, each) for each in found.causes)
 
 
 def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
@@ -50,9 +80,12 @@ def _without_causes(case: Case, found: Attribution, *, quiet: bool) -> str:
     if found.noise is None or found.gap <= found.noise / 100 or sampler == learner == "float32":
         return f"The engines agree: k3 is {found.gap:.2g} nats per token, which is rounding."
     where = " before the experts differ" if found.flips else ""
+    rounding = f"rounding alone causes {found.noise:.2g} in this model"
+    if found.noise_is_usual:
+        rounding = f"usual rounding is {found.noise:.2g}; that of this model cannot be measured"
     text = (
         f"The engines agree within the precision of {sampler} and {learner}: k3 is {found.gap:.2g} "
-        f"nats per token{where}, and rounding alone causes {found.noise:.2g} in this model."
+        f"nats per token{where}, and {rounding}.{large_rounding(_cell(case, found))}"
     )
     return f"{text} {_flips(found.flips)}" if found.flips else text
 
@@ -90,4 +123,5 @@ def _with_causes(found: Attribution, *, quiet: bool) -> str:
 def _phrase(cause: NamedCause) -> str:
     title = cause.title[0].lower() + cause.title[1:]
     share = "" if cause.explained is None else f" ({cause.explained:.0%} of the gap)"
-    return f"{_SURE[cause.confidence]}{title}{share}"
+    sure = "" if cause.cause in UNEXPLAINED else _SURE[cause.confidence]
+    return f"{sure}{title}{share}"

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.probe.inputs.engine_kinds import ENGINES, EngineKind
+from grpodoctor.support.suggestions import check_name
 
 Option = str | int | float | bool
 _LAUNCH_OPTIONS = ("python", "timeout", "launcher", "processes")
@@ -68,8 +69,13 @@ class EngineSpec:
         """A spec from options that include those of the launch; `~` is expanded.
 
         Raises:
-            ConfigError: if a launch option has an invalid value.
+            ConfigError: if a launch option has an invalid value, or the engine has no such option.
         """
+        known = ENGINES[engine].options
+        if known is not None:
+            for name in options:
+                where = f"{engine}:{model[:80]}"
+                check_name(name, known | {*_LAUNCH_OPTIONS}, f"{engine} option", where=where)
         try:
             timeout = float(options.get("timeout", _TIMEOUT_SECONDS))
             processes = int(options.get("processes", 1))

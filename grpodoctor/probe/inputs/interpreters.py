@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.support.safe_text import printable
 from grpodoctor.support.subprocesses import kill_group
+from grpodoctor.support.suggestions import near_names
 
 _NUMERIC_PACKAGES = (
     *("torch", "transformers", "tokenizers", "kernels", "vllm", "flash", "xformers", "triton"),
@@ -26,15 +27,34 @@ _NUMERIC_PACKAGES = (
 _OLDEST_PYTHON = (3, 10)
 _MAX_BYTES = 4 << 20
 _TIMEOUT_SECONDS = 60.0
+_VERY_CLOSE = 0.8
+"""Similarity from which an unknown option of vLLM is misspelt: its source may not show all."""
 _REPORT_PROGRAM = """
-import json, os, sys
+import ast, json, os, sys
 from importlib.util import find_spec
+def names_in(path, classname):
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    for node in (part for top in tree.body if getattr(top, "name", "") == classname
+                 for part in top.body):
+        if isinstance(node, ast.AnnAssign):
+            yield node.target.id
+        elif getattr(node, "name", "") == "__init__":
+            yield from (each.arg for each in node.args.args + node.args.kwonlyargs)
+def vllm_arguments():
+    try:
+        folder = os.path.dirname(find_spec("vllm").origin)
+        return [*names_in(os.path.join(folder, "engine", "arg_utils.py"), "EngineArgs"),
+                *names_in(os.path.join(folder, "entrypoints", "llm.py"), "LLM")]
+    except Exception:
+        return []
 folders = sys.path[:] = [folder for folder in sys.path if folder]
 names = (name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
 print(json.dumps({
     "version": sys.version_info[:3],
     "has": [name for name in sys.argv[1:] if find_spec(name)],
     "installed": sorted({name for name in names if name.endswith(("-info", ".egg-link"))}),
+    "vllm_arguments": vllm_arguments(),
 }))
 """
 
@@ -65,10 +85,10 @@ def python_of(spec: EngineSpec) -> str:
 
 
 def check_installed(spec: EngineSpec) -> None:
-    """Refuse an engine whose Python lacks its packages; nothing is imported.
+    """Refuse an engine whose Python lacks its packages or an option; nothing is imported.
 
     Raises:
-        EngineError: if there is no such Python, or it lacks the engine.
+        EngineError: if there is no such Python, or it lacks the engine, or an option is misspelt.
     """
     python = python_of(spec)
     installed = _report_of(python).get("has", ())
@@ -79,6 +99,22 @@ def check_installed(spec: EngineSpec) -> None:
             where=spec.label,
             remedy="install it there, or select an interpreter that has it with python=PATH",
         )
+
+    if spec.engine == "vllm":
+        _check_vllm_options(spec, _report_of(python).get("vllm_arguments", ()))
+
+
+def _check_vllm_options(spec: EngineSpec, arguments: Collection[str]) -> None:
+    """Refuse an option that vLLM's source does not have, but one with a similar name."""
+    known = {*arguments, *spec.kind.own_options} - {"self", "kwargs"}
+    for name in spec.options:
+        near = near_names(name, known, _VERY_CLOSE) if arguments and name not in known else []
+        if near:
+            raise EngineError(
+                f"vLLM has no option {printable(name, 60)!r}",
+                where=spec.label,
+                remedy=f"did you mean {' or '.join(near)}?",
+            )
 
 
 def installed_for(spec: EngineSpec) -> tuple[str, ...]:
@@ -130,6 +166,7 @@ def _parse(output: bytes) -> Mapping[str, Any]:
         data = json.loads(output.splitlines()[-1])
         report = {name: list(data[name]) for name in ("version", "has", "installed")}
         report["version"] = [int(part) for part in report["version"]]
+        report["vllm_arguments"] = [str(each) for each in data.get("vllm_arguments", ())]
     except (IndexError, ValueError, TypeError, KeyError, RecursionError):
         return {"error": "it does not answer like a Python"}
     return report

@@ -179,6 +179,8 @@ class _Common(_Section):
     """Maximum number of prompts."""
     attribution: bool = True
     """Whether to search for the causes of differences."""
+    controls: bool = True
+    """Whether to measure the controls, and the rounding of a model where a verdict needs it."""
     budget: float | None = Field(default=None, gt=0)
     """Time limit in seconds; what does not fit is not run."""
     experts: bool = True

@@ -222,9 +222,12 @@ class Cell:
     """One sentence: whether the engines agree, and the cause if they do not."""
     remedies: tuple[str, ...] = ()
     gap: float | None = None
-    """k3 of the tokens that attribution used, in nats per token; None without attribution."""
+    """k3 of the tokens that attribution used, or of all tokens without attribution, in nats per
+    token; None if no token is finite, and in some results of earlier versions."""
     noise: float | None = None
     """k3 that rounding causes in this pair; None if it is not known."""
+    noise_is_usual: bool = False
+    """Whether `noise` is the usual value of the precision instead of a measurement in this pair."""
     churn: ExpertComparison | None = None
     """Routing of an older checkpoint against the learner's on the same tokens, if one was given:
     the effect of the optimizer steps in between."""

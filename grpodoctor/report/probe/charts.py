@@ -55,8 +55,8 @@ _BLUES: _ColorScale = (None, [[0, "#e3eefc"], [1, "#7fb0ea"]])
 HEAT_MAPS = (
     (
         "mismatch/prob_diff_mean",
-        f"Mean |Δp|: amber from {ORDINARY:g}, more than between two correct engines; red from "
-        f"{HARM:g}, a gap at which training was observed to suffer",
+        f"Mean |Δp|: amber from {ORDINARY:g}, more than in most healthy pairs (the verdict uses "
+        f"each pair's own rounding); red from {HARM:g}, at which training was observed to suffer",
         _HARM,
     ),
     ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses", _BLUES),

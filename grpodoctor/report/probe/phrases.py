@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from grpodoctor.probe.comparison.correction_effects import EFFECTS
-from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.results.results import (
     Cell,
@@ -18,7 +17,7 @@ from grpodoctor.probe.results.results import (
     ProbeResult,
     Replayed,
 )
-from grpodoctor.probe.severity import figure, is_exact, measured_verdict, severity_of
+from grpodoctor.probe.severity import figure, is_exact, is_fault, level_of, severity_of
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Tone
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
@@ -157,21 +156,21 @@ def standing(cell: Cell) -> tuple[str, Tone]:
     """The result for a pair in a word or two, and its severity."""
     if cell.comparison is None:
         return ("failed", "critical") if cell.status == "failed" else ("not run", "warning")
-    severity = severity_of(cell)
-    is_certain = any(cause.confidence != "possible" for cause in cell.causes)
+    severity, level = severity_of(cell), level_of(cell)
+    faults = [cause for cause in cell.causes if is_fault(cell, cause)]
     if severity == "critical":
         is_number = figure(cell.comparison, "mismatch/nonfinite") == 0
         return "far apart" if is_number else "not finite", "critical"
     if severity == "warning":
-        is_far = figure(cell.comparison, "mismatch/prob_diff_mean") > ORDINARY
-        return "differ" if is_certain or is_far else "control failed", "warning"
+        return "differ" if faults or level == "above" else "control failed", "warning"
+    if any(cause.confidence == "possible" for cause in cell.causes) or level == "unsettled":
+        return "unsure", "info"
     if severity == "info":
-        return "small gap" if is_certain else "unsure", "info"
+        return ("small gap" if level == "above" else "agree"), "info"
     if is_exact(cell.comparison):
         return "exact", "good"
-    unexplained = cell.verdict == measured_verdict(cell.comparison)
     is_same = figure(cell.comparison, "mismatch/prob_diff_max/worst_sequence") == 0
-    return "small gap" if unexplained and not is_same else "agree", "good"
+    return "agree" if cell.gap is not None or is_same or cell.causes else "small gap", "good"
 
 
 def reason_line(cell: Cell) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +21,7 @@ from grpodoctor.probe.results.results import (
     WorstResponse,
 )
 from grpodoctor.probe.results.results_json import to_json
+from grpodoctor.probe.severity import is_rounding_cause
 from grpodoctor.report.probe.ablation import ablation
 from grpodoctor.report.probe.charts import cell_charts, figure_of, grid_charts
 from grpodoctor.report.probe.experts_view import churn, experts
@@ -66,6 +68,9 @@ _MAX_CHARTED_PAIRS, _MAX_CHARTED_OF_MANY = 6, 4
 """Pairs with their own charts, those that differ most: a page must open at once."""
 _MAX_FULL_PAIRS = 24
 """Above this number of pairs, fewer have charts; the others have figures and failed controls."""
+_MAX_SECTIONS, _MAX_LINES = 60, 500
+"""The worst pairs have a section of about 5 kB each, and more a line of about 400 bytes: a page has
+at most 1.5 MB, whatever the number of pairs."""
 _MAX_PAIR_TOKENS, _MAX_PAGE_TOKENS = 1000, 2400
 """Tokens of the responses of a pair and of a page, of about 40 bytes each; `probe.json` has all."""
 _NAME_PIXELS, _CELL_PIXELS = 220, 110
@@ -76,6 +81,7 @@ _MAX_BRIEF_DETAILS = 6
 _MAX_BRIEF_RESPONSES = 3
 _SMALLEST_BRIEF_EFFECT = 1e-4
 _MAX_LETTERS = 200
+_TONE_RANKS: tuple[Tone, ...] = ("good", "info", "warning", "critical")
 _CONFIDENCE_TONES: dict[str, Tone] = {"proven": "critical", "likely": "warning", "possible": "info"}
 _CONTROL_TONES: dict[bool | None, Tone] = {True: "good", False: "critical", None: "warning"}
 
@@ -128,13 +134,20 @@ def _json(result: ProbeResult, settings: _Settings | None) -> dict[str, Any]:
 
 def _blocks(result: ProbeResult, settings: _Settings, framework: str | None) -> Iterator[Block]:
     names = short_names(result)
+    detailed, listed = (_worst(result.cells, most) for most in (_MAX_SECTIONS, _MAX_LINES))
     if len(result.cells) > 1:
-        yield Detail(lambda: [_overview(result, names)], (_brief_overview(result, names),))
+        rest = tuple(_omitted(result.cells, len(detailed), len(listed)))
+        yield Detail(
+            lambda: [_overview(result, names, detailed, listed), *rest],
+            (_brief_overview(result, names, listed), *rest),
+        )
         yield Detail(lambda: _grid(result, names))
     if table := ablation(result):
         yield Section("Cost of each difference", (table,))
-    charted = _charted(result.cells)
+    charted = _charted(result.cells, detailed)
     for index, (cell, changes) in enumerate(zip(result.cells, settings, strict=True)):
+        if index not in detailed:
+            continue
         remedies = tuple(_framework_setting(change, framework or "") for change in changes)
         yield Section(
             pair(cell, names),
@@ -142,19 +155,48 @@ def _blocks(result: ProbeResult, settings: _Settings, framework: str | None) -> 
             anchor=_anchor(index),
         )
     if result.engines:
-        yield Section("Engines", (_engines(result, names),))
+        unshown = {label for cell in result.cells for label in _engines_of(cell)}
+        unshown -= {label for index in detailed for label in _engines_of(result.cells[index])}
+        yield Section("Engines", (_engines(result, names, without=unshown),))
 
 
 def _anchor(index: int) -> str:
     return f"cell-{index}"
 
 
-def _charted(cells: Sequence[Cell]) -> frozenset[int]:
+def _engines_of(cell: Cell) -> tuple[str, str]:
+    return cell.sampler, cell.learner
+
+
+def _worst(cells: Sequence[Cell], most: int) -> frozenset[int]:
+    """The indices of the worst cells: by severity, failed ones first, then by k3."""
+
+    def badness(index: int) -> tuple[int, float]:
+        _, tone = standing(cells[index])
+        k3 = figure_of(cells[index], "mismatch/kl_k3")
+        return _TONE_RANKS.index(tone), math.inf if k3 is None or math.isnan(k3) else k3
+
+    return frozenset(sorted(range(len(cells)), key=badness, reverse=True)[:most])
+
+
+def _omitted(cells: Sequence[Cell], sections: int, lines: int) -> Iterator[Block]:
+    """A sentence about the pairs without a section, and about those without a line."""
+    if lines < len(cells):
+        words = Counter(standing(cell)[0] for cell in cells)
+        counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
+        text = f"The {lines} worst of {len(cells):,} pairs ({counts}). All are in probe.json."
+        yield Paragraph(text, "faint")
+    if sections < len(cells):
+        text = f"Sections below: the {sections} worst pairs. probe.json has all figures of all."
+        yield Paragraph(text, "faint")
+
+
+def _charted(cells: Sequence[Cell], detailed: frozenset[int]) -> frozenset[int]:
     def gap(index: int) -> float:
         value = figure_of(cells[index], "mismatch/kl_k3")
         return value if value is not None and math.isfinite(value) else -1.0
 
-    measured = [index for index, cell in enumerate(cells) if cell.comparison]
+    measured = [index for index, cell in enumerate(cells) if cell.comparison and index in detailed]
     return frozenset(sorted(measured, key=gap, reverse=True)[: _most_charted(len(cells))])
 
 
@@ -173,16 +215,24 @@ def _lengths(result: ProbeResult) -> tuple[Column, ...]:
     return (Column("tokens", numeric=True),) if several else ()
 
 
-def _overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
+def _overview(
+    result: ProbeResult,
+    names: Mapping[str, str],
+    detailed: frozenset[int],
+    listed: frozenset[int],
+) -> Table:
     lengths = _lengths(result)
     rows: list[tuple[Inline, ...]] = []
     for index, cell in enumerate(result.cells):
+        if index not in listed:
+            continue
         title = f"{names[cell.sampler]} → {names[cell.learner]}"
+        link = _anchor(index) if index in detailed else ""
         reason = plain(reason_line(cell), limit=_MAX_LETTERS)
         rows.append(
             (
                 _badge(cell),
-                (Span(title, link=_anchor(index)), Span(reason, "faint")),
+                (Span(title, link=link), Span(reason, "faint")),
                 *([str(cell.max_tokens)] if lengths else []),
                 *(format_small(figure_of(cell, metric)) for metric, _ in _FIGURE_COLUMNS),
             )
@@ -191,14 +241,15 @@ def _overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
     return Table((*head, *(column for _, column in _FIGURE_COLUMNS)), tuple(rows))
 
 
-def _brief_overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
+def _brief_overview(result: ProbeResult, names: Mapping[str, str], listed: frozenset[int]) -> Table:
     """A table with a heading row for each sampler, so that it fits a terminal."""
     lengths = _lengths(result)
     figures = tuple(column for _, column in _BRIEF_COLUMNS)
     columns = (Column("sampler → learner"), *lengths, *figures, Column(""), Column("cause"))
     rows: list[tuple[Inline, ...]] = []
     sampler = ""
-    for cell in result.cells:
+    cells = [result.cells[index] for index in sorted(listed)]
+    for cell in cells:
         if cell.sampler != sampler:
             rows.append((Span(names[cell.sampler], "strong"), *[""] * (len(columns) - 1)))
         sampler = cell.sampler
@@ -211,7 +262,7 @@ def _brief_overview(result: ProbeResult, names: Mapping[str, str]) -> Table:
                 ", ".join(cause.cause for cause in cell.causes),
             )
         )
-    narrow = tuple(_narrow_line(cell, names) for cell in result.cells)
+    narrow = tuple(_narrow_line(cell, names) for cell in cells)
     return Table(columns, tuple(rows), narrow)
 
 
@@ -223,7 +274,7 @@ def _narrow_line(cell: Cell, names: Mapping[str, str]) -> Inline:
 
 
 def _grid(result: ProbeResult, names: Mapping[str, str]) -> Iterator[Block]:
-    charts = grid_charts(result.cells, names)
+    charts = grid_charts(result.cells, names) if len(result.cells) <= _MAX_LINES else ()
     if not charts:
         return
     learners = {cell.learner for cell in result.cells}
@@ -244,7 +295,7 @@ def _cell(
         yield Paragraph((_badge(cell), text), "warning")
         return
     yield Paragraph((_badge(cell), cell.verdict), "lead")
-    yield from (_cause(cause) for cause in cell.causes)
+    yield from (_cause(cell, cause) for cause in cell.causes)
     repeated = {remedy for cause in cell.causes for remedy in cause.remedies}
     if advice := tuple(remedy for remedy in cell.remedies if remedy not in repeated):
         yield Bullets(advice, "advice")
@@ -258,7 +309,8 @@ def _cell(
     )
 
 
-def _cause(cause: NamedCause) -> Card:
+def _cause(cell: Cell, cause: NamedCause) -> Card:
+    is_rounding = is_rounding_cause(cell, cause)
     details = tuple(plain(detail, limit=_MAX_LETTERS) for detail in cause.details)
     body: list[Block] = [Paragraph(cause.summary)]
     if details:
@@ -273,13 +325,13 @@ def _cause(cause: NamedCause) -> Card:
         )
         body.append(Detail(lambda: [Paragraph(text, "faint")]))
     return Card(
-        tone=_CONFIDENCE_TONES[cause.confidence],
-        badge=cause.confidence,
+        tone="info" if is_rounding else _CONFIDENCE_TONES[cause.confidence],
+        badge="rounding" if is_rounding else cause.confidence,
         code=f"{cause.cause}:",
         title=cause.title,
         note=explained_share(cause),
         body=tuple(body),
-        advice=(Bullets(cause.remedies, "advice"),) if cause.remedies else (),
+        advice=(Bullets(cause.remedies, "advice"),) if cause.remedies and not is_rounding else (),
     )
 
 
@@ -431,18 +483,18 @@ def _worst_prompts(comparison: Comparison) -> Iterator[Block]:
     yield Table(tuple(Column(title, numeric=True) for title in columns), rows)
 
 
-def _engines(result: ProbeResult, names: Mapping[str, str]) -> Detail:
+def _engines(result: ProbeResult, names: Mapping[str, str], without: Set[str]) -> Detail:
+    engines = {label: facts for label, facts in result.engines.items() if label not in without}
     rows = tuple(
         (
             (names.get(label, ""), code(label)),
             engine_line(facts),
             Span(plain(settings_line(facts), limit=400), "faint"),
         )
-        for label, facts in result.engines.items()
+        for label, facts in engines.items()
     )
     brief = tuple(
-        Paragraph(f"{label}: {engine_line(facts)}", "faint")
-        for label, facts in result.engines.items()
+        Paragraph(f"{label}: {engine_line(facts)}", "faint") for label, facts in engines.items()
     )
     full = Table((Column("engine"), Column("reported"), Column("settings")), rows)
     return Detail(lambda: [full], brief)

@@ -164,7 +164,7 @@ def test_a_gap_that_nothing_explains_is_left_unexplained(tmp_path: Path) -> None
     (named,) = found.causes
     assert (named.cause, named.confidence) == ("computed-differently", "possible")
     assert found.left == 1.0
-    assert "possibly same files, computed differently" in found.verdict
+    assert found.verdict.startswith("The engines differ: same files, computed differently")
 
 
 def test_differing_tensors_make_stale_weights_likely(tmp_path: Path) -> None:

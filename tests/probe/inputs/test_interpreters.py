@@ -62,6 +62,29 @@ def environment(folder: Path, *packages: str) -> str:
     ))  # fmt: skip
 
 
+def test_a_misspelt_option_of_vllm_is_refused_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    python = environment(tmp_path, "vllm")
+    for folder, content in {
+        "engine/arg_utils.py": "class EngineArgs:\n    dtype: str = 'auto'\n    max_num_seqs = 1\n",
+        "entrypoints/llm.py": "class LLM:\n    def __init__(self, model, *, enforce_eager): ...\n",
+    }.items():
+        path = tmp_path / "site" / "vllm" / folder
+        path.parent.mkdir()
+        path.write_text(content)
+    options = {"python": python, "dtype": "float32", "enforce_eager": True, "sync": "/new"}
+    check_start(EngineSpec.of("vllm", "org/name", {**options, "unknown_to_this_source": 1}))
+    for name, near in {
+        "dtyp": "dtype",
+        "enforce_eagr": "enforce_eager",
+        "sync_stok": "sync_stock",
+    }.items():
+        with pytest.raises(EngineError, match=f"no option '{name}'.*did you mean {near}"):
+            check_start(EngineSpec.of("vllm", "org/name", {**options, name: "x"}))
+
+
 def test_a_package_that_is_lacking_is_seen_without_importing_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,13 @@ class GapTests:
         self.rounding: Rounding | None = None
         """The rounding of a precision that the sampler does not report."""
 
+    @property
+    def noise_is_usual(self) -> bool:
+        """Whether the noise is the usual value of the precision instead of a measurement."""
+        if self.noise is None or self.rounding is not None:
+            return False
+        return self._experiments.rounding.is_usual
+
     def is_quiet(self, variant: Variant | None) -> bool:
         """Whether a gap is no larger than rounding, as a whole or apart from rounding's flips."""
         if variant is None or not variant.gap > max(EXACT, QUIET * (self.noise or 0.0)):
