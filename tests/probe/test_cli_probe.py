@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.cli.commands import probe as command
+from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.results.results_json import read_result
 from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.values import Mean
@@ -329,3 +331,19 @@ def test_a_record_has_its_own_prompts(tmp_path: Path) -> None:
         "a control of a record passed or failed"
     )
     assert "token ids" in cell.comparison.worst[0].prompt_text
+
+
+def test_a_pipe_gets_a_line_of_progress_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 5.0, 31.0, 40.0, 62.0])  # of the start, and of each update
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    status = command._Status()
+    status.stage("vllm:a samples", 0, 2)
+    status.stage("vllm:a samples", 0, 2)
+    status.engine(EngineProgress("vllm:a", ("samples",), 1, 4, 20.0))
+    status.stage("finding why vllm:a and fsdp:a differ", 1, 2)
+    assert capsys.readouterr().err.splitlines() == [
+        "after 31 s: vllm:a samples; 0 of 2 pairs measured",
+        "after 62 s: finding why vllm:a and fsdp:a differ; 1 of 2 pairs measured",
+    ]
