@@ -56,7 +56,8 @@ HEAT_MAPS = (
     (
         "mismatch/prob_diff_mean",
         f"Mean |Δp|: amber from {ORDINARY:g}, more than in most healthy pairs (the verdict uses "
-        f"each pair's own rounding); red from {HARM:g}, at which training was observed to suffer",
+        f"each pair's own rounding); red from {HARM:g}, a gap at which training was observed to "
+        "suffer",
         _HARM,
     ),
     ("mismatch/prob_diff_max", "Largest |Δp| of a response, mean over responses", _BLUES),

@@ -127,7 +127,8 @@ def test_a_grid_without_engines_or_a_model(tmp_path: Path) -> None:
 
 
 def test_a_grid_larger_than_anybody_means(tmp_path: Path) -> None:
-    options = ", ".join(f"o{axis} = {list(range(10))}" for axis in range(9))
+    names = ("adapter", "batch_rows", "batch_tokens", "device", "perturb", "seed", "threads")
+    options = ", ".join(f"{name} = {list(range(10))}" for name in names)
     grid = GRID.replace('dtype = ["float32", "bfloat16"]', options)
     with pytest.raises(ConfigError, match="at most 4096"):
         read_plan(written(tmp_path, grid))
