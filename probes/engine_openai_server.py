@@ -97,6 +97,7 @@ class OpenAiServer:
             "begin_id": config.get("begin_id"),
             "context": self._context,
             "logprobs": self._options["logprobs"] or self._measured_mode(),
+            "processors": list(self._dialect.processors),
             "settings": facts["settings"] | {"url": self._client.url},
         }
 

@@ -2,6 +2,7 @@
 
 Options are arguments of `vllm.LLM(...)`, structures as JSON. Additional options:
 
+- `adapter=DIR`: a LoRA adapter in peft's format, with which every token is sampled and scored
 - `attention`: vLLM's attention backend; `batch_tokens`: its `max_num_batched_tokens`
 - `sync=DIR`: load this checkpoint into the running engine before the first sample or score, after
   the prompts have passed through the engine with the old weights; `sync_reset_cache=false` keeps
@@ -24,11 +25,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import contract
 import numpy as np
-from contract import Processing, RefusalError, Response, Sampling, response_seed
+from contract import PROCESSORS, Processing, RefusalError, Response, Sampling, response_seed
 from hf import tokenizer as hf_tokenizer
 from vllm_options import checked_options, engine_arguments, prepare_environment
 from vllm_worker_extension import unpack_experts
@@ -38,7 +40,7 @@ _FAILURES = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, Asse
 _REPORTED = (
     "quantization", "kv_cache_dtype", "enable_prefix_caching", "enable_chunked_prefill",
     "max_num_seqs", "speculative_config", "attention_backend", "logprobs_mode", "sync",
-    "sync_reset_cache", "sync_stock", "perturb", "structured_outputs",
+    "sync_reset_cache", "sync_stock", "perturb", "structured_outputs", "adapter",
 )  # fmt: skip
 """Options that affect log-probabilities; reported if given."""
 
@@ -68,6 +70,8 @@ class VllmEngine:
         self._stock = bool(options.pop("sync_stock", False))
         self._structured = options.pop("structured_outputs", None)
         self._model = model
+        self._adapter: Any = None
+        adapter = str(options.get("adapter") or "")
         settings = engine_arguments(model, options, on_cpu=self._on_cpu)
         try:
             self._llm: Any = LLM(**settings)
@@ -76,8 +80,26 @@ class VllmEngine:
                 f"vLLM does not start: {_one_line(error)}",
                 "read its log; check the options, the memory and the model",
             ) from error
+        if adapter:
+            self._adapter = self._loaded_adapter(Path(adapter).resolve())
         self._config: Any = self._llm.llm_engine.vllm_config
         self._routers: list[int] = self._call("probe_router_layers")[0]
+
+    def _loaded_adapter(self, folder: Path) -> Any:
+        """The part of each request that names the adapter."""
+        from vllm.lora.request import LoRARequest
+
+        request = LoRARequest("adapter", 1, str(folder))
+        try:
+            is_loaded = self._llm.llm_engine.add_lora(request)
+        except _FAILURES as error:
+            raise RefusalError(
+                f"vLLM cannot load the adapter {folder}: {_one_line(error)}",
+                "merge it with peft, and name the merged model",
+            ) from error
+        if not is_loaded:
+            raise RefusalError(f"vLLM does not load the adapter {folder}", "read its log")
+        return request
 
     def describe(self) -> dict[str, Any]:
         """What the engine is and how it is configured."""
@@ -101,6 +123,7 @@ class VllmEngine:
             "begin_id": getattr(tokenizer, "bos_token_id", None),
             "context": int(model.max_model_len),
             "logprobs": self._mode,
+            "processors": list(PROCESSORS),
             "settings": self._reported_settings(),
         }
 
@@ -143,8 +166,6 @@ class VllmEngine:
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, want: Sequence[str]
     ) -> list[Response]:
         """One request per response, so that each reports its use of the prefix cache."""
-        from vllm import SamplingParams
-
         self._refuse_longer(prompts, "a prompt", room=2)
         self._sync_now(prompts)
         structured = self._structured_outputs()
@@ -152,21 +173,8 @@ class VllmEngine:
             (prompt, sample) for prompt in range(len(prompts)) for sample in range(sampling.samples)
         ]
         settings = [
-            SamplingParams(
-                # Leave room for one token, which scoring the response needs.
-                max_tokens=min(sampling.max_tokens, self._context - len(prompts[prompt]) - 1),
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                min_p=sampling.min_p,
-                seed=response_seed(sampling, prompt, sample),
-                stop_token_ids=[] if sampling.ignore_end else list(sampling.stop_ids),
-                ignore_eos=sampling.ignore_end,
-                logprobs=1 if "ranks" in want else 0,
-                detokenize=False,
-                structured_outputs=structured,
-            )
-            for prompt, sample in requests
+            self._sampling_params(sampling, prompts, request, want, structured)
+            for request in requests
         ]
         ids = [list(prompts[prompt]) for prompt, _ in requests]
         outputs, experts = self._generate(ids, settings, want)
@@ -174,6 +182,39 @@ class VllmEngine:
             self._sampled(output, prompt, sample, experts, want)
             for output, (prompt, sample) in zip(outputs, requests, strict=True)
         ]
+
+    def _sampling_params(
+        self,
+        sampling: Sampling,
+        prompts: Sequence[Sequence[int]],
+        request: tuple[int, int],
+        want: Sequence[str],
+        structured: Any,
+    ) -> Any:
+        """The settings of one request: the index of its prompt, and that of the sample."""
+        from vllm import SamplingParams
+
+        prompt, sample = request
+        # Leave room for one token, which scoring the response needs.
+        max_tokens = min(sampling.max_tokens, self._context - len(prompts[prompt]) - 1)
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            min_tokens=min(sampling.min_tokens, max_tokens),
+            logit_bias=dict(sampling.logit_bias) or None,
+            seed=response_seed(sampling, prompt, sample),
+            stop_token_ids=[] if sampling.ignore_end else list(sampling.stop_ids),
+            ignore_eos=sampling.ignore_end,
+            logprobs=1 if "ranks" in want else 0,
+            detokenize=False,
+            structured_outputs=structured,
+        )
 
     def _structured_outputs(self) -> Any:
         """What responses must match; None for anything."""
@@ -235,8 +276,8 @@ class VllmEngine:
             "router_layers": self._routers,
         }
         parallel = self._config.parallel_config
-        # Digests of a shard, or of weights that a sync replaces, could not be compared.
-        if parallel.world_size == 1 and not self._sync:
+        # Digests of a shard, or of weights that a sync or adapter changes, could not be compared.
+        if parallel.world_size == 1 and not self._sync and self._adapter is None:
             settings["weight_digests"] = self._call("probe_digests")[0]
         return settings
 
@@ -275,7 +316,9 @@ class VllmEngine:
             watching = False
         try:
             prompts = [{"prompt_token_ids": list(each)} for each in ids]
-            outputs = self._llm.generate(prompts, list(settings), use_tqdm=False)
+            outputs = self._llm.generate(
+                prompts, list(settings), use_tqdm=False, lora_request=self._adapter
+            )
         except _FAILURES as error:
             raise RefusalError(f"vLLM failed: {_one_line(error)}", "read its log") from error
         recorded = self._call("probe_take_experts")[0] if watching else {}

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from contract import RefusalError
+from hf.adapter_config import read_adapter_config
 from vllm_worker_extension import EXTENSION
 
 _OWN_OPTIONS = (
-    *("attention", "batch_tokens", "perturb", "structured_outputs"),
+    *("adapter", "attention", "batch_tokens", "perturb", "structured_outputs"),
     *("sync", "sync_reset_cache", "sync_stock"),
 )
 _FIXED = {
@@ -23,6 +24,8 @@ _FIXED = {
     "worker_extension_cls": "the probe uses its own extension",
     "skip_tokenizer_init": "the engine tokenizes the prompts",
 }
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of vLLM's `max_lora_rank`."""
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",  # the user did not consent
     "VLLM_LOGGING_LEVEL": "WARNING",  # several lines a second otherwise
@@ -63,7 +66,39 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     noise = options.get("perturb", 0.0)
     if isinstance(noise, bool) or not isinstance(noise, int | float) or not noise >= 0:
         raise RefusalError(f"perturb={noise} is not a number of at least 0", "set 0 or more")
+    _check_adapter(options)
     return {name: _structured(value) for name, value in options.items()}
+
+
+def _check_adapter(options: Mapping[str, Any]) -> None:
+    """Refuse LoRA without an adapter, which would sample from the base model without a word."""
+    if not options.get("adapter"):
+        if options.get("enable_lora"):
+            raise RefusalError(
+                "enable_lora= without an adapter would sample from the base model",
+                "name the adapter's directory with adapter=",
+            )
+        return
+    for name in ("sync", "perturb"):
+        if options.get(name):
+            raise RefusalError(
+                f"{name}= and adapter= cannot be combined: vLLM loads other weights only without "
+                "an adapter",
+                "merge the adapter, and name the merged model",
+            )
+    read_adapter_config(Path(str(options["adapter"])))
+
+
+def _lora_arguments(adapter: str) -> dict[str, Any]:
+    """The arguments of `LLM` that an adapter needs."""
+    rank = read_adapter_config(Path(adapter)).largest_rank
+    fitting = [each for each in _LORA_RANKS if each >= rank]
+    if not fitting:
+        raise RefusalError(
+            f"the adapter's rank of {rank} exceeds vLLM's largest, {_LORA_RANKS[-1]}",
+            "merge it with peft, and name the merged model",
+        )
+    return {"enable_lora": True, "max_lora_rank": fitting[0]}
 
 
 def engine_arguments(model: str, options: Mapping[str, Any], *, on_cpu: bool) -> dict[str, Any]:
@@ -75,6 +110,8 @@ def engine_arguments(model: str, options: Mapping[str, Any], *, on_cpu: bool) ->
             advice = f"did you mean {near}?" if near else "use an argument of vllm.LLM"
             raise RefusalError(f"vLLM has no option {name[:60]!r}", advice)
     settings = dict(options)
+    if adapter := settings.pop("adapter", None):
+        settings = _lora_arguments(str(adapter)) | settings | {"enable_lora": True}
     if "attention" in settings:
         settings["attention_backend"] = str(settings.pop("attention")).upper()
     if "batch_tokens" in settings:

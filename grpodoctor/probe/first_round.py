@@ -16,7 +16,7 @@ from grpodoctor.probe.inputs.prompts import Prompt
 from grpodoctor.probe.results.results import Cell, Comparison
 from grpodoctor.probe.run_mismatch.recorded_tokens import StepTokens, joined
 from grpodoctor.probe.run_mismatch.signatures import UNKNOWN, LikelyCause, likely_causes
-from grpodoctor.probe.severity import figure, severity_of
+from grpodoctor.probe.severity import figure, measured_severity, severity_of
 
 _PROMPTS, _MAX_TOKENS = 32, 64
 """Size of the first round: about 2,000 tokens, enough for the gap and for most signatures."""
@@ -92,6 +92,8 @@ def first_answer(cell: Cell, seconds: float, likely: LikelyCause | None, follows
     if not is_healthy and not is_known and not odd and _is_open(cell):
         word = "undecided"
         likely = None
+    if cell.untried and measured_severity(cell) == "none" and not is_known and not odd:
+        word = "unsure"
     cause = ""
     if not is_healthy and likely is not None and (is_known or not odd):
         shown = f"Likely cause, by signature: {likely.cause}"

@@ -120,6 +120,10 @@ def judge_pairs(result: ProbeResult, limits: Sequence[Limit], *, exact: bool) ->
             f"{'--exact' if exact else '--accept'} cannot be judged",
             remedy="run the probe again with the same --output, or raise --budget",
         )
+    for cell, _ in measured:
+        if cell.untried:
+            line = f"unsure: {' and '.join(cell.untried)} was not tried, {_named(cell)}"
+            return GateResult(False, line)
     if exact:
         inexact = [pair for pair in measured if not is_exact(pair[1])]
         if inexact or not limits:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from grpodoctor.errors import DataError, EngineError, GrpodoctorError, RunError
+from grpodoctor.probe.attribution.edits import as_json
 from grpodoctor.probe.attribution.rounding import coarser_of, usual_rounding
 from grpodoctor.probe.comparison.compare import compare
-from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.controls.expert_replay import (
     has_experts,
     replay_job,
@@ -24,7 +24,9 @@ from grpodoctor.probe.controls.expert_replay import (
 from grpodoctor.probe.controls.run_controls import (
     SampledRollouts,
     Weights,
+    is_plain,
     repeat_of,
+    reported_edits,
     reported_processing,
     self_scoring_of,
 )
@@ -158,7 +160,7 @@ class Measurement:
             ScoreJob(rollouts=self.runner.where(sampler, job))
             for job in jobs
             # At other settings the processing depends on the facts, known only after the load.
-            if Processing.of(job.sampling) == Processing() and self._controls(sampler)
+            if is_plain(job.sampling) and self._controls(sampler)
         ]
         ids, *results = self.runner.attempt(sampler, [TokenizeJob(), *jobs, *own_scores])
         if isinstance(ids, Path) and self._drop_long_prompts(sampler, ids):
@@ -218,11 +220,28 @@ class Measurement:
         facts = self._facts(sampler)
         rescored: JobResult = EngineError(_RECORD)
         if self._controls(sampler):
-            own = ScoreJob(rollouts=result, processing=reported_processing(job.sampling, facts))
-            (rescored,) = self.runner.attempt(sampler, [own])
+            rescored = self._scores_of_own(sampler, job, result, facts)
         part = self.runner.part_of(result, CONTROL_RESPONSES)
         for pair in pairs:
             pair.rollouts = SampledRollouts(job.sampling, result, part, facts, rescored)
+
+    def _scores_of_own(
+        self, sampler: EngineSpec, job: SampleJob, sampled: Path, facts: EngineFacts
+    ) -> JobResult:
+        """A sampler's scores of its own responses, under the processing that it reported."""
+        edits = reported_edits(job.sampling, facts)
+        if edits and not sampler.kind.can_alter:
+            names = ", ".join(name for name, _ in edits)
+            return EngineError(
+                f"its values contain {names}, which it does not apply when it scores"
+            )
+        own = ScoreJob(
+            rollouts=sampled,
+            processing=reported_processing(job.sampling, facts),
+            what_if=as_json(edits),
+        )
+        (rescored,) = self.runner.attempt(sampler, [own])
+        return rescored
 
     def _facts(self, spec: EngineSpec) -> EngineFacts:
         facts = self.runner.facts(spec)
@@ -346,12 +365,27 @@ class Measurement:
             gap=gap if math.isfinite(gap) else None,
             noise=rounding.noise,
             noise_is_usual=rounding.is_usual,
+            untried=self._untried(pair, rollouts),
         )
         pair.update(verdict=measured_verdict(pair.cell))
         self._note_vocabularies(pair, rollouts.facts, facts)
         self._tell_first_answer(pair)
         self.stage(f"{self.state.label(pair.learner)} scores")  # one more pair is done
         self.state.write()
+
+    def _untried(self, pair: Pair, rollouts: SampledRollouts) -> tuple[str, ...]:
+        """The settings of the run that the sampler did not apply, with their values."""
+        if pair.sampler.is_record:
+            return ()
+        processors = rollouts.sampling.processors().items()
+        return (
+            *self.plan.untried,
+            *(
+                f"{name} {value}"
+                for name, value in processors
+                if name not in rollouts.facts.processors
+            ),
+        )
 
     def _tell_first_answer(self, pair: Pair) -> None:
         """Report the gap and its likely cause before controls and causes are known."""
@@ -420,7 +454,10 @@ class Measurement:
         rollouts = sampled_of(pair).path.name
         stale = self.plan.stale
         stale_files = (str(stale), fingerprint(local_model(str(stale)) or stale)) if stale else None
-        settings = (self.plan.attribution, stale_files, self.plan.experts, self.plan.controls)
+        settings = (
+            self.plan.attribution, stale_files, self.plan.experts, self.plan.controls,
+            self.plan.untried,
+        )  # fmt: skip
         key = content_key(self.runner.key(pair.learner), rollouts, settings)
         return self.runner.store.folder / "cells" / f"{key}.json"
 

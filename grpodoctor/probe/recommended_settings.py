@@ -9,7 +9,7 @@ from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.results.results import Cell, Comparison, ProbeResult
-from grpodoctor.probe.severity import severity_of
+from grpodoctor.probe.severity import measured_severity, severity_of
 from grpodoctor.remedies.engines.tis import SETTINGS as TIS
 from grpodoctor.remedies.trust_region.gspo import SETTINGS as GSPO
 from grpodoctor.vocabulary.knobs import Setting
@@ -24,6 +24,7 @@ _NOT_CORRECTABLE = frozenset(
         *("prompt-ids", "eos-handling", "stale-weights", "partial-sync", "model-config"),
         *("temperature", "raw-logprobs", "wrong-sampler", "repetition-penalty"),
         *("presence-penalty", "frequency-penalty", "min-tokens", "logit-bias"),
+        *("sampling-penalties", "adapter"),
         *("off-by-one", "shuffled", "log-base", "scaled-logprobs", "averaging", "cumulative"),
         *("clipping", "rounding"),
     }
@@ -76,7 +77,7 @@ def recommended_settings(
         if cause in _CHANGES_BY_CAUSE
         for change in _CHANGES_BY_CAUSE[cause](result, cell)
     ]
-    is_bad = severity_of(cell) in ("warning", "critical")
+    is_bad = measured_severity(cell) in ("warning", "critical")
     if is_bad and not _NOT_CORRECTABLE.intersection(causes):
         changes.append(_importance_weights(cell.comparison))
     settings = (_spelled(change, framework) for change in changes)
@@ -87,6 +88,11 @@ def recommendation(cell: Cell) -> str:
     """What to do about a gap, in one sentence; empty if the pair was not measured."""
     if cell.comparison is None:
         return ""
+    if cell.untried and measured_severity(cell) in ("none", "info"):
+        return (
+            f"Recommendation: compare with an engine that supports {' and '.join(cell.untried)}, "
+            "or sample without it."
+        )
     if severity_of(cell) not in ("warning", "critical"):
         return "Recommendation: change nothing; no correction is needed for a gap of this size."
     faults = [cause for cause in cell.causes if cause.confidence != "possible"]

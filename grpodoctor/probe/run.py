@@ -33,6 +33,7 @@ from grpodoctor.probe.severity import (
     is_rounding_cause,
     is_within_rounding,
     measured_verdict,
+    with_untried,
 )
 from grpodoctor.probe.speeds import Speeds
 
@@ -192,7 +193,10 @@ class _ProbeRun:
         if pair.measured is None:
             return
         attribution = investigate(self.runner, self._case(pair, pair.measured))
-        pair.update(causes=attribution.causes, verdict=attribution.verdict)
+        pair.update(
+            causes=attribution.causes,
+            verdict=with_untried(attribution.verdict, pair.cell.untried),
+        )
         self._take_rounding(pair, attribution)
         certain = [
             cause

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from grpodoctor.probe.controls.controls import ORDINARY
@@ -44,7 +45,14 @@ above rounding."""
 
 
 def severity_of(cell: Cell) -> Severity:
-    """The severity of a cell.
+    """The severity of a cell: of its gap, and at least `warning` if a setting was not tried."""
+    measured = measured_severity(cell)
+    is_mild = SEVERITIES.index(measured) < SEVERITIES.index("warning")
+    return "warning" if cell.untried and cell.comparison is not None and is_mild else measured
+
+
+def measured_severity(cell: Cell) -> Severity:
+    """The severity of a cell's gap.
 
     `critical`: training was observed to suffer from such a gap, or some log-probabilities are not
     finite. `warning`: the gap is larger than this pair's own rounding, a cause other than rounding
@@ -129,11 +137,23 @@ def figure(comparison: Comparison, metric: str) -> float:
     return 0.0 if math.isnan(value) else value
 
 
+def with_untried(verdict: str, untried: Sequence[str]) -> str:
+    """A verdict after the settings that were not tried; unchanged if there are none."""
+    if not untried:
+        return verdict
+    settings, was = " and ".join(untried), "was" if len(untried) == 1 else "were"
+    return (
+        f"Unsure: {settings} {was} not tried, so the run's own mismatch is unknown. Without "
+        f"{'it' if len(untried) == 1 else 'them'}: {verdict}"
+    )
+
+
 def measured_verdict(cell: Cell) -> str:
     """The verdict on the gap of a measured cell without attribution."""
     if cell.comparison is None:
         return ""
-    return without_numbers(cell.comparison) + _gap_sentence(cell, cell.comparison)
+    verdict = without_numbers(cell.comparison) + _gap_sentence(cell, cell.comparison)
+    return with_untried(verdict, cell.untried)
 
 
 def without_numbers(comparison: Comparison) -> str:

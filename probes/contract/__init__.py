@@ -44,6 +44,7 @@ A program defines `load(model, options)`, which returns an `Engine`, and ends wi
 from .datatypes import (
     CONTRACT_VERSION,
     LIKELIEST,
+    PROCESSORS,
     REFUSED,
     SHARD_RESPONSES,
     TEMPERATURES,
@@ -65,6 +66,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "LIKELIEST",
     "PROBE_PID",
+    "PROCESSORS",
     "REFUSED",
     "SHARD_RESPONSES",
     "TEMPERATURES",

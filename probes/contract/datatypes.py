@@ -34,6 +34,17 @@ WANTS = ("entropy", "ranks", "temperatures", "experts")
 """
 
 
+PROCESSORS: Mapping[str, Any] = {
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_tokens": 0,
+    "logit_bias": (),
+}
+"""Fields of `Sampling` that an engine may not support, with the values that change nothing. An
+engine lists those that it applies as `processors` in its description."""
+
+
 class RefusalError(Exception):
     """The engine cannot do what was requested; the message is for the user.
 
@@ -67,6 +78,21 @@ class Sampling:
     """Token ids that end a response, in addition to the engine's own."""
     ignore_end: bool = False
     """Sample exactly `max_tokens` tokens."""
+    repetition_penalty: float = 1.0
+    """On tokens of prompt and response: positive logits are divided by it, others multiplied."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens of the response so far."""
+    frequency_penalty: float = 0.0
+    """Subtracted for each occurrence in the response so far."""
+    min_tokens: int = 0
+    """End tokens are excluded before this position of the response."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Pairs of a token and the number added to its logit."""
+
+    def processors(self) -> dict[str, Any]:
+        """The active settings that change logits before temperature and truncation, by name."""
+        values = {name: getattr(self, name) for name in PROCESSORS}
+        return {name: value for name, value in values.items() if value != PROCESSORS[name]}
 
 
 @dataclass(frozen=True)

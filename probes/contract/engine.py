@@ -19,6 +19,7 @@ class Engine(Protocol):
         degrees, such as `{"tensor_parallel": 2}`), `vocab_size`, `end_ids`, `begin_id` (or None),
         `context` (longest sequence), `logprobs` (`processed` if the log-probabilities from `sample`
         include temperature and truncation, otherwise `raw`), and `settings` (any other facts).
+        Optional: `processors`, the names of the contract's `PROCESSORS` that `sample` applies.
         """
 
     def tokenise(self, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:

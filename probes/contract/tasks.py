@@ -211,7 +211,9 @@ def _shard_samplers(
 ) -> Iterator[Callable[[], Sequence[Response]]]:
     """A function for each shard that returns its responses."""
     settings = task["sampling"]
-    sampling = Sampling(**settings | {"stop_ids": tuple(settings.get("stop_ids", ()))})
+    biases = tuple((int(token), float(bias)) for token, bias in settings.get("logit_bias", ()))
+    stops = tuple(settings.get("stop_ids", ()))
+    sampling = Sampling(**settings | {"stop_ids": stops, "logit_bias": biases})
     size = int(task.get("shard_responses", SHARD_RESPONSES))
     if isinstance(engine, RecordedEngine):
         recorded = engine.recorded()

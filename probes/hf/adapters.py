@@ -1,13 +1,11 @@
 """LoRA adapters in the files of peft: not merged, merged, or merged twice by mistake.
 
 Only plain LoRA on linear layers is supported. The arithmetic is W + s B A, with s = alpha / rank,
-or alpha / sqrt(rank) with rank-stabilized scaling.
+or alpha / sqrt(rank) with rank-stabilized scaling, both per layer.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +15,9 @@ from typing import Any
 from contract import InapplicableError, RefusalError
 from torch import Tensor, nn
 
+from hf.adapter_config import WEIGHTS, read_adapter_config, unreadable
+
 USES = ("unmerged", "merged", "merged_twice")
-_FILE, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _PREFIXES = ("base_model.model.", "base_model.")
 _ATTRIBUTE = "grpodoctor_adapter"
 
@@ -103,19 +102,16 @@ def read_adapter(folder: Path) -> list[Update]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    config = read_adapter_config(folder)
     try:
-        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        tensors: Mapping[str, Tensor] = load_file(folder / _FILE)
+        tensors: Mapping[str, Tensor] = load_file(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise RefusalError(
-            f"the adapter {folder} cannot be read: {' '.join(str(error).split())[:200]}",
-            f"name a directory with {_CONFIG} and {_FILE}",
-        ) from error
-    scale = _scale(config)
+        raise unreadable(folder, error) from error
     updates = [
-        Update(_plain_name(name), down, tensors[name.replace("lora_A", "lora_B")], scale)
+        Update(layer, down, tensors[up], config.scale_of(layer))
         for name, down in sorted(tensors.items())
-        if "lora_A" in name and name.replace("lora_A", "lora_B") in tensors
+        if "lora_A" in name and (up := name.replace("lora_A", "lora_B")) in tensors
+        for layer in (_plain_name(name),)
     ]
     if not updates or 2 * len(updates) != len(tensors):
         raise RefusalError(
@@ -123,21 +119,6 @@ def read_adapter(folder: Path) -> list[Update]:
             "merge it with peft, and name the merged model",
         )
     return updates
-
-
-def _scale(config: Any) -> float:
-    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
-        raise RefusalError("the adapter is not a LoRA adapter", "merge it, and name the model")
-    for name in ("use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern"):
-        if config.get(name):
-            raise RefusalError(
-                f"the adapter sets {name}, which is not supported",
-                "merge it with peft, and name the merged model",
-            )
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
-        raise RefusalError("the adapter's r or lora_alpha is not a number", "check its config")
-    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _plain_name(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import transformers
-from contract import Processing, RefusalError, Response, Sampling
+from contract import PROCESSORS, Processing, RefusalError, Response, Sampling
 from torch import Tensor
 
 from hf.generation import Decoder
@@ -117,6 +117,7 @@ class TransformersEngine:
             "begin_id": getattr(self._tokenizer, "bos_token_id", None),
             "context": self._context,
             "logprobs": "processed",
+            "processors": list(PROCESSORS),
             "settings": self._facts(),
         }
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from hf.logits import log_probabilities, readings, sample_tokens
 from hf.routers import Routers
 from hf.split_model import SplitModel
+from hf.what_if.processors import SamplingProcessors
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,18 @@ class Decoder:
         ids_RW, seen_RW = _left_padded([line.response.prompt_ids for line in lines], device)
         uniforms = np.stack([_uniforms(line, sampling) for line in lines])
         uniform_RT = torch.from_numpy(uniforms).to(device)
-        ends = frozenset() if sampling.ignore_end else self.ends | set(sampling.stop_ids)
+        stops = self.ends | set(sampling.stop_ids)
+        ends = frozenset() if sampling.ignore_end else stops
+        prompts = [line.response.prompt_ids for line in lines]
+        processors = SamplingProcessors(sampling, prompts, sorted(stops))
         cache: Any = None
         for step in range(max(line.room for line in lines)):
             with self.routers.watched("experts" in want) as tape:
                 logits_AV, cache = self.model.next_logits(ids_RW, seen_RW, cache)
+            logits_AV = processors.processed(logits_AV)
             ids_A, columns = _choose(logits_AV, uniform_RT[:, step], sampling, want)
             ids_A = self.broadcast(ids_A)
+            processors.append(ids_A)
             if tape is not None:
                 width = ids_RW.shape[1]
                 columns |= tape.readings(torch.arange(1, len(ids_A) + 1, device=device) * width - 1)
@@ -81,6 +87,7 @@ class Decoder:
                 kept_A = torch.tensor(active, device=device)
                 ids_RW, seen_RW, uniform_RT = ids_RW[kept_A], seen_RW[kept_A], uniform_RT[kept_A]
                 cache.reorder_cache(kept_A)
+                processors.keep(kept_A)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from contract import RefusalError, Sampling
+from contract import PROCESSORS, RefusalError, Sampling
 
 from server.client import JsonClient, StatusError
 
@@ -66,6 +66,8 @@ class Dialect(Protocol):
     """The requests of one kind of server."""
 
     name: str
+    processors: tuple[str, ...]
+    """Names of the contract's `PROCESSORS` that a server of this kind applies."""
 
     def facts(self) -> dict[str, Any]:
         """The server's `version`, `context`, `path` of the model, and `settings`."""
@@ -92,6 +94,8 @@ class Completions:
     """
 
     name = "completions"
+    processors: tuple[str, ...] = ("presence_penalty", "frequency_penalty", "logit_bias")
+    """OpenAI's own; servers ignore extensions that they do not know."""
     needs = (
         "use a server that accepts token ids as a prompt and returns those it samples "
         "(return_token_ids), such as vLLM or SGLang"
@@ -155,14 +159,16 @@ class Completions:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "logprobs": 1,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            **_logit_bias(sampling),
             # Extensions of vLLM and SGLang.
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
-            "repetition_penalty": 1.0,
+            "repetition_penalty": sampling.repetition_penalty,
+            "min_tokens": min(sampling.min_tokens, sampling.max_tokens),
             "ignore_eos": sampling.ignore_end,
             "stop_token_ids": list(sampling.stop_ids),
         }
@@ -226,6 +232,7 @@ class Vllm(Completions):
     """vLLM's server, which returns log-probabilities of prompts."""
 
     name = "vllm"
+    processors = tuple(PROCESSORS)
     needs = "read its log"
 
     def facts(self) -> dict[str, Any]:
@@ -282,6 +289,7 @@ class Sglang:
     """
 
     name = "sglang"
+    processors = tuple(PROCESSORS)
 
     def __init__(
         self, client: JsonClient, info: Mapping[str, Any], card: Mapping[str, Any]
@@ -304,14 +312,19 @@ class Sglang:
 
     def sample(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> SampledTokens:
         """Sample one response. Every setting is explicit: SGLang has its own defaults."""
-        params = _NEUTRAL | {
+        params = {
             "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
+            "repetition_penalty": sampling.repetition_penalty,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            "min_new_tokens": min(sampling.min_tokens, sampling.max_tokens),
             "ignore_eos": sampling.ignore_end,
             "stop_token_ids": list(sampling.stop_ids),
+            **_logit_bias(sampling),
         }
         # Only this mode uses seeds, and without one all responses would be equal.
         if self._server.get("enable_deterministic_inference"):
@@ -374,6 +387,12 @@ class Sglang:
         ):
             raise refuse(self._client, f"returned no log-probabilities: no {key}")
         return [(pair[0], pair[1]) for pair in listed]
+
+
+def _logit_bias(sampling: Sampling) -> dict[str, Any]:
+    """The field of a request that biases tokens; none without a bias."""
+    biases = {str(token): bias for token, bias in sampling.logit_bias}
+    return {"logit_bias": biases} if biases else {}
 
 
 def ends(client: JsonClient, reason: Any) -> bool:

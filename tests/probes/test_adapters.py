@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ from grpodoctor.probe.attribution.investigate import investigate
 from tests.probe.attribution.cases import measured, plain
 from tests.probe.attribution.in_process import InProcess
 from tests.probe.plants.families import checkpoint, prompts
+from tests.probes.adapter_files import write_adapter
 from tests.probes.test_what_if import loaded, responses, scores
-
-RANK, ALPHA = 4, 8
 
 
 @pytest.fixture(scope="module")
@@ -34,24 +32,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_adapter(model, tmp_path_factory.mktemp("adapter"))
-
-
-def write_adapter(model: Path, folder: Path, **config: Any) -> Path:
-    """An adapter of all query and value projections, in peft's format."""
-    parameters = dict(loaded(model)._model.named_parameters())
-    generator = torch.Generator().manual_seed(3)
-    tensors = {}
-    for name, weight in parameters.items():
-        if "q_proj" in name or "v_proj" in name:
-            path = "base_model.model." + name.removesuffix(".weight")
-            outputs, inputs = weight.shape
-            shape_a, shape_b = (RANK, inputs), (outputs, RANK)
-            tensors[f"{path}.lora_A.weight"] = 0.1 * torch.randn(shape_a, generator=generator)
-            tensors[f"{path}.lora_B.weight"] = 0.1 * torch.randn(shape_b, generator=generator)
-    save_file(tensors, folder / "adapter_model.safetensors")
-    content = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA} | config
-    (folder / "adapter_config.json").write_text(json.dumps(content))
-    return folder
 
 
 def engine(model: Path, **options: Any) -> Any:

@@ -116,14 +116,14 @@ def _plan_of_engines(options: ProbeOptions) -> ProbePlan:
     from grpodoctor.probe.inputs.sampling_source import sampling_from
 
     samplers, sampling = options.sampler or (), options.sampling
-    notes: tuple[str, ...] = ()
+    notes, untried = tuple[str, ...](), tuple[str, ...]()
     if options.sampling_from is not None:
         specs = [EngineSpec.parse(text) for text in samplers]
         found = sampling_from(options.sampling_from, specs)
         sampling, notes = {**found.settings, **sampling}, found.notes
-    return plan_from_options(
-        samplers, options.learner or (), sampling=sampling, notes=notes, **options.inputs
-    )
+        untried = found.untried
+    settings = {"sampling": sampling, "notes": notes, "untried": untried, **options.inputs}
+    return plan_from_options(samplers, options.learner or (), **settings)
 
 
 def _grid_plan(options: ProbeOptions, grid: Path) -> ProbePlan:

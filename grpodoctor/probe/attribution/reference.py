@@ -53,6 +53,11 @@ def with_reference(experiments: Experiments, variant: Variant) -> Variant:
     return Variant(replace(setup, swapped=True), swapped)
 
 
+def altering(experiments: Experiments, learner: EngineSpec) -> EngineSpec | None:
+    """An engine in place of a learner that can compute differently; None if there is none."""
+    return learner if learner.kind.can_alter else _reference(experiments)
+
+
 def _reference(experiments: Experiments) -> EngineSpec | None:
     """Transformers with the learner's model; None if not needed or not possible."""
     learner = experiments.case.learner

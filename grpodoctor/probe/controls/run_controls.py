@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from grpodoctor.probe.controls.controls import (
 )
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.engine_runner import JobResult
-from grpodoctor.probe.engines.jobs import computes_in
+from grpodoctor.probe.engines.jobs import computes_in, requested_edits
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.inputs.checksums import (
     WeightsComparison,
@@ -58,6 +59,16 @@ class SampledRollouts:
 def reported_processing(sampling: Sampling, facts: EngineFacts) -> Processing:
     """The processing of the logits behind a sampler's reported log-probabilities."""
     return Processing.of(sampling) if facts.logprobs == "processed" else Processing()
+
+
+def reported_edits(sampling: Sampling, facts: EngineFacts) -> tuple[tuple[str, str], ...]:
+    """The penalties and biases behind a sampler's reported log-probabilities, as what-if edits."""
+    return requested_edits(sampling, facts.processors) if facts.logprobs == "processed" else ()
+
+
+def is_plain(sampling: Sampling) -> bool:
+    """Whether tokens are drawn from the model's own distribution."""
+    return Processing.of(sampling) == Processing() and not sampling.processors()
 
 
 def self_scoring_of(rollouts: SampledRollouts) -> Control:
@@ -127,7 +138,9 @@ class Weights:
     def differing(self, sampler: EngineSpec, learner: EngineSpec) -> tuple[str, ...] | None:
         """Names of the tensors that differ; None if unknown."""
         found = self._compare(sampler, learner)
-        return found.differing if isinstance(found, WeightsComparison) else None
+        if not isinstance(found, WeightsComparison) or adapters_in_words(sampler, learner):
+            return None
+        return found.differing
 
     def control(self, sampler: EngineSpec, learner: EngineSpec) -> Control:
         """Whether both engines have the same weights."""
@@ -142,7 +155,13 @@ class Weights:
                 f"one side is quantized ({kinds}); all {found.tensors} tensors with the same type "
             )
             return not_made("same_weights", f"{why}on both sides are equal")
+        adapters = adapters_in_words(sampler, learner)
         control = weights_control(found.differing, found.tensors)
+        if adapters and not control.passed:
+            return not_made("same_weights", f"the files differ, and so do the adapters: {adapters}")
+        if adapters:
+            summary = f"All {found.tensors} tensors of the base model are equal, but {adapters}."
+            return replace(control, summary=summary, passed=False)
         settings = f" config.json differs: {'; '.join(found.settings)}." if found.settings else ""
         passed = control.passed and not settings
         return replace(control, summary=control.summary + settings, passed=passed)
@@ -158,3 +177,23 @@ class Weights:
             except (ModelError, OSError) as error:
                 self._compared[key] = ModelError(str(error))
         return self._compared[key]
+
+
+def adapters_in_words(sampler: EngineSpec, learner: EngineSpec) -> str:
+    """How the LoRA adapters of two engines differ; empty if they do not."""
+    adapters = [str(spec.options.get("adapter") or "") for spec in (sampler, learner)]
+    contents = [_adapter_content(each) for each in adapters]
+    if contents[0] == contents[1]:
+        return ""
+    shown = [f"has the adapter {each}" if each else "has no adapter" for each in adapters]
+    return f"the sampler {shown[0]} and the learner {shown[1]}"
+
+
+def _adapter_content(adapter: str) -> tuple[bytes, ...] | str:
+    """What identifies an adapter: the digests of its files, or its name if it is not here."""
+    files = [Path(adapter) / name for name in ("adapter_config.json", "adapter_model.safetensors")]
+    if not adapter or not all(file.is_file() for file in files):
+        return adapter
+    with files[1].open("rb") as weights:
+        digest = hashlib.file_digest(weights, "sha256").digest()
+    return files[0].read_bytes(), digest

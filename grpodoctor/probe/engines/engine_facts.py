@@ -29,6 +29,8 @@ class EngineFacts:
     settings: Mapping[str, Any]
     python: str
     load_seconds: float
+    processors: tuple[str, ...] = ()
+    """Names of the contract's `PROCESSORS` that it applies when it samples."""
 
 
 _ADAPTER = TypeAdapter(EngineFacts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -188,6 +188,17 @@ def expected_shards(task: Task, tasks: Sequence[Task], prompts: int) -> int:
         source = next((other for other in tasks if other.output == job.rollouts), None)
         return expected_shards(source, tasks, prompts) if source else len(shard_paths(job.rollouts))
     return 0
+
+
+def requested_edits(sampling: Sampling, applied: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The penalties and biases of sampling settings that an engine applies, as what-if edits.
+
+    Args:
+        sampling: the settings.
+        applied: names of the contract's `PROCESSORS` that the engine applies.
+    """
+    requested = sampling.processors().items()
+    return tuple((name, json.dumps(value)) for name, value in requested if name in applied)
 
 
 class JobRunner(Protocol):

@@ -71,6 +71,17 @@ class SamplingSettings(_Section):
     stop_ids: tuple[int, ...] = ()
     """Token ids that end a response, in addition to the engine's own."""
 
+    repetition_penalty: float = Field(default=1.0, gt=0, le=100)
+    """Penalty on tokens of prompt and response; 1 disables it."""
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    """Penalty on tokens of the response so far; 0 disables it."""
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    """Penalty on each occurrence in the response so far; 0 disables it."""
+    min_tokens: int = Field(default=0, ge=0)
+    """End tokens are excluded before this position."""
+    logit_bias: dict[int, float] = Field(default_factory=dict)
+    """Numbers added to the logits of tokens, by token id."""
+
     @field_validator("max_tokens", mode="before")
     @classmethod
     def _one_or_more(cls, value: object) -> object:
@@ -86,6 +97,7 @@ class SamplingSettings(_Section):
     def lengths(self) -> tuple[Sampling, ...]:
         """The settings of each length."""
         settings = self.model_dump(exclude={"max_tokens"})
+        settings["logit_bias"] = tuple(sorted(self.logit_bias.items()))
         return tuple(Sampling(max_tokens=length, **settings) for length in self.max_tokens)
 
 
@@ -214,6 +226,8 @@ class ProbePlan(_Common):
     """A checkpoint known to be older."""
     notes: tuple[str, ...] = ()
     """Remarks on the settings, repeated in the result."""
+    untried: tuple[str, ...] = ()
+    """Sampling settings of the run that no engine can be sent, with their values."""
 
     @field_validator("samplers", "learners")
     @classmethod

@@ -21,7 +21,12 @@ _SENT: Mapping[str, type[float] | type[int]] = {
     "top_p": float,
     "top_k": int,
     "min_p": float,
+    "repetition_penalty": float,
+    "presence_penalty": float,
+    "frequency_penalty": float,
+    "min_tokens": int,
 }
+_OTHER_NAMES = {"min_new_tokens": "min_tokens"}
 _MOST_TOKENS = (
     "max_tokens", "max_new_tokens", "max_completion_tokens", "max_completion_length", "max_length",
 )  # fmt: skip
@@ -30,18 +35,32 @@ _NEUTRAL = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
     "min_tokens": 0,
-    "min_new_tokens": 0,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+}
+"""Settings that the probe sends, with the values that change nothing."""
+_UNSENT = {
     "min_length": 0,
     "no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
     "typical_p": 1.0,
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
-    "length_penalty": 1.0,
+    "top_h": None,
 }
 """Settings that no request of the probe contains, with the values that change nothing."""
-_LISTS = ("logit_bias", "bad_words", "bad_words_ids", "allowed_token_ids", "suppress_tokens",
-          "begin_suppress_tokens", "sequence_bias", "guided_json",
-          "structured_outputs")  # fmt: skip
+_UNSENT_LISTS = ("bad_words", "allowed_token_ids", "begin_suppress_tokens", "forced_bos_token_id",
+                 "forced_eos_token_id", "sequence_bias", "guided_json", "guided_regex",
+                 "guided_choice", "guided_grammar", "guided_decoding",
+                 "structured_outputs")  # fmt: skip
+_BANS = ("suppress_tokens", "bad_words_ids")
+"""Lists of tokens that are never sampled; sent as biases."""
+_NESTED = ("generation_kwargs", "sampling_params")
+"""Keys that hold sampling settings of their own, which take precedence."""
+_BANNED = -100.0
+"""The bias of a token that is never sampled: the least that engines accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +70,9 @@ class SourcedSampling:
     settings: Mapping[str, Any]
     """Fields of `SamplingSettings`."""
     notes: tuple[str, ...]
-    """Where they come from, and which settings the probe does not send."""
+    """Where they come from."""
+    untried: tuple[str, ...] = ()
+    """Active settings that the probe cannot send, with their values."""
 
 
 def sampling_from(source: str, samplers: Sequence[EngineSpec]) -> SourcedSampling:
@@ -66,17 +87,17 @@ def sampling_from(source: str, samplers: Sequence[EngineSpec]) -> SourcedSamplin
     """
     if source == GENERATION_CONFIG:
         path = _generation_config(samplers)
-        return _sourced(_of_mapping(read_file(path)), str(path))
+        return _sourced(_of_mapping(read_file(path)), str(path), samplers)
     path = Path(source)
     if path.is_dir():
-        return _sourced(_of_run(path), source)
+        return _sourced(_of_run(path), source, samplers)
     if not path.exists():
         raise ConfigError(
             "there is no such run or file",
             where=f"--sampling-from {source[:200]}",
             remedy=f"pass a run directory, a JSON, YAML or TOML file, or {GENERATION_CONFIG}",
         )
-    return _sourced(_of_mapping(read_file(path)), source)
+    return _sourced(_of_mapping(read_file(path)), source, samplers)
 
 
 def default_notes(samplers: Sequence[EngineSpec], source: str | None = None) -> tuple[str, ...]:
@@ -108,10 +129,11 @@ def default_notes(samplers: Sequence[EngineSpec], source: str | None = None) -> 
 
 
 def _is_active(name: str, value: Any) -> bool:
-    neutral = {**_NEUTRAL, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-    if name in _MOST_TOKENS or name == "max_tokens":
+    if name in _MOST_TOKENS:
         return False
-    return name in _LISTS or value != neutral.get(name)
+    if name in (*_UNSENT_LISTS, *_BANS, "logit_bias"):
+        return bool(value) or value == 0  # 0 is the id of a token
+    return bool(value != {**_NEUTRAL, **_UNSENT}.get(name))
 
 
 def _generation_config(samplers: Sequence[EngineSpec]) -> Path:
@@ -137,12 +159,14 @@ def _of_run(path: Path) -> dict[str, Any]:
 def _of_mapping(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling settings of a mapping: a run's knobs, or the keys of transformers and vLLM."""
     framework = _framework_settings(given)
-    settings = {**framework, **{name: value for name, value in given.items() if value is not None}}
-    found = {
-        name: value
-        for name, value in settings.items()
-        if name in _SENT or name in _NEUTRAL or (name in _LISTS and value)
-    }
+    nested = [given[name] for name in _NESTED if isinstance(given.get(name), Mapping)]
+    settings = dict(framework)
+    for part in (given, *nested):
+        settings |= {
+            _OTHER_NAMES.get(name, name): value for name, value in part.items() if value is not None
+        }
+    known = {*_SENT, *_UNSENT, *_UNSENT_LISTS, *_BANS, "logit_bias"}
+    found = {name: value for name, value in settings.items() if name in known}
     longest = next((settings[name] for name in _MOST_TOKENS if name in settings), None)
     if isinstance(longest, int) and longest > 0:
         found["max_tokens"] = longest
@@ -164,7 +188,9 @@ def _framework_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return known.settings(framework.knobs.read(config))
 
 
-def _sourced(found: Mapping[str, Any], where: str) -> SourcedSampling:
+def _sourced(
+    found: Mapping[str, Any], where: str, samplers: Sequence[EngineSpec]
+) -> SourcedSampling:
     if found.get("greedy") or found.get("temperature") == 0:
         raise ConfigError(
             "greedy sampling has no log-probabilities to compare",
@@ -178,24 +204,48 @@ def _sourced(found: Mapping[str, Any], where: str) -> SourcedSampling:
         sent["top_k"] = 0  # vLLM and SGLang write -1 for no limit
     if "max_tokens" in found:
         sent["max_tokens"] = [found["max_tokens"]]
-    if not sent:
+    biases, unsent = _biases(found)
+    sent |= {"logit_bias": biases} if biases else {}
+    for name in (*_UNSENT, *_UNSENT_LISTS):
+        is_option = bool(samplers) and all(name in spec.options for spec in samplers)
+        if name in found and _is_active(name, found[name]) and not is_option:
+            unsent[name] = found[name]
+    if not sent and not unsent:
         raise ConfigError(
             "there is no sampling setting",
             where=f"--sampling-from {where}",
-            remedy="set temperature, top_p, top_k, min_p or max_tokens there",
+            remedy="set temperature, top_p, top_k, min_p, a penalty or max_tokens there",
         )
-    notes = [f"sampling settings from {where}: {_listed(sent)}"]
-    unsent = {
-        name: value
-        for name, value in found.items()
-        if (name in _NEUTRAL or name in _LISTS) and _is_active(name, value)
-    }
-    if unsent:
-        notes.append(
-            f"{where} also sets {_listed(unsent)}; the probe samples without, because no learner "
-            "computes log-probabilities with it"
-        )
-    return SourcedSampling(sent, tuple(notes))
+    notes = (f"sampling settings from {where}: {_listed(sent) or 'none that can be sent'}",)
+    return SourcedSampling(sent, notes, tuple(_named(*each) for each in unsent.items()))
+
+
+def _biases(found: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, Any]]:
+    """Biases of single tokens, and the settings with biases or bans of anything else."""
+    biases: dict[int, float] = {}
+    unsent: dict[str, Any] = {}
+    for name in (*_BANS, "logit_bias"):
+        value = found.get(name)
+        try:
+            biases |= _token_biases(name, value) if value else {}
+        except (TypeError, ValueError):
+            unsent[name] = value
+    return biases, unsent
+
+
+def _token_biases(name: str, value: Any) -> dict[int, float]:
+    """The biases of a setting.
+
+    Raises:
+        TypeError: if it is no list or mapping.
+        ValueError: if it concerns anything but single tokens.
+    """
+    if name == "logit_bias":
+        return {int(token): float(bias) for token, bias in dict(value).items()}
+    words = [each if isinstance(each, list) else [each] for each in value]
+    if not all(len(word) == 1 and isinstance(word[0], int) for word in words):
+        raise ValueError(name)
+    return {word[0]: _BANNED for word in words}
 
 
 def _number(name: str, value: Any, where: str) -> float | int:
@@ -208,8 +258,12 @@ def _number(name: str, value: Any, where: str) -> float | int:
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
-    parts = []
-    for name, value in settings.items():
-        shown = value[0] if name == "max_tokens" and isinstance(value, list) else value
-        parts.append(f"{name} {str(shown)[:60]}")
-    return ", ".join(parts)
+    values = {
+        name: value[0] if name == "max_tokens" and isinstance(value, list) else value
+        for name, value in settings.items()
+    }
+    return ", ".join(_named(*each) for each in values.items())
+
+
+def _named(name: str, value: Any) -> str:
+    return f"{name} {str(value)[:60]}"

@@ -234,6 +234,8 @@ class Cell:
     replayed: Replayed | None = None
     """The gap under routing replay; None without experts on both sides, or if the learner does not
     support replay."""
+    untried: tuple[str, ...] = ()
+    """Active sampling settings of the run, with their values, that the sampler did not apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

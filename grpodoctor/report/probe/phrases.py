@@ -17,7 +17,13 @@ from grpodoctor.probe.results.results import (
     ProbeResult,
     Replayed,
 )
-from grpodoctor.probe.severity import figure, is_exact, is_fault, level_of, severity_of
+from grpodoctor.probe.severity import (
+    figure,
+    is_exact,
+    is_fault,
+    level_of,
+    measured_severity,
+)
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.view import Tone
 from grpodoctor.vocabulary.values import Max, NotApplicable, scalar
@@ -147,6 +153,9 @@ def _results(result: ProbeResult) -> str:
         names = ", ".join(
             cause if single else f"{cause} {count}" for cause, count in causes.most_common()
         )
+        names = names or ", ".join(
+            dict.fromkeys(f"{setting} was not tried" for cell in group for setting in cell.untried)
+        )
         verb = (_SINGULAR if single else _PLURAL).get(word, word)
         parts.append(f"{len(group)} {verb}" + (f" ({names})" if names else ""))
     return "; ".join(parts)
@@ -156,7 +165,9 @@ def standing(cell: Cell) -> tuple[str, Tone]:
     """The result for a pair in a word or two, and its severity."""
     if cell.comparison is None:
         return ("failed", "critical") if cell.status == "failed" else ("not run", "warning")
-    severity, level = severity_of(cell), level_of(cell)
+    severity, level = measured_severity(cell), level_of(cell)
+    if cell.untried and severity in ("none", "info"):
+        return "unsure", "warning"
     faults = [cause for cause in cell.causes if is_fault(cell, cause)]
     if severity == "critical":
         is_number = figure(cell.comparison, "mismatch/nonfinite") == 0

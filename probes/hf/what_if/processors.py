@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from contract import Response
+from contract import Response, Sampling
 from torch import Tensor
 
 
@@ -42,6 +42,11 @@ class ProcessorEdits:
     """Share of a uniform distribution over the vocabulary in a mixture with the model's."""
     padded_vocabulary: int = 0
     """Number of further entries with a logit of 0, as an engine that pads the vocabulary has."""
+
+    @classmethod
+    def of(cls, sampling: Sampling) -> ProcessorEdits:
+        """The processors with which responses are sampled."""
+        return cls(**sampling.processors())
 
     @property
     def changes_logits(self) -> bool:
@@ -125,6 +130,52 @@ class History:
     """The same for the response so far."""
     position_N: Tensor
     """Position in the response."""
+
+
+class SamplingProcessors:
+    """The processors of responses that are being sampled, with what each contains so far.
+
+    Args:
+        sampling: the settings.
+        prompts: ids of each response's prompt, R of them.
+        ends: tokens that end a response.
+    """
+
+    def __init__(
+        self, sampling: Sampling, prompts: Sequence[Sequence[int]], ends: Sequence[int]
+    ) -> None:
+        self._edits, self._ends, self._prompts = ProcessorEdits.of(sampling), ends, prompts
+        self._history: History | None = None
+
+    def processed(self, logits_RV: Tensor) -> Tensor:
+        """The logits of each response's next token after the processors."""
+        if not self._edits.changes_logits:
+            return logits_RV
+        if self._history is None:
+            self._history = self._begun(logits_RV)
+        return self._edits.processed(logits_RV, self._history, self._ends)
+
+    def _begun(self, logits_RV: Tensor) -> History:
+        prompt_RV = torch.zeros(logits_RV.shape, device=logits_RV.device)
+        for row, ids in enumerate(self._prompts):
+            _count(prompt_RV[row], ids)
+        start_R = torch.zeros(len(self._prompts), dtype=torch.long, device=logits_RV.device)
+        return History(prompt_RV, torch.zeros_like(prompt_RV), start_R)
+
+    def append(self, ids_R: Tensor) -> None:
+        """Note the next token of each response."""
+        past = self._history
+        if past is not None:
+            ones_R1 = torch.ones(len(ids_R), 1, device=ids_R.device)
+            response_RV = past.response_NV.scatter_add(1, ids_R[:, None], ones_R1)
+            self._history = History(past.prompt_NV, response_RV, past.position_N + 1)
+
+    def keep(self, rows_A: Tensor) -> None:
+        """Continue with some of the responses."""
+        past = self._history
+        if past is not None:
+            kept = (past.prompt_NV[rows_A], past.response_NV[rows_A], past.position_N[rows_A])
+            self._history = History(*kept)
 
 
 def histories(

@@ -14,6 +14,7 @@ from grpodoctor.probe.attribution.case import Attribution
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import plain
 from tests.probe.attribution.conftest import Directories, Investigate
+from tests.probes.adapter_files import write_adapter
 from tests.probes.programs import VLLM_ENVIRONMENT, vllm_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -72,3 +73,37 @@ def test_a_stale_prefix_cache(at: Directories, asked: Investigate) -> None:
 def test_a_sound_prefix_cache_has_no_cause(at: Directories, asked: Investigate) -> None:
     _, found = asked(vllm(at.dense, **CACHE), plain(at.dense))
     assert causes(found) == [], found
+
+
+@pytest.mark.parametrize("use", ["unmerged", "merged"])
+def test_the_same_adapter_on_both_sides_agrees(
+    use: str, at: Directories, asked: Investigate, tmp_path: Path
+) -> None:
+    adapter = str(write_adapter(at.dense, tmp_path))
+    learner = plain(at.dense, adapter=adapter, adapter_use=use)
+    case, found = asked(vllm(at.dense, adapter=adapter), learner)
+    assert causes(found) == [], found
+    assert case.comparison.value("mismatch/prob_diff_max/worst_sequence") < 1e-4
+
+
+def test_an_adapter_that_vllm_lacks(at: Directories, asked: Investigate, tmp_path: Path) -> None:
+    adapter = str(write_adapter(at.dense, tmp_path))
+    case, found = asked(vllm(at.dense), plain(at.dense, adapter=adapter))
+    assert case.comparison.value("mismatch/kl_k3") > 1e-3
+    assert causes(found) == [("adapter", "proven")], found
+
+
+def test_an_adapter_that_the_learner_lacks(
+    at: Directories, asked: Investigate, tmp_path: Path
+) -> None:
+    adapter = str(write_adapter(at.dense, tmp_path))
+    _, found = asked(vllm(at.dense, adapter=adapter), plain(at.dense))
+    assert causes(found) == [("adapter", "proven")], found
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
+def test_penalties_of_the_sampling_settings(mode: str, at: Directories, asked: Investigate) -> None:
+    """They are in the values that vLLM reports, or only in the tokens that it draws."""
+    sampling = {"repetition_penalty": 1.3}
+    _, found = asked(vllm(at.dense, logprobs_mode=mode), plain(at.dense), sampling=sampling)
+    assert causes(found) == [("repetition-penalty", "proven")], found

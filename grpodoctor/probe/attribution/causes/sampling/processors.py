@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.sampling.requested_processors import (
+    asked,
+    identity_of,
+)
 from grpodoctor.probe.attribution.causes.sampling.wrong_sampler import drawn_test, gap_nats
 from grpodoctor.probe.attribution.causes.tokens.eos_handling import (
     ends_are_dropped,
     without_dropped_ends,
 )
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
-from grpodoctor.probe.attribution.edits import Edit, EditFamily
+from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import refined_numbers
 from grpodoctor.probe.attribution.token_biases import (
@@ -70,6 +74,8 @@ class SamplingProcessors(Cause):
         """The tokens deviate from the learner's probabilities, although both sides agree."""
         if not variant.setup.learner.kind.can_alter or experiments.exceeds_rounding(variant):
             return None
+        if set(asked(experiments)) - set(variant.setup.edits):
+            return Hypothesis(0.95, {"asked": 1.0})
         test = drawn_test(experiments, variant)
         if test is None:
             return None
@@ -85,6 +91,8 @@ class SamplingProcessors(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Compare the likelihood of the tokens under each processor."""
+        if "asked" in hypothesis.facts:
+            return _requested(experiments, variant)
         tried = _likelihoods(experiments, variant)
         least = math.log(max(len(tried), 1) / _CHANCE) + gap_nats(variant.tokens)
         ranked = sorted(tried, key=lambda each: -each.nats)
@@ -111,6 +119,29 @@ class SamplingProcessors(Cause):
             figures={"z": z, "nats": best.nats, "undeclared": 1.0},
             identity=Identity(cause.id, cause.title.format(side="sampler"), (cause.remedy,)),
         )
+
+
+def _requested(experiments: Experiments, variant: Variant) -> ExperimentResult | None:
+    """The likelihood of the tokens under the requested processors, which are known to be applied.
+
+    They are no choice among many, so chance alone bounds the likelihood.
+    """
+    edits = asked(experiments)
+    nats = _nats(experiments, variant, [edits])[0]
+    if nats is None:
+        return None
+    least = math.log(1 / _CHANCE) + gap_nats(variant.tokens)
+    shown = " and ".join(map(described, edits))
+    than = "above" if nats >= least else "within"
+    return ExperimentResult(
+        summary=(
+            f"the sampling settings have {shown}, and the reported log-probabilities lack it: the "
+            f"tokens are {nats:.0f} nats likelier under it ({than} chance, {least:.0f})"
+        ),
+        confidence="proven" if nats >= least else "possible",
+        figures={"nats": nats},
+        identity=identity_of(edits),
+    )
 
 
 def _temperature_nats(tokens: Tokens) -> float:
@@ -176,19 +207,30 @@ def _choice_nats(experiments: Experiments, edit: Edit) -> float:
 def _scored(
     experiments: Experiments, variant: Variant, wanted: Sequence[tuple[EditFamily, Any]]
 ) -> list[tuple[_Likelihood, EditFamily, Any]]:
-    asked = Processing.of(experiments.case.sampling)
-    setup = replace(variant.setup, processing=asked, learner_map=None)
     edits = [
         family.edit(int(value) if family.kind == "integer" else value) for family, value in wanted
     ]
-    plain_N, *scores = experiments.score_edits(setup, [(), *((edit,) for edit in edits)])
-    if plain_N is None:
-        return []
-    at = variant.tokens.drawn_N & np.isfinite(plain_N[: variant.tokens.drawn_N.size])
+    gains = _nats(experiments, variant, [(edit,) for edit in edits])
     found = []
-    for (family, value), edit, score_N in zip(wanted, edits, scores, strict=True):
-        if score_N is not None:
-            nats = float((score_N[: at.size][at] - plain_N[: at.size][at]).sum())
-            nats -= _choice_nats(experiments, edit)
-            found.append((_Likelihood(edit, nats), family, value))
-    return [each for each in found if math.isfinite(each[0].nats)]
+    for (family, value), edit, nats in zip(wanted, edits, gains, strict=True):
+        if nats is not None:
+            likelihood = _Likelihood(edit, nats - _choice_nats(experiments, edit))
+            found.append((likelihood, family, value))
+    return found
+
+
+def _nats(
+    experiments: Experiments, variant: Variant, wanted: Sequence[Edits]
+) -> list[float | None]:
+    """How much likelier the tokens are under edits; None where these are impossible."""
+    requested = Processing.of(experiments.case.sampling)
+    setup = replace(variant.setup, processing=requested, learner_map=None)
+    plain_N, *scores = experiments.score_edits(setup, [(), *wanted])
+    if plain_N is None:
+        return [None] * len(wanted)
+    at = variant.tokens.drawn_N & np.isfinite(plain_N[: variant.tokens.drawn_N.size])
+    gains = [
+        None if score_N is None else float((score_N[: at.size][at] - plain_N[: at.size][at]).sum())
+        for score_N in scores
+    ]
+    return [gain if gain is not None and math.isfinite(gain) else None for gain in gains]
