@@ -1,7 +1,7 @@
 """The size of a probe's report page: `make bench`, `python tests/benchmarks/bench_probe_page.py`.
 
-Grids of 1 to 2,000 pairs with real comparisons of long responses, causes, controls and experts. Exits
-with 1 if a page is larger than its limit.
+Grids of 1 to 2,000 pairs with real comparisons of long responses, causes, controls and experts.
+Exits with 1 if a page is larger than its limit.
 """
 
 from __future__ import annotations

@@ -57,6 +57,27 @@ def test_an_exact_pair_is_the_base_of_an_ablation(tmp_path: Path) -> None:
     assert "Cost of each difference" not in without.stdout, "no pair is exact"
 
 
+def test_a_setting_that_the_sampler_does_not_apply_leaves_the_verdict_unsure(
+    tmp_path: Path,
+) -> None:
+    """The program of these tests describes no processors."""
+    settings = tmp_path / "sampling.json"
+    settings.write_text('{"temperature": 1.0, "repetition_penalty": 1.3}')
+    done = pair(spec(), spec(), tmp_path / "out", "--sampling-from", settings)
+    assert done.returncode == 1, done.stderr
+    first = done.stdout.splitlines()[0]
+    assert first == "1 pair measured: 1 unsure (repetition_penalty 1.3 was not tried)"
+    assert "UNSURE" in done.stdout
+    options = ("--sampling-from", settings, "--accept", "k3=0.1")
+    gate = pair(spec(), spec(), tmp_path / "out", *options)
+    assert gate.returncode == 1
+    assert gate.stdout.startswith("unsure: repetition_penalty 1.3 was not tried")
+    settings.write_text('{"no_repeat_ngram_size": 3}')
+    other = pair(spec(), spec(), tmp_path / "out", "--sampling-from", settings)
+    assert other.returncode == 1
+    assert "no_repeat_ngram_size 3 was not tried" in other.stdout.splitlines()[0]
+
+
 def test_the_forecast_and_the_first_answer_come_first(tmp_path: Path) -> None:
     done = pair(spec(), spec(shift=0.02), tmp_path / "one", "--budget", "600")
     lines = done.stderr.splitlines()

@@ -16,6 +16,7 @@ from grpodoctor.probe.controls.controls import (
     weights_control,
     within_rounding,
 )
+from grpodoctor.probe.recommended_settings import recommendation
 from grpodoctor.probe.results.results import Cell, Control, NamedCause
 from grpodoctor.probe.severity import (
     EXACT,
@@ -24,6 +25,7 @@ from grpodoctor.probe.severity import (
     is_rounding_cause,
     measured_verdict,
     severity_of,
+    with_untried,
 )
 from grpodoctor.report.probe.phrases import standing
 from tests.probe.pairs import random_responses, write
@@ -208,3 +210,21 @@ def test_a_control_within_the_measured_rounding_passes() -> None:
 def test_a_negligible_gap_above_rounding_is_info(tmp_path: Path) -> None:
     found = replace(cell(tmp_path, 0.0), gap=3e-8, noise=2e-9)
     assert severity_of(found) == "info", "one flipped expert of a float32 pair"
+
+
+def test_a_setting_that_was_not_tried_is_no_agreement(tmp_path: Path) -> None:
+    sound = cell(tmp_path, 0.0)
+    assert severity_of(sound) == "none"
+    assert sound.comparison is not None
+    untried = ("no_repeat_ngram_size 3",)
+    verdict = with_untried(measured_verdict(sound), untried)
+    unsure = replace(sound, untried=untried, verdict=verdict)
+    assert measured_verdict(replace(sound, untried=untried)) == verdict
+    assert severity_of(unsure) == "warning"
+    assert standing(unsure) == ("unsure", "warning")
+    assert verdict.startswith("Unsure: no_repeat_ngram_size 3 was not tried")
+    assert "Without it: The engines agree" in verdict
+    assert "no_repeat_ngram_size 3" in recommendation(unsure)
+    far = replace(cell(tmp_path / "far", 0.2), untried=untried)
+    assert severity_of(far) == "critical"
+    assert standing(far)[0] == "far apart"

@@ -49,6 +49,27 @@ def test_merged_and_unmerged_adapters_agree(model: Path, adapter: Path) -> None:
     assert np.abs(scores(twice, rows) - unmerged).max() > 0.05
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft's call of transformers
+def test_ranks_and_scales_of_layers_are_those_of_peft(model: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    ranks, alphas = {"layers.0.self_attn.q_proj": 8, "v_proj": 2}, {"0.self_attn.v_proj": 5}
+    config: dict[str, Any] = {"alpha_pattern": alphas, "use_rslora": True}
+    adapter = write_adapter(model, tmp_path, ranks=ranks, **config)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    whole = peft.PeftModel.from_pretrained(network, str(adapter)).eval()
+    rows = responses(loaded(model))
+    expected = []
+    for row in rows:
+        ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+        with torch.no_grad():
+            logprobs_TV = whole(ids).logits[0, len(row.prompt_ids) - 1 : -1].log_softmax(-1)
+        expected += logprobs_TV.gather(1, ids[0, len(row.prompt_ids) :, None])[:, 0].tolist()
+    found = scores(engine(model, adapter=str(adapter)), rows)
+    assert np.abs(found.ravel() - expected).max() < 1e-4
+
+
 @pytest.mark.parametrize("use", ["unmerged", "merged"])
 def test_the_edit_applies_the_adapter_another_number_of_times(
     model: Path, adapter: Path, use: str
@@ -81,6 +102,8 @@ def test_an_adapter_that_is_merged_twice_is_named(
     [
         ({"peft_type": "IA3"}, "not a LoRA adapter"),
         ({"use_dora": True}, "sets use_dora"),
+        ({"alpha_pattern": {"(": 1}}, "is not a mapping of names to numbers"),
+        ({"rank_pattern": ["q_proj"]}, "is not a mapping of names to numbers"),
         ({"r": 0}, "r or lora_alpha is not a number"),
         ({"lora_alpha": None}, "r or lora_alpha is not a number"),
     ],

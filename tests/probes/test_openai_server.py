@@ -223,6 +223,31 @@ def test_all_sampling_settings_are_sent() -> None:
     assert neutral.items() <= asked[0].items()
 
 
+def test_penalties_are_sent() -> None:
+    from contract import PROCESSORS, Sampling
+    from engine_openai_server import load
+
+    asked: list[dict[str, Any]] = []
+
+    def complete(body: dict[str, Any]) -> Any:
+        asked.append(body)
+        return choice()
+
+    penalties = {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    sampling = Sampling(samples=1, max_tokens=2, min_tokens=9, logit_bias=((5, -2.0),), **penalties)
+    vllm = {"data": [MODELS["data"][0] | {"owned_by": "vllm"}]}
+    described = {}
+    for kind, models in (("vllm", vllm), ("completions", MODELS)):
+        with standing_in({"/v1/models": lambda _, m=models: m, "/v1/completions": complete}) as url:
+            server = load(url, QUICK | {"server": kind, "logprobs": "raw"})
+            server.sample([[1]], sampling, ())
+            described[kind] = server.describe()["processors"]
+    sent = penalties | {"min_tokens": 2, "logit_bias": {"5": -2.0}}
+    assert all(sent.items() <= body.items() for body in asked)
+    assert described["vllm"] == list(PROCESSORS)
+    assert "repetition_penalty" not in described["completions"], "an extension may be ignored"
+
+
 def test_more_tokens_than_requested_are_refused() -> None:
     from contract import RefusalError, Sampling
     from engine_openai_server import load

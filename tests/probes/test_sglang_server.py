@@ -89,6 +89,26 @@ def test_responses_end_before_the_context_is_full(tmp_path: Path) -> None:
     assert set(lengths) == {MOST_INPUT - 5 - 1}
 
 
+def test_penalties_are_sent() -> None:
+    from contract import PROCESSORS, Sampling
+    from engine_openai_server import load
+
+    asked: list[dict[str, Any]] = []
+
+    def noted(body: dict[str, Any]) -> Any:
+        asked.append(body["sampling_params"])
+        return sglang(body)
+
+    penalties = {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    sampling = Sampling(samples=1, max_tokens=4, min_tokens=3, logit_bias=((5, -2.0),), **penalties)
+    with standing_in({**SGLANG, "/generate": noted}) as url:
+        server = load(url, {**QUICK, "logprobs": "raw"})
+        server.sample([[1, 2]], sampling, ())
+        assert server.describe()["processors"] == list(PROCESSORS)
+    sent = penalties | {"min_new_tokens": 3, "logit_bias": {"5": -2.0}}
+    assert sent.items() <= asked[0].items()
+
+
 def test_sglang_receives_seeds_if_it_supports_them() -> None:
     """Deterministic inference draws for all that name no seed by one and the same."""
     from contract import Sampling

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from grpodoctor.probe.engines.shards import read_shards
+from tests.probes.adapter_files import write_adapter
 from tests.probes.conftest import engine
 from tests.probes.models import messages, prompts_file, tokenizer, variant
 from tests.probes.programs import Ran, run, run_vllm, sample, score
@@ -290,6 +291,10 @@ def test_a_vllm_error_is_one_line(
         ({"skip_tokenizer_init": True}, "skip_tokenizer_init= cannot be set"),
         ({"logprobs_mode": "raw_logits"}, "does not give log-probabilities"),
         ({"speculative_config": "{method: ngram}"}, "is not JSON"),
+        ({"enable_lora": True}, "without an adapter would sample from the base model"),
+        ({"adapter": "/nowhere"}, "the adapter /nowhere cannot be read"),
+        ({"adapter": "/nowhere", "sync": "/other"}, "sync= and adapter= cannot be combined"),
+        ({"adapter": "/nowhere", "perturb": 0.1}, "perturb= and adapter= cannot be combined"),
     ],
 )
 def test_unsupported_options_are_refused_before_vllm_is_imported(
@@ -300,6 +305,36 @@ def test_unsupported_options_are_refused_before_vllm_is_imported(
 
     with pytest.raises(RefusalError, match=what):
         load("anywhere", options)
+
+
+@pytest.mark.parametrize(("ranks", "largest"), [({}, 8), ({"v_proj": 12}, 16)])
+def test_an_adapter_sets_vllms_largest_rank(
+    ranks: dict[str, int],
+    largest: int,
+    dense_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import vllm_options
+
+    known = {"adapter", "enable_lora", "max_lora_rank", "max_loras", "gpu_memory_utilization"}
+    monkeypatch.setattr(vllm_options, "_known_options", lambda: known)
+    adapter = str(write_adapter(dense_model, tmp_path, ranks=ranks))
+    given = vllm_options.checked_options({"adapter": adapter})
+    made = vllm_options.engine_arguments("anywhere", given, on_cpu=True)
+    assert (made["enable_lora"], made["max_lora_rank"]) == (True, largest)
+    assert "adapter" not in made
+    wide = given | {"max_lora_rank": 64}
+    assert vllm_options.engine_arguments("anywhere", wide, on_cpu=True)["max_lora_rank"] == 64
+
+
+def test_an_adapter_beyond_vllms_ranks_is_refused(dense_model: Path, tmp_path: Path) -> None:
+    import vllm_options
+    from contract import RefusalError
+
+    adapter = str(write_adapter(dense_model, tmp_path, r=600))
+    with pytest.raises(RefusalError, match="rank of 600 exceeds vLLM's largest, 512"):
+        vllm_options._lora_arguments(adapter)
 
 
 def test_a_vllm_that_is_not_installed_names_the_python(dense_model: Path, tmp_path: Path) -> None:

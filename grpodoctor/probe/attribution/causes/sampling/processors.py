@@ -132,13 +132,14 @@ def _requested(experiments: Experiments, variant: Variant) -> ExperimentResult |
         return None
     least = math.log(1 / _CHANCE) + gap_nats(variant.tokens)
     shown = " and ".join(map(described, edits))
-    than = "above" if nats >= least else "within"
+    is_shown = nats >= least
+    lack = "the reported log-probabilities lack it" if is_shown else "too few tokens show it"
     return ExperimentResult(
         summary=(
-            f"the sampling settings have {shown}, and the reported log-probabilities lack it: the "
-            f"tokens are {nats:.0f} nats likelier under it ({than} chance, {least:.0f})"
+            f"the sampling settings have {shown}, and {lack}: the tokens are {nats:.2g} nats "
+            f"likelier under it (chance: below {least:.0f})"
         ),
-        confidence="proven" if nats >= least else "possible",
+        confidence="proven" if is_shown else "possible",
         figures={"nats": nats},
         identity=identity_of(edits),
     )
