@@ -9,7 +9,8 @@ Responses end a token or two before the context is full, so that the server can 
 
 Options:
 
-- `model`: the served name; required if the server has several models
+- `model`: the served name; required if the server has several models. A LoRA adapter is chosen by
+  the name under which the server lists it (`vllm serve --enable-lora --lora-modules NAME=DIR`)
 - `tokenizer`: a directory or hub name, read by transformers, if the server has no `/tokenize`
 - `api_key_env`: the environment variable that holds the key
 - `wait`: seconds to wait for the server to start; `request_timeout`: seconds of silence;
@@ -293,13 +294,21 @@ def _model_card(client: JsonClient, wanted: str) -> Mapping[str, Any]:
     if wanted:
         own = [card for card in cards if card["id"] == wanted]
     if len(own) == 1:
-        return own[0]
+        return _with_base(own[0], cards)
     names = ", ".join(str(card["id"])[:80] for card in cards[:8]) or "no model"
     raise refuse(
         client,
         f"serves {names}" + (f", not {wanted[:80]!r}" if wanted else ""),
         "choose one with model=",
     )
+
+
+def _with_base(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """An adapter's entry, with the context and the directory of its base model."""
+    if not card.get("parent"):
+        return card
+    base = next((each for each in cards if each["id"] == card["parent"]), {})
+    return {**card, **{key: base.get(key) for key in ("root", "max_model_len", "context_length")}}
 
 
 def _configuration(*folders: str) -> dict[str, Any]:

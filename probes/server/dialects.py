@@ -371,6 +371,8 @@ class Sglang:
         self, ids: Sequence[int], sampling: Mapping[str, Any], **more: Any
     ) -> Mapping[str, Any]:
         body = {"input_ids": list(ids), "sampling_params": sampling, "return_logprob": True, **more}
+        if self._card.get("parent"):  # an adapter, which this endpoint calls by its name
+            body["lora_path"] = self._card["id"]
         try:
             answer = self._client.ask("/generate", body)
         except StatusError as error:

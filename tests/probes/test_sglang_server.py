@@ -109,6 +109,28 @@ def test_penalties_are_sent() -> None:
     assert sent.items() <= asked[0].items()
 
 
+def test_an_adapter_is_named_in_each_request() -> None:
+    from contract import Processing, Sampling
+    from engine_openai_server import load
+
+    asked: list[dict[str, Any]] = []
+
+    def noted(body: dict[str, Any]) -> Any:
+        asked.append(body)
+        return sglang(body)
+
+    base = {"id": "tiny", "max_model_len": 64, "root": "/models/tiny"}
+    cards = [base, {"id": "math", "parent": "tiny", "root": "/adapters/math"}]
+    routes = {**SGLANG, "/generate": noted, "/v1/models": lambda _: {"data": cards}}
+    with standing_in(routes) as url:
+        for name in ("math", "tiny"):
+            server = load(url, {**QUICK, "logprobs": "raw", "model": name})
+            assert server.describe()["context"] > 0, "an adapter has the context of its base"
+            (drawn,) = server.sample([[1, 2]], Sampling(samples=1, max_tokens=2), ())
+            server.score([drawn], Processing(), ())
+    assert [body.get("lora_path") for body in asked] == ["math", "math", None, None]
+
+
 def test_sglang_receives_seeds_if_it_supports_them() -> None:
     """Deterministic inference draws for all that name no seed by one and the same."""
     from contract import Sampling
