@@ -16,6 +16,7 @@ from grpodoctor.hooks.arrays import to_host
 from grpodoctor.hooks.guard import reason_of
 from grpodoctor.hooks.run_hook import RunHook, hook_options, timestamped_directory
 from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
+from grpodoctor.measure.mismatch import TokenPairs, pair_readings
 from grpodoctor.measure.response_table import ResponseTable, table_readings
 from grpodoctor.vocabulary.values import Reading
 
@@ -25,6 +26,8 @@ _FIRST_STEP = 1
 """verl counts its steps from 1."""
 _BOUNDED = ("grpo_vectorized",)
 """Estimators that divide by the group's standard deviation, which bounds an advantage."""
+SAMPLER, LEARNER = "rollout_log_probs", "old_log_probs"
+"""verl's names of the log-probabilities of the sampler, and of the learner before the update."""
 _log = logging.getLogger("grpodoctor")
 
 
@@ -51,19 +54,31 @@ class DriverRecorder:
             return
         self._has_begun = True
         self._step = resumed_step + _FIRST_STEP
-        self.hook.missing("texts and log-probabilities", "an advantage estimator does not see them")
+        self.hook.missing("texts and tokens", "an advantage estimator does not see them")
         self.hook.begin(model=model, config=config, resume=resumed_step > 0)
 
-    def observe(self, estimator: str, arguments: Mapping[str, Any], result: Any) -> None:
+    def observe(
+        self,
+        estimator: str,
+        arguments: Mapping[str, Any],
+        result: Any,
+        logprobs: Mapping[str, Any] | None = None,
+    ) -> None:
         """After the advantages of a step: record it.
 
         Args:
             estimator: verl's name of the estimator.
             arguments: its arguments, under verl's names.
             result: advantages and returns.
+            logprobs: `SAMPLER` and `LEARNER` as far as verl has them, shape (B, T) each.
         """
         self.begin({"algorithm": {"adv_estimator": estimator}})
         readings = advantage_readings(estimator, arguments, result[0])
+        mismatch = mismatch_of(logprobs or {}, arguments["response_mask"], self._step)
+        if isinstance(mismatch, str):
+            self.hook.missing("the mismatch of sampler and learner", mismatch)
+        else:
+            readings |= mismatch
         self.hook.begin_step(self._step)
         self.hook.end_step(self._step, readings)
         self._step += 1
@@ -104,6 +119,31 @@ def advantage_readings(
     if estimator not in _BOUNDED:
         readings.pop("advantage/bound_excess", None)
     return readings
+
+
+def mismatch_of(
+    logprobs: Mapping[str, Any], response_mask: Any, step: int
+) -> dict[str, Reading] | str:
+    """`mismatch/*` of a batch, or why there is none.
+
+    Args:
+        logprobs: those of verl's batch, by verl's names.
+        response_mask: the generated tokens, shape (B, T).
+        step: the trainer's step.
+    """
+    if SAMPLER not in logprobs:
+        return "set actor_rollout_ref.rollout.calculate_log_probs=True"
+    if LEARNER not in logprobs:
+        return "verl has not recomputed the log-probabilities"
+    mask_BT = to_host(response_mask).astype(bool)
+    sampler_BT, learner_BT = (to_host(logprobs[name]) for name in (SAMPLER, LEARNER))
+    if not sampler_BT.shape == learner_BT.shape == mask_BT.shape:
+        return "the shapes of verl's log-probabilities and of its mask differ"
+    if np.array_equal(sampler_BT[mask_BT], learner_BT[mask_BT]):
+        return "in verl's bypass mode, the sampler's values stand for the learner's"
+    rows_N, places_N = np.nonzero(mask_BT)[0], (np.cumsum(mask_BT, axis=1) - 1)[mask_BT]
+    tokens = TokenPairs.select(rows_N, places_N, learner_BT[mask_BT], sampler_BT[mask_BT])
+    return pair_readings(tokens, [f"{step}-{row}" for row in range(len(mask_BT))])
 
 
 def _group_ids(index: Any, count: int) -> NDArray[np.uint64]:

@@ -12,10 +12,11 @@ import functools
 import inspect
 from collections.abc import Callable
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 from grpodoctor.frameworks.verl.knobs import OBSERVED
-from grpodoctor.hooks.verl.driver_recorder import driver_recorder
+from grpodoctor.hooks.verl.driver_recorder import LEARNER, SAMPLER, driver_recorder
 
 _GIVEN = {"token_level_rewards", "response_mask", "config", "index"}
 """Arguments that verl's trainer gives to an estimator of any name."""
@@ -23,6 +24,9 @@ _GIVEN_BY_NAME = {"batch", "non_tensor_batch"}
 """Optional arguments that the trainer gives only to estimators of certain names."""
 _BY_NAME = {"grpo", "gae"}
 """Estimators that the trainer treats differently although their arguments are these."""
+
+_CALLER = "compute_advantage"
+"""verl's function that calls an estimator."""
 
 Estimator = Callable[..., tuple[Any, Any]]
 
@@ -67,8 +71,26 @@ def observed_estimator(name: str, original: Estimator) -> Estimator:
         if recorder is not None:
             guard = recorder.hook.guard
             call = guard.run("call", inspect.signature(original).bind, *args, **kwargs)
+            held = guard.run("log-probabilities", logprobs_behind, inspect.currentframe())
             if call is not None:
-                guard.run("advantages", recorder.observe, name, call.arguments, result)
+                guard.run("advantages", recorder.observe, name, call.arguments, result, held)
         return result
 
     return estimator
+
+
+def logprobs_behind(frame: FrameType | None) -> dict[str, Any]:
+    """The log-probabilities that verl's trainer holds while it calls an estimator, by verl's names.
+
+    Estimators do not receive them. They are in the batch of `compute_advantage`, in both of verl's
+    trainers; nothing there is changed.
+
+    Args:
+        frame: of the estimator.
+    """
+    caller = frame.f_back if frame is not None else None
+    if caller is None or caller.f_code.co_name != _CALLER:
+        return {}
+    batch = getattr(caller.f_locals.get("data"), "batch", None)
+    names = () if batch is None else batch.keys()
+    return {name: batch[name] for name in (SAMPLER, LEARNER) if name in names}

@@ -152,8 +152,11 @@ def batch(seed: int) -> Any:
     mask = (torch.arange(9)[None] < lengths[:, None]).long()
     rewards = torch.zeros(6, 9)
     rewards[torch.arange(6), lengths - 1] = torch.rand(6, generator=random).round(decimals=1)
+    learner = -torch.rand(6, 9, generator=random)
+    sampler = learner + 0.01 * torch.randn(6, 9, generator=random)
+    logprobs = {"old_log_probs": learner, "rollout_log_probs": sampler}
     return DataProto.from_dict(
-        {"token_level_rewards": rewards, "response_mask": mask},
+        {"token_level_rewards": rewards, "response_mask": mask, **logprobs},
         {"uid": np.array(["b", "b", "a", "a", "a", "b"], dtype=object)},
     )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from grpodoctor.api import open_run
 from grpodoctor.frameworks.verl.knobs import KNOBS
-from grpodoctor.hooks.verl.driver_recorder import SUFFIX, advantage_readings
+from grpodoctor.hooks.verl.driver_recorder import SUFFIX, advantage_readings, mismatch_of
 from grpodoctor.hooks.verl.loss_recorder import RUN_DIR
+from grpodoctor.hooks.verl.observed_advantage import logprobs_behind
+from grpodoctor.probe.run_mismatch.logged_mismatch import logged_mismatch
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.verl.test_verl_losses import drive, needs_verl, plugin
 from tests.samples import sampled
@@ -37,7 +41,9 @@ def test_observed_advantages_equal_those_of_verl_to_the_last_bit(
         assert own == variant, name
         assert any(part.strip("0") for part in own), name
     assert "failed" not in errors
-    assert len(open_run(tmp_path / f"run{SUFFIX}").steps()) == 2 * len(OBSERVABLE)
+    steps = open_run(tmp_path / f"run{SUFFIX}").steps().to_pylist()
+    assert len(steps) == 2 * len(OBSERVABLE)
+    assert all(step["mismatch/kl_k3"] > 0 for step in steps), "through both trainers"
 
 
 @needs_verl
@@ -56,6 +62,10 @@ def test_the_driver_records_steps_under_verls_numbers(
     assert steps[0]["groups/reward_std"] > 0
     assert 0 < steps[0]["advantage/positive_rate"] < 1
     assert "advantage/bound_excess" not in steps[0]
+    assert all(2e-5 < step["mismatch/kl_k3"] < 1e-4 for step in steps), "half of 0.01 squared"
+    measured = logged_mismatch(tmp_path / f"run{SUFFIX}", 3, "")
+    assert measured is not None
+    assert measured.steps == (resumed + 1, resumed + 2, resumed + 3)
     assert run.manifest.model == "/models/tiny"
     assert run.manifest.config["trainer"]["default_local_dir"] == str(tmp_path / "checkpoints")
     (event,) = [event for event in run.events if event.kind == "checkpoint"]
@@ -102,6 +112,34 @@ def test_advantages_that_differ_within_a_response_are_left_out() -> None:
     readings = advantage_readings("reinforce_plus_plus", arguments(), per_token)
     assert not [name for name in readings if name.startswith(("advantage/", "groups/"))]
     assert "reward/mean" in readings
+
+
+def test_the_mismatch_is_that_of_tokens_under_the_mask() -> None:
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    learner = torch.tensor([[-1.0, -2.0, 9.0], [-0.5, 9.0, 9.0]])
+    held = {"old_log_probs": learner, "rollout_log_probs": learner - 0.1}
+    readings = mismatch_of(held, mask, 3)
+    assert not isinstance(readings, str)
+    assert scalar(readings["mismatch/bias"]) == pytest.approx(0.1)
+    assert readings["mismatch/prob_diff_max/worst_sequence"].where == "3-1"
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        ({}, "calculate_log_probs=True"),
+        ({"rollout_log_probs": torch.zeros(2, 3)}, "has not recomputed"),
+        (dict.fromkeys(("rollout_log_probs", "old_log_probs"), -torch.ones(2, 3)), "bypass mode"),
+        (dict.fromkeys(("rollout_log_probs", "old_log_probs"), torch.zeros(2, 9)), "shapes"),
+    ],
+)
+def test_without_values_of_both_sides_the_reason_is_given(held: dict[str, Any], why: str) -> None:
+    assert why in str(mismatch_of(held, torch.ones(2, 3), 1))
+
+
+def test_only_the_frame_of_verls_function_is_read() -> None:
+    assert logprobs_behind(None) == {}
+    assert logprobs_behind(inspect.currentframe()) == {}
 
 
 def test_only_normalized_advantages_have_a_bound() -> None:
