@@ -91,6 +91,6 @@ def logprobs_behind(frame: FrameType | None) -> dict[str, Any]:
     caller = frame.f_back if frame is not None else None
     if caller is None or caller.f_code.co_name != _CALLER:
         return {}
-    batch = getattr(caller.f_locals.get("data"), "batch", None)
+    batch: Any = getattr(caller.f_locals.get("data"), "batch", None)
     names = () if batch is None else batch.keys()
     return {name: batch[name] for name in (SAMPLER, LEARNER) if name in names}
