@@ -38,6 +38,15 @@ def test_an_adapter_that_the_learner_lacks_is_proven(
     assert "the learner has no adapter" in named.summary
 
 
+def test_an_adapter_that_the_sampler_lacks_is_proven(
+    at: Directories, asked: Investigate, tmp_path: Path
+) -> None:
+    learner = plain(at.dense, adapter=str(write_adapter(at.dense, tmp_path)))
+    _, found = asked(plain(at.dense), learner)
+    (named,) = found.causes
+    assert (named.cause, named.confidence) == ("adapter", "proven"), found
+
+
 def test_the_weights_control_compares_adapters(at: Directories, tmp_path: Path) -> None:
     one, copy, other = (
         str(write_adapter(at.dense, folder(tmp_path, name), seed=seed))
