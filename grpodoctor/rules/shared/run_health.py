@@ -143,12 +143,12 @@ def is_solved(chart: Chart) -> bool:
     return _reached_one(reward) or is_at_highest_reward(chart)
 
 
-def mean_is_high(series: Series, top: float = 1.0) -> bool:
-    """Whether the mean of twenty readings is near the highest value as well.
+def mean_is_high(series: Series, top: float = 1.0, count: int = 2 * RECENT) -> bool:
+    """Whether the mean of the latest readings is near the highest value as well.
 
     The median of few responses' rewards is the highest one while a sixth of them fail.
     """
-    return series.mean(2 * RECENT) >= CEILING * top
+    return series.mean(count) >= CEILING * top
 
 
 def is_at_highest_reward(chart: Chart) -> bool:
@@ -167,7 +167,8 @@ def is_at_highest_reward(chart: Chart) -> bool:
         return False
     start = reward.baseline
     has_risen = top - start.level > max(start.spread, 0.1 * abs(top))
-    if not has_risen or not mean_is_high(reward, top):
+    # Ten readings: a run that is solved quickly has no twenty, and its groups are all equal by now.
+    if not has_risen or not mean_is_high(reward, top, RECENT):
         return False
     return all(chart.series(name).last > 0 for name in component_means(chart))
 
