@@ -52,7 +52,7 @@ ENGINES = {
         packages=("vllm",),
         own_options=frozenset(
             {
-                *("attention", "batch_tokens", "perturb", "structured_outputs"),
+                *("adapter", "attention", "batch_tokens", "perturb", "structured_outputs"),
                 *("sync", "sync_reset_cache", "sync_stock"),
             }
         ),
