@@ -23,7 +23,7 @@ SETTINGS = (
     "evaluation.every=0",
     "record.depth=off",
 )
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """Twelve processes load a model and a recorder: half a minute, or many on a busy machine."""
 
 SMALL = ForkSettings(pairs=5, branch_steps=4)
@@ -48,7 +48,6 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], i
     return run_dir, lines, step
 
 
-@pytest.mark.slow
 def test_the_cost_is_shown_before_the_branches(forked: tuple[Path, list[str], int]) -> None:
     _, lines, step = forked
     assert lines[0] == f"recompute-old-logprobs is proposed for MIS002 at step {step}"
@@ -57,7 +56,6 @@ def test_the_cost_is_shown_before_the_branches(forked: tuple[Path, list[str], in
     assert lines[2].endswith("the run continues with the settings of the treated branch")
 
 
-@pytest.mark.slow
 def test_the_run_continues_with_the_better_settings(forked: tuple[Path, list[str], int]) -> None:
     run_dir, _, step = forked
     events = [event for event in read_run(run_dir).events if "treatment" in event.kind]
@@ -72,7 +70,6 @@ def test_the_run_continues_with_the_better_settings(forked: tuple[Path, list[str
     assert off == [0.0] * 4
 
 
-@pytest.mark.slow
 def test_the_run_repeats_the_branch_of_its_own_seed(forked: tuple[Path, list[str], int]) -> None:
     run_dir, _, step = forked
     branch = run_dir / "forks" / f"step-{step:06d}" / "treated-1"
