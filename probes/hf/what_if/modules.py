@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -256,17 +256,22 @@ _BLOCKS = r"attn|attention|mlp|moe|feed_forward|shared_experts?$"
 def output_scale(model: nn.Module, value: Any) -> Iterator[None]:
     """A factor on the output of all parts with a name, `[name, factor]`."""
     name, factor = value
-
-    def scaled(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (output[0] * float(factor), *output[1:])
-        return output * float(factor)
-
     chosen = [part for path, part in model.named_modules() if path.rpartition(".")[2] == name]
     if not chosen:
         raise InapplicableError(f"this model has no part {name}")
-    with hooked(chosen, scaled):
+    with hooked(chosen, times(float(factor))):
         yield
+
+
+def times(factor: float) -> Callable[[nn.Module, Any, Any], Any]:
+    """A hook that multiplies a module's output, or the first of its outputs."""
+
+    def scaled(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0] * factor, *output[1:])
+        return output * factor
+
+    return scaled
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 from contract import InapplicableError
 from torch import Tensor, nn
 
-from hf.what_if.modules import biases, blocks, hooked, layers, replaced
+from hf.what_if.modules import biases, blocks, hooked, layers, replaced, times
 
 _LAST = re.compile(
     r"(o_proj|out_proj|c_proj|down_proj|fc2|fc_out|w2|wo|out_lin|lin2|dense|dense_4h_to_h)$"
@@ -59,13 +59,7 @@ def vocabulary_slices() -> list[str]:
 def layer_scale(model: nn.Module, value: Any) -> Iterator[None]:
     """A factor on the output of one block of one layer, `["3.mlp", factor]`."""
     block, factor = value
-
-    def scaled(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (output[0] * float(factor), *output[1:])
-        return output * float(factor)
-
-    with hooked(_chosen(model, str(block)), scaled):
+    with hooked(_chosen(model, str(block)), times(float(factor))):
         yield
 
 

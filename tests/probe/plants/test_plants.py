@@ -18,6 +18,7 @@ SAMPLE = (
     "nemotron: every_fourth:1.4",
     "starcoder2: end_zero",
     "stablelm: first_raw",
+    "qwen3: mlp_slice_lost:1,1,2",
 )
 
 
