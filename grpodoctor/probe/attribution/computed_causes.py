@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -392,8 +393,7 @@ def described(edit: Edit) -> str:
     if name == "lost_part":
         return _lost(*value)
     if name in _PAIRED:
-        first, second = _block(str(value[0])), shown(value[1])
-        return _PAIRED[name].format(first.replace("_", " ") if "rope" in name else first, second)
+        return _PAIRED[name](str(value[0])).format(shown(value[1]))
     if name == "layer_rope_like":
         kind, other = (each.replace("_", " ") for each in value)
         return f"the rotary positions of {other} in layers with {kind}"
@@ -407,15 +407,17 @@ def described(edit: Edit) -> str:
     return cause_of(edit).change.format(value=shown(value))
 
 
-_PAIRED = {
-    "bias_scale": "the biases of {} times {}",
-    "layer_rope_base": "rope base {1} in layers with {0}",
-    "layer_rope_scaling": "positions divided by {1} in layers with {0}",
-    "layer_scale": "the output of {} times {}",
-    "output_scale": "the output of {} times {}",
-    "setting": "{} {}",
+_PAIRED: dict[str, Callable[[str], str]] = {
+    "bias_scale": lambda names: f"the biases of {names.replace(',', ' and ')} times {{}}",
+    "layer_rope_base": lambda kind: f"rope base {{}} in layers with {kind.replace('_', ' ')}",
+    "layer_rope_scaling": lambda kind: (
+        f"positions divided by {{}} in layers with {kind.replace('_', ' ')}"
+    ),
+    "layer_scale": lambda block: f"the output of {_block(block)} times {{}}",
+    "output_scale": lambda block: f"the output of {_block(block)} times {{}}",
+    "setting": lambda name: f"{name} {{}}",
 }
-"""Edits of a name and a number."""
+"""Edits of a name and a number: from the name, the sentence with a place for the number."""
 
 
 def _lost(block: str, part: str) -> str:

@@ -161,7 +161,7 @@ class EditSearch:
         blocks = [trial for trial in (*known, *whole) if trial.family.name in _BLOCKS]
         blocks.sort(key=lambda trial: -trial.merit)
         layers = [trial for trial in blocks if trial.family.name == "layer_scale"]
-        together = _together([t.effect_N for t in layers], self._target - self._base)
+        together = contributions([t.effect_N for t in layers], self._target - self._base)
         most = sorted(zip(together, layers, strict=True), key=itemgetter(0), reverse=True)
         first = [*blocks[:_SLICED], *(trial for _, trial in most[:_SLICED])]
         chosen = {trial.family.attribute for trial in first}
@@ -273,7 +273,7 @@ def _typical_clip(missing_N: Floats) -> float:
     return min(_CLIP, _TYPICAL_TIMES * float(np.median(known_N))) if known_N.size else _CLIP
 
 
-def _together(effects: Sequence[Floats | None], missing_N: Floats) -> list[float]:
+def contributions(effects: Sequence[Floats | None], missing_N: Floats) -> list[float]:
     """How much each of several effects contributes to a change, fitted together.
 
     Blocks of neighbouring layers have similar effects; alone, several explain the change.
