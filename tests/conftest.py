@@ -67,7 +67,7 @@ def chromium() -> Iterator[object]:
     """A browser for the tests of a file; they are skipped on a machine without Chromium.
 
     Playwright keeps an event loop running in the test's thread, and no test of another file could
-    call `asyncio.run` beside it.
+    call `asyncio.run` meanwhile.
     """
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:

@@ -1,4 +1,4 @@
-"""What the process that `tests.forked` forks has imported: all that a training run needs.
+"""What the process that `tests.forked` forks has imported: the modules that a training run needs.
 
 Nothing here may start a thread: a fork contains only the thread that forks.
 """

@@ -1,4 +1,4 @@
-"""Parameters of which `make test` tries a sample, and `make test-slow` the others."""
+"""Test parameters: `make test` tries a sample of them, `make test-slow` the others."""
 
 from __future__ import annotations
 

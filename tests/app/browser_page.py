@@ -1,4 +1,4 @@
-"""One page of a real browser, with everything that goes wrong on it."""
+"""One page of a real browser, with the errors that occur on it."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ _PROBES = re.compile(r"/_stcore/(health|host-config)")
 
 
 class Browser:
-    """One browser page, with everything that went wrong on it."""
+    """One browser page, with the errors that occurred on it."""
 
     def __init__(self, context: Any, scheme: str = "light") -> None:
         """Open a page.

@@ -12,7 +12,7 @@ _CHUNK = 1 << 16
 class CutConnection:
     """Forwards each connection to a port of this machine, until it is cut.
 
-    Chromium keeps open sockets when it is told to be offline, so the network fails here instead.
+    Chromium keeps open sockets when it is switched offline, so the network fails here instead.
 
     Args:
         port: of the server.

@@ -19,7 +19,7 @@ _OF_STREAMLIT = re.compile(
     r"when disconnected from server|No response received when attempting to reach /_stcore"
     r"|Streamlit server is not responding|ERR_CONNECTION|ERR_EMPTY_RESPONSE"
 )
-"""What Streamlit's client and the browser log while nobody answers."""
+"""What Streamlit's client and the browser log while no server answers."""
 
 
 def _live_run(folder: Path, steps: int) -> tuple[Path, list[bytes]]:

@@ -56,7 +56,7 @@ LONG_ENOUGH = 0.3
 
 
 class Taps:
-    """Puts everything that `attach` adds to a trainer in place, or takes it out again."""
+    """Puts the taps and callbacks of `attach` in place, or takes them out again."""
 
     def __init__(self, trainer: Any) -> None:
         import grpodoctor

@@ -31,7 +31,7 @@ SIZES = ((1, 1), (5, 5), (10, 10), (20, 12), (40, 50), (1, 2000))
 PROMPTS, SAMPLES, LONGEST = 64, 4, 1024
 _LAYERS = 48
 _KINDS = 10
-"""Different comparisons, each of which several pairs have."""
+"""Different comparisons; several pairs share each of them."""
 
 
 def measured(folder: Path, seed: int) -> Comparison:

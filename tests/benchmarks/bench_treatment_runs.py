@@ -47,7 +47,7 @@ FORCED = ("clip-higher", "token-level-loss", "entropy-bonus", "lower-learning-ra
 SETTINGS = ("rollout.prompts_per_batch=4", "evaluation.every=16", "evaluation.prompts=64")
 OUTCOME = "outcome.json"
 LOWEST_OF = 10
-"""Steps of which the reward must be the lowest before a finding is raised."""
+"""A finding is raised at the lowest reward of this many steps."""
 
 
 class NullRemedy(Remedy):

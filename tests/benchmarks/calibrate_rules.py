@@ -34,7 +34,7 @@ _NO_CLIP = ("loss.clip_low=1", "loss.clip_high=10")
 
 @dataclass(frozen=True)
 class Arm:
-    """Settings of a run, and the codes of which one should be reported first."""
+    """Settings of a run, and codes; one of these should be reported first."""
 
     settings: tuple[str, ...] = ()
     expected: tuple[str, ...] = ()

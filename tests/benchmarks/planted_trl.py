@@ -1,6 +1,6 @@
 """Causes planted in real TRL runs, on the bundled trainer's tiny model and its arithmetic.
 
-`trainer_state.json` is all that remains of a run. `config` stands for runs whose settings the user
+Only `trainer_state.json` remains of a run. `config` stands for runs whose settings the user
 gives to `check` by `--run-config`.
 """
 

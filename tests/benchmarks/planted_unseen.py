@@ -20,7 +20,7 @@ from grpodoctor.trainer.model.lora import merged_copy
 
 STARTS_AT, STEPS = 40, 80
 PREFIX = "unseen:"
-"""Before the names of these faults, some of which other groups of plants have too."""
+"""Prefix of the names of these faults: other groups of plants have some of the names too."""
 
 Fault = Callable[[Any], None]
 _MIX = 2**32

@@ -30,7 +30,7 @@ EXPECTED = {
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A log of which no key is known, in the working directory."""
+    """A log without known keys, in the working directory."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "metrics.jsonl"
     rows = [

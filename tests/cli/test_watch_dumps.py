@@ -1,6 +1,6 @@
-"""`watch` in a real process, on what another process writes: rollout dumps, alone and beside logs.
+"""`watch` in a real process on rollout dumps that another process writes, with and without logs.
 
-The writers write as the frameworks do: verl a file for each step at once, from a thread of its own,
+The writers write as the frameworks do: verl a file for each step at once, from a separate thread,
 so that it may come after the step's line; prime-rl a response at a time.
 """
 

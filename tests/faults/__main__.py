@@ -73,7 +73,7 @@ def _restart() -> None:
 
 
 def _results(home: Path, options: argparse.Namespace) -> Results:
-    """Run what is left in several processes, each of which forks its scenarios itself."""
+    """Run the remaining points in several processes; each process forks its scenarios."""
     file = options.results or home / "results.jsonl"
     known, harness = Results.read(file), Harness(home)
     works = [

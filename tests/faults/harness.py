@@ -331,7 +331,7 @@ def _adopt_orphans() -> None:
 
 
 def _run(scenario: Scenario, home: Path, control: Control) -> Ending:
-    """Run a scenario in a fork; wait for the end of all that it started.
+    """Run a scenario in a fork; wait for the end of all processes that it started.
 
     Raises:
         BrokenPromiseError: if it hangs.

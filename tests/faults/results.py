@@ -1,4 +1,4 @@
-"""The file of results, which a sweep that was cut off goes on with, and the tables of it."""
+"""The file of results, from which an interrupted sweep resumes, and its tables."""
 
 from __future__ import annotations
 

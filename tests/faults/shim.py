@@ -48,7 +48,7 @@ class _Control(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Which call fails, and how."""
+    """The call that fails, and its error."""
 
     kind: str
     error: int

@@ -71,7 +71,7 @@ NAMED: dict[str, set[str]] = {
     "truncated": {"LEN"},
     "mismatched": {"MIS"},
 }
-"""Families of which one must speak."""
+"""Families of rules; one of them must fire."""
 
 
 @pytest.mark.parametrize("course", NAMED)

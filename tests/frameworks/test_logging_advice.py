@@ -67,7 +67,7 @@ def test_the_setting_that_logs_a_metric_is_named(framework: str, code: str, said
 @pytest.mark.parametrize(
     ("framework", "code", "key"),
     [
-        # Other rows of these keys hold under losses that nobody has by default.
+        # Other rows of these keys hold under losses that are never the default.
         ("verl", "CLP001", "verl logs it as actor/pg_clipfrac"),
         ("trl", "GRP004", "TRL GRPOTrainer logs it as frac_reward_zero_std since 0.18"),
         ("verl", "ENT001", "verl logs it as actor/entropy"),

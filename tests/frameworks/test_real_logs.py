@@ -1,6 +1,6 @@
 """Logs of real runs: framework, steps, values, and a diagnosis that agrees with an expert's view.
 
-`tests/data/logs/README.md` says whose they are; `spot_values.json` beside them was made by another
+`tests/data/logs/README.md` names their owners; `spot_values.json` next to them was made by another
 reader.
 """
 
@@ -259,7 +259,7 @@ def test_repeated_values_count_once(logs: Path) -> None:
     """990 rows, 99 measurements.
 
     The expert's reading also has a KL that is 0 throughout. In the file it is not: it moves with
-    the other values, between 0 and .002; so nothing is said of it but whose it is, nobody knows.
+    the other values, between 0 and .002. So the report states only that its reference is unknown.
     """
     report = checked(logs / "dawn_history.json")
     assert "repeats each value for up to 10 rows" in notes(report)

@@ -423,6 +423,6 @@ def test_the_tables_need_no_heavy_package() -> None:
 
 @pytest.mark.parametrize("remedy", [each for each in all_remedies() if each.restart_with])
 def test_every_framework_has_the_restart_settings_of_a_remedy(remedy: Remedy) -> None:
-    assert remedy.how, "settings belong to what a person is told to do"
+    assert remedy.how, "settings belong to the instructions for a person"
     for framework in FRAMEWORKS:
         assert framework_settings(remedy.restart_with, framework)

@@ -1,7 +1,7 @@
 """Feed damaged files to every reader: `make fuzz`, `python -m tests.fuzz [OPTIONS]`.
 
 Prints a table of the inputs, processor seconds and outcomes per reader, and a command that writes
-each input that broke the contract. The exit code is 1 if there is one.
+each input that broke the contract. The exit code is 1 if there is a finding.
 """
 
 from __future__ import annotations

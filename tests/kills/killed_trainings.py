@@ -3,7 +3,7 @@
 A training saves a checkpoint after each step and then notes the step as done. SIGKILL hits the
 trainer, the writer process or both, in the first second of a process or while it trains. After each
 kill the record holds every step that was done, but for the last one at most. The finished run has
-the weights, the moments and the readings of a run that nobody killed, and `check` finds no gap.
+the weights, the moments and the readings of a run without kills, and `check` finds no gap.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def readings_of(run: Path) -> dict[int, dict[str, object]]:
 
 
 def assert_equal_runs(whole: Path, run: Path, steps: int) -> None:
-    """A killed and resumed run is the one that nobody killed, and `check` finds no gap in it."""
+    """A killed and resumed run equals a run without kills, and `check` finds no gap in it."""
     weights = weights_of(run)
     assert weights
     assert weights == weights_of(whole), "the weights differ"

@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many tiles, chunks and blocks, none of which divides the batch evenly."""
+    """Many tiles, chunks and blocks; none divides the batch evenly."""
     monkeypatch.setitem(score_module._CHUNK_TOKENS, "cpu", 16)
     monkeypatch.setitem(score_module._TILE_ELEMENTS, "cpu", 16 * 64)
     monkeypatch.setattr(score_module, "_FEWEST_COLUMNS", 1)

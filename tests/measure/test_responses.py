@@ -220,7 +220,7 @@ def test_arrays_that_do_not_fit_are_refused_by_name(real_batch, field, value):
 
 def test_advantages_of_single_tokens_are_counted_token_by_token(core_batch):
     groups = groups_of(core_batch.group_ids_B)
-    advantages_BT = np.array([[2.0, -3.0, 0.0], [-0.5, 1.0, 9.0]])  # the 9 stands in the padding
+    advantages_BT = np.array([[2.0, -3.0, 0.0], [-0.5, 1.0, 9.0]])  # the 9 is in the padding
     batch = replace(core_batch, advantages_B=np.array([-1 / 3, 0.25]), advantages_BT=advantages_BT)
     readings = advantage_readings(batch, groups)
     assert readings["advantage/abs_max"] == Max(3.0, core_batch.sequence_ids[0])

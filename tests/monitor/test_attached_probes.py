@@ -128,7 +128,7 @@ def test_an_attached_probe_leaves_a_run_what_it_was(tmp_path: Path) -> None:
 
 
 def test_what_the_run_reads_itself_is_not_completed_by_half(tmp_path: Path) -> None:
-    """The worst response of a probe beside a run's own mean would look like a sick subset."""
+    """The worst response of a probe next to the run's mean would look like a sick subset."""
     worst = f"{MEAN}/worst_sequence"
     readings = {**PROBE.readings, worst: Max(0.5, "prompt-1/2")}
     attach(silent_run(tmp_path / "run"), PROBE.model_copy(update={"readings": readings}))
@@ -136,7 +136,7 @@ def test_what_the_run_reads_itself_is_not_completed_by_half(tmp_path: Path) -> N
     assert attached.add_readings(StepRecord(3, {})).values[worst] == Max(0.5, "prompt-1/2")
     own = attached.add_readings(StepRecord(3, {MEAN: Mean(1, 1000)})).values
     assert worst not in own
-    assert own[f"{MEAN}/probe"] == Mean(40, 400), "and beside it stands what the engines show"
+    assert own[f"{MEAN}/probe"] == Mean(40, 400), "and next to it the mean that the engines show"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_controls_of_real_engines(sampled: Path, score: Score, rounded: Comparis
     wrong = compare(sampled, score(dtype="bfloat16", perturb=0.05))
     stale = stale_control(rounded, wrong, what="its own weights with 5% of noise")
     assert stale.passed, stale.summary
-    hidden = stale_control(wrong, rounded, what="sound weights, beside a pair that is not")
+    hidden = stale_control(wrong, rounded, what="sound weights, next to a faulty pair")
     assert hidden.passed is not True
 
 

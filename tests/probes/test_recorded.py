@@ -235,7 +235,7 @@ def test_invalid_record_options_are_refused(
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run of ours with a learner in float32 and an engine in bfloat16."""
+    """A real recorded run with a learner in float32 and an engine in bfloat16."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     config = load_config(
         assignments=[

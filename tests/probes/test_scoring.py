@@ -92,7 +92,7 @@ def test_min_p_comes_before_top_p_as_in_vllm() -> None:
     from hf.logits import log_probabilities
 
     logits_1V = torch.tensor([[0.55, 0.30, 0.11, 0.04]]).log()
-    # Without the last two, the first has .647 of what is left; with them .55: one word or two.
+    # Without the last two, the first has .647 of the rest; with them .55: one word or two.
     kept_1V = log_probabilities(logits_1V, Processing(min_p=0.25, top_p=0.6)).isfinite()
     assert kept_1V.tolist() == [[True, False, False, False]]
 

@@ -132,7 +132,7 @@ def test_an_adapter_is_named_in_each_request() -> None:
 
 
 def test_sglang_receives_seeds_if_it_supports_them() -> None:
-    """Deterministic inference draws for all that name no seed by one and the same."""
+    """With deterministic inference, all requests without a seed share one seed."""
     from contract import Sampling
     from engine_openai_server import load
 

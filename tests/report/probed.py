@@ -1,4 +1,4 @@
-"""A result of a probe made up by hand, for tests of what is shown of it."""
+"""A handmade result of a probe, for tests of its reports."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def well(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A run whose every free text is hostile, and whose files are damaged."""
+    """A run with hostile texts and damaged files."""
     path = tmp_path_factory.mktemp("runs") / "hostile"
     record_run(path, 60, sick_from=20, text=HOSTILE, model=HOSTILE, framework=HOSTILE)
     with (path / EVENTS).open("ab") as file:

@@ -1,4 +1,4 @@
-"""The plotly.js of a report contains what the page draws, and no other kinds of charts."""
+"""The plotly.js of a report contains only the kinds of charts that the page draws."""
 
 import re
 from pathlib import Path

@@ -337,7 +337,7 @@ def test_values_close_to_one_are_not_rounded_to_one() -> None:
 
 
 def settings(cell: Cell, framework: str) -> dict[str, tuple[str, ...]]:
-    """Title and lines of all that is advised for one cell."""
+    """Titles and lines of all advice for one cell."""
     return {each.title: each.lines for each in recommended_settings(PAIR, cell, framework)}
 
 

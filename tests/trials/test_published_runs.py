@@ -33,7 +33,7 @@ def test_the_table_of_the_rule_pages_is_what_the_published_runs_give(evidence):
 
 
 def test_no_published_run_has_a_former_definition():
-    """A trial that has changed is trained anew, or its former runs leave the file."""
+    """A changed trial is trained again, or its former runs leave the file."""
     rows = published_runs.pq.read_metadata(published_runs.RUNS).num_rows
     assert rows == len(published_runs.read_runs())
 

@@ -25,7 +25,7 @@ from tests.fuzz.mutations.texts import json_document
 
 
 def event_frames(rng: random.Random, sound: bytes) -> bytes:
-    """TensorBoard frames whose messages are damaged and whose checksums are right."""
+    """TensorBoard frames with damaged messages and right checksums."""
     messages = []
     while len(sound) >= 16:
         (length,) = struct.unpack("<Q", sound[:8])
@@ -44,7 +44,7 @@ def _frame(message: bytes) -> bytes:
 
 
 def wandb_records(rng: random.Random, sound: bytes) -> bytes:
-    """W&B records whose messages are damaged and whose checksums are right."""
+    """W&B records with damaged messages and right checksums."""
     head, rest, messages = sound[:7], sound[7:], []
     while len(rest) >= 7:
         _, length, _ = struct.unpack("<IHB", rest[:7])

@@ -1,4 +1,4 @@
-"""A run of our recorder and what lies in its directory: lines, rollouts, mailbox, checkpoints."""
+"""A run of our recorder and the files in its directory: lines, rollouts, mailbox, checkpoints."""
 
 from __future__ import annotations
 

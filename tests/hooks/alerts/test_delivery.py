@@ -87,7 +87,7 @@ def test_what_the_limit_holds_back_is_counted_and_sent_later(clock):
 
 
 class Scripted(Channel):
-    """Fails as often as it is told."""
+    """Fails as often as requested."""
 
     def __init__(self, failures=0, kind="scripted"):
         super().__init__(ChannelSettings(kind))

@@ -169,7 +169,7 @@ class Frozen(EngineStub):
 
 
 class HalfDelivered(EngineStub):
-    """One layer arrives, as with an adapter of which a part is dropped."""
+    """One layer arrives, as if a part of an adapter were dropped."""
 
     def sync_weights(self) -> None:
         """Take the first layer only."""

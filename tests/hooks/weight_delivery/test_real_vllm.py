@@ -47,7 +47,7 @@ def forget(_engine: VllmEngine, _policy: Policy, _number: int) -> None:
 
 
 def drop_values(engine: VllmEngine, policy: Policy, number: int) -> None:
-    """The adapters of v_proj are not merged into what is sent."""
+    """The adapters of v_proj are not merged into the sent weights."""
     dropped = [each for name, each in policy.model.named_parameters() if "v_proj.lora_B" in name]
     kept = [each.detach().clone() for each in dropped]
     with torch.no_grad():

@@ -145,7 +145,7 @@ def test_a_slow_noisy_rise_is_healthy(tmp_path, gain, kind):
     ids=["rose and stayed", "never rose", "rose and fell back"],
 )
 def test_a_drift_is_a_note_if_the_reward_rose_and_stayed(tmp_path, course, severities, kind):
-    """The reward decides at the end, whatever it was when the KL divergence was found."""
+    """The reward at the end decides, and not the reward at the onset of the KL finding."""
     noise, (first, middle, last) = random.Random(5), course
 
     def reward(step):

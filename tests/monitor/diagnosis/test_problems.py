@@ -192,7 +192,7 @@ def test_a_fault_that_the_run_shows_comes_before_a_setting_that_explains_nothing
 
 
 def test_a_setting_explains_only_by_links_that_findings_show():
-    """A public run: top-p .9 introduced the diagnosis, since it was said to cause a KL of 1.5."""
+    """A public run: top-p .9 introduced the diagnosis, as the alleged cause of a KL of 1.5."""
     setting, drift = finding("CFG021", onset=1), finding("KLD002", onset=50)
     assert causes(setting, drift) == {"KLD002": [], "CFG021": []}
     steps = finding("KLD001", onset=40)

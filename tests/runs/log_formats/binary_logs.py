@@ -10,7 +10,7 @@ from grpodoctor.support.files.growing_files import Damage
 
 
 def rows_of(reader: LogReader) -> tuple[list[LogRow], list[Damage]]:
-    """Read everything that the file has now."""
+    """Read the present content of the file."""
     rows, damage, more = list[LogRow](), list[Damage](), True
     while more:
         chunk = reader.read()

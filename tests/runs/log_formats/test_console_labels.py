@@ -1,4 +1,4 @@
-"""Console lines with labeled numbers, as scripts of one's own print them."""
+"""Console lines with labeled numbers, as users' scripts print them."""
 
 from __future__ import annotations
 

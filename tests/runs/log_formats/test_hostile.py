@@ -1,4 +1,4 @@
-"""Whatever stands in a file: a clear error or counted damage, in bounded time and memory."""
+"""For any content of a file: a clear error or counted damage, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.runs.log_formats.sound_logs import LINES, ROW, SOUND, events, field, 
 PROCESSOR_SECONDS = 30.0
 MEGABYTES = 96.0
 DOCUMENTS, DOCUMENT_MEGABYTES = ("json", "kaggle", "notebook", "trainer_state"), 400.0
-"""Read whole: an attempt takes a dozen times the file's size, which has a bound of its own."""
+"""Read whole: an attempt takes a dozen times the file's size, which is bounded separately."""
 FORMATS = [each.name for each in all_log_formats()]
 
 

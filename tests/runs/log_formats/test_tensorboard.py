@@ -130,7 +130,7 @@ def test_an_oversized_image_is_skipped(directory: Path) -> None:
 
 
 def test_the_arguments_of_transformers_are_the_settings(directory: Path) -> None:
-    """Its callback writes them as a text, beside the numbers."""
+    """Its callback writes them as a text, next to the numbers."""
     arguments = {"num_generations": 8, "beta": 0.04, "learning_rate": 1e-6, "num_iterations": 2}
     with SummaryWriter(str(directory)) as writer:
         writer.add_text("args", json.dumps(arguments, indent=2))

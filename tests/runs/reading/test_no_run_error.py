@@ -1,4 +1,4 @@
-"""What is said of files that give no rows, and files with a mark or a hole that do."""
+"""Errors about files that give no rows, and files with a byte-order mark or a hole that do."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def test_a_short_log_is_reported_as_short(readings: int, steps: int, said: str) 
 
 
 def test_a_long_log_without_a_reward_is_not_called_short() -> None:
-    """A supervised run beside the others, or names that nobody knows."""
+    """A supervised run alongside others, or unknown names."""
     said = short_run_note(0, 400)
     assert "no reward was found in 400 steps" in said
     assert "short" not in said

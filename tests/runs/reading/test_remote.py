@@ -344,7 +344,7 @@ def test_a_copied_log_and_a_remote_dump_are_one_run(
 def test_a_worker_opens_its_own_part_of_a_file(
     dumped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In processes of their own, each of which asks the store for its range."""
+    """In separate processes; each requests its range from the store."""
     monkeypatch.setattr(places, "COPIED", 1000)
     with fetch_run("s3://runs/dumped/verl") as found:
         kept = [(form, source) for form, source in found.remote_dumps]

@@ -1,4 +1,4 @@
-"""Logs whose reward has a name that no table knows."""
+"""Logs whose reward has a name that is in no table."""
 
 from __future__ import annotations
 

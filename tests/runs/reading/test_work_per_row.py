@@ -18,7 +18,7 @@ KEYS = (
     "frac_reward_zero_std", "completions/mean_length", "completions/clipped_ratio", "epoch",
 )  # fmt: skip
 MOST_CALLS = 80
-"""Calls of Python functions for a row: 69 in November 2026, of which 22 make the 11 readings."""
+"""Calls of Python functions for a row: 69 in November 2026; 22 of them make the 11 readings."""
 
 
 def write_rows(path: Path, count: int, shift: float = 0.0, *, nested: bool = False) -> Path:

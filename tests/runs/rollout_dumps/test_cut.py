@@ -146,7 +146,7 @@ def test_a_dead_process_loses_only_its_shard(tmp_path: Path) -> None:
 
 
 def long_step(root: Path, order: int) -> None:
-    """One step of 400 responses, of which 32 are compressed, in an order of its own."""
+    """One step of 400 responses, shuffled by `order`; 32 of them are compressed."""
     source = random.Random(1)
     rows = [
         {"input": f"p{row // 8}", "output": text(source), "gts": "", "score": 1.0, "step": 1}

@@ -233,7 +233,7 @@ def test_the_training_data_of_slime_before_its_second_format(tmp_path: Path) -> 
 
 
 def test_the_prompts_of_open_instruct_are_known_by_their_tokens(tmp_path: Path) -> None:
-    """The index begins anew at every step: two prompts, not one that is asked twice."""
+    """The index starts again at every step: two prompts, not one that is asked twice."""
     rows = [
         {"step": step, "sample_idx": 0, "prompt_idx": 0, "prompt_tokens": [step, 7],
          "response_tokens": [1, 2], "reward": float(step == 1), "advantage": 0.0}

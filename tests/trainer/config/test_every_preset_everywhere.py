@@ -125,7 +125,7 @@ def test_what_is_printed_is_not_listed_as_missing(preset: str, framework: str) -
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_no_value_of_the_vocabulary_is_printed_as_it_is(name: str) -> None:
-    """A row with words of its own for some values has them for all, or refuses the others."""
+    """A row that translates some values translates all of them, or refuses the others."""
     table = configurable_framework_named(name).knobs
     if name == "grpodoctor":
         return

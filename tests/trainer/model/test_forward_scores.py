@@ -187,7 +187,7 @@ def test_a_head_of_another_kind_keeps_its_logits(without_logits: None) -> None:
     right = forward_scores(model, samples_of(model), 1.0)
 
     class Wrapped(nn.Linear):
-        """Such as a quantized layer."""
+        """A head that is no plain linear layer, such as a quantized one."""
 
     plain = model.get_output_embeddings()
     wrapped = Wrapped(plain.in_features, plain.out_features, bias=False)
