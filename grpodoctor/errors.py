@@ -51,7 +51,7 @@ class RunError(InputError):
 
 
 class NoLogError(RunError):
-    """A path with files of which none is a log."""
+    """A path whose files are not logs."""
 
 
 class MixedRunsError(RunError):

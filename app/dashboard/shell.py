@@ -50,7 +50,7 @@ def show(arguments: Sequence[str]) -> None:
     """
     st.set_page_config("grpodoctor", page_icon=str(_ICON), layout="wide")
     st.html(_STYLE)
-    explain_lost_connection()  # first, so that a page that is being drawn says it as well
+    explain_lost_connection()  # first: a half-drawn page has the message too
     settings = _settings(arguments)
     if settings is None:
         return

@@ -32,10 +32,10 @@ class ExaminationSettings:
     project: ProjectSettings
     options: ReadOptions
     progress: Progress | None = None
-    """Receives the progress of reading; a bar of its own if None."""
+    """Receives the progress of reading; None draws a separate bar."""
 
     def bar(self, description: str) -> AbstractContextManager[Progress]:
-        """A progress bar in bytes, or what receives the progress instead."""
+        """A progress bar in bytes, or the given receiver of the progress."""
         if self.progress is None:
             return progress_bar(description, in_bytes=True)
         return nullcontext(self.progress)

@@ -345,7 +345,7 @@ def main() -> None:
     try:
         _open_streams()
         app()
-    except Exception as error:  # noqa: BLE001 - the last resort: a defect gets an exit code of its own
+    except Exception as error:  # noqa: BLE001 - the last resort: a defect has a separate exit code
         fault = _machine_fault(error)
         if fault is None:
             _report_defect(error)

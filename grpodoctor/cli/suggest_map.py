@@ -140,7 +140,7 @@ def write_mapping(mapping: Mapping[str, str], target: MapTarget) -> str:
     result = _with_lines(text, f"[{table}]", _toml_lines(added)) if added else text
     if not _has_mapping(result, table, {**existing, **added}):
         raise ConfigError(
-            f"the file defines {table} in another form than a table of its own",
+            f"the file does not define {table} as a separate table",
             where=str(path),
             remedy=f"write it below a line [{table}], or name another file with --config",
         )

@@ -58,7 +58,7 @@ class Adapter(ABC):
 
 
 class SettingsAdapter(Adapter):
-    """For frameworks that load a hook by their settings, in processes of their own.
+    """For frameworks that load a hook by their settings, in separate processes.
 
     It refuses every object of the framework's package, and names the way that works.
     """

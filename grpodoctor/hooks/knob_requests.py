@@ -44,7 +44,7 @@ class KnobRequests:
         self._knobs, self._inbox, self._exchange, self._write = knobs, inbox, exchange, write
         self._calls = 0
         self._refused: list[Refused] = []
-        """Of this step."""
+        """The requests refused at this step."""
         self._due: defaultdict[int, list[Request]] = defaultdict(list)
 
     def begin_step(self, step: int) -> None:

@@ -53,9 +53,9 @@ class LoggedSteps:
         self._is_recorded = False
         """Whether the latest step is recorded."""
         self._logged: dict[str, Reading] = {}
-        """Of the latest step, until it is recorded."""
+        """Logged readings of the latest step, until the step is recorded."""
         self._measured: dict[str, Reading] = {}
-        """The same, measured by the adapter; it replaces what is logged."""
+        """Readings of the same step that the adapter measured; they replace logged ones."""
 
     def begin(self, config: Mapping[str, Any], **facts: Any) -> None:
         """Open the run directory.

@@ -1,4 +1,4 @@
-"""The observer process: examines a live run, treats it and sends alerts, beside the training.
+"""The observer process: examines a live run, treats it and sends alerts during the training.
 
 Started as `python -m grpodoctor.hooks.observer RUN APPLY` by a training that is attached with
 `apply="safe"` or `apply="unsafe"`, or whose settings file has channels for alerts. It does what
@@ -47,7 +47,7 @@ class Observer:
     """
 
     def __init__(self, run_dir: Path, apply: Apply) -> None:
-        project_settings()  # an error in them is reported here, where somebody reads it
+        project_settings()  # reports an error in them to the user who attaches
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
             module_command("grpodoctor.hooks.observer", run_dir, apply),
             stdin=subprocess.DEVNULL,

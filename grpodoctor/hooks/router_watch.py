@@ -227,7 +227,7 @@ class RouterWatch:
         return spread > 0 and float(np.abs(own - wanted).sum()) <= _SOFTMAX_TOLERANCE * spread
 
     def measure(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Routing | None:
-        """The routing of a pass of its own, without gradient and without dropout.
+        """The routing of a separate pass, without gradient and without dropout.
 
         Args:
             input_ids: tokens, shape (B, L).

@@ -32,7 +32,7 @@ class RunView:
         self._session: Session | None = None
 
     def report(self) -> RunReport:
-        """The report of everything that is on disk; a later call reads only what is new.
+        """The report of the steps on disk; a later call reads only new ones.
 
         Raises:
             RunError: if the run cannot be read.

@@ -318,7 +318,7 @@ def _texts(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, Reading]:
 
 
 def _selected(columns: Mapping[str, NDArray[np.generic]], name: str, most: int) -> Column | None:
-    """The known entries of the selected responses; shards measure all that may be selected."""
+    """The known entries of the selected responses; shards measure all candidates."""
     hash_ranks_B = only_where(
         columns["hash_rank"].astype(np.uint64, copy=False), ~np.isnan(_double(columns[name]))
     )

@@ -123,7 +123,7 @@ def _reflection(texts: list[bytes]) -> Reading:
 
 
 def _ends_in_loop(batch: RolloutBatch) -> NDArray[np.bool_]:
-    """Which responses end in copies of one block, ignoring the end token."""
+    """True for responses that end in copies of one block, ignoring the end token."""
     lengths_B = batch.lengths_B
     flat_N = batch.tokens_BT[batch.mask_BT]
     # A response that is not known to be truncated is taken to end in an end token.
@@ -132,7 +132,7 @@ def _ends_in_loop(batch: RolloutBatch) -> NDArray[np.bool_]:
 
 
 def loops_in(tokens: Ragged, truncated_B: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which responses end in copies of one block, ignoring the end token."""
+    """True for responses that end in copies of one block, ignoring the end token."""
     kept_B = np.maximum(tokens.lengths_B - ~truncated_B, 0)
     ends_B = tokens.offsets_B[:-1] + kept_B
     likely = np.flatnonzero(_may_loop(tokens.values_N, ends_B, kept_B))

@@ -18,7 +18,7 @@ class Curve:
     metric: str
     color: Color
     dash: Dash = "solid"
-    """Curves of one chart differ in it, so that they can be told apart without color."""
+    """Each curve of a chart has another dash, so that they differ without color too."""
     compared: bool = True
     """Whether the curve of a second run is drawn too."""
 

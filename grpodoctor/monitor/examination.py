@@ -100,7 +100,7 @@ class Examination:
         return changes
 
     def _note_earlier_run(self) -> None:
-        """Keep the verdict on the steps so far, if they are a run of their own."""
+        """Keep the verdict on the steps so far, if they are a separate run."""
         first, last = self._first_step, self.engine.chart.step
         if first is None or last - first < MIN_RUN_STEPS:
             return
@@ -111,7 +111,7 @@ class Examination:
     def note(self, event: Event) -> None:
         """Process a line of the journal."""
         if event.kind == SWITCHED:
-            return  # the drawn order, one line before, says it all
+            return  # the drawn order, one line before, contains it
         if event.kind.startswith(_TREATMENT):
             self.treatments.append(_treatment(event))
         elif event.kind == "finished":

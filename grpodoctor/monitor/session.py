@@ -225,7 +225,7 @@ class Session:
             self.examination.manifest = poll.manifest
 
     def read_all(self, progress: Progress | None = None) -> None:
-        """Read everything that the run has written.
+        """Read all steps and events that the run has written.
 
         Args:
             progress: receives the number of steps read.
@@ -250,8 +250,8 @@ class Session:
         """The events of a tick as JSON objects, ordered by step.
 
         `finding-raised`, `finding-escalated` and `finding-resolved` hold the `finding` as in a
-        report, and the code of the `cause` of which it is a symptom at present, or None. At one
-        step, causes come before symptoms. Lines of the run's journal are unchanged; those of
+        report. If it is a symptom at present, `cause` is the code of its cause, otherwise None.
+        At one step, causes come before symptoms. Lines of the run's journal are unchanged; those of
         blocks are left out. `restarted`, or `removed` if the path is gone, comes first.
         """
         causes = self.examination.findings_by_cause()[1] if tick.changes else {}

@@ -1,7 +1,7 @@
 """A report as one HTML file that opens offline: own style, plotly.js packed inside, nothing loaded.
 
-plotly.js and the charts are packed with gzip, and the browser unpacks them. Of plotly.js, the page
-contains what its kinds of charts need.
+plotly.js and the charts are packed with gzip, and the browser unpacks them. The page
+contains only the modules of plotly.js that its kinds of charts need.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class _Bundle:
         return (name for name in _NAME.findall(text) if name in self._modules)
 
     def _reachable(self, names: Iterable[str]) -> set[str]:
-        """These modules and all that they lead to."""
+        """These modules and the modules that they import, directly or not."""
         reached: set[str] = set()
         waiting = list(names)
         while waiting:

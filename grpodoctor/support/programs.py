@@ -33,7 +33,7 @@ def program(folder: str, name: str) -> Path:
 
 
 def load_package(folder: str, name: str) -> ModuleType:
-    """Import a package that lies next to the programs, under a name of its own.
+    """Import a package from the folder of the programs, under the given name.
 
     The folder is not added to `sys.path`, where its modules could shadow others.
 

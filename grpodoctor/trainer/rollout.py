@@ -43,7 +43,7 @@ class RolloutGroups:
     samples: Samples
     texts: list[str]
     rewards: Rewards
-    """Shaping terms are included in the total and are components of their own."""
+    """Shaping terms are included in the total and are separate components."""
     group_ids_B: Tensor
     """0 .. number of groups - 1."""
     kept_B: Tensor
@@ -54,7 +54,7 @@ class RolloutGroups:
     """Whether resampling stopped before the batch was full; None without resampling."""
 
     def varied(self, quantity: Literal["reward", "correct"] = "reward") -> Tensor:
-        """Which groups have variance, shape (groups,)."""
+        """True for groups with variance, shape (groups,)."""
         return varied_groups(self.quantity(quantity), self.group_ids_B)
 
     def quantity(self, name: Literal["reward", "correct"]) -> Tensor:
@@ -154,7 +154,7 @@ def _draw(
 
 
 def _shaped(rewards: Rewards, samples: Samples, config: TrainConfig) -> Rewards:
-    """The task's rewards plus the configured shaping terms, each a component of its own."""
+    """The task's rewards plus the configured shaping terms, each a separate component."""
     repetition_config = config.repetition
     rewards = _shaped_by_length(rewards, samples, config)
     if repetition_config.penalty > 0:

@@ -96,9 +96,9 @@ class VerbalizedResponse:
     stated: float
     """The probability that the reply states."""
     logprob: float | None = None
-    """Of the tokens of `text`, given the prompt and the preceding reply, at `temperature`."""
+    """Log-probability of `text`, given the prompt and the preceding reply, at `temperature`."""
     reply_logprob: float | None = None
-    """Of the whole reply, including its end token."""
+    """Log-probability of the whole reply, including its end token."""
     temperature: float | None = None
 
 

@@ -48,12 +48,12 @@ def processors() -> int:
 def in_processes(
     task: Callable[[T], R], items: Iterable[T], jobs: int
 ) -> Generator[tuple[T, R | Died]]:
-    """Call `task` for each item in a process of its own; yield each when it has ended.
+    """Call `task` for each item in a separate process; yield each result when it has ended.
 
     Args:
         task: a picklable function.
         items: its arguments.
-        jobs: processes at a time. Those that still run are ended when the generator is closed.
+        jobs: processes at a time. Closing the generator ends the running ones.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)

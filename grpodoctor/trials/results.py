@@ -22,7 +22,7 @@ _LAST_EVALUATIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """Which run of which trial."""
+    """A run of a trial: arm and seed."""
 
     trial: str
     arm: str

@@ -37,13 +37,13 @@ class Treated:
     """The disease with a remedy from the first step.
 
     By default, the remedy itself determines the settings, from the knobs of the diseased run. A
-    remedy that needs a restart or a person has no settings of its own: they are given here.
+    remedy that needs a restart or a person determines none: they are given here.
     """
 
     remedy: str
     """Id of the remedy."""
     variant: str = ""
-    """Which form of the remedy, if a trial has several."""
+    """Form of the remedy, if a trial has several."""
     settings: tuple[str, ...] = ()
     preset: str | None = None
     removes_fault: bool = False
@@ -94,7 +94,7 @@ class Trial(Experiment):
     """A disease, the rules that should report it, and the remedies that should help."""
 
     rules: tuple[str, ...]
-    """Codes of which each should fire in the diseased runs and in no control."""
+    """Codes of rules that should fire in the diseased runs and in no control."""
     remedies: tuple[Treated, ...] = ()
     control: Arm = field(default_factory=Arm)
     """The healthy counterpart."""

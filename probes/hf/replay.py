@@ -85,7 +85,7 @@ def gate_weights(router: nn.Module, logits_NE: Tensor, ids_NK: Tensor) -> Tensor
 
 
 def _softmax_answer(router: nn.Module, output: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """A router's output, if its weights equal `gate_weights` of its own choice."""
+    """A router's output, if its weights equal `gate_weights` of the chosen experts."""
     parts = output if isinstance(output, tuple) else (output,)
     if len(parts) == 3 and all(isinstance(part, Tensor) and part.ndim == 2 for part in parts):
         logits_NE, weights_NK, ids_NK = parts

@@ -66,7 +66,7 @@ def page(context: PageContext) -> None:
 
 
 def _choose(context: PageContext) -> list[str]:
-    """The runs that the reader chose, the first of which the others are compared with."""
+    """The chosen runs. The others are compared with the first one."""
     known = [row.key for row in context.table.rows]
     wanted = context.params.get("runs", context.params.get("run", "")).split(_SEPARATOR)
     chosen = st.multiselect(

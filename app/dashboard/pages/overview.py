@@ -52,8 +52,8 @@ _CHARTS = "charts"
 _SELECTED = "selected"
 _SELECT = "Select steps"
 _DRAG_PARAMS = {_SELECT: "steps", "Zoom": "zoom"}
-"""What dragging over a chart does, and the query parameter that keeps it. Streamlit draws a chart
-anew when its data grows, so a zoom that only the browser knew would be lost."""
+"""What dragging over a chart does, and the query parameter that keeps it. Streamlit redraws
+a chart when its data grows, so a zoom that only the browser knew would be lost."""
 _UNZOOM = {"zoom": ""}
 _WINDOWS = (0, 10, 50, 200)
 """Steps of the moving means; 0 for none."""

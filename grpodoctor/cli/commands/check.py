@@ -196,7 +196,7 @@ def _common_folder(paths: Sequence[str]) -> str:
 
 
 def _warn_of_damage(report: Report) -> None:
-    """Warn on stderr; a text report on stdout says it itself."""
+    """Warn on stderr; a text report on stdout already contains the warning."""
     from grpodoctor.report.run.phrases import damage_line
     from grpodoctor.support.safe_text import plain
 

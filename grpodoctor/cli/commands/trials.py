@@ -134,7 +134,7 @@ _TRAINING = ("--seeds", "--quick", "--first-seed", "--steps", "--dir", "--jobs",
 
 
 def _refuse_contradictions(context: typer.Context) -> None:
-    """Refuse two options of which one would have no effect.
+    """Refuse a pair of options if one of them would have no effect.
 
     Raises:
         ConfigError: if there are such options.

@@ -44,7 +44,7 @@ ALLOWED = {
     "safe": "applying safe remedies",
     "unsafe": "applying safe and unsafe remedies",
 }
-"""What may be applied, as the title of the treatment pane says it."""
+"""The words for what may be applied, in the title of the treatment pane."""
 
 _TREATMENT_STATES = {
     "proposed": "requested, waiting for the run's answer",
@@ -92,7 +92,7 @@ def on_one_line(text: Text, width: int, *, pad: bool = False) -> Text:
 
 
 def state_of(snapshot: Snapshot) -> tuple[str, str]:
-    """Whether the run is alive, and the style of the word."""
+    """The word for the state of the run, and its style."""
     if snapshot.waiting:
         return "waiting", "yellow"
     if snapshot.finished:

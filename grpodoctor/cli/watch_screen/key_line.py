@@ -1,4 +1,4 @@
-"""The last line of the watch screen: its keys, of which Ctrl-Z suspends the program."""
+"""The last line of the watch screen: its keys, with Ctrl-Z to suspend the program."""
 
 from __future__ import annotations
 

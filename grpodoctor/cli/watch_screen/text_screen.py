@@ -30,7 +30,7 @@ from grpodoctor.monitor.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class TextScreen:
-    """A snapshot with everything that the screen can show; nothing is left out."""
+    """A snapshot with the whole content of the screen; nothing is left out."""
 
     snapshot: Snapshot
 

@@ -275,7 +275,7 @@ def _infer_settings(rows: Sequence[Mapping[str, float]]) -> Mapping[str, Setting
 def _is_summed(rows: Sequence[Mapping[str, float]]) -> bool:
     """Whether losses are sums over the tokens of a response.
 
-    Two pairs of keys hold similar shares and divergences, of which `loss_agg_mode` changes one.
+    In two pairs of keys the values are similar, and `loss_agg_mode` changes one of the two.
     """
     pairs = (("actor/clipfrac", "actor/ppo_ratio_clipfrac"), ("actor/kl_loss", "critic/kl"))
     for summed, mean in pairs:

@@ -86,7 +86,7 @@ class _Worker:
                     break
             else:
                 self._deliver(alert)
-        with suppress(Exception):  # nobody waits for a channel that cannot be closed
+        with suppress(Exception):  # no caller waits for a channel that cannot be closed
             self._channel.close()
 
     def _deliver(self, alert: Alert) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from grpodoctor.hooks.logger_adapter import LoggerAdapter, RowLogger
 
 _LOAD = "ray"
-"""Prefix of the load of the GPUs, which a thread logs under a counter of its own."""
+"""Prefix of the load of the GPUs, which a thread logs with a separate counter."""
 
 
 class NemoRlLogger(RowLogger):

@@ -51,7 +51,7 @@ class _Job:
 
 @dataclass
 class _Waiting:
-    """A step of which parts are missing."""
+    """A step with missing parts."""
 
     number: int
     step: int

@@ -63,7 +63,7 @@ class SkyrlEvents:
         self._hook.guard.run("step", self._steps.begin_step, callback_input.global_step)
 
     def on_log(self, trainer: Any, callback_input: Any, control: Any) -> None:  # noqa: ARG002
-        """Record the step; an evaluation before the training is a step of its own."""
+        """Record the step; an evaluation before the training is a separate step."""
         self._hook.guard.run("log", self._log, trainer, callback_input)
 
     def _log(self, trainer: Any, callback_input: Any) -> None:

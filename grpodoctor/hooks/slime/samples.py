@@ -55,7 +55,7 @@ def _generated(sample: Any) -> list[int]:
 
 
 def _groups(samples: Sequence[Any]) -> Array:
-    """One id per prompt; a sample without a group is a group of its own."""
+    """One id per prompt; a sample without a group forms a group alone."""
     names = [
         f"row {row}" if each.group_index is None else str(each.group_index)
         for row, each in enumerate(samples)

@@ -186,8 +186,8 @@ class DoctorStep:
             loss: value of the loss.
             grad_norm: norm of the gradient before clipping.
             learning_rate: learning rate of the step.
-            logprobs: the learner's log-probabilities of which the gradient was taken, shape
-                (B, T); needed for ratios, clip fractions and KL if there are several updates.
+            logprobs: the learner's log-probabilities in the loss, shape (B, T); needed for ratios,
+                clip fractions and KL if there are several updates.
             advantages: those of the update, if they are not those of the rollouts.
             rows: responses in the update.
             clip_low: PPO's lower clip: ratios below 1 - clip_low have no gradient.

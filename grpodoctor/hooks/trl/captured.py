@@ -32,10 +32,10 @@ class Rewards:
 
     names: list[str]
     per_function: Any
-    """Of all ranks, (N, functions)."""
+    """Rewards of all ranks, (N, functions)."""
     weights: Any
     prompts: list[str]
-    """Of this rank, like everything below."""
+    """Prompts of this rank; all fields below are of this rank too."""
     texts: list[str]
     token_ids: list[list[int]]
 
@@ -45,7 +45,7 @@ class Generation:
     """A generated batch of this rank, in group order."""
 
     tensors: Mapping[str, Any]
-    """The entries of `BATCH_KEYS` that there are."""
+    """The entries of `BATCH_KEYS` that the batch has."""
     group_size: int
     first_row: int
     """Number of the first response among those of all ranks."""

@@ -1,4 +1,4 @@
-"""Which tokens TRL's losses clip."""
+"""The tokens that TRL's losses clip."""
 
 from __future__ import annotations
 

@@ -263,8 +263,8 @@ def correction_cap(trainer: Any) -> str:
 def set_temperature(trainer: Any, temperature: float) -> None:
     """Change the temperature of the samples and of the scores together.
 
-    Since 1.16 the fused head divides the logits by a temperature of its own, which it got when the
-    trainer was made.
+    Since 1.16 the fused head has a copy of the temperature, made when the trainer was made, and
+    divides the logits by it.
 
     Raises:
         ConfigError: if the head is of an unknown kind; nothing has changed then.

@@ -126,7 +126,7 @@ def _loss_mask(tensors: Mapping[str, Any]) -> Array:
 class _Rows:
     """Finds the responses of a micro-batch: TRL shuffles them after the generation.
 
-    Equal tokens with equal advantages cannot be told apart, and need not be.
+    Responses with equal tokens and equal advantages are interchangeable.
     """
 
     def __init__(self, parts: Sequence[_Part]) -> None:

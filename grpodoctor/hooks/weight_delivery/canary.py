@@ -76,7 +76,7 @@ class _Part(NamedTuple):
 
     names: tuple[str, ...]
     since: str
-    """Which earlier weights."""
+    """The earlier weights that it keeps."""
     parameters: Sequence[str]
 
 

@@ -32,7 +32,7 @@ class _Scaling(NamedTuple):
 
     @classmethod
     def of(cls, transform: Transform, factor: float, *, has_bias: bool) -> _Scaling:
-        """Of a transform of which `factor` is left."""
+        """The scaling of a transform, times the remaining `factor`."""
         if transform.softcap is not None:
             inner = transform.scale / transform.softcap
             return cls(inner, transform.softcap * transform.bits_per_logit, True)

@@ -163,7 +163,7 @@ class MissingParts(NamedTuple):
     """The parts of a model that seem to have kept their earlier weights in the sampler."""
 
     partition: int
-    """Which of the ways in which the model was divided."""
+    """Index of the way in which the model was divided."""
     names: tuple[str, ...]
 
 

@@ -27,7 +27,7 @@ Axis = Literal["step", "tokens"]
 BLOCK = 10
 """Differences per block: the mean of ten is known three times as well as one reading."""
 LEVEL = 0.05
-"""Probability that two runs which differ by noise alone are said to part, for one metric."""
+"""Probability of reporting that two runs part if they differ by noise alone, for one metric."""
 FEWEST_BLOCKS = 2
 
 _NORMAL_MAD = 1.4826

@@ -31,7 +31,7 @@ COMPARED = (
     ("mean mismatch", "mismatch/prob_diff_mean"),
     ("gradient norm", "optimizer/grad_norm"),
 )
-"""Label and metric of what is compared, the outcome first."""
+"""Label and metric of each compared quantity, the outcome first."""
 
 _LENGTH = "length/mean"
 _FEWEST_RESPONSES = 2

@@ -100,7 +100,7 @@ class Problem:
     confirm: str = ""
     """What would confirm or exclude the cause, in one sentence."""
     origin: Origin | None = None
-    """The treated finding that an active cause follows from; it heads a problem of its own."""
+    """The treated finding that an active cause follows from; it heads a separate problem."""
     is_treated: bool = False
     """Whether the cause has ended after a change that one of its remedies makes."""
 

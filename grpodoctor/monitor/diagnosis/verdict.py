@@ -83,7 +83,7 @@ class Verdict:
 
     kind: VerdictKind
     sentence: str
-    """What is wrong and what to do first; then, in sentences of their own, what led to it."""
+    """What is wrong and what to do first; the sentences after it state what led to it."""
     since: int | None = None
     """Onset of the finding that the sentence begins with."""
     cost: str = ""

@@ -53,7 +53,7 @@ class RoundingFlips:
     gap: float
     """k3 of the pair at tokens before the first flip of their response."""
     noise: float
-    """k3 of the learner's rounding at such tokens of its own."""
+    """k3 of the learner's rounding, at tokens before the first flip of its rounding pair."""
     steady_N: Flags
     """Tokens of the pair before the first flip of their response."""
 

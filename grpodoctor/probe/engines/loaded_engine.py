@@ -62,7 +62,7 @@ class LoadedEngine:
             program_exit = self._wait(self._program, limits, watch)
             if program_exit.reason != "ended" or run.answer().get("error"):
                 return program_exit
-            # It may have ended before it saw the request, or for want of memory: load it again.
+            # It may have ended before it saw the request, or by lack of memory: load it again.
         return self._start(run, limits, watch)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Findings as workflow commands of GitHub Actions, which turn into annotations.
 
-An annotation is attached to the log of the run. A finding whose sentence the verdict contains has
-no annotation of its own; the title of the verdict names it.
+An annotation is attached to the log of the run. If the verdict contains a finding's
+sentence, the finding has no separate annotation; the title of the verdict names it.
 """
 
 from __future__ import annotations

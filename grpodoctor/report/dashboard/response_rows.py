@@ -12,7 +12,7 @@ from grpodoctor.support.safe_text import plain
 _LONGEST_TEXT = 400
 _LONGEST_ID = 80
 _MOST_STEPS = 8
-"""Steps that are read: each may have a file of its own."""
+"""Steps that are read: each may have a separate file."""
 
 
 def responses_of_steps(

@@ -60,7 +60,7 @@ def view_of_runs(
 
 
 def _shared_log(reports: Sequence[Report]) -> str:
-    """The log that holds all runs; empty if they have logs of their own."""
+    """The log that holds all runs; empty if they have separate logs."""
     logs = {_log_and_run(report)[0] for report in reports}
     return logs.pop() if len(logs) == 1 else ""
 

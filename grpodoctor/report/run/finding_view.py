@@ -42,7 +42,7 @@ _NO_EVIDENCE = {
     True: "This finding rests on the settings of the run, not on readings.",
     False: "This finding has no evidence: its rule named no readings.",
 }
-"""What stands in place of the evidence, by whether the rule reads the config."""
+"""The sentence in place of the evidence, by whether the rule reads the config."""
 _MOST_NAMES = 3
 """Symptoms with the same reason whose names are shown; the others have their codes."""
 _RECHECK = "recheck-reward"
@@ -67,7 +67,7 @@ class Brevity:
     symptoms: int = 4
     evidence: int = 3
     further_settings: bool = True
-    """Whether the settings of further remedies are shown. Those of the first remedy always are."""
+    """Whether the settings of further remedies are shown. The first remedy's are always shown."""
     instructions: tuple[CardDetail, ...] = ("main", "short")
     """The cards whose first remedy has its instructions."""
     check: bool = True
@@ -282,7 +282,7 @@ def _brief_symptoms(problem: Problem, most: int) -> list[Inline]:
 
 
 def _joined(symptoms: Sequence[Symptom], end: str) -> tuple[Span, ...]:
-    """Findings, each of which links to its card; the first ones with their names."""
+    """Findings with links to their cards; the first ones with their names."""
     parts: list[Span] = []
     for place, symptom in enumerate(symptoms):
         finding, comma = symptom.finding, "," if place < len(symptoms) - 1 else end

@@ -101,7 +101,7 @@ class Panel:
     steps: tuple[int, int]
     """The first and last step of the run; the same in all panels."""
     has_names: bool
-    """Whether the curves need their names, because the title does not say what they are."""
+    """Whether the curves need their names, because the title does not name them."""
     is_logarithmic: bool
     start: Range | None
     """Starting range of the first curve; None if it has too few readings."""

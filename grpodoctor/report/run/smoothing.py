@@ -19,7 +19,7 @@ def with_moving_means(
     Args:
         panels: the panels.
         series: where the readings are; the first one that has a metric counts.
-        window: number of steps, of which each mean takes half on either side.
+        window: number of steps in a mean, half of them on either side.
     """
     return tuple(
         replace(panel, lines=tuple(_with_mean(line, series, window) for line in panel.lines))

@@ -65,7 +65,7 @@ class CopiedResponses(Rule):
     """Share of duplicates above the expected one, in each of the latest batches. In 40 runs with
     batches of 64 or 128 responses, one batch reached .09, and the lowest of five in a row .02."""
     readings: int = 5
-    """Latest batches, all of which must exceed it."""
+    """Number of latest batches; all of them must exceed the threshold."""
     min_standard_errors: float = 5.0
     """Standard errors of the mean excess of these batches, for batches of few responses. The error
     is that of a share of one half, the largest: in batches of 64 it is twice the measured one."""

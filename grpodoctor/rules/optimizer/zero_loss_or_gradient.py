@@ -28,7 +28,7 @@ _BATCH_STD = "reward/std"
 _ZERO_ADVANTAGE = "advantage/zero_rate"
 _REWARD = "reward/mean"
 _COUNTED = 10
-"""Latest readings of which a text counts the zeros."""
+"""Latest readings; the summary states how many of them are zero."""
 
 
 class ZeroLossOrGradient(Rule):

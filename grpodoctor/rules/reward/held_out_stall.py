@@ -169,7 +169,7 @@ class HeldOutStall(Rule):
         return Sighting("warning" if is_sure else "info", text, evidence)
 
     def _is_negligible(self, chart: Chart, name: str, train: str, course: _Course) -> bool:
-        """Whether the held-out rise is noise, and surely small beside that in training."""
+        """Whether the held-out rise is noise, and surely a small part of the training rise."""
         if not self._is_comparable(chart, name, train):
             return False
         error = reading_noise(chart.series(name)) * course.error_factor

@@ -125,7 +125,7 @@ def zero_variance_share(mean: float, group: int, correlation: float) -> float:
 
 
 def _poisson_below(count: int, mean: float) -> float:
-    """Probability of at most `count` events of which `mean` are expected."""
+    """Probability of at most `count` events if `mean` are expected (Poisson)."""
     term = total = math.exp(-mean)
     for at in range(1, count + 1):
         term *= mean / at

@@ -1,4 +1,4 @@
-"""A length limit that no setting tells, and responses that grew to it."""
+"""A length limit that is not in the settings, and responses that grew to it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class FrameworkFollower:
 
     @property
     def first_log(self) -> Path | None:
-        """The first of the log files; None if there is none that the user has."""
+        """The first of the log files; None if the user gave none."""
         return self._logs.first
 
     @property

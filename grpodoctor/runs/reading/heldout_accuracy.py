@@ -1,4 +1,4 @@
-"""Accuracies without a prefix that stand in the rows of evaluations.
+"""Accuracies without a prefix in the rows of evaluations.
 
 A script that evaluates before the first update logs a row with the result alone, and later adds the
 reward of the step to such rows. `exact_match` is then measured on held-out prompts.

@@ -1,4 +1,4 @@
-"""The words of log keys that hold a metric, where no table knows the key."""
+"""The words of log keys that hold a metric but are in no table."""
 
 from __future__ import annotations
 

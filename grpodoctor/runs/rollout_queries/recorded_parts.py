@@ -45,7 +45,7 @@ class RecordedParts:
                 yield RecordedFile(path, status.st_size, status.st_mtime_ns)
 
     def figures(self, key: RecordedFile) -> pa.Table:
-        """Read the columns of figures, and no other.
+        """Read only the columns of figures.
 
         Raises:
             RunError: if the file cannot be read.

@@ -57,7 +57,7 @@ class Lock:
             os.close(fd)
             raise LockHeldError(_name(holder)) from None
         except BaseException:
-            os.close(fd)  # a lock that nobody knows would keep this process out too
+            os.close(fd)  # an unreferenced lock would keep this process out too
             raise
         return lock
 

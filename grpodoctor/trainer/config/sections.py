@@ -25,7 +25,7 @@ from grpodoctor.trainer.algorithms.shaping.soft_overlong import OverlongConfig
 from grpodoctor.trainer.section import Section
 
 MAX_STEPS = 1_000_000_000
-"""Bound of everything that counts training steps."""
+"""Upper bound of all settings that count training steps."""
 
 
 class ModelConfig(Section):
@@ -248,7 +248,7 @@ class EngineConfig(Section):
     old_logprobs: Literal["recompute", "sampler"] = "recompute"
     """Source of the old policy's log-probabilities in the ratio."""
     routing_replay: Literal["none", "R2", "R3"] = "none"
-    """Which experts a mixture-of-experts learner must use in its updates.
+    """Experts that a mixture-of-experts learner must use in its updates.
 
     `R2` replays the learner's experts from the start of the batch. `R3` replays the sampling
     engine's, in scoring too. The router is trained in either case.
@@ -368,7 +368,7 @@ class RecordConfig(Section):
     enabled: bool = True
     """Record the run; recording does not change the training, and `watch` needs it."""
     depth: Literal["off", "summary", "worst", "full"] = "summary"
-    """Which responses have per-token columns in the rollout files."""
+    """Responses that have per-token columns in the rollout files."""
     worst: int = Field(8, ge=0, le=1_000_000)
     """Number of responses recorded in full with `depth=worst`."""
     weights_every: int = Field(1, ge=0, le=MAX_STEPS)

@@ -348,5 +348,5 @@ def _unexpected(what: str, backend: Backend) -> EngineError:
     return EngineError(
         f"vLLM returned {what}",
         where=backend.name,
-        remedy="use vLLM 0.10.2 or newer, without stop words or limits of its own",
+        remedy="use vLLM 0.10.2 or newer, and set no stop words or limits on the server",
     )

@@ -146,7 +146,7 @@ class VllmServer:
             "stop_token_ids": list(settings.end_ids),
             "logprobs": settings.top_tokens,
             "return_token_ids": True,
-            "return_tokens_as_token_ids": True,  # some tokens have no text of their own
+            "return_tokens_as_token_ids": True,  # some tokens are no whole characters
             # Explicit, because vLLM fills in missing values from the model's generation_config.
             "top_p": settings.top_p,
             "top_k": settings.top_k or -1,

@@ -85,7 +85,7 @@ def _refuse_crowding(config: TrainConfig, ranks: Ranks) -> None:
     local_ranks, devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if local_ranks > devices or device.index is not None:
         raise ConfigError(
-            f"each of {local_ranks} ranks needs a CUDA device of its own; there are {devices}",
+            f"each of {local_ranks} ranks needs a separate CUDA device; there are {devices}",
             where="model.device",
             remedy="set model.device=auto and start no more ranks than devices, or use the CPU",
         )

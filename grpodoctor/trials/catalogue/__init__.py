@@ -1,1 +1,1 @@
-"""The trials, by what is wrong; each module has a tuple `TRIALS`."""
+"""The trials, by kind of fault; each module has a tuple `TRIALS`."""

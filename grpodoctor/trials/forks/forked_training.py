@@ -3,7 +3,7 @@
 When the doctor proposes a remedy, the run writes a checkpoint and pauses. Treated and untreated
 branches continue copies of it, in pairs with the same seed. The run then continues from its
 checkpoint with the settings of the better branches. Its randomness depends on the seed and the step
-only, so it repeats the branch of its own seed to the last bit.
+only, so it equals the branch with the same seed to the last bit.
 """
 
 from __future__ import annotations

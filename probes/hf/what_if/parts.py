@@ -1,7 +1,7 @@
 """Edits of a part of a model: a layer's block, a slice of its width, a slice of the vocabulary.
 
-They have the form of faults of tensor parallelism: a rank whose partial sum is not added, which
-loads the shard of another rank, or whose slice of the output head differs.
+They imitate faults of tensor parallelism: the partial sum of a rank is not added, a rank loads the
+shard of another one, or a rank's slice of the output head differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results on lines of their own, between lines that count the iterations of a script.
+"""Results on separate lines, between lines that count the iterations of a script.
 
 Such a script prints `Iteration 3, microbatch 7/128` many times, and once per iteration a line such
 as `Percentage of correct examples: 0.68`. It may show a few responses with a dict of their rewards,

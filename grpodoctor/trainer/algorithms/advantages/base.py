@@ -125,7 +125,7 @@ def divide(deviations_B: Tensor, deviation: Tensor, settings: AdvantageConfig) -
 
 
 def varied_groups(rewards_B: Tensor, group_ids_B: Tensor) -> Tensor:
-    """Which groups have variance in reward, shape (groups,)."""
+    """True for groups with variance in reward, shape (groups,)."""
     top_G, low_G = _extremes(rewards_B, group_ids_B)
     return top_G != low_G
 

@@ -13,7 +13,7 @@ Settings
     rollout.filter_groups, off by default. ScaleRL and Reinforce-Rej filter.
 
 Effect on metrics
-    Metrics of groups, rewards and lengths cover everything that was generated.
+    Metrics of groups, rewards and lengths cover all generated responses.
     groups/generated_per_kept and optimizer/left_out_rate show how much was dropped;
     updates_per_batch falls to 0 if all groups were dropped.
 
