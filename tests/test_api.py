@@ -51,7 +51,7 @@ def test_attaching_loads_no_framework() -> None:
     code = "import sys, grpodoctor; grpodoctor.attach(object()); print('torch' in sys.modules)"
     result = run_code(code)
     assert result.stdout.strip() == "False"
-    assert "no adapter knows this class" in result.stderr
+    assert "this class is not supported" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

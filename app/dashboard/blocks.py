@@ -14,13 +14,13 @@ from grpodoctor.report.view import (
     Card,
     Codes,
     Group,
-    Halves,
     Heading,
     Inline,
     Paragraph,
     Remedy,
     Response,
     Section,
+    SideBySide,
     Span,
     Table,
     Tone,
@@ -217,7 +217,7 @@ def _group(block: Group) -> None:
     show_blocks(block.blocks)
 
 
-def _halves(block: Halves) -> None:
+def _side_by_side(block: SideBySide) -> None:
     left, right = st.columns(2)
     with left:
         show_blocks(block.left)
@@ -236,5 +236,5 @@ _DRAWERS: dict[type, Callable[[Any], None]] = {
     Section: _section,
     Heading: _heading,
     Group: _group,
-    Halves: _halves,
+    SideBySide: _side_by_side,
 }

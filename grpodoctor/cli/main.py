@@ -198,7 +198,7 @@ def _machine_fault(error: Exception) -> InputError | None:
         return InputError("not enough memory", remedy="free memory and run the command again")
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         remedy = "raise the limit of processes (ulimit -u)"
-        return InputError("the system starts no further thread", remedy=remedy)
+        return InputError("the system cannot start another thread", remedy=remedy)
     if not isinstance(error, OSError):
         return None
     where = str(error.filename or "standard output")

@@ -35,7 +35,7 @@ _Prompts = Annotated[
     Path | None,
     typer.Option(
         "--prompts",
-        help="File of prompts: .txt, .jsonl, .json or .parquet. \\[default: built-in]",
+        help="File of prompts: .txt, .csv, .tsv, .jsonl, .json or .parquet. \\[default: built-in]",
     ),
 ]
 _Limit = Annotated[

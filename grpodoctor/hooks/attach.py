@@ -117,8 +117,8 @@ def _attach(trainer: object, options: HookOptions) -> Attachment:
     if kind is None:
         names = ", ".join(sorted(adapters())) or "none"
         raise ConfigError(
-            f"no adapter knows this class; there are adapters for: {names}",
-            remedy="use grpodoctor.Doctor in a loop of your own",
+            f"this class is not supported; supported frameworks: {names}",
+            remedy="use grpodoctor.Doctor in a custom loop",
         )
     return _install(kind(trainer), options)
 

@@ -53,7 +53,9 @@ class LiveKnobs:
             ConfigError: if there is no such knob, or no run can change it in flight.
         """
         if not find_knob(name).live:
-            raise ConfigError(f"{name} cannot change in flight", remedy="register it as read-only")
+            raise ConfigError(
+                f"{name} cannot change during training", remedy="register it as read-only"
+            )
         self._controls[name] = _Control(get, set, low, high)
 
     def read_only(self, name: str, get: Callable[[], object] | Setting, *, why: str = "") -> None:
@@ -165,7 +167,7 @@ def word_for(setting: Setting, words: Mapping[Any, Any], key: str) -> Any:
     """
     if setting not in words:
         raise ConfigError(
-            f"{setting} cannot be set in flight",
+            f"{setting} cannot be set during training",
             remedy=f"use one of {', '.join(map(str, words))}, or restart with another {key}",
         )
     return words[setting]

@@ -20,7 +20,7 @@ from typing import cast
 
 from grpodoctor.hooks.alerts.run_alerts import RunAlerts
 from grpodoctor.hooks.alerts.training_alerts import AlertPipe
-from grpodoctor.hooks.run_view import project_settings
+from grpodoctor.hooks.live_report import project_settings
 from grpodoctor.monitor.session import Session, Tick
 from grpodoctor.support.subprocesses import kill_group, module_command, worker_environment
 from grpodoctor.treatment.doctor import Apply

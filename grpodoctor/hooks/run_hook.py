@@ -24,11 +24,11 @@ from grpodoctor.hooks.alerts.training_alerts import TrainingAlerts, training_ale
 from grpodoctor.hooks.guard import Guard
 from grpodoctor.hooks.knob_requests import KnobRequests
 from grpodoctor.hooks.live_knobs import LiveKnobs
+from grpodoctor.hooks.live_report import LiveReport, project_settings
 from grpodoctor.hooks.observer import Observer
 from grpodoctor.hooks.ranks.exchange import RankExchange, this_rank
 from grpodoctor.hooks.ranks.joined_steps import JoinedStep, RankSteps
 from grpodoctor.hooks.run_directories import unused_directory
-from grpodoctor.hooks.run_view import RunView, project_settings
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.report.run.run_report import RunReport
 from grpodoctor.rules.base import Finding
@@ -114,7 +114,7 @@ class RunHook:
         self._requests: KnobRequests | None = None
         self._exchange: RankExchange | None = None
         self._rank_steps: RankSteps | None = None
-        self._view: RunView | None = None
+        self._view: LiveReport | None = None
         self._observer: Observer | None = None
         self._alerts: TrainingAlerts | None = None
         self._readings: dict[str, Reading] = {}
@@ -274,7 +274,7 @@ class RunHook:
         if self._rank_steps is not None:
             self._rank_steps.finish(FLUSH_SECONDS)
         recorder.flush(FLUSH_SECONDS)
-        self._view = self._view or RunView(self.run_dir)
+        self._view = self._view or LiveReport(self.run_dir)
         return self._view.report()
 
     # Inside

@@ -12,7 +12,7 @@ from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.bounded_json import bounded, short
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS, DIVIDED_METRICS
-from grpodoctor.monitor.diagnosis.costs import CostLedger
+from grpodoctor.monitor.diagnosis.costs import CostTracker
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
@@ -56,7 +56,7 @@ class Examination:
         self.manifest = manifest
         self.rules = rules
         self.engine = Engine(rules, manifest)
-        self.costs = CostLedger()
+        self.costs = CostTracker()
         self.attached_probes = AttachedProbes(directory)
         self.series = SeriesByMetric(CHARTED_METRICS, DIVIDED_METRICS)
         self.treatments: deque[TreatmentEntry] = deque(maxlen=MAX_TREATMENTS)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from grpodoctor.monitor.movement import Movement, movement_of
+from grpodoctor.monitor.level_change import LevelChange, level_change_of
 from grpodoctor.rules.shared.run_health import never_moved
 from grpodoctor.runs.chart import BASELINE, Chart, Series
 from grpodoctor.vocabulary.metrics import metric_of
@@ -71,7 +71,7 @@ class Vital:
     """Direction in which the latest readings left the spread of the first readings."""
     why_not: str = ""
     """Why the metric does not apply to this run; empty if it does."""
-    movement: Movement | None = None
+    level_change: LevelChange | None = None
     """The first and the latest level, which reports print; None without two readings."""
 
 
@@ -108,7 +108,7 @@ def _vital(chart: Chart, label: str, metric: str, readings: int) -> Vital:
         start=start.level if start else None,
         trend=_trend(history, start.level, start.spread) if start else "unknown",
         why_not=_NOT_COMPUTED if _is_not_computed(metric, series) else why_not,
-        movement=movement_of(chart, metric),
+        level_change=level_change_of(chart, metric),
     )
 
 

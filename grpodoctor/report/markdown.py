@@ -11,7 +11,6 @@ from grpodoctor.report.view import (
     Card,
     Codes,
     Group,
-    Halves,
     Heading,
     Inline,
     Paragraph,
@@ -19,6 +18,7 @@ from grpodoctor.report.view import (
     Response,
     Section,
     Setting,
+    SideBySide,
     Span,
     Table,
     View,
@@ -89,7 +89,7 @@ def _block(block: Block, level: int) -> Iterator[str]:  # noqa: C901 - one case 
             tokens = tokens_around_worst(block)
             words = (f"»{on_one_line(t)}«" if t.worst else on_one_line(t) for t in tokens)
             yield f"  - {code_span(''.join(words))}"
-        case Halves():
+        case SideBySide():
             yield from list(_blocks((*block.left, *block.right), level=level))[1:]
         case Group():
             yield from list(_blocks(block.blocks, level=level))[1:]

@@ -17,7 +17,6 @@ from grpodoctor.report.view import (
     Codes,
     Column,
     Group,
-    Halves,
     Heading,
     Inline,
     Paragraph,
@@ -25,6 +24,7 @@ from grpodoctor.report.view import (
     Response,
     Section,
     Setting,
+    SideBySide,
     Table,
     Tone,
     View,
@@ -168,7 +168,7 @@ class _TextRenderer:
                 yield from self._card(block, indent)
             case Response():
                 yield from self._response(block, indent)
-            case Halves():
+            case SideBySide():
                 yield from self.blocks((*block.left, *block.right), indent)
             case Group():
                 yield from self.blocks(block.blocks, indent)

@@ -222,10 +222,10 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
+class SideBySide:
     """Two columns on a wide page, one after the other elsewhere."""
 
-    kind: ClassVar[str] = "halves"
+    kind: ClassVar[str] = "side-by-side"
     left: tuple[Block, ...]
     right: tuple[Block, ...]
 
@@ -267,7 +267,7 @@ Block = (
     | Response
     | Charts
     | Heading
-    | Halves
+    | SideBySide
     | Group
     | Detail
     | Section

@@ -16,13 +16,13 @@ from grpodoctor.trainer.algorithms.losses.base import LossInputs, LossTerms
 from grpodoctor.trainer.algorithms.losses.settings import LossConfig
 from grpodoctor.trainer.algorithms.penalties import penalties
 from grpodoctor.trainer.algorithms.positive_nll import positive_weights
-from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
+from grpodoctor.trainer.algorithms.registry import loss_of, token_selector_of
 from grpodoctor.trainer.algorithms.sequence_mask import stale_responses
 from grpodoctor.trainer.config.sections import OptimizerConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.adamw import build_adamw, take_step
-from grpodoctor.trainer.model.forward import recomputing
+from grpodoctor.trainer.model.forward import gradient_checkpointing
 from grpodoctor.trainer.model.forward_scores import ForwardOutput, forward_scores
 from grpodoctor.trainer.moe.routers import Routers, RoutingRecord
 from grpodoctor.trainer.moe.routes import ReplayCounts, replay_counts, router_shift, sum_counts
@@ -115,7 +115,7 @@ class Learner:
         step, and a loss that selects tokens selects them before the first micro-batch. Each rank
         processes a share of the responses. Gradients are summed, and all ranks return the same.
         """
-        chosen_MT = self._choose_tokens(batch, rows_M, config, generator)
+        chosen_MT = self._select_tokens(batch, rows_M, config, generator)
         forward = forward if len(rows_M) == len(batch.samples) else None
         parts = self._accumulate_gradients(batch, rows_M, config, chosen_MT, forward)
         parts = self._combine_ranks(parts, len(rows_M))
@@ -211,15 +211,15 @@ class Learner:
             return weights_MT
         return torch.where(batch.pass_mask_BT[rows_M], weights_MT, 0.0)
 
-    def _choose_tokens(
+    def _select_tokens(
         self, batch: LearnBatch, rows_M: Tensor, config: TrainConfig, generator: torch.Generator
     ) -> Tensor | None:
         """The tokens that the loss selects from the whole step; None for a loss that selects none.
 
         It costs an extra forward pass, because the selection must not depend on the micro-batches.
         """
-        choose = choice_of(config.loss.kind)
-        if choose is None:
+        select_tokens = token_selector_of(config.loss.kind)
+        if select_tokens is None:
             return None
         with torch.no_grad():
             outputs = []
@@ -228,7 +228,7 @@ class Learner:
                     outputs.append(self._forward(batch.samples.rows(rows_M[rows]), config))
         logprobs_MT = torch.cat([output.logprobs_BT for output in outputs])
         logprobs_MT = self._ranks.gather_rows(logprobs_MT, len(rows_M))
-        return choose(_loss_inputs(batch, rows_M, logprobs_MT, config), generator)
+        return select_tokens(_loss_inputs(batch, rows_M, logprobs_MT, config), generator)
 
     def _micro_batch_loss(
         self,
@@ -271,7 +271,7 @@ class Learner:
         return self.routers.recording(None if replay_BLDK is None else replay_BLDK[rows_B, :-1])
 
     def _forward(self, samples: Samples, config: TrainConfig) -> ForwardOutput:
-        with recomputing(self.model, enabled=config.model.gradient_checkpointing):
+        with gradient_checkpointing(self.model, enabled=config.model.gradient_checkpointing):
             return forward_scores(self.model, samples, config.rollout.temperature, with_top=True)
 
 

@@ -24,8 +24,8 @@ _SOURCE = "Source"
 _PRESETS = "presets"
 _INTRODUCTION = """# Recipes
 
-Everything that the bundled trainer can switch on: one page per variant, which is the docstring of
-its file, and the presets that combine them. `make docs` regenerates this document.
+The variants of the bundled trainer, one page each (the docstring of its file), and the presets that
+combine them. `make docs` regenerates this document.
 
 Notation: the policies are `new` (the learner, the only one with a gradient), `old` (the learner at
 the start of the batch), `sampler` (the engine that generated the tokens) and `reference` (the

@@ -66,7 +66,7 @@ def correctness(rewards: Rewards) -> list[bool]:
     """
     if rewards.correct is None:
         raise DataError(
-            "a setting requires to know which responses are right; the reward does not say",
+            "a setting requires the correctness of responses, which the reward does not return",
             where="task.reward",
             remedy="return a component `correct` of booleans, or set difficulty.every=0, "
             "difficulty.retire_at=0, rollout.variance_of=reward and overlong.only_correct=false",

@@ -225,7 +225,7 @@ class Inbox:
             if not is_first and len(self._waiting) < MOST_WAITING:
                 self._waiting[name] = found
                 return None
-            why = _FROM_EARLIER_RUN if is_first else f"{MOST_WAITING} others wait already"
+            why = _FROM_EARLIER_RUN if is_first else f"{MOST_WAITING} other requests are waiting"
             found = Refused(printable(name), why, found)
         # An entry that is not read for lack of memory stays, and the next step reads it.
         return found if self._remove(directory, name) else Refused(printable(name), _NOT_REMOVED)
@@ -256,7 +256,7 @@ def _validated(data: bytes, name: str, step: int) -> Request | Refused:
     except ValueError as error:
         return Refused(printable(name), printable(str(error), 200))
     if request.kind == "note" and request.as_event().step > step:
-        return Refused(printable(name), f"a note about a step after {step}, the present one")
+        return Refused(printable(name), f"a note about a step after the present step {step}")
     return request
 
 

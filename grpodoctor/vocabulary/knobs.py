@@ -144,5 +144,5 @@ def check_change(name: str, setting: object) -> Setting:
     """
     knob = find_knob(name)
     if not knob.live:
-        raise ConfigError(f"{name} cannot change in flight", remedy="restart the run with it")
+        raise ConfigError(f"{name} cannot change during training", remedy="restart the run with it")
     return knob.check(setting)

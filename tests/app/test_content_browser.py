@@ -65,7 +65,7 @@ def test_compared_runs_show_settings_first_and_then_where_they_part(
     runs = ";".join(f"{folder.name}/{name}" for name in ("steady", "sick"))
     browser.open(server.url(runs=runs))
     browser.draws()
-    headings = ("Settings that differ", "Verdicts", "Where they part", "Charts")
+    headings = ("Settings that differ", "Verdicts", "Where they diverge", "Charts")
     tops = [_top(browser, heading) for heading in headings]
     assert tops == sorted(tops)
     rows = browser.page.get_by_role("row").all_inner_texts()
@@ -73,8 +73,8 @@ def test_compared_runs_show_settings_first_and_then_where_they_part(
     assert KNOBS["clip_high"] != 0.28
     assert ["clip_high", str(KNOBS["clip_high"]), "0.28"] in cells
     assert ["seed", "7", "8"] in cells
-    said = browser.page.get_by_text("They part at step").first.inner_text()
-    step = int(re.search(r"They part at step (\d+)", said)[1])  # type: ignore[index]
+    said = browser.page.get_by_text("They diverge at step").first.inner_text()
+    step = int(re.search(r"They diverge at step (\d+)", said)[1])  # type: ignore[index]
     assert PARTED <= step <= PARTED + 20
     assert re.search(rf"equal up to step ({PARTED - 1}|{PARTED})\b", said)
     marked = browser.page.evaluate(
@@ -83,7 +83,7 @@ def test_compared_runs_show_settings_first_and_then_where_they_part(
     )
     assert step in marked
     browser.page.get_by_text("By generated tokens", exact=True).click()
-    browser.sees("They part at token")
+    browser.sees("They diverge at token")
     browser.check()
 
 

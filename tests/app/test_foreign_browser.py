@@ -79,6 +79,6 @@ def test_logs_of_different_frameworks_are_compared(
     names = list(runs)
     for chosen in (names[:MOST_RUNS], names[-MOST_RUNS:]):
         browser.open(server.url(runs=";".join(chosen)))
-        browser.page.get_by_role("heading", name="Where they part").wait_for(timeout=SECONDS)
+        browser.page.get_by_role("heading", name="Where they diverge").wait_for(timeout=SECONDS)
         browser.draws()
         browser.check()

@@ -137,7 +137,7 @@ def test_a_finding_without_evidence_is_shown(
 
 def test_two_runs_are_compared(sick: Path, tmp_path: Path) -> None:
     healthy = record_run(tmp_path / "healthy", 80, seed=8)
-    test = drawn_until(page_test("compare", sick, healthy, runs="sick;healthy"), "They part")
+    test = drawn_until(page_test("compare", sick, healthy, runs="sick;healthy"), "They diverge")
     assert not test.exception
     said = text_of(test)
     assert "| seed | 7 | 8 |" in said.replace("`", "")

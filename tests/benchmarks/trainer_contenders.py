@@ -291,7 +291,7 @@ def sampled_batch(trainer: Trainer) -> Samples:
 @torch.inference_mode()
 def decode(model: PreTrainedModel, samples: Samples, *, modules: bool) -> None:
     """Read the prompts, then one token per row at a time; each pass gives the next logits."""
-    from grpodoctor.trainer.engines.fast_decoding import ModuleStepper, stepper_of
+    from grpodoctor.trainer.engines.fast_decoding import ModuleStepDecoder, step_decoder_of
     from grpodoctor.trainer.engines.kv_cache import preallocated_cache
     from grpodoctor.trainer.model.forward import positions
 
@@ -306,10 +306,10 @@ def decode(model: PreTrainedModel, samples: Samples, *, modules: bool) -> None:
         logits_to_keep=1,
     )
     cache.batch_select_indices(torch.arange(COMPLETIONS, device=attention.device) // GROUP)
-    stepper = (ModuleStepper if modules else stepper_of)(model, cache, attention, LENGTH)
+    decoder = (ModuleStepDecoder if modules else step_decoder_of)(model, cache, attention, LENGTH)
     lengths = attention.sum(dim=1)
     for index in range(LENGTH - 1):
-        stepper.step(samples.response_BT[:, index], lengths + index)
+        decoder.step(samples.response_BT[:, index], lengths + index)
 
 
 def learn(model: PreTrainedModel, samples: Samples, *, modules: bool) -> None:

@@ -126,7 +126,7 @@ def test_a_defect_has_its_own_exit_code_and_no_traceback(tmp_path: Path) -> None
         ("MemoryError()", "not enough memory"),
         ("OSError(24, 'Too many open files', 'log')", "Too many open files (log)"),
         ("OSError(5, 'Input/output error')", "Input/output error (standard output)"),
-        ('RuntimeError("can\'t start new thread")', "the system starts no further thread"),
+        ('RuntimeError("can\'t start new thread")', "the system cannot start another thread"),
     ],
 )
 def test_a_fault_of_the_machine_is_no_defect(fault: str, line: str) -> None:

@@ -80,8 +80,8 @@ def test_an_unknown_object_is_one_line(caplog: pytest.LogCaptureFixture) -> None
     attachment = grpodoctor.attach(object())
     assert not attachment.active
     assert [each.getMessage() for each in caplog.records] == [
-        "cannot attach to object: no adapter knows this class; there are adapters for: small; use "
-        "grpodoctor.Doctor in a loop of your own; the training runs without grpodoctor"
+        "cannot attach to object: this class is not supported; supported frameworks: small; use "
+        "grpodoctor.Doctor in a custom loop; the training runs without grpodoctor"
     ]
     assert attachment.findings == ()
     assert attachment.run_dir is None

@@ -12,7 +12,7 @@ from grpodoctor.monitor.diagnosis.coverage import Coverage, EnablingSetting
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.diagnosis.verdict import Verdict
-from grpodoctor.monitor.movement import USUAL_BASIS, Movement
+from grpodoctor.monitor.level_change import USUAL_BASIS, LevelChange
 from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.report_data import ReportData
 from grpodoctor.monitor.vitals import Vital
@@ -69,8 +69,8 @@ def report_of(codes: list[str], symptoms: int = 5, framework: str = "trl") -> Re
 
 
 def data_of(report: Report) -> ReportData:
-    moved = Movement(0.25, 0.5, USUAL_BASIS)
-    vital = Vital("held-out reward", "reward/heldout", (0.5,), 0.5, 0.25, "up", movement=moved)
+    moved = LevelChange(0.25, 0.5, USUAL_BASIS)
+    vital = Vital("held-out reward", "reward/heldout", (0.5,), 0.5, 0.25, "up", level_change=moved)
     vitals = (vital,) * 8
     return ReportData(report, vitals)
 
@@ -207,19 +207,19 @@ def test_a_remedy_that_was_shown_refers_to_its_finding() -> None:
 
 
 def test_vitals_name_what_their_numbers_are() -> None:
-    def shown(*movements: Movement | None) -> str:
+    def shown(*movements: LevelChange | None) -> str:
         signs = [
-            Vital(f"v{place}", "reward/mean", (0.5,), 0.5, None, "unknown", movement=each)
+            Vital(f"v{place}", "reward/mean", (0.5,), 0.5, None, "unknown", level_change=each)
             for place, each in enumerate(movements)
         ]
         (paragraph,) = brief_vitals(signs, 6)
         return " ".join(span.text for span in spans(paragraph.text))  # type: ignore[union-attr]
 
-    usual = Movement(0.25, 0.75, USUAL_BASIS)
+    usual = LevelChange(0.25, 0.75, USUAL_BASIS)
     assert shown(usual) == f"Vitals ({USUAL_BASIS}): v0 0.25 → 0.75"
-    ends = Movement(0.1, 0.2, "first → latest reading")
-    means = Movement(0.1, 0.2, USUAL_BASIS.replace("medians", "means"))
-    three = Movement(0.1, 0.2, "medians of first 3 → latest 10 readings")
+    ends = LevelChange(0.1, 0.2, "first → latest reading")
+    means = LevelChange(0.1, 0.2, USUAL_BASIS.replace("medians", "means"))
+    three = LevelChange(0.1, 0.2, "medians of first 3 → latest 10 readings")
     text = shown(usual, usual, ends, means, three, None)
     assert "v2 0.1 → 0.2 (first → latest reading); v3 0.1 → 0.2 (means)" in text
     assert "v4 0.1 → 0.2 (first 3 → latest 10); v5 0.5 (only reading)" in text

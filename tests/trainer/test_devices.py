@@ -27,7 +27,7 @@ FACTORIES = {
 ON_THE_CPU = {
     "batches.py:chunks": "row numbers, which index on any device",
     "batches.py:mini_batches": "the shuffle is the CPU generator's, so the same on every device",
-    "clip_cov.py:choose": "the shuffle is the CPU generator's, so the same on every device",
+    "clip_cov.py:select_tokens": "the shuffle is the CPU generator's, so the same on every device",
     "ranks.py:share": "row numbers and a mask that is moved where it is used",
     "prompt_history.py:add": "the history is kept on the CPU",
     "sampler.py:__init__": "seeds a generator",

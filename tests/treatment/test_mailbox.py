@@ -441,7 +441,7 @@ def test_a_flood_of_waiting_requests_is_refused(tmp_path: Path) -> None:
         outbox.send(later(number, 20))
     taken = [each for _ in range(4) for each in inbox.take(STEP)]
     assert all(isinstance(each, Refused) for each in taken)
-    assert "64 others wait already" in str(taken)
+    assert "64 other requests are waiting" in str(taken)
     assert len(list(box(tmp_path).iterdir())) == mailbox.MOST_WAITING
 
 

@@ -35,7 +35,7 @@ def test_a_change_within_bounds_is_granted_in_the_knobs_own_type() -> None:
         ({"clip_high": True}, "from 0 to 10"),
         ({"clip_high": "0.3"}, "from 0 to 10"),
         ({"dynamic_sampling": 1}, "true or false"),
-        ({"max_length": 128}, "cannot change in flight"),
+        ({"max_length": 128}, "cannot change during training"),
         ({"learning_rate": 1e-5}, "cannot change the knob learning_rate"),
         ({"\x1b[31m": 1.0}, "cannot change the knob"),
         ({"clip_high": 0.3, "dynamic_sampling": "yes"}, "true or false"),

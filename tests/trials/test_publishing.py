@@ -46,7 +46,7 @@ def test_new_seeds_and_trials_join_the_published_runs(tmp_path: Path) -> None:
     new = [trained("truncation", DISEASE, 2, 0.25), trained("truncation", DISEASE, 5, 0.125),
            trained("reward-hacked", CONTROL, 1, 0.75)]  # fmt: skip
     (line,) = publishing.publish(stored(tmp_path / "runs", *new), path)
-    assert line == "published: 9 runs, of which 4 new, 1 repeated, 4 as before; 0 removed"
+    assert line == "published: 9 runs (4 new, 1 repeated, 4 as before); 0 removed"
     assert outcomes(path) == {
         ("reward-hacked", CONTROL, 1): 0.75,
         ("reward-hacked", "recheck-reward", 1): 0.75,
@@ -67,7 +67,7 @@ def test_a_run_without_a_trial_is_counted(tmp_path: Path) -> None:
     lines = list(publishing.publish(root, path))
     assert lines[0].startswith("published: 0 runs")
     assert lines[1] == (
-        "not published: 1 run of no trial as it is defined now "
+        "not published: 1 run with settings of no current trial "
         "(first: truncation, disease, seed 1, 7 steps)"
     )
 
@@ -111,7 +111,7 @@ def test_a_published_control_serves_a_new_trial_with_the_same_settings(tmp_path:
     write_runs([trained("truncation", CONTROL, seed, 0.5) for seed in (1, 2)], path)
     new = trained("learning-rate-too-high", DISEASE, 2, 0.25)
     (line,) = publishing.publish(stored(tmp_path / "runs", new), path)
-    assert line == "published: 4 runs, of which 2 new, 0 repeated, 2 as before; 0 removed"
+    assert line == "published: 4 runs (2 new, 0 repeated, 2 as before); 0 removed"
     assert outcomes(path) == {
         ("learning-rate-too-high", CONTROL, 2): 0.5,
         ("learning-rate-too-high", DISEASE, 2): 0.25,

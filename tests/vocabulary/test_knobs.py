@@ -51,7 +51,7 @@ def test_settings_are_converted_to_the_knobs_type():
 
 def test_a_live_run_accepts_only_live_knobs():
     assert check_change("clip_high", 0.28) == 0.28
-    with pytest.raises(ConfigError, match="cannot change in flight"):
+    with pytest.raises(ConfigError, match="cannot change during training"):
         check_change("group_size", 8)
     with pytest.raises(ConfigError, match="unknown knob 'api_key'"):
         check_change("api_key", "x")

@@ -1,4 +1,4 @@
-"""The page Compare: two or more runs, their settings, and the point where they part."""
+"""The page Compare: two or more runs, their settings, and the point where they diverge."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from grpodoctor.report.dashboard.comparison_figure import (
 from grpodoctor.report.dashboard.comparison_phrases import (
     TEST_IN_WORDS,
     config_table,
-    parting_sentence,
-    parting_table,
+    divergence_sentence,
+    divergence_table,
 )
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.support.safe_text import unlinked
@@ -96,8 +96,8 @@ def _draw(context: PageContext, keys: Sequence[str], axis: Axis) -> None:
     with section("Verdicts"):
         _verdicts(ready)
     compared = _compared(ready, axis)
-    with section("Where they part"):
-        _parting(ready, compared, axis)
+    with section("Where they diverge"):
+        _divergences(ready, compared, axis)
     with section("Charts"):
         _charts(context, ready, compared, axis)
 
@@ -132,18 +132,18 @@ def _compared(views: dict[str, RunView], axis: Axis) -> dict[str, tuple[Divergen
     return {key: divergences(first.means, view.means, axis) for key, view in others}
 
 
-def _parting(
+def _divergences(
     views: dict[str, RunView], compared: dict[str, tuple[Divergence, ...]], axis: Axis
 ) -> None:
     first = next(iter(views))
     for key, parts in compared.items():
-        sentence = unlinked(parting_sentence(parts, axis))
+        sentence = unlinked(divergence_sentence(parts, axis))
         st.markdown(
             f"**{unlinked(key, limit=100)}** against **{unlinked(first, limit=100)}**: {sentence}"
         )
         if parts:
             with st.expander("All metrics"):
-                show_blocks([parting_table(parts, axis)])
+                show_blocks([divergence_table(parts, axis)])
     st.caption(TEST_IN_WORDS)
 
 
@@ -163,15 +163,15 @@ def _charts(
             "None of these runs records how many tokens were generated. Align them by step."
         )
         return
-    parting = [each for parts in compared.values() for each in parts]
+    diverging = [each for parts in compared.values() for each in parts]
     left, right = st.columns(2)
     for number, (title, metric) in enumerate(metrics):
         with left if number % 2 == 0 else right, section():
             st.markdown(f"**{title[:1].upper()}{title[1:]}**")
             st.plotly_chart(
-                comparison_figure(metric, means, axis, context.theme, parting),
+                comparison_figure(metric, means, axis, context.theme, diverging),
                 theme=None,
                 key=f"compare-{metric}",
                 config=PLOT_CONFIG,
-                alt=f"{title} of the chosen runs; the table above states where they part.",
+                alt=f"{title} of the chosen runs; the table above states where they diverge.",
             )

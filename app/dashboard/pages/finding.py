@@ -129,7 +129,7 @@ def _remedies(context: PageContext, finding: Finding) -> None:
     problem, symptom = parts_of(context.report.diagnosis, finding)
     card = _card(context, problem, symptom)
     if not card.advice:
-        st.markdown("The rule has no remedy: it explains, or a person has to look.")
+        st.markdown("This rule has no remedy: its finding explains others or needs a manual check.")
     show_blocks(card.advice)
     named = usable(finding.remedies, context.report.advice)
     _trials([advice.id for advice in named])

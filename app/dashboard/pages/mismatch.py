@@ -21,7 +21,7 @@ from grpodoctor.report.dashboard.part_figures import (
 from grpodoctor.report.dashboard.rollout_rows import rollout_columns
 from grpodoctor.report.probe.charts import cell_charts, grid_charts
 from grpodoctor.report.probe.names import short_names
-from grpodoctor.report.probe.phrases import pair
+from grpodoctor.report.probe.phrases import pair_text
 from grpodoctor.report.probe.view import view_of
 from grpodoctor.report.run.charts import linked_figure
 from grpodoctor.report.run.panels import panels
@@ -203,7 +203,8 @@ def _probe_charts(result: ProbeResult) -> None:
     if len(compared) > 1:
         chosen = st.selectbox(
             "Pair", range(len(compared)),
-            format_func=lambda at: plain(pair(compared[at], names), limit=160), key="probe-pair",
+            format_func=lambda at: plain(pair_text(compared[at], names), limit=160),
+            key="probe-pair",
         )  # fmt: skip
     comparison = compared[chosen].comparison
     if comparison is None:

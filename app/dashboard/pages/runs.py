@@ -96,7 +96,7 @@ def _draw(context: PageContext, rows: list[RunRow]) -> None:
                 width=60, help="Step at which the worst finding began"
             ),
             "Cost so far": st.column_config.TextColumn(
-                width=130, help="What the run spent since the worst finding began"
+                width=130, help="Cost of the run since the onset of the worst finding"
             ),
             "Last step": st.column_config.NumberColumn(width=75),
             "Framework": st.column_config.TextColumn(width=90),

@@ -32,7 +32,7 @@ _Model = Annotated[
 _Prompt = Annotated[list[str] | None, typer.Option("--prompt", help="A prompt; repeatable.")]
 _Prompts = Annotated[
     Path | None,
-    typer.Option("--prompts", help="File of prompts: .txt, .jsonl, .json or .parquet."),
+    typer.Option("--prompts", help="File of prompts: .txt, .csv, .tsv, .jsonl, .json or .parquet."),
 ]
 _Count = Annotated[int, typer.Option("--count", min=2, max=100, help="Responses per prompt.")]
 _MaxLength = Annotated[

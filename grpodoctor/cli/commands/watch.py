@@ -167,7 +167,7 @@ def _path_of(run: str | None, pid: int | None, *, has_screen: bool) -> Path:
     if run is None:
         return choose_run(pid, has_screen=has_screen)
     if pid is not None:
-        raise ConfigError("--pid finds the run, but a run is named as well", remedy="remove one")
+        raise ConfigError("--pid and RUN both name the run", remedy="remove one")
     refuse_remote(run)
     return run_in(Path(run), has_screen=has_screen)
 

@@ -48,7 +48,7 @@ ALLOWED = {
 
 _TREATMENT_STATES = {
     "proposed": "requested, waiting for the run's answer",
-    "applied": "on and off by turns",
+    "applied": "switched on and off",
     "keeping": "being kept",
     "undoing": "being reverted",
 }

@@ -168,7 +168,7 @@ def proposal_page(proposal: Treatment, snapshot: Snapshot) -> Sequence[Renderabl
     remedy = remedy_of(proposal.remedy)
     finding = next((each for each in snapshot.findings if each.code == proposal.finding), None)
     summary = f"{finding.code} {finding.name}: {finding.summary}" if finding else proposal.finding
-    waiting = f"Proposed at step {proposal.proposed_step}; it waits without a limit."
+    waiting = f"Proposed at step {proposal.proposed_step}; it does not time out."
     return (
         Text.assemble((remedy.id, "bold green"), f" ({remedy.applicability}): {remedy.title}"),
         Text(plain(summary)),

@@ -47,7 +47,9 @@ class LossRecorder:
         self._has_rows = False
         self._is_closed = False
         note_version(self.hook, FRAMEWORK.title, version, VERIFIED)
-        self.hook.missing("rewards and texts", "prime-rl's trainer does not see them; its log does")
+        self.hook.missing(
+            "rewards and texts", "prime-rl's trainer does not receive them; its log has them"
+        )
         self._steps.begin({"trainer": {"loss": {"type": loss, **settings}}})
         import_module("prime_rl.monitors").MONITORS.append(RowMonitor(self))
 

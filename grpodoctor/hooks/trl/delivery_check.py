@@ -89,7 +89,7 @@ class DeliveryCheck:
 
         Args:
             batch: TRL's generated batch.
-            token_ids: the ids of each response, of which TRL's mask may lack some.
+            token_ids: the ids of each response; TRL's mask may lack some of them.
         """
         if self._canary is None:
             return {}

@@ -54,7 +54,7 @@ class DriverRecorder:
             return
         self._has_begun = True
         self._step = resumed_step + _FIRST_STEP
-        self.hook.missing("texts and tokens", "an advantage estimator does not see them")
+        self.hook.missing("texts and tokens", "verl does not pass them to advantage estimators")
         self.hook.begin(model=model, config=config, resume=resumed_step > 0)
 
     def observe(
@@ -140,7 +140,7 @@ def mismatch_of(
     if not sampler_BT.shape == learner_BT.shape == mask_BT.shape:
         return "the shapes of verl's log-probabilities and of its mask differ"
     if np.array_equal(sampler_BT[mask_BT], learner_BT[mask_BT]):
-        return "in verl's bypass mode, the sampler's values stand for the learner's"
+        return "in bypass mode, verl uses the sampler's values as the learner's"
     rows_N, places_N = np.nonzero(mask_BT)[0], (np.cumsum(mask_BT, axis=1) - 1)[mask_BT]
     tokens = TokenPairs.select(rows_N, places_N, learner_BT[mask_BT], sampler_BT[mask_BT])
     return pair_readings(tokens, [f"{step}-{row}" for row in range(len(mask_BT))])

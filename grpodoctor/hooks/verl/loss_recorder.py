@@ -103,7 +103,7 @@ class LossRecorder:
         if self._updates_per_step is not None:
             knobs.read_only("updates_per_batch", self._updates_per_step)
         self._config = config
-        self.hook.missing("rewards, texts and entropy", "a policy loss of verl does not see them")
+        self.hook.missing("rewards, texts and entropy", "verl does not pass them to policy losses")
         if self._updates_per_step is None:
             why = f"set {UPDATES_PER_STEP}; each update is recorded as a step"
             self.hook.missing("the trainer's step number", why)

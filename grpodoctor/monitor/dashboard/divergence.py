@@ -1,13 +1,13 @@
-"""Where two runs part: the first step from which a metric differs by more than its noise.
+"""Where two runs diverge: the first step from which a metric differs by more than its noise.
 
 The test. Both runs are compared at the steps, or at the numbers of generated tokens, that they
 share. The noise of the difference is estimated from its changes from one reading to the next (the
 median absolute change, as for a normal distribution), so that a slow trend does not count as noise.
-Readings that are equal from the start, as with the same seed, are passed over.
-Successive blocks of ten differences are then tested for a mean of zero. The runs part at the first
-two neighboring blocks that both differ in the same direction, at a level of 5 % for all blocks
-together (Bonferroni). Two runs with other seeds part as well once their paths differ by more than
-the noise of one reading: the test tells when they part, not why.
+Readings that are equal from the start, as with the same seed, are skipped. Successive blocks of ten
+differences are then tested for a mean of zero. The runs diverge at the first two neighboring blocks
+that both differ in the same direction, at a level of 5 % for all blocks together (Bonferroni). Two
+runs with other seeds also diverge once their paths differ by more than the noise of one reading:
+the test shows when they diverge, not why.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Axis = Literal["step", "tokens"]
 BLOCK = 10
 """Differences per block: the mean of ten is known three times as well as one reading."""
 LEVEL = 0.05
-"""Probability of reporting that two runs part if they differ by noise alone, for one metric."""
+"""Probability of reporting that two runs diverge if they differ by noise alone, for one metric."""
 FEWEST_BLOCKS = 2
 
 _NORMAL_MAD = 1.4826
@@ -52,12 +52,12 @@ class Divergence:
 
     @property
     def differs(self) -> bool:
-        """Whether the runs part in this metric."""
+        """Whether the runs diverge in this metric."""
         return self.at is not None
 
 
 def divergences(first: RunMeans, second: RunMeans, axis: Axis = "step") -> tuple[Divergence, ...]:
-    """The metrics of two runs: those that part first come first, then those that do not part.
+    """The metrics of two runs: sorted by the place where they diverge, the others last.
 
     Args:
         first: the metrics of one run.
@@ -80,7 +80,7 @@ def _divergence(
     if len(places) < FEWEST_BLOCKS * BLOCK:
         return None
     differences = [one - other for one, other in zip(ones, others, strict=True)]
-    at, equal = parting_index(differences), equal_readings(differences)
+    at, equal = divergence_index(differences), equal_readings(differences)
     start = 0 if at is None else at
     return Divergence(
         label=label,
@@ -140,7 +140,7 @@ def _interpolated(places: Sequence[float], values: Sequence[float], at: float) -
     return values[right - 1] + share * (values[right] - values[right - 1])
 
 
-def parting_index(differences: Sequence[float]) -> int | None:
+def divergence_index(differences: Sequence[float]) -> int | None:
     """The index from which two runs differ by more than noise; None if they do not.
 
     Args:

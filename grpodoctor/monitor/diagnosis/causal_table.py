@@ -17,16 +17,16 @@ _OFF_POLICY = "the importance ratios contain the gap between sampler and learner
 _WRONG_RATIO = "the importance ratios are wrong before the first update"
 _TOO_FAR = "each update moves the policy too far"
 _HUGE = "one update with a huge gradient moves the policy far"
-_RUINED = "a policy that a few updates have ruined earns nothing"
-_MANGLED = "a policy that a few updates have ruined writes other text"
-_PAID = "the policy writes more of the text that the reward function pays for"
+_RUINED = "a policy ruined by a few updates earns no reward"
+_MANGLED = "a policy ruined by a few updates writes different text"
+_PAID = "the policy writes more of the text that the reward function rewards"
 _NO_GRADIENT = "without a gradient the policy does not change"
 _NO_VARIANCE = "equal rewards leave no advantage"
 _FAILED_CALL = "a failed tool call counts as an incorrect response"
 _ABORTED = "an aborted rollout counts as an incorrect response"
-_REJECTED = "an episode of rejected actions earns nothing"
+_REJECTED = "an episode of rejected actions earns no reward"
 
-LEVEL = "the reward stays level for this reason, whatever the size of the updates"
+LEVEL = "the reward stays level for this reason, regardless of the size of the updates"
 """Why a finding of small updates that rests on a level reward and a level policy is doubtful."""
 
 CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
@@ -48,7 +48,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "wrong-reward": {
         "zero-rewards": "the reward function rejects correct answers",
         "equal-rewards": "the reward function gives every response the same reward",
-        "reward-hacking": "the reward function rewards something else than the task",
+        "reward-hacking": "the reward function rewards something other than the task",
         "undersized-updates": LEVEL,
     },
     "noisy-reward": {

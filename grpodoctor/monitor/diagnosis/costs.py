@@ -59,7 +59,7 @@ class _Sums:
     timed: int = 0
 
 
-class CostLedger:
+class CostTracker:
     """Cumulative costs of a run in constant memory."""
 
     def __init__(self) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from grpodoctor.frameworks.objective import suggested_objectives
 from grpodoctor.monitor.advice import Advice, usable
-from grpodoctor.monitor.diagnosis.costs import Cost, CostLedger
+from grpodoctor.monitor.diagnosis.costs import Cost, CostTracker
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, lower_first, verdict_of
-from grpodoctor.monitor.movement import QUARTERS, movement_of
+from grpodoctor.monitor.level_change import QUARTERS, level_change_of
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
@@ -130,7 +130,7 @@ class Reading:
 def diagnose(
     engine: Engine,
     rules: Sequence[Rule],
-    costs: CostLedger,
+    costs: CostTracker,
     reading: Reading,
     advice: Mapping[str, Advice],
 ) -> Diagnosis:
@@ -191,7 +191,7 @@ def _run_context(
     chart: Chart,
     rules: Mapping[str, Rule],
     quiet: Iterable[str],
-    costs: CostLedger,
+    costs: CostTracker,
     reading: Reading,
 ) -> RunContext:
     """What problems depend on besides their findings."""
@@ -367,15 +367,15 @@ def _progress(chart: Chart) -> str:
 def _noise(chart: Chart) -> float | None:
     """The noise of the rise of the outcome that the verdict states; None if that is no bound."""
     outcome = next((name for name in _OUTCOMES if _movement(chart, name)), None)
-    movement = movement_of(chart, outcome) if outcome else None
-    if outcome is None or movement is None:
+    level_change = level_change_of(chart, outcome) if outcome else None
+    if outcome is None or level_change is None:
         return None
     series = chart.series(outcome)
     levels = flat_levels(series)
-    is_same = (levels.start, levels.now) == (movement.start, movement.now)
+    is_same = (levels.start, levels.now) == (level_change.start, level_change.now)
     noise = levels.noise if is_same else median_noise(series)
-    is_bound = movement.basis != QUARTERS or is_same
-    return noise if is_bound and movement.now - movement.start <= noise else None
+    is_bound = level_change.basis != QUARTERS or is_same
+    return noise if is_bound and level_change.now - level_change.start <= noise else None
 
 
 def _has_risen(series: Series) -> bool:
@@ -384,8 +384,8 @@ def _has_risen(series: Series) -> bool:
 
 def _movement(chart: Chart, metric: str) -> str:
     """From the first to the latest level; empty before there is a starting value."""
-    movement = movement_of(chart, metric)
-    if movement is None or chart.series(metric).start is None:
+    level_change = level_change_of(chart, metric)
+    if level_change is None or chart.series(metric).start is None:
         return ""
-    basis = f" ({movement.basis})" if movement.basis == QUARTERS else ""
-    return f"{movement.start:.3g} → {movement.now:.3g}{basis}"
+    basis = f" ({level_change.basis})" if level_change.basis == QUARTERS else ""
+    return f"{level_change.start:.3g} → {level_change.now:.3g}{basis}"

@@ -71,7 +71,7 @@ class Symptom:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TreatedCause:
     """A resolved finding that explains one that is still active."""
 
     finding: Finding
@@ -99,7 +99,7 @@ class Problem:
     symptoms: tuple[Symptom, ...] = ()
     confirm: str = ""
     """What would confirm or exclude the cause, in one sentence."""
-    origin: Origin | None = None
+    origin: TreatedCause | None = None
     """The treated finding that an active cause follows from; it heads a separate problem."""
     is_treated: bool = False
     """Whether the cause has ended after a change that one of its remedies makes."""
@@ -246,16 +246,16 @@ def _chain(index: int, causes: Mapping[int, int]) -> Iterator[int]:
 
 def _origin(
     cause: Finding | None, effect: Finding, context: RunContext, findings: Sequence[Finding]
-) -> Origin | None:
+) -> TreatedCause | None:
     """The treated cause of a finding with its mechanism; None if it has none."""
     if cause is None:
         return None
     path = _path(cause, effect, context, findings) or ()
-    return Origin(cause, Symptom(effect, path).because)
+    return TreatedCause(cause, Symptom(effect, path).because)
 
 
 def _problem(
-    cause: Finding, symptoms: tuple[Symptom, ...], origin: Origin | None, context: RunContext
+    cause: Finding, symptoms: tuple[Symptom, ...], origin: TreatedCause | None, context: RunContext
 ) -> Problem:
     rule, condition = context.rules.get(cause.code), context.condition(cause)
     confirm = (rule.confirm if rule else "") or CONFIRM.get(condition, "")

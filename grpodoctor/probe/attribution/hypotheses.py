@@ -20,7 +20,7 @@ def hypotheses(
         variant: the gap.
         peels: whether causes that can be removed are wanted, or the others.
         quiet: whether the gap is rounding.
-        with_edits: whether causes of which several can be found are examined.
+        with_edits: whether to examine causes that can have several instances.
     """
     candidates = []
     for cause in all_causes():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grpodoctor.monitor.diagnosis.verdict import VerdictKind
 from grpodoctor.monitor.report import Report
-from grpodoctor.report.ci.places import log_place
+from grpodoctor.report.ci.log_location import log_location
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.rules.base import Finding, Severity
 from grpodoctor.support.safe_text import plain
@@ -35,7 +35,7 @@ def render(reports: Sequence[Report], root: Path | None = None) -> str:
         root: the checkout of the repository, to which the paths of logs are relative.
     """
     return "".join(
-        f"{line}\n" for report in reports for line in _lines(report, log_place(report, root))
+        f"{line}\n" for report in reports for line in _lines(report, log_location(report, root))
     )
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from grpodoctor import __version__
 from grpodoctor.monitor.diagnosis.problems import Problem
 from grpodoctor.monitor.report import Report, evidence_to_json
-from grpodoctor.report.ci.places import log_place
+from grpodoctor.report.ci.log_location import log_location
 from grpodoctor.report.run.phrases import finding_period
 from grpodoctor.rules.base import Finding, Rule, Severity
 from grpodoctor.rules.catalogue import rule_of
@@ -65,7 +65,7 @@ def _verdict(report: Report) -> dict[str, Any]:
 
 
 def _results(report: Report, places: Mapping[str, int], root: Path | None) -> list[dict[str, Any]]:
-    path = log_place(report, root) or report.run.path
+    path = log_location(report, root) or report.run.path
     counted = set(map(id, report.diagnosis.counted))
     return [
         _result(finding, problem, path, places[finding.code], counted=id(finding) in counted)

@@ -45,7 +45,7 @@ def comparison_figure(
     runs: Mapping[str, RunMeans],
     axis: Axis,
     theme: ThemeName,
-    parting: Sequence[Divergence] = (),
+    diverging: Sequence[Divergence] = (),
 ) -> Figure:
     """One metric of several runs.
 
@@ -54,7 +54,7 @@ def comparison_figure(
         runs: the runs by name, in the order of their colors.
         axis: what they are aligned by.
         theme: colors of text and grid.
-        parting: comparisons with the first run; the points where they part are marked.
+        diverging: comparisons with the first run; the points where they diverge are marked.
     """
     import plotly.graph_objects as go
 
@@ -66,7 +66,7 @@ def comparison_figure(
     for (name, run), (color, dash) in zip(runs.items(), _RUN_STYLES, strict=False):
         if metric in run.series:
             figure.add_trace(_trace(name, run.series[metric], axis, color, dash))
-    for each in parting:
+    for each in diverging:
         if each.metric == metric and each.at is not None:
             line = {"color": THEMES[theme].text, "dash": "dot", "width": 1.5}
             figure.add_vline(x=each.at, line=line)

@@ -44,6 +44,6 @@ def _why_not_recorded(framework: str, *, has_responses: bool) -> str:
         return f"No responses were recorded. Record them with {setting} or a greater depth."
     return (
         "The responses were recorded without the log-probabilities of both engines. Let the "
-        "sampler return its log-probabilities; a training loop of your own passes them as "
+        "sampler return its log-probabilities; a custom training loop passes them as "
         "`sampler_logprobs` together with `logits`."
     )

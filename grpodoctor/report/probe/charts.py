@@ -12,7 +12,7 @@ from grpodoctor.probe.controls.controls import ORDINARY
 from grpodoctor.probe.results.results import Bin, Cell, Comparison, LayerFlips
 from grpodoctor.probe.severity import HARM
 from grpodoctor.report.figures import COLORS, label, layout
-from grpodoctor.report.probe.phrases import format_small, pair
+from grpodoctor.report.probe.phrases import format_small, pair_text
 from grpodoctor.report.view import Chart
 from grpodoctor.vocabulary.values import scalar
 
@@ -102,7 +102,7 @@ def _extreme_pairs(cells: Sequence[Cell], metric: str, names: Mapping[str, str])
     if not values:
         return "No pair was measured."
     largest, smallest = (
-        f"{format_small(value)} ({pair(cell, names)})"
+        f"{format_small(value)} ({pair_text(cell, names)})"
         for value, cell in (pick(values, key=lambda each: each[0]) for pick in (max, min))
     )
     return f"Largest {largest}, smallest {smallest}."

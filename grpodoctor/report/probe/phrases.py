@@ -190,7 +190,7 @@ def reason_line(cell: Cell) -> str:
     return causes or cell.verdict or cell.reason
 
 
-def pair(cell: Cell, names: Mapping[str, str]) -> str:
+def pair_text(cell: Cell, names: Mapping[str, str]) -> str:
     """The sampler, the learner and the response length of a cell."""
     sampler, learner = (names.get(label, label) for label in (cell.sampler, cell.learner))
     return f"{sampler} → {learner}, {cell.max_tokens} tokens"

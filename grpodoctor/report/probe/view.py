@@ -36,7 +36,7 @@ from grpodoctor.report.probe.phrases import (
     figure_rows,
     format_percent,
     format_small,
-    pair,
+    pair_text,
     reason_line,
     settings_line,
     standing,
@@ -49,13 +49,13 @@ from grpodoctor.report.view import (
     Charts,
     Column,
     Detail,
-    Halves,
     Heading,
     Inline,
     Paragraph,
     Remedy,
     Section,
     Setting,
+    SideBySide,
     Span,
     Table,
     Tone,
@@ -150,7 +150,7 @@ def _blocks(result: ProbeResult, settings: _Settings, framework: str | None) -> 
             continue
         remedies = tuple(_framework_setting(change, framework or "") for change in changes)
         yield Section(
-            pair(cell, names),
+            pair_text(cell, names),
             tuple(_cell(cell, remedies, len(result.cells), has_charts=index in charted)),
             anchor=_anchor(index),
         )
@@ -187,7 +187,9 @@ def _omitted(cells: Sequence[Cell], sections: int, lines: int) -> Iterator[Block
         text = f"The {lines} worst of {len(cells):,} pairs ({counts}). All are in probe.json."
         yield Paragraph(text, "faint")
     if sections < len(cells):
-        text = f"Sections below: the {sections} worst pairs. probe.json has all figures of all."
+        text = (
+            f"Sections below: the {sections} worst pairs. probe.json has the figures of all pairs."
+        )
         yield Paragraph(text, "faint")
 
 
@@ -270,7 +272,7 @@ def _narrow_line(cell: Cell, names: Mapping[str, str]) -> Inline:
     facts = [reason_line(cell)] if cell.causes else []
     if cell.comparison:
         facts.append(f"mean |Δp| {format_small(figure_of(cell, 'mismatch/prob_diff_mean'))}")
-    return _badge(cell), f"{pair(cell, names)}: {', '.join(facts)}".removesuffix(": ")
+    return _badge(cell), f"{pair_text(cell, names)}: {', '.join(facts)}".removesuffix(": ")
 
 
 def _grid(result: ProbeResult, names: Mapping[str, str]) -> Iterator[Block]:
@@ -366,7 +368,7 @@ def _measurements(cell: Cell, comparison: Comparison, tokens: int) -> Iterator[B
         yield Table((Column(""), Column("control"), Column("result")), rows)
     if has_charts:
         yield Charts(cell_charts(comparison))
-    yield Halves(
+    yield SideBySide(
         left=(
             Heading("Mismatch"),
             *_figures(comparison),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from grpodoctor.monitor.movement import USUAL_BASIS
+from grpodoctor.monitor.level_change import USUAL_BASIS
 from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.run.phrases import TREND_ARROWS
 from grpodoctor.report.view import Block, Column, Inline, Paragraph, Span, Table, code
@@ -32,18 +32,18 @@ def brief_vitals(vitals: Sequence[Vital], most: int) -> tuple[Block, ...]:
 
 def _usual_basis(vitals: Sequence[Vital]) -> str:
     """What most levels are; empty if no vital sign has two readings."""
-    bases = Counter(vital.movement.basis for vital in vitals if vital.movement)
+    bases = Counter(vital.level_change.basis for vital in vitals if vital.level_change)
     return max(bases, key=lambda basis: (bases[basis], basis == USUAL_BASIS), default="")
 
 
 def _change(vital: Vital, usual: str) -> str:
-    movement = vital.movement
-    if movement is None:
+    level_change = vital.level_change
+    if level_change is None:
         reading = format_reading(vital.metric, vital.now, _DIGITS)
         return f"{reading} (only reading)" if usual else reading
-    both = (movement.start, movement.now)
+    both = (level_change.start, level_change.now)
     levels = " → ".join(format_reading(vital.metric, level, _DIGITS) for level in both)
-    return f"{levels}{_difference(movement.basis, usual)}"
+    return f"{levels}{_difference(level_change.basis, usual)}"
 
 
 def _difference(basis: str, usual: str) -> str:
@@ -74,8 +74,10 @@ def vitals_table(vitals: Sequence[Vital]) -> Table:
 def _cells(vital: Vital) -> tuple[Inline, Inline, Inline, Inline]:
     if vital.why_not:
         return "", "n/a", "", Span(vital.why_not, "faint")
-    movement = vital.movement
-    if movement is None:
+    level_change = vital.level_change
+    if level_change is None:
         return "", format_reading(vital.metric, vital.now), "", Span("only reading", "faint")
-    start, now = (format_reading(vital.metric, each) for each in (movement.start, movement.now))
-    return start, now, TREND_ARROWS[vital.trend], Span(movement.basis, "faint")
+    start, now = (
+        format_reading(vital.metric, each) for each in (level_change.start, level_change.now)
+    )
+    return start, now, TREND_ARROWS[vital.trend], Span(level_change.basis, "faint")

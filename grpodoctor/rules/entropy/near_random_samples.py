@@ -59,8 +59,8 @@ class NearRandomSamples(Rule):
     clearance: ClassVar[int] = 10
 
     min_entropy: float = 2.0
-    """Nats per token. In 31 public runs the first readings are between .04 and 1.7, of which all
-    but one are below .9; ln 7.4 = 2."""
+    """Nats per token. In 31 public runs the first readings are between .04 and 1.7, and all but
+    one of them are below .9; ln 7.4 = 2."""
     min_readings: int = 20
     """Readings without a rise."""
 

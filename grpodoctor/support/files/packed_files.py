@@ -92,7 +92,7 @@ class Unpacked:
             ValueError: if the offset is further back.
         """
         if offset < self._start:
-            raise ValueError("a compressed file is read forwards")
+            raise ValueError("a compressed file can only be read forwards")
         self._position = offset
 
     def read(self, size: int) -> bytes:

@@ -81,7 +81,7 @@ class Update:
     pass_mask_MT: Tensor | None = None
     """Trained tokens; None for all loss tokens."""
     chosen_MT: Tensor | None = None
-    """Tokens selected by the loss's `choose`; None without one."""
+    """Tokens selected by the loss's `select_tokens`; None without one."""
     replayed: ReplayCounts | None = None
     """Counts of the routing replay; None without replay."""
 

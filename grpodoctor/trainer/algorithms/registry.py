@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grpodoctor.trainer.algorithms.advantages.base import Advantage
     from grpodoctor.trainer.algorithms.corrections.base import Correction
     from grpodoctor.trainer.algorithms.kl.base import KlEstimator
-    from grpodoctor.trainer.algorithms.losses.base import Choice, Loss
+    from grpodoctor.trainer.algorithms.losses.base import Loss, TokenSelector
     from grpodoctor.trainer.algorithms.losses.settings import LossConfig
     from grpodoctor.trainer.algorithms.replays.base import Replay
     from grpodoctor.trainer.algorithms.reweightings.base import Reweighting
@@ -53,10 +53,10 @@ def loss_settings_of(name: str) -> type[LossConfig]:
     return settings
 
 
-def choice_of(name: str) -> Choice | None:
-    """The function `choose` of the loss of that name; None if it has none."""
-    choose: Choice | None = getattr(_module("losses", name), "choose", None)
-    return choose
+def token_selector_of(name: str) -> TokenSelector | None:
+    """The function `select_tokens` of the loss of that name; None if it has none."""
+    select_tokens: TokenSelector | None = getattr(_module("losses", name), "select_tokens", None)
+    return select_tokens
 
 
 def advantage_of(name: str) -> Advantage:

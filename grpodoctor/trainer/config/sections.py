@@ -22,13 +22,13 @@ from grpodoctor.trainer.algorithms.losses.token_level.ppo_clip import PpoClip
 from grpodoctor.trainer.algorithms.reweightings.settings import ReweightingConfig
 from grpodoctor.trainer.algorithms.shaping.repetition import RepetitionConfig
 from grpodoctor.trainer.algorithms.shaping.soft_overlong import OverlongConfig
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 MAX_STEPS = 1_000_000_000
 """Upper bound of all settings that count training steps."""
 
 
-class ModelConfig(Section):
+class ModelConfig(ConfigSection):
     """The policy to train."""
 
     name: str = "builtin"
@@ -97,7 +97,7 @@ BuiltinReward = Literal["task", "math", "length", "boxed"]
 _REWARD_NAME = r"[A-Za-z0-9_-]{1,40}"
 
 
-class RewardTerm(Section):
+class RewardTerm(ConfigSection):
     """One of several rewards."""
 
     function: str
@@ -113,7 +113,7 @@ class RewardTerm(Section):
         return function
 
 
-class TaskConfig(Section):
+class TaskConfig(ConfigSection):
     """The prompts and rewards to train on."""
 
     name: str = "arithmetic"
@@ -193,7 +193,7 @@ def _named(term: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     return str(term.get("name", str(term.get("function", "")).rpartition(":")[2])), rest
 
 
-class RolloutConfig(Section):
+class RolloutConfig(ConfigSection):
     """How a batch of responses is sampled."""
 
     prompts_per_batch: int = Field(16, ge=1, le=1_000_000)
@@ -231,7 +231,7 @@ class RolloutConfig(Section):
         return self.top_p < 1 or self.top_k > 0
 
 
-class EngineConfig(Section):
+class EngineConfig(ConfigSection):
     """The sampling engine, and how far it may differ from the learner."""
 
     kind: Literal["builtin", "vllm", "server"] = "builtin"
@@ -288,7 +288,7 @@ class EngineConfig(Section):
         return url.rstrip("/")
 
 
-class CriticConfig(Section):
+class CriticConfig(ConfigSection):
     """The value model of the advantage `gae`; other advantages have none."""
 
     learning_rate: float = Field(1e-3, ge=0, le=1)
@@ -305,7 +305,7 @@ class CriticConfig(Section):
     """Gradient clipping norm."""
 
 
-class OptimizerConfig(Section):
+class OptimizerConfig(ConfigSection):
     """AdamW and the number of updates."""
 
     learning_rate: float = Field(1e-4, ge=0, le=1)
@@ -337,7 +337,7 @@ class OptimizerConfig(Section):
     """Responses per forward pass; 0 uses the whole mini-batch. It does not change the gradients."""
 
 
-class EvaluationConfig(Section):
+class EvaluationConfig(ConfigSection):
     """Held-out evaluation."""
 
     every: int = Field(10, ge=0, le=MAX_STEPS)
@@ -353,7 +353,7 @@ class EvaluationConfig(Section):
     """
 
 
-class CheckpointConfig(Section):
+class CheckpointConfig(ConfigSection):
     """Checkpoints for an exact resume."""
 
     every: int = Field(0, ge=0, le=MAX_STEPS)
@@ -362,7 +362,7 @@ class CheckpointConfig(Section):
     """Number of checkpoints to keep."""
 
 
-class RecordConfig(Section):
+class RecordConfig(ConfigSection):
     """What is recorded about the run."""
 
     enabled: bool = True
@@ -388,7 +388,7 @@ class RecordConfig(Section):
         return self.enabled and every > 0 and (step - 1) % every == 0
 
 
-class RanksConfig(Section):
+class RanksConfig(ConfigSection):
     """Several training processes, as started by `torchrun`."""
 
     timeout: float = Field(1800.0, gt=0, le=86_400)
@@ -399,7 +399,7 @@ class RanksConfig(Section):
     """
 
 
-class AllSections(Section):
+class AllSections(ConfigSection):
     """Every setting of a training run, without the checks across sections."""
 
     steps: int = Field(100, ge=1, le=MAX_STEPS)

@@ -29,7 +29,7 @@ from grpodoctor.trainer.config.presets import Preset, adapted_to_steps
 from grpodoctor.trainer.config.sections import AllSections, RewardTerm
 from grpodoctor.trainer.config.unusual_settings import warnings
 from grpodoctor.trainer.config.validation import conflicts
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
 class TrainConfig(AllSections):
@@ -262,7 +262,7 @@ def known_keys() -> list[str]:
     keys: list[str] = []
     for name, field in TrainConfig.model_fields.items():
         section = field.annotation
-        if isinstance(section, type) and issubclass(section, Section):
+        if isinstance(section, type) and issubclass(section, ConfigSection):
             fields = loss_fields() if section is LossConfig else section.model_fields
             keys.extend(f"{name}.{key}" for key in fields)
         else:

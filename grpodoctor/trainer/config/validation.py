@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from grpodoctor.trainer.config.sections import AllSections
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 from grpodoctor.vocabulary.losses import traits_of
 
 
@@ -385,7 +385,7 @@ def _without_critic(config: AllSections) -> Iterator[Conflict]:
     )
 
 
-def _changed(section: Section) -> list[str]:
+def _changed(section: ConfigSection) -> list[str]:
     """The settings of a section that differ from the defaults."""
     default = type(section)()
     names = type(section).model_fields

@@ -16,7 +16,7 @@ from grpodoctor.support.suggestions import did_you_mean
 from grpodoctor.trainer.config.sections import TaskConfig
 from grpodoctor.trainer.data.tasks.registry import TASKS
 from grpodoctor.trainer.rewards.configured_reward import with_configured_reward
-from grpodoctor.trainer.rewards.final_answer import agree, final_answer
+from grpodoctor.trainer.rewards.final_answer import final_answer, same_answer
 from grpodoctor.trainer.rewards.math_check import MathVerifier
 from grpodoctor.trainer.task import Problem, Rewards, Task
 
@@ -115,7 +115,9 @@ class FileTask(Task):
             correct = self._verifier.verify(references, texts)
         else:
             pairs = zip(references, texts, strict=True)
-            correct = [agree(final_answer(text), final_answer(answer)) for answer, text in pairs]
+            correct = [
+                same_answer(final_answer(text), final_answer(answer)) for answer, text in pairs
+            ]
         rewards = [float(each) for each in correct]
         return Rewards(rewards, {"correct": rewards}, correct)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 
-class Stepper(Protocol):
+class StepDecoder(Protocol):
     """Decodes one token per row at a time, after the prompts have been read."""
 
     def step(self, tokens_R: Tensor, positions_R: Tensor) -> Tensor:
@@ -30,19 +30,21 @@ class Stepper(Protocol):
         """Drop all rows except these."""
 
 
-def stepper_of(model: PreTrainedModel, cache: Cache, attention_RP: Tensor, room: int) -> Stepper:
-    """The fastest stepper that supports the model.
+def step_decoder_of(
+    model: PreTrainedModel, cache: Cache, attention_RP: Tensor, room: int
+) -> StepDecoder:
+    """The fastest decoder that supports the model.
 
-    The stepper takes ownership of the cache, which holds the prompts. `room` is the number of
+    The decoder takes ownership of the cache, which holds the prompts. `room` is the number of
     steps.
     """
     weights = plain_weights(model)
     if weights is None:
-        return ModuleStepper(model, cache, attention_RP, room)
-    return PlainStepper(weights, cache, attention_RP, room)
+        return ModuleStepDecoder(model, cache, attention_RP, room)
+    return PlainStepDecoder(weights, cache, attention_RP, room)
 
 
-class ModuleStepper:
+class ModuleStepDecoder:
     """Runs the model's own modules."""
 
     def __init__(
@@ -53,7 +55,7 @@ class ModuleStepper:
         self._columns = attention_RP.shape[1]
 
     def step(self, tokens_R: Tensor, positions_R: Tensor) -> Tensor:
-        """See `Stepper`."""
+        """See `StepDecoder`."""
         self._columns += 1
         output = self._model(
             input_ids=tokens_R[:, None],
@@ -67,12 +69,12 @@ class ModuleStepper:
         return logits
 
     def keep(self, rows: Tensor) -> None:
-        """See `Stepper`."""
+        """See `StepDecoder`."""
         self._cache.batch_select_indices(rows)
         self._attention_RC = self._attention_RC[rows]
 
 
-class PlainStepper:
+class PlainStepDecoder:
     """Decodes a plain model in float32 with as few operations as possible.
 
     Keys and values are next to each other in one cache, so that one copy adds a token to both. Rows
@@ -97,12 +99,12 @@ class PlainStepper:
         self._rotations = weights.rotations(self._columns + room)
 
     def keep(self, rows: Tensor) -> None:
-        """See `Stepper`."""
+        """See `StepDecoder`."""
         self._states = [states[rows] for states in self._states]
         self._mask = self._mask[rows]
 
     def step(self, tokens_R: Tensor, positions_R: Tensor) -> Tensor:
-        """See `Stepper`."""
+        """See `StepDecoder`."""
         weights = self._weights
         hidden_RW = functional.embedding(tokens_R, weights.embedding.weight)
         rotations = self._rotations[positions_R, None]

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from grpodoctor.errors import DataError
 from grpodoctor.trainer.engines.distribution import Distribution
-from grpodoctor.trainer.engines.fast_decoding import Stepper, stepper_of
+from grpodoctor.trainer.engines.fast_decoding import StepDecoder, step_decoder_of
 from grpodoctor.trainer.engines.top_tokens import TopTokenBuffer
-from grpodoctor.trainer.model.forward import casting, pack_left, positions
+from grpodoctor.trainer.model.forward import autocast_context, pack_left, positions
 from grpodoctor.trainer.model.tokenizer import Tokenizer
 from grpodoctor.trainer.moe.routers import Routers
 from grpodoctor.trainer.moe.routes import ExpertBuffer
@@ -188,7 +188,7 @@ class _Decoder:
         shape, device = (origin_B.shape[0], self._max_length), origin_B.device
         response_BT = torch.full(shape, self._tokenizer.pad_id, device=device)
         logprobs_BT = torch.zeros(shape, device=device)
-        with torch.inference_mode(), casting(self._model):
+        with torch.inference_mode(), autocast_context(self._model):
             prompts = (prompt_tokens, prompt_attention, origin_B)
             length, ends_V = self._decode(*prompts, response_BT, logprobs_BT)
         response_BT, logprobs_BT = response_BT[:, :length], logprobs_BT[:, :length]
@@ -213,7 +213,7 @@ class _Decoder:
         Returns:
             The length of the longest response, and which tokens end a response, (V,).
         """
-        logits_RV, stepper = self._prefill(prompt_tokens, prompt_attention, origin_B)
+        logits_RV, step_decoder = self._prefill(prompt_tokens, prompt_attention, origin_B)
         rows_R = torch.arange(origin_B.shape[0], device=origin_B.device)
         rows: Tensor | slice = slice(None)  # of the buffers
         running_R = torch.ones_like(rows_R, dtype=torch.bool)
@@ -233,17 +233,17 @@ class _Decoder:
             if left == 0 or index + 1 == self._max_length:
                 return index + 1, ends_V
             if 2 * left <= running_R.shape[0]:
-                stepper.keep(kept := running_R.nonzero().squeeze(1))
+                step_decoder.keep(kept := running_R.nonzero().squeeze(1))
                 rows_R, tokens_R, positions_R = rows_R[kept], tokens_R[kept], positions_R[kept]
                 running_R, rows = running_R[kept], rows_R
-            logits_RV = stepper.step(tokens_R, positions_R + index)
+            logits_RV = step_decoder.step(tokens_R, positions_R + index)
             if self._expert_buffer:
                 self._expert_buffer.store_token(rows_R, running_R, index)
         return self._max_length, ends_V
 
     def _prefill(
         self, prompt_tokens: Tensor, prompt_attention: Tensor, origin_B: Tensor
-    ) -> tuple[Tensor, Stepper]:
+    ) -> tuple[Tensor, StepDecoder]:
         """Read each distinct prompt once and copy its cache to the rows of its responses."""
         from grpodoctor.trainer.engines.kv_cache import preallocated_cache  # imports transformers
 
@@ -259,8 +259,10 @@ class _Decoder:
         if self._expert_buffer:
             self._expert_buffer.store_prompt()
         cache.batch_select_indices(origin_B)
-        stepper = stepper_of(self._model, cache, prompt_attention[origin_B], self._max_length)
-        return output.logits[:, -1].float()[origin_B], stepper
+        step_decoder = step_decoder_of(
+            self._model, cache, prompt_attention[origin_B], self._max_length
+        )
+        return output.logits[:, -1].float()[origin_B], step_decoder
 
 
 _CHUNK_ELEMENTS = 1 << 20

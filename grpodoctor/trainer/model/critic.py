@@ -39,7 +39,12 @@ from grpodoctor.trainer.algorithms.batches import ValueBatch, chunks
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
 from grpodoctor.trainer.model.adamw import build_adamw, take_step
-from grpodoctor.trainer.model.forward import casting, compute_in, positions, recomputing
+from grpodoctor.trainer.model.forward import (
+    autocast_context,
+    gradient_checkpointing,
+    positions,
+    set_compute_dtype,
+)
 from grpodoctor.trainer.model.lora import merged_copy
 from grpodoctor.trainer.samples import Samples
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate, Reading
@@ -72,7 +77,7 @@ class ValueModel(nn.Module):
             )
         self.backbone = cast("PreTrainedModel", whole.base_model)
         if config.model.compute == "bfloat16":
-            compute_in(self.backbone, torch.bfloat16)
+            set_compute_dtype(self.backbone, torch.bfloat16)
         # A zero head predicts 0 everywhere at the start, identically on every machine.
         self.head = nn.Linear(output.weight.shape[1], 1, device=policy.device)
         nn.init.zeros_(self.head.weight)
@@ -82,7 +87,7 @@ class ValueModel(nn.Module):
     def forward(self, samples: Samples) -> Tensor:
         """The value before each token of the responses, shape (B, T), float32."""
         attention_BL = samples.attention_BL[:, :-1]
-        with casting(self.backbone):
+        with autocast_context(self.backbone):
             output = self.backbone(
                 input_ids=samples.tokens_BL[:, :-1],
                 attention_mask=attention_BL.long(),
@@ -170,7 +175,7 @@ class Critic:
 
     def _loss(self, batch: ValueBatch, rows_B: Tensor, config: TrainConfig) -> Tensor:
         """The summed loss of some responses."""
-        with recomputing(self.model, enabled=config.model.gradient_checkpointing):
+        with gradient_checkpointing(self.model, enabled=config.model.gradient_checkpointing):
             values_BT = self.model(batch.samples.rows(rows_B))
         loss_BT = value_loss(
             values_BT, batch.values_BT[rows_B], batch.returns_BT[rows_B], config.critic.value_clip

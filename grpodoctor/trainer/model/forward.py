@@ -26,12 +26,12 @@ It is an attribute of the model so that a copy of the model computes in the same
 """
 
 
-def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
+def set_compute_dtype(model: nn.Module, dtype: torch.dtype) -> None:
     """Make all forward passes of a model multiply matrices in `dtype`; the weights stay as is."""
     setattr(model, _COMPUTE, dtype)
 
 
-def casting(model: PreTrainedModel) -> AbstractContextManager[object]:
+def autocast_context(model: PreTrainedModel) -> AbstractContextManager[object]:
     """The autocast context of a model's forward passes; one context casts each weight once.
 
     It must end before the optimizer step, because the cast weights are cached until then.
@@ -45,7 +45,7 @@ _RECOMPUTE = "_gradient_checkpointing_func"
 
 
 @contextmanager
-def recomputing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+def gradient_checkpointing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
     """Gradient checkpointing for the forward passes in the body: layers store only their inputs.
 
     transformers does this for layers in training mode. Only the layers themselves are switched to
@@ -90,7 +90,7 @@ def response_logits(
         Logits of shape (B, T, V) in the model's compute dtype. Prompt logits are not computed.
     """
     width = tokens_BL.shape[1]
-    with casting(model):
+    with autocast_context(model):
         output = model(
             input_ids=tokens_BL[:, :-1],
             attention_mask=attention_BL[:, :-1].long(),

@@ -15,7 +15,7 @@ from grpodoctor.errors import ConfigError, ModelError
 from grpodoctor.trainer.config.sections import ModelConfig
 from grpodoctor.trainer.config.train_config import TrainConfig
 from grpodoctor.trainer.distributed.ranks import Ranks
-from grpodoctor.trainer.model.forward import compute_in
+from grpodoctor.trainer.model.forward import set_compute_dtype
 from grpodoctor.trainer.model.lora import add_adapters
 from grpodoctor.trainer.model.tokenizer import CharTokenizer, HubTokenizer, Tokenizer
 from grpodoctor.trainer.model.warm_start import is_cached, warm_start
@@ -57,7 +57,7 @@ def load_policy(config: TrainConfig, task: Task) -> Policy:
     if config.model.lora_rank:
         add_adapters(policy.model, config.model, config.seed)
     if config.model.compute == "bfloat16":
-        compute_in(policy.model, torch.bfloat16)
+        set_compute_dtype(policy.model, torch.bfloat16)
     policy.model.to(device)  # type: ignore[arg-type]  # of transformers
     return policy
 

@@ -149,7 +149,7 @@ def detect_form(function: Function, columns: Collection[str] = ()) -> CallForm:
         return _trl_or_positional(function, parameters, columns)
     if any_keyword and inspect.Parameter.VAR_POSITIONAL in kinds:
         raise DataError(
-            "takes *args and **kwargs, which do not tell how to call it",
+            "takes only *args and **kwargs, so the form of the call is unknown",
             remedy=f"use functools.wraps in its decorator, or {_UNKNOWN}",
         )
     return _TRL if any_keyword and len(_positional(parameters)) < 3 else _POSITIONAL

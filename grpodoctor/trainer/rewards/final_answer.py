@@ -58,7 +58,7 @@ def _last_boxed(text: str) -> str | None:
     return None if last is None else text[slice(*last)]
 
 
-def agree(left: str, right: str) -> bool:
+def same_answer(left: str, right: str) -> bool:
     """Whether two answers are the same text or the same number."""
     if left == right:
         return True

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from grpodoctor.errors import DataError, MissingExtraError
 from grpodoctor.support.worker_process import WorkerProcess
-from grpodoctor.trainer.rewards.final_answer import agree, find_final
+from grpodoctor.trainer.rewards.final_answer import find_final, same_answer
 
 _MAX_CHARACTERS = 2000
 """Characters of an answer that are compared, counted from its end."""
@@ -44,12 +44,13 @@ class MathVerifier:
         """Whether the final answer of each text equals its reference answer.
 
         Raises:
-            DataError: if the worker exits whenever it is started.
+            DataError: if the worker exits at every start.
         """
         expected = [find_final(reference).text for reference in references]
         finals = [find_final(text) for text in texts]
         correct: list[bool | None] = [
-            agree(reference, final.text) for reference, final in zip(expected, finals, strict=True)
+            same_answer(reference, final.text)
+            for reference, final in zip(expected, finals, strict=True)
         ]
         unclear = [
             index
@@ -77,7 +78,7 @@ class MathVerifier:
                 continue
             return equal
         raise DataError(
-            "the process that checks mathematical answers exits whenever it is started",
+            "the process that checks mathematical answers exits at every start",
             where="task.verifier",
             remedy="check that python -c 'import math_verify' works and that memory is free",
         )

@@ -155,7 +155,7 @@ def _failing_completion(reward: LoadedReward, inputs: Inputs, texts: Sequence[st
             continue
         except BaseException:  # noqa: BLE001 - user code may raise anything
             return f"completion {index}"
-    return "the whole batch, though at no completion alone"
+    return "the whole batch, but at no single completion"
 
 
 def _explain(error: BaseException, file: str) -> str:

@@ -110,7 +110,7 @@ class UserReward:
             self._timeouts += 1
             raise self._timeout_error() from None
         except EOFError:
-            raise self._error("ended its process", "remove what exits or crashes") from None
+            raise self._error("ended its process", "fix the code that exits or crashes") from None
         if "error" in reply:
             raise self._error(reply["error"], reply["remedy"])
         return reply

@@ -28,7 +28,7 @@ TRIALS = (
     ),
     Trial(
         name="unsolvable-prompts",
-        question="Are prompts of which four in five have a wrong reference answer reported, and "
+        question="Is it reported if four in five prompts have a wrong reference answer, and "
         "does filtering by pass rate help?",
         settings=("rollout.prompts_per_batch=16",),
         environment="repeated_prompts",

@@ -163,7 +163,7 @@ def _trial_counts(found: Sequence[TrialEvidence]) -> Iterator[str]:
         f"{len(reliable)} of {len(rules)} rules fired in at least {100 * _RELIABLE:.0f} % of their "
         "diseased runs."
     )
-    yield f"{len(quiet)} of {len(rules)} rules fired in no control of their own trial."
+    yield f"{len(quiet)} of {len(rules)} rules fired in no control of their trial."
     yield (
         f"{len(helpful)} of {len(remedies)} treatments ({_distinct(helpful)} of "
         f"{_distinct(remedies)} remedies) improved the outcome: their {_PERCENT} "

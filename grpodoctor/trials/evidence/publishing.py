@@ -164,13 +164,13 @@ def publish(root: Path, path: Path = RUNS, *, replaces: bool = False) -> Iterato
     again = len({_key(each) for each in before} & {_key(each) for each in new})
     kept = len(runs) - len(new)
     yield (
-        f"published: {_runs(len(runs))}, of which {len(new) - again} new, {again} "
-        f"repeated, {kept} as before; {len(before) - again - kept} removed"
+        f"published: {_runs(len(runs))} ({len(new) - again} new, {again} "
+        f"repeated, {kept} as before); {len(before) - again - kept} removed"
     )
     if finished.unused:
         first = finished.unused[0]
         yield (
-            f"not published: {_runs(len(finished.unused))} of no trial as it is defined now "
+            f"not published: {_runs(len(finished.unused))} with settings of no current trial "
             f"(first: {first.title}, {first.steps} steps)"
         )
 

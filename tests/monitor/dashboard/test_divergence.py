@@ -1,9 +1,9 @@
-"""Where two runs part: on planted differences, and not on noise."""
+"""Where two runs diverge: on planted differences, and not on noise."""
 
 import numpy as np
 import pytest
 
-from grpodoctor.monitor.dashboard.divergence import BLOCK, divergences, parting_index
+from grpodoctor.monitor.dashboard.divergence import BLOCK, divergence_index, divergences
 from grpodoctor.monitor.dashboard.step_means import MOST_BLOCKS, RunMeans, StepMeans
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Mean
@@ -28,7 +28,7 @@ def _reward(first: RunMeans, second: RunMeans, **options: str):
 
 def test_noise_alone_parts_runs_no_more_often_than_the_level_allows() -> None:
     parted = sum(
-        parting_index(np.random.default_rng(seed).normal(0, 1, 300).tolist()) is not None
+        divergence_index(np.random.default_rng(seed).normal(0, 1, 300).tolist()) is not None
         for seed in SEEDS
     )
     assert parted <= 0.05 * len(SEEDS)
@@ -38,7 +38,7 @@ def test_a_trend_that_both_runs_share_parts_nothing() -> None:
     noise = np.random.default_rng(0)
     trend = np.linspace(0, 5, 200)
     one, other = (trend + noise.normal(0, 0.2, 200) for _ in range(2))
-    assert parting_index((one - other).tolist()) is None
+    assert divergence_index((one - other).tolist()) is None
 
 
 @pytest.mark.parametrize("at", [40, 123])

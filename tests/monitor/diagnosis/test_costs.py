@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from grpodoctor.monitor.diagnosis.costs import MOST_POINTS, CostLedger, gpus_of
+from grpodoctor.monitor.diagnosis.costs import MOST_POINTS, CostTracker, gpus_of
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
 
@@ -17,7 +17,7 @@ def record(step, share=None, seconds=None, time=0.0, **values):
 
 
 def ledger(records):
-    costs = CostLedger()
+    costs = CostTracker()
     for each in records:
         costs.observe(each)
     return costs
@@ -47,7 +47,7 @@ def test_the_share_follows_from_the_effective_rate():
 
 
 def test_an_inferred_share_stands_in_for_one_that_is_not_logged():
-    costs = CostLedger()
+    costs = CostTracker()
     for step in range(10):
         costs.observe(record(step, 0.2 if step < 5 else None), 1.0)
     assert costs.cost(0, 4).rollouts_without_gradient == pytest.approx(0.2)

@@ -6,7 +6,7 @@ from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.diagnose import other_training
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
-from grpodoctor.monitor.diagnosis.problems import Origin, Problem, Symptom
+from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, TreatedCause
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, verdict_of
 from tests.monitor.diagnosis.test_problems import finding
 
@@ -130,7 +130,7 @@ def test_a_treated_fault_is_named_as_resolved():
         "importance-ratio-not-one at steps 10 to 36."
     )
     assert "MIS002" not in verdict_of([active, over], EVIDENCE, "Correct it").line
-    from_it = replace(active, origin=Origin(over.cause))
+    from_it = replace(active, origin=TreatedCause(over.cause))
     line = verdict_of([from_it, treated], EVIDENCE, "Correct it").line
     assert "It followed MIS002 importance-ratio-not-one at steps 10 to 36" in line
     assert line.count("MIS002") == 1

@@ -19,7 +19,7 @@ from grpodoctor.trainer.algorithms.losses.base import (
     LossTerms,
     TopTokens,
 )
-from grpodoctor.trainer.algorithms.registry import choice_of, correction_of, kl_of, loss_of
+from grpodoctor.trainer.algorithms.registry import correction_of, kl_of, loss_of, token_selector_of
 from grpodoctor.trainer.config.loss import loss_config
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors.json").read_text())
@@ -84,8 +84,10 @@ def inputs_of(
 
 
 def chosen_by(inputs: LossInputs[Any]) -> Tensor | None:
-    choose = choice_of(inputs.settings.kind)
-    return None if choose is None else choose(inputs, torch.Generator().manual_seed(0))
+    select_tokens = token_selector_of(inputs.settings.kind)
+    return (
+        None if select_tokens is None else select_tokens(inputs, torch.Generator().manual_seed(0))
+    )
 
 
 def terms_of(new_logprobs_BT: Tensor, **given: Any) -> LossTerms:

@@ -21,7 +21,7 @@ from grpodoctor.trainer.algorithms.corrections.settings import CorrectionConfig
 from grpodoctor.trainer.algorithms.log_ratios import MAX_LOG_RATIO
 from grpodoctor.trainer.algorithms.losses.base import LossTerms
 from grpodoctor.trainer.algorithms.names import names
-from grpodoctor.trainer.algorithms.registry import choice_of, correction_of
+from grpodoctor.trainer.algorithms.registry import correction_of, token_selector_of
 from grpodoctor.trainer.config.loss import loss_config
 from tests.trainer.algorithms.loss_cases import (
     BUDGET,
@@ -187,11 +187,11 @@ def test_m2po_masks_no_token_below_its_limit_and_the_fewest_above_it() -> None:
     shared = {"advantages": advantages, "old_logprobs_BT": sampler_BT, "mask_BT": mask_BT}
     log_ratio_BT = new_BT - sampler_BT
     away_BT = (log_ratio_BT * advantages > 0) & mask_BT
-    choose = choice_of("m2po")
-    assert choose is not None
+    select_tokens = token_selector_of("m2po")
+    assert select_tokens is not None
     for limit in (0.02, 0.1, 10.0):
         inputs = inputs_of(new_BT, kind="m2po", second_moment_limit=limit, **shared)
-        chosen_BT = choose(inputs, torch.Generator())
+        chosen_BT = select_tokens(inputs, torch.Generator())
         assert not (chosen_BT & ~away_BT).any()
         kept_N = log_ratio_BT[away_BT & ~chosen_BT].square()
         assert kept_N.mean() <= limit

@@ -136,8 +136,8 @@ def test_every_loss_has_its_own_settings_and_traits() -> None:
 def test_a_loss_is_imported_without_torch() -> None:
     program = (
         "import sys; from grpodoctor.trainer.algorithms.names import names\n"
-        "from grpodoctor.trainer.algorithms.registry import choice_of, loss_of\n"
-        "for name in names('losses'): loss_of(name), choice_of(name)\n"
+        "from grpodoctor.trainer.algorithms.registry import token_selector_of, loss_of\n"
+        "for name in names('losses'): loss_of(name), token_selector_of(name)\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -227,7 +227,7 @@ def test_variance_of_correctness_differs_from_variance_of_reward(
         small("task.reward=parities:bare", FILTER, "rollout.variance_of=correct"),
         tmp_path / "blind",
     )
-    with pytest.raises(DataError, match=r"which responses are right.*variance_of=reward"):
+    with pytest.raises(DataError, match=r"the correctness of responses.*variance_of=reward"):
         blind.run()
 
 
@@ -345,7 +345,7 @@ def test_only_correct_punishment_spares_incorrect_responses(parity: str, tmp_pat
     assert punished == rewards.correct
     assert any(punished)
     blind = Trainer(small("task.reward=parities:bare", *soft), tmp_path / "blind")
-    with pytest.raises(DataError, match=r"which responses are right.*overlong\.only_correct=false"):
+    with pytest.raises(DataError, match=r"the correctness of responses.*overlong\.only_correct=false"):
         blind.run()
 
 

@@ -59,7 +59,7 @@ def test_a_change_sets_its_knob_and_nothing_else(knob: str, setting: Setting) ->
     [
         ({"clip_hihg": 0.28}, "did you mean clip_high"),
         ({"clip_low": 3.0}, "clip_low cannot be"),
-        ({"group_size": 16}, "cannot change in flight"),
+        ({"group_size": 16}, "cannot change during training"),
         ({"learning_rate": "fast"}, "learning_rate cannot be"),
         ({"learning_rate": float("nan")}, "learning_rate cannot be"),
         ({"updates_per_batch": 64}, "a prompt's responses stay together"),
@@ -119,7 +119,7 @@ def test_a_disallowed_request_is_refused_and_changes_nothing(tmp_path: Path) -> 
     untouched = run_with(tmp_path / "untouched", {})
     refused = answers(tmp_path / "run")
     assert [event.kind for event in refused] == ["treatment-refused"] * 2
-    assert "cannot change in flight" in refused[0].body["reason"]
+    assert "cannot change during training" in refused[0].body["reason"]
     assert "clip_high" in refused[1].body["reason"]
     assert trainer.config == untouched.config
     left, right = (each.policy.model.state_dict() for each in (trainer, untouched))

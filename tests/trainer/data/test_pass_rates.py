@@ -209,7 +209,7 @@ def test_difficulty_filtering_requires_correctness(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     trainer = Trainer(small("difficulty.every=2", "task.reward=blind:reward"), tmp_path / "run")
-    with pytest.raises(DataError, match=r"which responses are right.*set difficulty\.every=0"):
+    with pytest.raises(DataError, match=r"the correctness of responses.*set difficulty\.every=0"):
         trainer.run()
 
 

@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from grpodoctor.trainer.engines.fast_decoding import (
-    ModuleStepper,
-    PlainStepper,
-    stepper_of,
+    ModuleStepDecoder,
+    PlainStepDecoder,
+    step_decoder_of,
 )
 from grpodoctor.trainer.engines.kv_cache import preallocated_cache
 from grpodoctor.trainer.engines.sampler import sample
@@ -75,8 +75,8 @@ def test_fast_decoding_gives_the_logits_of_the_modules(model: PreTrainedModel) -
     rows = [torch.randint(2, 97, (n,), generator=generator).tolist() for n in (3, 7, 1, 7, 5)]
     tokens, attention = pack_left(rows, 0, torch.device("cpu"))
     with torch.inference_mode():
-        steppers = []
-        for choose in (ModuleStepper, stepper_of):
+        decoders = []
+        for choose in (ModuleStepDecoder, step_decoder_of):
             cache = preallocated_cache(model, STEPS)
             model(
                 input_ids=tokens,
@@ -84,17 +84,17 @@ def test_fast_decoding_gives_the_logits_of_the_modules(model: PreTrainedModel) -
                 position_ids=positions(attention),
                 past_key_values=cache,
             )
-            steppers.append(choose(model, cache, attention, STEPS))
-        assert [type(each) for each in steppers] == [ModuleStepper, PlainStepper]
+            decoders.append(choose(model, cache, attention, STEPS))
+        assert [type(each) for each in decoders] == [ModuleStepDecoder, PlainStepDecoder]
         lengths = attention.sum(dim=1)
         for index in range(STEPS):
             if index == 5:
                 kept = torch.tensor([3, 0, 4])
                 lengths = lengths[kept]
-                for each in steppers:
+                for each in decoders:
                     each.keep(kept)
             drawn = torch.randint(2, 97, (len(lengths),), generator=generator)
-            expected, found = (each.step(drawn, lengths + index) for each in steppers)
+            expected, found = (each.step(drawn, lengths + index) for each in decoders)
             assert expected.std() > 1
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 

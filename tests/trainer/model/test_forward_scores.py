@@ -24,7 +24,7 @@ from grpodoctor.trainer.engines.top_tokens import TopK
 from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.model import forward_scores as scores_module
 from grpodoctor.trainer.model.checkpoint import checkpoints
-from grpodoctor.trainer.model.forward import compute_in, recomputing
+from grpodoctor.trainer.model.forward import gradient_checkpointing, set_compute_dtype
 from grpodoctor.trainer.model.forward_scores import ForwardOutput, forward_scores
 from grpodoctor.trainer.model.output_head import output_head
 from grpodoctor.trainer.samples import Samples
@@ -119,7 +119,7 @@ def test_hidden_states_and_logits_give_the_same_scores_and_gradients(family: str
 def test_half_precision_products_give_the_same_scores_and_gradients_as_exact() -> None:
     model = build("qwen2")
     _, exact, _ = passed(model, 10**9)
-    compute_in(model, torch.bfloat16)
+    set_compute_dtype(model, torch.bfloat16)
     (logits, right, _), (hidden, own, _) = passed(model, 10**9), passed(model, 0)
     torch.testing.assert_close(hidden.logprobs_BT, logits.logprobs_BT, atol=1e-4, rtol=0)
     torch.testing.assert_close(hidden.entropy_BT, logits.entropy_BT, atol=1e-4, rtol=0)
@@ -142,7 +142,7 @@ def test_recomputed_layers_do_not_score_twice(without_logits: None) -> None:
     plain.logprobs_BT.sum().backward()
     right = [weight.grad for weight in model.parameters()]
     model.zero_grad()
-    with recomputing(model, enabled=True):
+    with gradient_checkpointing(model, enabled=True):
         again = forward_scores(model, samples_of(model), 1.0)
     again.logprobs_BT.sum().backward()
     assert torch.equal(plain.logprobs_BT, again.logprobs_BT)

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from grpodoctor.trainer.model import forward_scores as scores_module
-from grpodoctor.trainer.model.forward import recomputing
+from grpodoctor.trainer.model.forward import gradient_checkpointing
 from grpodoctor.trainer.model.forward_scores import ForwardOutput, forward_scores
 from grpodoctor.trainer.model.plain import scoring
 from grpodoctor.trainer.model.plain.weights import plain_weights
@@ -162,7 +162,7 @@ def test_checkpointed_layers_store_less_and_give_the_same_gradients() -> None:
         return result
 
     expected, expected_gradients = measured()
-    with recomputing(model, enabled=True):
+    with gradient_checkpointing(model, enabled=True):
         output, gradients = measured()
     assert output.logprobs_BT.equal(expected.logprobs_BT)
     assert all(gradients[name].equal(expected_gradients[name]) for name in gradients)

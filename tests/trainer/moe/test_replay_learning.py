@@ -13,7 +13,7 @@ from torch import Tensor
 from grpodoctor.trainer.algorithms.batches import LearnBatch
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.learner import Learner
-from grpodoctor.trainer.model.forward import recomputing, response_logits
+from grpodoctor.trainer.model.forward import gradient_checkpointing, response_logits
 from grpodoctor.trainer.model.policy import Policy
 from grpodoctor.trainer.model.scoring import score
 from grpodoctor.trainer.samples import Samples
@@ -116,7 +116,7 @@ def test_recomputed_layers_use_the_same_replay() -> None:
     def gradients(*, enabled: bool) -> list[Tensor]:
         model.zero_grad()
         with routers(model).recording(forced):
-            with recomputing(model, enabled=enabled):
+            with gradient_checkpointing(model, enabled=enabled):
                 logits = response_logits(model, tokens, attention, 2)
             logits.square().mean().backward()
         return [layer.mlp.experts.down_proj.grad.clone() for layer in model.model.layers]

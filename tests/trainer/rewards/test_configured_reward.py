@@ -75,7 +75,7 @@ def test_numbers_called_correct_are_no_verdicts(reward_of) -> None:
         ("return {'a': [0, 0, 0], 'b': [0, 0]}", "2 rewards for 3 completions in component 'b'"),
         ("return {'a': [0, 0, 1j]}", "'1j' for completion 2 in component 'a'"),
         ("return [1/(c != 'no idea') for c in completions]", "ZeroDivisionError.*at completion 2"),
-        ("return [1.0] * 3 if len(prompts) == 1 else 1/0", "at no completion alone"),
+        ("return [1.0] * 3 if len(prompts) == 1 else 1/0", "at no single completion"),
         ("return [10**5000, 0, 0]", "a number beyond 1e.100 for completion 0"),
         ("return {'a': [1e308] * 3, 'b': [1e308] * 3}", "beyond 1e.100 .* in component 'a'"),
         ("return {'a/b': [0] * 3, 'a_b': [0] * 3}", "'a/b' and 'a_b', which have the same"),

@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import Field, FiniteFloat, field_validator
 
 from grpodoctor.trainer.algorithms.names import check_variant
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
-class AdvantageConfig(Section):
+class AdvantageConfig(ConfigSection):
     """How rewards become advantages."""
 
     kind: str = "group"

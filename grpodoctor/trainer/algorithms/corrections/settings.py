@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from grpodoctor.trainer.algorithms.names import check_variant
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
-class CorrectionConfig(Section):
+class CorrectionConfig(ConfigSection):
     """Correction of the mismatch between sampling engine and learner."""
 
     kind: str = "none"

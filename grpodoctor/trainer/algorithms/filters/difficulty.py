@@ -36,10 +36,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
-class DifficultyConfig(Section):
+class DifficultyConfig(ConfigSection):
     """Prompts to skip because of their pass rate."""
 
     every: int = Field(0, ge=0)

@@ -40,13 +40,13 @@ class LossInputs(Generic[SettingsT]):
     """Tokens in the loss, bool."""
     settings: SettingsT
     chosen_BT: Tensor | None = None
-    """Tokens selected by the loss's `choose` from the whole step; None without a `choose`."""
+    """Tokens of the whole step selected by `select_tokens` of the loss; None if it has none."""
     top: TopTokens | None = None
     """None if the loss does not need it."""
     router_shift_BT: Tensor | None = None
     """Router shift since the old policy, in (0, 1], 1 for no shift; None if not needed."""
 
-    def chosen(self) -> Tensor:
+    def selected(self) -> Tensor:
         """The selected tokens, bool, shape (B, T); none if nothing was selected."""
         nothing_BT = self.mask_BT.new_zeros(self.mask_BT.shape)
         return nothing_BT if self.chosen_BT is None else self.chosen_BT
@@ -99,12 +99,12 @@ class LossTerms:
 Loss: TypeAlias = "Callable[[LossInputs[Any]], LossTerms]"
 """Called only with the settings class of the loss's own file."""
 
-Choice: TypeAlias = "Callable[[LossInputs[Any], torch.Generator], Tensor]"
+TokenSelector: TypeAlias = "Callable[[LossInputs[Any], torch.Generator], Tensor]"
 """Selects tokens of the whole optimizer step, without gradient: bool, shape (B, T).
 
-A loss that compares tokens across responses defines a function `choose` of this type, so that the
-selection does not depend on how the step is split into micro-batches. The CPU generator is its only
-source of randomness.
+A loss that compares tokens across responses defines a function `select_tokens` of this type, so
+that the selection does not depend on how the step is split into micro-batches. The CPU generator is
+its only source of randomness.
 """
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from grpodoctor.trainer.algorithms.names import check_variant
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 Aggregation = Literal[
     "sequence-mean",
@@ -23,7 +23,7 @@ Aggregation = Literal[
 ]
 
 
-class LossConfig(Section):
+class LossConfig(ConfigSection):
     """The settings that every loss has."""
 
     anchored_on_sampler: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class LossConfig(Section):
     one_term_per_response: ClassVar[bool] = False
     """Whether all tokens of a response share one term, so token weights have no effect."""
     selects_by_covariance: ClassVar[bool] = False
-    """Whether `choose` selects the tokens with the largest covariance."""
+    """Whether `select_tokens` selects the tokens with the largest covariance."""
     needs_router_shift: ClassVar[bool] = False
     """Whether the loss needs the router shift of a mixture-of-experts model."""
 

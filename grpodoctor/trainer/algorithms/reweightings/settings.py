@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
-class ReweightingConfig(Section):
+class ReweightingConfig(ConfigSection):
     """Weights of single tokens within their response's advantage; all equal by default."""
 
     alpha: float | None = Field(None, ge=0, le=1)

@@ -32,10 +32,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
-class RepetitionConfig(Section):
+class RepetitionConfig(ConfigSection):
     """Penalty for repetition within a response."""
 
     penalty: float = Field(0.0, ge=0, le=10)

@@ -36,10 +36,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from grpodoctor.trainer.section import Section
+from grpodoctor.trainer.config_section import ConfigSection
 
 
-class OverlongConfig(Section):
+class OverlongConfig(ConfigSection):
     """Handling of responses that reach the length limit."""
 
     kind: Literal[

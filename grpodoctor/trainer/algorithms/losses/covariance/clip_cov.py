@@ -72,7 +72,7 @@ class ClipCov(LossConfig):
     """Only tokens with a smaller covariance are eligible."""
 
 
-def choose(inputs: LossInputs[ClipCov], generator: torch.Generator) -> Tensor:
+def select_tokens(inputs: LossInputs[ClipCov], generator: torch.Generator) -> Tensor:
     """Draw tokens whose covariance lies within the bounds, bool, shape (B, T)."""
     import torch
 
@@ -92,7 +92,7 @@ def clip_cov(inputs: LossInputs[ClipCov]) -> LossTerms:
     """PPO's clip per token, without the selected tokens."""
     low, high = 1 - inputs.settings.clip_low, 1 + inputs.settings.clip_high
     loss_BT = clipped_surrogate(inputs.log_ratio().exp(), inputs.advantages_BT, low, high)
-    return LossTerms(loss_BT.where(~inputs.chosen(), 0.0), *_clipped(inputs))
+    return LossTerms(loss_BT.where(~inputs.selected(), 0.0), *_clipped(inputs))
 
 
 def _clipped(inputs: LossInputs[ClipCov]) -> tuple[Tensor, Tensor]:

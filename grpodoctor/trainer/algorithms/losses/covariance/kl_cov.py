@@ -58,7 +58,7 @@ class KlCov(LossConfig):
     """Penalty per nat of |log-ratio| on a selected token."""
 
 
-def choose(inputs: LossInputs[KlCov], _: torch.Generator) -> Tensor:
+def select_tokens(inputs: LossInputs[KlCov], _: torch.Generator) -> Tensor:
     """The tokens with the largest covariance, bool, shape (B, T)."""
     mask_BT = inputs.mask_BT
     cov_N = covariances(inputs).masked_fill(~mask_BT, -math.inf).flatten()
@@ -74,4 +74,4 @@ def kl_cov(inputs: LossInputs[KlCov]) -> LossTerms:
     log_ratio_BT = inputs.log_ratio()
     loss_BT = -log_ratio_BT.exp() * inputs.advantages_BT
     penalty_BT = inputs.settings.penalty * log_ratio_BT.abs()
-    return LossTerms(loss_BT + penalty_BT.where(inputs.chosen(), 0.0))
+    return LossTerms(loss_BT + penalty_BT.where(inputs.selected(), 0.0))

@@ -56,7 +56,7 @@ class M2po(LossConfig):
     """Largest mean of log(learner / sampler) squared over the unmasked tokens that move away."""
 
 
-def choose(inputs: LossInputs[M2po], _: torch.Generator) -> Tensor:
+def select_tokens(inputs: LossInputs[M2po], _: torch.Generator) -> Tensor:
     """The tokens to mask, bool, shape (B, T)."""
     log_ratio_BT = inputs.log_ratio_to_sampler().detach()
     low_BT, high_BT = clip_flags(log_ratio_BT, inputs.advantages_BT, 0.0, 0.0)
@@ -72,7 +72,7 @@ def choose(inputs: LossInputs[M2po], _: torch.Generator) -> Tensor:
 def m2po(inputs: LossInputs[M2po]) -> LossTerms:
     """-r A per token, without the selected tokens."""
     loss_BT = -inputs.log_ratio_to_sampler().exp() * inputs.advantages_BT
-    chosen_BT, negative_BT = inputs.chosen(), inputs.advantages_BT < 0
+    chosen_BT, negative_BT = inputs.selected(), inputs.advantages_BT < 0
     return LossTerms(
         loss_BT.where(~chosen_BT, 0.0), chosen_BT & negative_BT, chosen_BT & ~negative_BT
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from grpodoctor.monitor.report import Report
 
 
-def log_place(report: Report, root: Path | None) -> str:
+def log_location(report: Report, root: Path | None) -> str:
     """The path of a run's log; empty if the log is not on this machine.
 
     Args:

@@ -15,7 +15,7 @@ from grpodoctor.trainer.algorithms.losses.base import (
     covariances,
 )
 from grpodoctor.trainer.algorithms.losses.divergence._shared import coarsened
-from grpodoctor.trainer.algorithms.registry import choice_of, loss_of
+from grpodoctor.trainer.algorithms.registry import loss_of, token_selector_of
 from grpodoctor.trainer.config.loss import loss_config
 from tests.trainer.algorithms.loss_cases import (
     CASES,
@@ -60,19 +60,23 @@ def many_tokens(**settings: Any) -> LossInputs[Any]:
 
 def test_clip_cov_draws_its_share_evenly_among_the_eligible_tokens() -> None:
     inputs = many_tokens(kind="clip_cov", share=0.01, covariance_low=0.1)
-    choose, cov_BT, counts_BT = choice_of("clip_cov"), covariances(inputs), torch.zeros(200, 10)
-    assert choose is not None
+    select_tokens, cov_BT, counts_BT = (
+        token_selector_of("clip_cov"),
+        covariances(inputs),
+        torch.zeros(200, 10),
+    )
+    assert select_tokens is not None
     eligible_BT = inputs.mask_BT & (cov_BT > 0.1)
     share = int(0.01 * int(inputs.mask_BT.sum()))
     for seed in range(300):
-        chosen_BT = choose(inputs, torch.Generator().manual_seed(seed))
+        chosen_BT = select_tokens(inputs, torch.Generator().manual_seed(seed))
         assert chosen_BT.sum() == share
         assert not (chosen_BT & ~eligible_BT).any()
         counts_BT += chosen_BT
     mean = 300 * share / int(eligible_BT.sum())
     spread = counts_BT[eligible_BT].var() / mean
     assert 0.8 < spread < 1.2  # 1 for a Poisson count
-    again = [choose(inputs, torch.Generator().manual_seed(5)) for _ in range(2)]
+    again = [select_tokens(inputs, torch.Generator().manual_seed(5)) for _ in range(2)]
     assert torch.equal(*again)
 
 

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 MAX_INTEGER = 2**63 - 1
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """Frozen settings; unknown keys, infinite values and integers beyond 64 bits are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -36,6 +36,6 @@ class Section(BaseModel):
 
 def _takes_bool(annotation: Any) -> bool:
     """Whether a field is a switch, or a section, which validates its own fields."""
-    if isinstance(annotation, type) and issubclass(annotation, Section | bool):
+    if isinstance(annotation, type) and issubclass(annotation, ConfigSection | bool):
         return True
     return any(map(_takes_bool, get_args(annotation)))

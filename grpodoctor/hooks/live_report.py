@@ -20,7 +20,7 @@ def project_settings() -> ProjectSettings:
     return ProjectSettings() if path is None else load_settings(path)
 
 
-class RunView:
+class LiveReport:
     """Reads a run directory; it costs the training nothing until it is used.
 
     Args:

@@ -21,7 +21,7 @@ _SHORT = 2 * OPENING
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
+class LevelChange:
     """The first and the latest level of a metric, as its verdict and its rules compare them."""
 
     start: float
@@ -43,7 +43,7 @@ _FLAT_BASIS = {"quarters": QUARTERS, "means": _MEANS, "medians": USUAL_BASIS}
 _ENDS = "first → latest reading"
 
 
-def movement_of(chart: Chart, metric: str) -> Movement | None:
+def level_change_of(chart: Chart, metric: str) -> LevelChange | None:
     """From where to where a metric moved.
 
     The levels are those of the rules: medians of the first and of the latest ten readings. The
@@ -58,14 +58,14 @@ def movement_of(chart: Chart, metric: str) -> Movement | None:
     series = chart.series(metric)
     if metric in OUTCOMES and not is_above_start(series):
         if rises_over_run(series):
-            return Movement(*quarter_means(series), QUARTERS)
+            return LevelChange(*quarter_means(series), QUARTERS)
         if len(series) >= _LONG and isinstance(NoRise().examine(chart), Sighting):
             levels = flat_levels(series)
-            return Movement(levels.start, levels.now, _FLAT_BASIS[levels.basis])
+            return LevelChange(levels.start, levels.now, _FLAT_BASIS[levels.basis])
     return _levels(series, is_above_start(series))
 
 
-def _levels(series: Series, is_judged: bool) -> Movement | None:
+def _levels(series: Series, is_judged: bool) -> LevelChange | None:
     """The medians, or the readings themselves if they are few.
 
     Args:
@@ -79,8 +79,8 @@ def _levels(series: Series, is_judged: bool) -> Movement | None:
     if opening is not None and len(series) >= _SHORT:
         return _finite(opening.level, series.level(OPENING), _medians(OPENING, OPENING))
     finite = [value for value in series.tail(_SHORT) if math.isfinite(value)]
-    return Movement(finite[0], finite[-1], _ENDS) if len(finite) > 1 else None
+    return LevelChange(finite[0], finite[-1], _ENDS) if len(finite) > 1 else None
 
 
-def _finite(start: float, now: float, basis: str) -> Movement | None:
-    return Movement(start, now, basis) if math.isfinite(now) else None
+def _finite(start: float, now: float, basis: str) -> LevelChange | None:
+    return LevelChange(start, now, basis) if math.isfinite(now) else None
