@@ -364,7 +364,7 @@ def test_a_note_about_the_future_is_forged(tmp_path: Path) -> None:
     now, later = Inbox(tmp_path).take(STEP)
     assert now == note(STEP)
     assert isinstance(later, Refused)
-    assert "a note about a step after 10" in later.reason
+    assert "a note about a step after the present step 10" in later.reason
 
 
 def test_the_texts_of_a_forged_note_are_cut(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_only_correct_punishment_spares_incorrect_responses(parity: str, tmp_pat
     assert punished == rewards.correct
     assert any(punished)
     blind = Trainer(small("task.reward=parities:bare", *soft), tmp_path / "blind")
-    with pytest.raises(DataError, match=r"the correctness of responses.*overlong\.only_correct=false"):
+    with pytest.raises(DataError, match=r"correctness of responses.*overlong\.only_correct=false"):
         blind.run()
 
 
