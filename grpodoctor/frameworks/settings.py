@@ -33,6 +33,7 @@ METHOD_SETTINGS: Mapping[str, str] = {
     "drop_failed_rollouts": "Rollouts that a tool or the environment ended stay out of the loss.",
     "float32_weights": "The learner's weights in float32.",
     "forking_tokens": "Share of the tokens, by entropy, that keep their policy gradient.",
+    "gae_lambda": "Lambda of generalised advantage estimation, for policy and critic.",
     "kl_estimator": "Estimator of the KL penalty in the loss.",
     "kl_in_loss": "Weight of the KL penalty in the loss, for frameworks that choose the place.",
     "kl_in_reward": "Weight of the KL penalty in the reward, estimated with k1.",
@@ -43,6 +44,8 @@ METHOD_SETTINGS: Mapping[str, str] = {
     "repetition_penalty": "Largest penalty on repeated 3-grams in the reward.",
     "router_loss": "Weight of the routers' auxiliary loss.",
     "staleness_limit": "Largest age of a sample, in steps.",
+    "value_clip": "Largest change of a value on one batch.",
+    "whitened_advantages": "GAE advantages of mean 0 and standard deviation 1 over the batch.",
 }
 """Settings of published methods that are not knobs: a change requires a restart. A framework has a
 row in `KnobTable.methods` for those that it supports, or for which it offers something else."""

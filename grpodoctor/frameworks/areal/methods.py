@@ -9,6 +9,7 @@ from grpodoctor.frameworks.knob_mapping import (
     Option,
     Settings,
     Unsupported,
+    WithNote,
 )
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -39,6 +40,12 @@ def _read_correction(setting: Setting, _: Settings) -> Setting | None:
 
 
 METHODS = (
+    KnobMapping("gae_lambda", "actor.gae_lambda"),
+    KnobMapping("value_clip", "critic.eps_clip"),
+    KnobMapping(
+        "whitened_advantages",
+        values={True: {"actor.adv_norm.mean_level": "batch", "actor.adv_norm.std_level": "batch"}},
+    ),
     KnobMapping("kl_estimator", "actor.kl_estimator"),
     KnobMapping("kl_in_reward", "actor.kl_ctl", enabled_by={"actor.kl_estimator": "k1"}),
     KnobMapping(
@@ -57,6 +64,11 @@ METHODS = (
     KnobMapping(
         "advantage",
         values={
+            "gae": {
+                "actor.reward_norm": WithNote(
+                    "null", "AReaL always estimates with GAE; add a section critic"
+                ),
+            },
             "batch_std": {
                 "actor.reward_norm.mean_level": "group",
                 "actor.reward_norm.std_level": "batch",

@@ -91,6 +91,12 @@ METHODS = (
     ),
     KnobMapping("correction_cap", write=_cap),
     KnobMapping("critic_pretraining", "critic.freezing_steps", note="freezes the actor meanwhile"),
+    KnobMapping("gae_lambda", "algo.advantage.lambd"),
+    KnobMapping("value_clip", "critic.value_clip"),
+    KnobMapping(
+        "whitened_advantages",
+        write=NothingToSet("OpenRLHF whitens GAE advantages; omit --algo.advantage.no_std_norm"),
+    ),
     KnobMapping(
         "mask_tool_tokens",
         write=NothingToSet("agents return action ranges; check that they hold generated tokens"),

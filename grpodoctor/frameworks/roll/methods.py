@@ -119,6 +119,9 @@ METHODS = (
         },
     ),
     KnobMapping("critic_pretraining", "critic_warmup"),
+    KnobMapping("gae_lambda", "lambd"),
+    KnobMapping("value_clip", "value_clip"),
+    KnobMapping("whitened_advantages", "whiten_advantages"),
     KnobMapping(
         "drop_failed_rollouts",
         write=Unsupported("return a response_mask of zeros for them from your env manager"),

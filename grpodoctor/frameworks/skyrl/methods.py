@@ -92,6 +92,9 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
 
 
 METHODS = (
+    KnobMapping("gae_lambda", f"{_ALGORITHM}.lambd"),
+    KnobMapping("value_clip", f"{_ALGORITHM}.value_clip"),
+    KnobMapping("whitened_advantages", write=NothingToSet("SkyRL always whitens GAE advantages")),
     KnobMapping("divergence_limit", write=_limit),
     KnobMapping("kl_estimator", f"{_ALGORITHM}.kl_estimator_type"),
     KnobMapping(

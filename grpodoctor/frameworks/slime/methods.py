@@ -55,6 +55,9 @@ def _clipped_loss(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
 
 
 METHODS = (
+    KnobMapping("gae_lambda", "lambd"),
+    KnobMapping("value_clip", "value_clip"),
+    KnobMapping("whitened_advantages", "normalize_advantages"),
     KnobMapping("kl_estimator", "kl_loss_type", values={"k3": "low_var_kl"}),
     KnobMapping(
         "kl_in_reward",

@@ -183,6 +183,9 @@ METHODS = (
     ),
     KnobMapping("correction_cap", values={}, write=_cap),
     KnobMapping("critic_pretraining", "trainer.critic_warmup"),
+    KnobMapping("gae_lambda", "algorithm.lam"),
+    KnobMapping("value_clip", "critic.cliprange_value"),
+    KnobMapping("whitened_advantages", write=NothingToSet("verl always whitens GAE advantages")),
     KnobMapping(
         "drop_failed_rollouts",
         write=Unsupported("set the response_mask of failed rollouts to 0 in your agent loop"),

@@ -24,7 +24,10 @@ from grpodoctor.vocabulary.plain_names import plain_name
 _KNOBS = {key: knob for knob, key in KEYS.items()}
 
 _METHODS = {
+    "advantage.whiten": "whitened_advantages",
+    "critic.gae_lambda": "gae_lambda",
     "critic.pretrain_steps": "critic_pretraining",
+    "critic.value_clip": "value_clip",
     "loss.divergence_limit": "divergence_limit",
     "loss.drift_penalty": "drift_penalty",
     "loss.kl_estimator": "kl_estimator",

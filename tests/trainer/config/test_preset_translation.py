@@ -30,3 +30,21 @@ def test_dapo_in_trl_names_the_setting_that_trl_may_lack() -> None:
     lines = {line.key: line.value for line in translated.settings}
     assert lines["reward_weights"] == "[..., 0.5]"
     assert "soft_punish_cache" not in lines
+
+
+@pytest.mark.parametrize(
+    ("framework", "lam", "clip"),
+    [
+        ("areal", "actor.gae_lambda", "critic.eps_clip"),
+        ("openrlhf", "--algo.advantage.lambd", "--critic.value_clip"),
+        ("roll", "lambd", "value_clip"),
+        ("skyrl", "trainer.algorithm.lambd", "trainer.algorithm.value_clip"),
+        ("slime", "--lambd", "--value-clip"),
+        ("verl", "algorithm.lam", "critic.cliprange_value"),
+    ],
+)
+def test_ppo_is_translated_whole(framework: str, lam: str, clip: str) -> None:
+    translated = translate(preset_of("ppo"), configurable_framework_named(framework))
+    lines = {line.key: line.value for line in translated.settings}
+    assert (lines[lam], lines[clip]) == ("0.95", "0.2")
+    assert translated.untranslated == translated.lacking == ()
