@@ -31,7 +31,7 @@ def test_a_sample_of_faults_breaks_no_promise() -> None:
     )
     chosen = [part for name in scenarios for part in ("--scenario", name)]
     program = subprocess.run(
-        [sys.executable, "-m", "tests.faults", "--sample", "4", "--json", *chosen],
+        [sys.executable, "-m", "tests.faults", "--sample", "2", "--json", *chosen],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -41,7 +41,7 @@ def test_a_sample_of_faults_breaks_no_promise() -> None:
     assert program.returncode == 0, program.stderr
     points: dict[str, int] = json.loads(program.stdout)["points"]
     assert set(points) == {"recorder", "checkpoint", "mailbox", "readers", "reports"}
-    assert all(count >= 4 for count in points.values()), points
+    assert all(count >= 2 for count in points.values()), points
 
 
 @needs_compiler

@@ -15,7 +15,7 @@ from tests.fuzz.targets.base import Target
 from tests.fuzz.targets.catalogue import all_targets
 from tests.fuzz.worker import write_input
 
-INPUTS, SEED = 300, 15
+INPUTS, SEED = 150, 15
 
 
 def test_every_format_has_a_target() -> None:

@@ -111,7 +111,7 @@ def test_a_full_disk(tmp_path: Path, weights: str) -> None:
 
 
 def test_sigterm_during_a_write(tmp_path: Path) -> None:
-    for delay in (0.0, 0.01, 0.03):
+    for delay in (0.0, 0.03):
         run_dir = tmp_path / f"run-{delay}"
         with subprocess.Popen(
             [sys.executable, str(LOOP), str(run_dir), "100000"], stdout=subprocess.DEVNULL

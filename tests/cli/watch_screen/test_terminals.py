@@ -55,7 +55,9 @@ KEYS = {"Home": "\x1b[H", "End": "\x1b[F", "PgUp": "\x1b[5~", "PgDn": "\x1b[6~",
         "Shift+Tab": "\x1b[Z", "Enter": "\r", "Backspace": "\x7f", "Space": " "}  # fmt: skip
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 50)])
+@pytest.mark.parametrize(
+    ("columns", "rows"), [(80, 24), pytest.param(200, 50, marks=pytest.mark.slow)]
+)
 def test_keys_that_move(sick, columns, rows):
     session = Session(sick)
     session.read_all()

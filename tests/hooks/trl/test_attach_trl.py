@@ -13,6 +13,7 @@ import pytest
 import grpodoctor
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.trl.conftest import share_of_sevens
+from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL and its dependencies have their own
 
@@ -44,7 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", sampled(VARIANTS, {"iterations", "steps"}))
 def test_weights_are_the_same_to_the_bit(make_trainer: MakeTrainer, variant: str) -> None:
     settings = {"max_steps": 20, **VARIANTS[variant]}
     bare = make_trainer("bare", **settings)

@@ -112,6 +112,7 @@ def test_a_failing_recorder_changes_neither_the_loss_nor_the_keys(
 
 
 @needs_verl
+@pytest.mark.slow
 def test_two_ranks_change_the_clip_at_the_same_step(plugin: Path, tmp_path: Path) -> None:
     shared = {RUN_DIR: str(tmp_path / "run"), UPDATES_PER_STEP: "1", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}  # fmt: skip

@@ -299,6 +299,7 @@ def test_changed_router_weights_are_not_mistaken_for_something_else(
     assert {each.cause: each.confidence for each in found.causes} == {"unknown": "possible"}
 
 
+@pytest.mark.slow
 def test_flips_are_proven_by_replay(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.moe, "flips"), plain(at.moe), experts=True)
     named = only(found, "router-flips")

@@ -31,6 +31,7 @@ def test_one_in_the_reported_values_is_proven(
     assert case.sampling.processors() == {setting: value}
 
 
+@pytest.mark.slow
 def test_several_with_a_temperature_and_a_truncation(at: Directories, asked: Investigate) -> None:
     sampling = {"temperature": 0.8, "top_p": 0.9, "repetition_penalty": 1.2}
     sampling |= {"presence_penalty": 0.5}
