@@ -108,6 +108,8 @@ class KeyMeaning:
     """Canonical metric if a value is out of the metric's range: a reward is logged as accuracy."""
     caveat: str = ""
     """How the value differs from what the key's name suggests."""
+    named_by_user: bool = False
+    """Whether the user's code names what the placeholder stands for, so that a common name counts."""
     how_to_log: str = ""
     """The setting that makes the framework log the key, if it does not by default."""
 

@@ -143,6 +143,7 @@ class Translator:
         self._versions = VersionBounds()
         self._known: set[str] = set()
         self._uses: dict[str, tuple[_Use, ...]] = {}
+        self._named_by_user: set[str] = set()
         self._out_of_range: set[str] = set()
         self._found_in_generic: dict[str, tuple[_Use | None, list[tuple[str, KeyMeaning]]]] = {}
         self._plans: dict[tuple[str, ...], tuple[_QuickUse, ...]] = {}
@@ -308,7 +309,8 @@ class Translator:
             return
         taken = self.metrics
         candidates: dict[str, list[tuple[str, KeyMeaning]]] = {}
-        for key in sorted(key for key in self.unused.unmapped if not key.startswith(_LINE)):
+        unmapped = (key for key in self.unused.unmapped if not key.startswith(_LINE))
+        for key in sorted({*unmapped, *self._named_by_user}):
             use, by_last_parts = self._generic_uses(self._generic, key)
             if use is not None and use.metric not in taken:
                 self._use_generic(key, use, self.unused.generic)
@@ -351,10 +353,12 @@ class Translator:
         if key in self._own:
             metric = self._own[key]
             return (_Use(KeyMeaning(key, metric), metric, (key,)),)
+        if key in self.unused.generic or key in self.unused.by_last_part:
+            return self._uses[key]
         rows = self.framework.meanings_of(key)
+        if any(row.named_by_user for row, _ in rows):
+            self._named_by_user.add(key)
         if not rows:
-            if key in self.unused.generic or key in self.unused.by_last_part:
-                return self._uses[key]
             if not self.framework.knows(key) and key not in _LOGGER_KEYS:
                 self.unused.unmapped.setdefault(key, 0)
             return ()

@@ -8,6 +8,7 @@ import pytest
 
 from grpodoctor.runs.reading.opening import follow
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.vocabulary.values import scalar
 
 LOG = Path(__file__).parent.parent / "data" / "logs" / "sushantmehta_metrics.jsonl.gz"
 
@@ -39,3 +40,15 @@ def test_any_key_can_be_kept(tmp_path, name):
     log.write_bytes(b"\n".join(map(orjson.dumps, rows)))
     steps = steps_of(log, format="generic", keep_unread_keys=True)
     assert [record.logged.get(name) for record in steps] == [row[name] for row in rows]
+
+
+def test_names_that_a_tinker_environment_gives_are_read_by_their_last_part(tmp_path):
+    log = tmp_path / "metrics.jsonl"
+    rows = [
+        {"step": step, "env/all/reward/total": 0.3, "progress/done_frac": step / 5,
+         "env/all/by_group/frac_mixed": 1.0, "env/all/format_eos": 0.75, "test/env/all/format_eos": 0.5}
+        for step in range(5)
+    ]  # fmt: skip
+    log.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    (reading,) = {scalar(each.values["length/truncated_rate"]) for each in steps_of(log)}
+    assert reading == 0.25

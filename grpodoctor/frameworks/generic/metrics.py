@@ -174,7 +174,9 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
 """Names by metric; the first of several in one log counts."""
 
 _INVERSES: dict[str, tuple[str, ...]] = {
-    "length/truncated_rate": _share_names("eos", "finished", "terminated", "natural_termination"),
+    "length/truncated_rate": (
+        "format_eos", "has_eos", "ended_with_eos", "reached_eos",
+        *_share_names("eos", "finished", "terminated", "natural_termination")),
     "environment/invalid_action_rate": _share_names(
         "valid_action", "valid_actions", "legal_action", "legal_move", "valid_move",
         "parse_success"),

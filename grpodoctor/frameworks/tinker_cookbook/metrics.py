@@ -86,6 +86,7 @@ FRAMEWORK = Framework(
             policies="old | learner", how_to_log="set compute_post_kl=True"),
         KeyMeaning(("training_client/step", "sampling_client/step_mean"), "staleness/mean",
             formula="difference", unit="training steps"),
+        KeyMeaning("env/all/<metric>", named_by_user=True),
         *without_metric("env/<path>", "test/<path>", "time/<path>", "progress/<path>",
             "sampling_client/<path>", "training_client/<path>", "rollout_errors/<path>"),
     ),
