@@ -248,7 +248,12 @@ def test_a_reward_that_stays_at_its_ceiling_is_saturation() -> None:
     """A public run: 1 in nine measurements of ten from the start, .98 in the others."""
     mostly = plain(lambda step: 0.99 if step % 10 == 3 else 1.0)
     finding = mostly.finding("REW006")
-    assert (finding.severity, finding.remedies[0]) == ("info", "keep-checkpoint")
+    assert (finding.severity, finding.remedies[0]) == ("info", "recheck-reward")
+    assert "from the first reading" in finding.summary
+    assert finding.onset_step == 0
+    learned = plain(lambda step: min(1.0, 0.3 + 0.1 * step)).finding("REW006")
+    assert learned.remedies[0] == "keep-checkpoint"
+    assert learned.onset_step == 7
     assert plain(1.0).findings("REW006") == []  # given to any response: REW004's
     assert plain(noisy(0.9, 0.02, 1)).findings("REW006") == []
     assert plain(noisy(1.4, 0.1, 1)).findings("REW006") == []

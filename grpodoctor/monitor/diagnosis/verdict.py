@@ -208,7 +208,11 @@ def _contradicts_success(problem: Problem) -> bool:
 
 
 def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) -> Verdict:
-    what = f"{_clause(problem.cause.summary)}; stop and keep this checkpoint"
+    is_doubtful = problem.cause.remedies[:1] == ("recheck-reward",)
+    advice = (
+        "check that wrong responses earn less" if is_doubtful else "stop and keep this checkpoint"
+    )
+    what = f"{_clause(problem.cause.summary)}; {advice}"
     return Verdict(
         "solved",
         _sentences(what, _others(faults)),

@@ -30,7 +30,8 @@ class SaturatedReward(Rule):
         `accuracy/train` or `reward/mean`.
 
     Remedies:
-        Stop, or train on harder prompts.
+        Stop, or train on harder prompts. A reward that is full from the first reading on may pay for
+        anything: test it with wrong responses first.
 
     When it is wrong:
         A reward that every response receives is at its ceiling too: REW004 reports one that never
@@ -48,7 +49,7 @@ class SaturatedReward(Rule):
         "Nearly every response earns the full reward: nothing is left to learn."
     )
     inputs: ClassVar[tuple[Need, ...]] = ((_ACCURACY, _REWARD),)
-    remedies: ClassVar[tuple[str, ...]] = ("keep-checkpoint", "harder-prompts")
+    remedies: ClassVar[tuple[str, ...]] = ("keep-checkpoint", "harder-prompts", "recheck-reward")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 20
 
@@ -76,4 +77,11 @@ class SaturatedReward(Rule):
             f"{noun} has a median of {level:.3g} over {self.min_readings} readings: "
             "nothing is left to learn."
         )
-        return Sighting("info", text, (cite(chart, name, start.level if start else None),))
+        remedies = None
+        if min(series.head(3)) >= self.min_level:  # the policy had no time to learn it
+            text = f"{noun} was {series.head(1)[0]:.3g} from the first reading: nothing is left to learn."
+            remedies = ("recheck-reward", "harder-prompts")
+        evidence = (cite(chart, name, start.level if start else None),)
+        latest = list(series)[-self.min_readings :]
+        onset = next(step for step, value in latest if value >= self.min_level)
+        return Sighting("info", text, evidence, remedies, find_onset=lambda: onset)

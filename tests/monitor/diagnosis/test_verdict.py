@@ -147,6 +147,12 @@ def test_a_solved_run_is_told_to_stop_and_not_to_go_back():
     assert "Also MIS001 engine-mismatch." in verdict_of([mild, solved], EVIDENCE, "x").line
 
 
+def test_a_full_reward_from_the_first_reading_is_not_to_be_kept():
+    solved = problem("REW006", "solved", severity="info")
+    given = replace(solved, cause=replace(solved.cause, remedies=("recheck-reward",)))
+    assert verdict_of([given], EVIDENCE, "").line.endswith("check that wrong responses earn less.")
+
+
 def test_a_high_reward_is_no_success_if_it_is_hacked_or_the_run_breaks():
     solved = problem("REW006", "solved", severity="info")
     for code, condition, severity in (
