@@ -109,7 +109,7 @@ class KeyMeaning:
     caveat: str = ""
     """How the value differs from what the key's name suggests."""
     named_by_user: bool = False
-    """Whether the user's code names what the placeholder stands for, so that a common name counts."""
+    """Whether the user's code names what the placeholder stands for: common names count."""
     how_to_log: str = ""
     """The setting that makes the framework log the key, if it does not by default."""
 

@@ -69,7 +69,7 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
         return f"log {rows[0].keys[0]}" if rows else None
     row = next((row for row in rows if row.how_to_log), None)
     if row is not None:
-        since = f", in {framework.title} {row.since} or later" if row.since else ""
+        since = f" (needs {framework.title} {row.since} or later)" if row.since else ""
         return f"{row.how_to_log}{since}"
     if framework.how_to_dump and any(_is_in_dumps(metric) for metric in metrics):
         return framework.how_to_dump

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
@@ -44,14 +44,20 @@ def cite(chart: Chart, metric: str, baseline: float | None = None) -> Evidence:
     return Evidence(metric, series.last_step, series.last, baseline, where, median)
 
 
-def cite_all(chart: Chart, *metrics: str | None) -> tuple[Evidence, ...]:
-    """The latest reading of each logged metric as evidence, with its starting value."""
+def cite_all(
+    chart: Chart, *metrics: str | None, starts: Mapping[str, float | None] | None = None
+) -> tuple[Evidence, ...]:
+    """The latest reading of each logged metric as evidence, with its starting value.
+
+    Args:
+        chart: the run's chart.
+        metrics: the metrics, the decisive one first; those that were not logged are left out.
+        starts: starting values that the rule's sentence states, where they are not the baseline.
+    """
     logged = [name for name in metrics if name is not None and len(chart.series(name))]
-    starts = [chart.baseline(name) for name in logged]
-    return tuple(
-        cite(chart, name, start.level if start else None)
-        for name, start in zip(logged, starts, strict=True)
-    )
+    baselines = {name: start.level for name in logged if (start := chart.baseline(name))}
+    shown = {**baselines, **(starts or {})}
+    return tuple(cite(chart, name, shown.get(name)) for name in logged)
 
 
 @dataclass(frozen=True, slots=True)

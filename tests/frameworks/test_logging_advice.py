@@ -19,14 +19,15 @@ from grpodoctor.rules.catalogue import rule_of
         (
             "verl",
             "KLD002",
-            "actor/kl_loss; to enable it, set actor_rollout_ref.actor.use_kl_loss=True",
+            "actor/kl_loss; to enable it, set actor_rollout_ref.actor.use_kl_loss=True "
+            "and actor_rollout_ref.actor.kl_loss_coef=0",
         ),
         (
             "verl",
             "REW003",
             "val-core/<path>/acc/mean@<n>; to enable it, set trainer.test_freq above 0",
         ),
-        ("trl", "KLD002", "logs it as kl; to enable it, set beta above 0"),
+        ("trl", "KLD002", "logs it as kl; to enable it, set beta=1e-6, too small to matter"),
         ("trl", "REW003", "eval_reward; to enable it, give an eval_dataset and set eval_strategy"),
         ("trl", "ENT001", "entropy since 0.20"),
         ("trl", "CLP001", "clip_ratio/high_mean since 0.17"),
@@ -34,7 +35,7 @@ from grpodoctor.rules.catalogue import rule_of
         ("openrlhf", "ENT001", "set --actor.entropy_coef 0"),
         ("ms-swift", "ENT001", "set log_entropy=True"),
         ("open-instruct", "ENT001", "set record_entropy=True"),
-        ("slime", "KLD002", "train/kl_loss; to enable it, set --use-kl-loss"),
+        ("slime", "KLD002", "train/kl_loss; to enable it, set --use-kl-loss and --kl-loss-coef 0"),
         ("slime", "REW003", "set --eval-prompt-data and --eval-interval"),
         ("skyrl", "KLD002", "set trainer.algorithm.use_kl_loss=true"),
         ("skyrl", "REW003", "trainer.eval_interval above 0"),

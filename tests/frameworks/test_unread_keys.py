@@ -46,7 +46,8 @@ def test_names_that_a_tinker_environment_gives_are_read_by_their_last_part(tmp_p
     log = tmp_path / "metrics.jsonl"
     rows = [
         {"step": step, "env/all/reward/total": 0.3, "progress/done_frac": step / 5,
-         "env/all/by_group/frac_mixed": 1.0, "env/all/format_eos": 0.75, "test/env/all/format_eos": 0.5}
+         "env/all/by_group/frac_mixed": 1.0, "env/all/format_eos": 0.75,
+         "test/env/all/format_eos": 0.5}
         for step in range(5)
     ]  # fmt: skip
     log.write_bytes(b"\n".join(map(orjson.dumps, rows)))

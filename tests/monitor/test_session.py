@@ -23,11 +23,12 @@ def test_a_run_that_was_removed_is_waited_for_again(tmp_path):
     assert session.snapshot().facts.last_step == 2
 
 
-def test_a_watch_that_begins_while_the_recorder_opens_its_directory_sees_the_run(tmp_path):
+@pytest.mark.parametrize("apply", ["none", "safe"])
+def test_a_watch_that_begins_while_the_recorder_opens_its_directory_sees_the_run(tmp_path, apply):
     path = tmp_path / "run"
     path.mkdir()
     (path / "writer.lock").touch()  # the recorder's first file
-    session = Session(path)
+    session = Session(path, apply=apply)
     assert session.tick().steps == 0
     record_run(path, 5)
     session.read_all()

@@ -125,6 +125,7 @@ def test_verl_builds_its_config_with_a_sample_of_remedies() -> None:
 
 
 @needs_verl
+@pytest.mark.slow
 def test_the_check_of_verl_sees_what_is_wrong() -> None:
     """The soft punishment as it was printed once: without the limit and without `log`."""
     once = [

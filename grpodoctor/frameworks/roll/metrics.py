@@ -65,7 +65,7 @@ def _reference(key: str) -> tuple[KeyMeaning, ...]:
         *(
             KeyMeaning(key, "kl/reference/k3", estimator="k3, at most 10", over=_IN_LOSS,
                 policies="learner | reference", when={flag: (True,), **plain},
-                how_to_log="set use_kl_loss=true")
+                how_to_log="set use_kl_loss=true and kl_loss_coef=0")
             for flag in ("use_kl_loss", "enable_reference")
         ),
         *(

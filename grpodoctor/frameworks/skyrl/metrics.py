@@ -60,7 +60,7 @@ FRAMEWORK = Framework(
         *by_estimator("policy/policy_kl", "kl/reference/", _KIND,
             {kind: (kind,) for kind in ("k1", "k2", "k3")}, policies="learner | reference",
             over="tokens of a response, then responses",
-            how_to_log=f"set {ALGORITHM}.use_kl_loss=true"),
+            how_to_log=f"set {ALGORITHM}.use_kl_loss=true and {ALGORITHM}.kl_loss_coef=0"),
         *without_metric("policy/policy_loss"),
         KeyMeaning("policy/final_loss", "optimizer/loss"),
         KeyMeaning("policy/policy_lr", "optimizer/learning_rate"),

@@ -68,7 +68,7 @@ FRAMEWORK = Framework(
             policies="old | learner", structural_zero=RATIO_IS_ONE),
         *by_estimator("train/kl_loss", "kl/reference/", "kl_loss_type",
             {"k1": ("k1",), "k2": ("k2",), "k3": ("k3", "low_var_kl")}, over=_TOKENS,
-            policies="learner | reference", how_to_log="set --use-kl-loss"),
+            policies="learner | reference", how_to_log="set --use-kl-loss and --kl-loss-coef 0"),
         KeyMeaning("train/train_rollout_logprob_abs_diff", "mismatch/logprob_diff_mean",
             over=_TOKENS, policies="old - sampler"),
         KeyMeaning("train/ois", "ratio/mean", over=_TOKENS, policies="learner / old"),

@@ -79,7 +79,7 @@ FRAMEWORK = Framework(
         KeyMeaning("<path>/env/all/reward/total", "reward/heldout", over="test episodes"),
         KeyMeaning("time/total", "time/step", unit="s"),
         KeyMeaning("kl_policy_base", "kl/reference/k1", estimator="k1", over="tokens",
-            policies="learner | reference", how_to_log="set kl_penalty_coef above 0"),
+            policies="learner | reference", how_to_log="set kl_penalty_coef=1e-6, too small to matter"),
         KeyMeaning("kl_pre_post_v1", "kl/old_policy/k1", estimator="k1", over="tokens",
             policies="old | learner", how_to_log="set compute_post_kl=True"),
         KeyMeaning("kl_pre_post_v2", "kl/old_policy/k2", estimator="k2", over="tokens",

@@ -92,7 +92,7 @@ _CLIP = (
 )
 _DRIFT = (
     KeyMeaning("kl", "kl/reference/k3", over="tokens", estimator="k3", when=_SYNC,
-        policies="learner | reference", how_to_log="set beta above 0"),
+        policies="learner | reference", how_to_log="set beta=1e-6, too small to matter"),
     KeyMeaning("kl", "mismatch/kl_k3", over="tokens", estimator="k3", when=_ASYNC,
         policies="sampler | learner",
         caveat="the asynchronous trainer compares with the sampler, so it includes staleness"),

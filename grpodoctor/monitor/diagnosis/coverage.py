@@ -20,9 +20,9 @@ _MIXTURE = re.compile(
 
 _UNDETERMINED = "the run does not contain the settings or readings that it judges"
 _SUBJECTS: Mapping[str, str] = {
-    "experts/": "the run has no mixture of experts",
-    "critic/": "the run has no critic",
-    "tools/": "the run calls no tools",
+    "experts/": "neither the log nor the config shows a mixture of experts",
+    "critic/": "neither the log nor the config shows a critic",
+    "tools/": "neither the log nor the config shows tools",
     "instruments/": "no live hook records the run",
 }
 """Families of metrics that exist only in some runs, with the reason why a rule does not apply."""

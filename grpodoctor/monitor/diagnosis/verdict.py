@@ -147,9 +147,10 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if not evidence.readings or not evidence.coverage.ran:
         return Verdict("not examined", _why_not_examined(evidence), readings=evidence.readings)
     if evidence.readings < MIN_READINGS:
+        steps = f" (in {evidence.steps} steps)" if evidence.steps > 2 * evidence.readings else ""
         sentence = (
-            f"{evidence.readings} of the {MIN_READINGS} reward readings that a verdict needs; "
-            f"{_ran(evidence)} and {_found(resolved)}."
+            f"{evidence.readings} of the {MIN_READINGS} reward readings that a verdict needs"
+            f"{steps}; {_ran(evidence)} and {_found(resolved)} so far."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
     examined = f"{_ran(evidence)} and {_found(resolved)}{_doubts(problems)}"

@@ -12,7 +12,12 @@ from grpodoctor.rules.shared.run_health import (
     outcome_lost,
     outcome_metric,
 )
-from grpodoctor.rules.shared.trend import outcome_has_risen, outcome_text, start_level
+from grpodoctor.rules.shared.trend import (
+    outcome_has_risen,
+    outcome_start,
+    outcome_text,
+    start_level,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -91,7 +96,14 @@ class DiversityCollapse(Rule):
             f"Entropy is at {share:.0%} of its start, responses to a prompt are {similarity:.0%} "
             f"similar; {outcome_text(chart)}."
         )
-        evidence = cite_all(chart, entropy, alike, spread, outcome_metric(chart))
+        evidence = cite_all(
+            chart,
+            entropy,
+            alike,
+            spread,
+            outcome_metric(chart),
+            starts=outcome_start(chart) | {entropy: start},
+        )
         return Sighting("info" if is_better else "warning", text, evidence)
 
     def _is_lost(self, chart: Chart, name: str) -> bool:

@@ -17,7 +17,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
 )
-from grpodoctor.rules.shared.trend import outcome_text
+from grpodoctor.rules.shared.trend import outcome_start, outcome_text
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
@@ -167,5 +167,8 @@ class EntropyCollapse(Rule):
         remedies: tuple[str, ...] | None = None,
     ) -> Sighting:
         entropy = current_metric(chart, _ENTROPY)
-        evidence = cite_all(chart, entropy, outcome_metric(chart), _NGRAMS, _DUPLICATES)
+        start = chart.series(entropy).start
+        starts = outcome_start(chart) | {entropy: start.level if start else None}
+        outcome = outcome_metric(chart)
+        evidence = cite_all(chart, entropy, outcome, _NGRAMS, _DUPLICATES, starts=starts)
         return Sighting(severity, text, evidence, remedies)

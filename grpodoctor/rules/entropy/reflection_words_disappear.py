@@ -9,6 +9,7 @@ from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_metric
 from grpodoctor.rules.shared.trend import (
     began_half_way,
     outcome_has_risen,
+    outcome_start,
     outcome_text,
     start_level,
 )
@@ -75,5 +76,11 @@ class ReflectionWordsDisappear(Rule):
             f"Reflection words fell from {start:.0%} to {level:.0%} of responses "
             f"while {outcome_text(chart)}."
         )
-        evidence = cite_all(chart, _REFLECTION, "length/mean", outcome_metric(chart))
+        evidence = cite_all(
+            chart,
+            _REFLECTION,
+            "length/mean",
+            outcome_metric(chart),
+            starts=outcome_start(chart) | {_REFLECTION: start},
+        )
         return Sighting(severity, text, evidence, find_onset=began_half_way(series, start))

@@ -93,12 +93,12 @@ class AllCorrectGroups(Rule):
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)
         onset = partial(first_step_where, series, lambda value: value >= self.min_share)
+        shown = f"{share:.0%} of groups are all-correct"
+        if name == _ZERO_VARIANCE:  # some of them may be all-incorrect
+            shown = f"{share:.0%} of groups have equal rewards, most of them all-correct"
         heldout = chart.series(_HELDOUT)
         if len(heldout) and heldout.level(3) < self.low_heldout_accuracy:
-            text = (
-                f"{share:.0%} of groups are all-correct, but held-out accuracy is only "
-                f"{heldout.level(3):.0%}."
-            )
+            text = f"{shown}, but held-out accuracy is only {heldout.level(3):.0%}."
             return Sighting("warning", text, evidence, find_onset=onset)
-        text = f"{share:.0%} of groups are all-correct, so they contribute no gradient."
+        text = f"{shown}, so they contribute no gradient."
         return Sighting("info", text, evidence, find_onset=onset)

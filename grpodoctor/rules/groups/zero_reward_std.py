@@ -126,7 +126,8 @@ class ZeroRewardStd(Rule):
         is_critical = is_inferred or zero_variance >= self.all_share
         is_critical = is_critical and len(series) >= self.patience
         text = (
-            f"{unexplained:.0%} of groups have equal rewards, which correctness does not explain."
+            f"{unexplained:.0%} of groups have equal rewards, and are neither all correct nor all "
+            "incorrect."
         )
         remedies = None
         if is_inferred:
@@ -146,8 +147,7 @@ class ZeroRewardStd(Rule):
         highest, lowest = chart.value("reward/max"), chart.value("reward/min")
         if highest is None or lowest is None or highest == lowest:
             return (
-                f"All rewards are equal in {share:.0%} of batches (mean {mean:.3g}), "
-                "which correctness does not explain."
+                f"Every response earns the same reward in {share:.0%} of batches (mean {mean:.3g})."
             ), None
         return (
             f"All advantages are 0 in {share:.0%} of batches, although rewards range from "

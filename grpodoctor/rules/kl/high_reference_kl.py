@@ -11,7 +11,7 @@ from grpodoctor.rules.shared.run_health import (
     has_improved,
     outcome_metric,
 )
-from grpodoctor.rules.shared.trend import outcome_text
+from grpodoctor.rules.shared.trend import outcome_start, outcome_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -88,7 +88,7 @@ class HighReferenceKl(Rule):
         if not level >= self.min_kl or not level >= self.growth_factor * start.level:
             return None
         text = f"The policy is {level:.2g} nats per token from the reference"
-        evidence = cite_all(chart, name, outcome_metric(chart))
+        evidence = cite_all(chart, name, outcome_metric(chart), starts=outcome_start(chart))
         if level >= self.critical_kl:
             text = f"The policy reached {level:.2g} nats per token from the reference"
             return Sighting("critical", f"{text}, similar to random text.", evidence)

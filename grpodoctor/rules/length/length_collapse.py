@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.trend import (
     began_half_way,
     outcome_has_risen,
+    outcome_start,
     outcome_text,
 )
 from grpodoctor.runs.chart import Chart, Series
@@ -98,7 +99,13 @@ class LengthCollapse(Rule):
         text = (
             f"Mean length fell from {start:.0f} to {level:.0f} tokens while {outcome_text(chart)}."
         )
-        evidence = cite_all(chart, _LENGTH, outcome_metric(chart), "entropy/mean")
+        evidence = cite_all(
+            chart,
+            _LENGTH,
+            outcome_metric(chart),
+            "entropy/mean",
+            starts=outcome_start(chart) | {_LENGTH: start},
+        )
         return Sighting(severity, text, evidence, find_onset=began_half_way(series, start))
 
     def _start(self, series: Series) -> float | None:

@@ -9,6 +9,7 @@ from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, 
 from grpodoctor.rules.shared.trend import (
     began_half_way,
     outcome_has_risen,
+    outcome_start,
     outcome_text,
     start_level,
 )
@@ -82,5 +83,11 @@ class LengthGrowthWithoutReward(Rule):
         text = (
             f"Mean length grew from {start:.0f} to {level:.0f} tokens while {outcome_text(chart)}."
         )
-        evidence = cite_all(chart, _LENGTH, outcome_metric(chart), "length/truncated_rate")
+        evidence = cite_all(
+            chart,
+            _LENGTH,
+            outcome_metric(chart),
+            "length/truncated_rate",
+            starts=outcome_start(chart) | {_LENGTH: start},
+        )
         return Sighting("warning", text, evidence, find_onset=began_half_way(series, start))

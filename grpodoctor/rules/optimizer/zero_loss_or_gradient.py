@@ -220,7 +220,12 @@ class ZeroLossOrGradient(Rule):
         if is_solved(chart):
             text = f"{symptom} because the training prompts are solved; this is no failure."
             return self._sighting(chart, "info", text, ("keep-checkpoint", "harder-prompts"))
-        cause = "no token has an advantage" if has_critic(chart) else "no group varies in reward"
+        if has_critic(chart):
+            cause = "no token has an advantage"
+        elif self._lasts(chart):
+            cause = "no group varies in reward"
+        else:
+            cause = "no group of the latest batch varies in reward"
         text = f"{symptom} because {cause}."
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
         return self._sighting(chart, self._no_signal_severity(chart), text, remedies)

@@ -81,7 +81,8 @@ class NoRise(Rule):
             return None  # other rules tell a constant reward from one that is never earned
         reason = reason_for_no_rise(chart)
         levels = flat_levels(series)
-        noise = f"within its noise of {levels.noise:.2g}"
+        fell = levels.start - levels.now > levels.noise
+        noise = f"{'a fall beyond' if fell else 'within'} its noise of {levels.noise:.2g}"
         within = noise if levels.is_bounded else "without a lasting rise"
         clause = f"; {reason.clause}" if reason.clause else ""
         noun = outcome_noun(chart).capitalize()

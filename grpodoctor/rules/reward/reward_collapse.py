@@ -167,7 +167,10 @@ class RewardCollapse(Rule):
             return None
         if by_groups is not None:
             return by_groups
-        text = f"{_noun(name)} fell from {best.level:.3g} (step {best.step}) to {_now(series)}."
+        text = (
+            f"{_noun(name)} fell from {best.level:.3g} (best, around step {best.step}) to "
+            f"{_now(series)}."
+        )
         # Both levels are extremes of many: the best one, and the current one, tested at each step.
         is_certain = lost - 2 * selection_bias(series) >= self.certain_loss
         severity: Severity = "critical" if lost >= self.critical_loss and is_certain else "warning"

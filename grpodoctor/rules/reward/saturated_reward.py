@@ -30,8 +30,8 @@ class SaturatedReward(Rule):
         `accuracy/train` or `reward/mean`.
 
     Remedies:
-        Stop, or train on harder prompts. A reward that is full from the first reading on may pay for
-        anything: test it with wrong responses first.
+        Stop, or train on harder prompts. A reward that is full from the first reading on may pay
+        for anything: test it with wrong responses first.
 
     When it is wrong:
         A reward that every response receives is at its ceiling too: REW004 reports one that never
@@ -79,7 +79,8 @@ class SaturatedReward(Rule):
         )
         remedies = None
         if min(series.head(3)) >= self.min_level:  # the policy had no time to learn it
-            text = f"{noun} was {series.head(1)[0]:.3g} from the first reading: nothing is left to learn."
+            first = f"{series.head(1)[0]:.3g}"
+            text = f"{noun} was {first} from the first reading: nothing is left to learn."
             remedies = ("recheck-reward", "harder-prompts")
         evidence = (cite(chart, name, start.level if start else None),)
         latest = list(series)[-self.min_readings :]

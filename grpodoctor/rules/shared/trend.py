@@ -72,6 +72,12 @@ def _is_beyond(middle: float, rises: bool, value: float) -> bool:
     return value >= middle if rises else value <= middle
 
 
+def outcome_start(chart: Chart) -> dict[str, float | None]:
+    """The outcome's starting value in `outcome_text`, for the evidence below that sentence."""
+    name = outcome_metric(chart)
+    return {} if name is None else {name: start_level(chart.series(name))}
+
+
 def outcome_text(chart: Chart) -> str:
     """What to call the outcome in a summary, with its starting and current level."""
     name = outcome_metric(chart)

@@ -14,7 +14,15 @@ from grpodoctor.runs.reading.native_run import NativeFollower, read_run
 from grpodoctor.runs.reading.no_run_error import no_run_error, too_many_files_error
 from grpodoctor.runs.reading.poll import DamageSummary, Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
-from grpodoctor.runs.records import MANIFEST, STEPS, Event, Manifest, StepRecord
+from grpodoctor.runs.records import (
+    MANIFEST,
+    STEPS,
+    WRITER_LOCK,
+    WRITER_PROCESS_LOCK,
+    Event,
+    Manifest,
+    StepRecord,
+)
 from grpodoctor.runs.rollout_dumps.dumped_responses import ResponseRecord
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.support.files.growing_files import Damage, Tail
@@ -145,9 +153,10 @@ class FrameworkRun:
 
 
 def is_native(path: Path) -> bool:
-    """Whether the own recorder wrote the run."""
+    """Whether the own recorder wrote the run, or has begun to: its locks are its first files."""
     if path.is_dir():
-        return (path / STEPS).exists() or _is_native_manifest(path / MANIFEST)
+        own = (STEPS, WRITER_LOCK, WRITER_PROCESS_LOCK)
+        return any((path / name).exists() for name in own) or _is_native_manifest(path / MANIFEST)
     return path.name == STEPS or _has_native_steps(path)
 
 

@@ -250,7 +250,7 @@ def reward(completions, **kwargs):
         file.write("1")
     time.sleep(60)
 """
-    context = context_of(dense_model, reward=reward_of(source, seconds=1.0))
+    context = context_of(dense_model, reward=reward_of(source, seconds=4.0))
     for code in ("REW101", "REW102", "REW103"):
         (check,) = (each for each in all_checks() if each.code == code)
         with suppress(DataError):

@@ -204,10 +204,10 @@ def test_unreadable_prompts_cause_no_second_load(runner: EngineRunner) -> None:
 
 def test_an_engine_without_a_sign_of_life_is_ended(runner: EngineRunner) -> None:
     with pytest.raises(
-        EngineError, match=r"gave no sign of life for 1\.5 s.*last lines: loaded.*timeout="
+        EngineError, match=r"gave no sign of life for 4 s.*last lines: loaded.*timeout="
     ):
-        runner.run(spec(fault="hang", timeout=1.5), [SAMPLE])
-    engine = spec(fault="hang", at="score", timeout=1.5)
+        runner.run(spec(fault="hang", timeout=4), [SAMPLE])
+    engine = spec(fault="hang", at="score", timeout=4)
     own = ScoreJob(rollouts=runner.where(engine, SAMPLE))
     longer = SampleJob(sampling=Sampling(samples=2, max_tokens=16))
     first, second, third = runner.attempt(engine, [SAMPLE, own, longer])
@@ -218,7 +218,7 @@ def test_an_engine_without_a_sign_of_life_is_ended(runner: EngineRunner) -> None
 
 
 def test_finished_jobs_are_kept_when_the_budget_ends(runner: EngineRunner) -> None:
-    runner.deadline = time.monotonic() + 4
+    runner.deadline = time.monotonic() + 8
     engine = spec(fault="hang", at="score")
     with pytest.raises(BudgetSpentError):
         runner.attempt(engine, [SAMPLE, ScoreJob(rollouts=runner.where(engine, SAMPLE))])

@@ -11,14 +11,14 @@ from tests.probe.plants.catalogue import Plant, plants, unseen
 
 SAMPLE = (
     "mistral: healthy",
-    "llama: window:12",
+    pytest.param("llama: window:12", marks=pytest.mark.slow),
     "gpt_neox: shift:1",
     "phi: log2 (learner)",
     "lfm2: healthy",
     "nemotron: every_fourth:1.4",
     "starcoder2: end_zero",
     "stablelm: first_raw",
-    "qwen3: mlp_slice_lost:1,1,2",
+    pytest.param("qwen3: mlp_slice_lost:1,1,2", marks=pytest.mark.slow),
 )
 
 
@@ -66,7 +66,10 @@ _STALE_LAYER = {"weights": "STALE", "weights_only": r"layers\.1\."}
 
 @pytest.mark.parametrize(
     ("faults", "cause", "sampling"),
-    [("begun", "prompt-ids", {}), ("", "truncation", {"top_p": 0.9})],
+    [
+        pytest.param("begun", "prompt-ids", {}, marks=pytest.mark.slow),
+        ("", "truncation", {"top_p": 0.9}),
+    ],
 )
 def test_a_stale_layer_is_named_next_to_another_fault(
     root: Path, faults: str, cause: str, sampling: dict[str, float]
