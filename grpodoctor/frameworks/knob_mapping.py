@@ -17,6 +17,7 @@ from functools import cached_property
 from grpodoctor.errors import ConfigError
 from grpodoctor.vocabulary.config_facts import setting_named
 from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.plain_names import plain_name
 
 Settings = Mapping[str, Setting]
 
@@ -402,7 +403,10 @@ class KnobTable:
         if isinstance(written, NothingToSet):
             yield SettingLine("", "", written.note)
         elif isinstance(written, Unsupported):
-            wanted = row.knob if setting is True else f"{row.knob}={format_setting(setting)}"
+            wanted = plain_name(row.knob)
+            if setting is not True:
+                between = " " if isinstance(setting, str) else "="
+                wanted = f"{wanted}{between}{format_setting(setting)}"
             yield SettingLine(
                 "", "", f"{self.title} has no setting for {wanted}: {written.instead}"
             )

@@ -8,6 +8,7 @@ from grpodoctor.frameworks.knob_mapping import SettingLine, format_setting, one_
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.support.suggestions import check_name
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
+from grpodoctor.vocabulary.plain_names import plain_name
 
 ENGINE_SETTINGS: Mapping[str, str] = {
     "sampler_dtype": "The sampler's compute dtype, as torch names it.",
@@ -84,7 +85,7 @@ def framework_settings(
     if known is None:
         name = "--framework NAME shows the keys of a framework"
         return [
-            SettingLine("", "", f"set {knob} to {format_setting(value)}; {name}")
+            SettingLine("", "", f"set {plain_name(knob)} to {format_setting(value)}; {name}")
             for knob, value in changes.items()
         ]
     in_force = {**(knobs or {}), **changes}

@@ -314,9 +314,11 @@ def _change_if_unknown(
     unknown = usual.keys() - knobs.keys()
     if not unknown:
         return {}
-    change = usual | {name: remedy.when_unknown.get(name, usual[name]) for name in unknown}
+    independent = _independent(remedy, usual, knobs)
+    dependent = unknown - independent
+    change = usual | {name: remedy.when_unknown.get(name, usual[name]) for name in dependent}
     change = remedy.tuned(change, readings)
-    relative = unknown - remedy.when_unknown.keys() - _independent(remedy, usual, knobs)
+    relative = dependent - remedy.when_unknown.keys()
     return {name: value for name, value in change.items() if name not in relative}
 
 

@@ -267,7 +267,7 @@ def test_a_framework_without_a_clip_states_so() -> None:
     (setting_line,) = framework_settings({"clip_high": 0.28}, "prime-rl")
     assert (setting_line.key, setting_line.value) == ("", "")
     assert setting_line.note.startswith(
-        "prime-rl has no setting for clip_high=0.28: there is no PPO clip"
+        "prime-rl has no setting for clip high=0.28: there is no PPO clip"
     )
 
 
@@ -381,7 +381,7 @@ def test_names_of_frameworks() -> None:
 def test_an_unknown_framework_from_a_log_gets_a_note() -> None:
     (setting_line,) = framework_settings({"clip_high": 0.28}, "[bold]acme\x1b")
     assert not setting_line.key
-    assert "clip_high" in setting_line.note
+    assert "clip high" in setting_line.note
     assert "\x1b" not in setting_line.note
 
 

@@ -305,7 +305,7 @@ def test_equal_extremes_of_the_reward_show_that_no_group_varies() -> None:
     curves: dict[str, Curve] = {REWARD: reward, "reward/max": reward, "reward/min": reward}
     finding = verl({**curves, "optimizer/grad_norm": 0.005}).finding("GRP004")
     assert (finding.severity, finding.active) == ("critical", True)
-    assert "equal in 100% of batches" in finding.summary
+    assert "the same reward in 100% of batches" in finding.summary
     varying: dict[str, Curve] = {**curves, "reward/min": -9.0}
     patient = verl(varying)
     assert patient.findings("GRP004") == []

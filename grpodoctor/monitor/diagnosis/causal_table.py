@@ -151,6 +151,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "equal-rewards": "truncated responses earn the same reward",
         "zero-rewards": "a truncated response has no answer and is graded as incorrect",
         "reward-loss": "a truncated response has no answer and is graded as incorrect",
+        "plateau": "a truncated response cannot earn what its answer would",
         "undersized-updates": LEVEL,
     },
     "reward-hacking": {

@@ -31,7 +31,7 @@ class RecheckReward(Remedy):
     """
 
     id = "recheck-reward"
-    title = "Check the reward function by hand"
+    title = "Test the reward function with known right and wrong answers"
     applicability = "suggest"
     in_flight = False
     slots = ()

@@ -97,7 +97,11 @@ class LengthNearLimit(Rule):
         if share_at_limit >= self.all_batches_share:
             text = f"Every response is {limit:g} tokens long in {share_at_limit:.0%} of the batches"
         elif recurring_mean(chart.series(_MEAN)) == limit:
-            text = f"Every response of several batches is {limit:g} tokens long"
+            text = (
+                f"The mean length of several batches is exactly {limit:g} tokens, so probably "
+                "every response is truncated"
+            )
+            source = ""
         elif level >= self.near_limit_share * limit:
             text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
         else:
@@ -106,7 +110,8 @@ class LengthNearLimit(Rule):
         severity = self._severity(chart, level / limit, is_constant=is_constant)
         if severity == "info" and has_improved(chart) is None and grew_to(series, limit):
             severity = "warning"
-        text = f"{text} ({source}); truncation is not logged."
+        known_from = f" ({source})" if source else ""
+        text = f"{text}{known_from}; truncation is not logged."
         return Sighting(severity, text, cite_all(chart, _MEAN, _MAX))
 
     def _severity(self, chart: Chart, level: float, *, is_constant: bool) -> Severity:

@@ -225,7 +225,7 @@ class ZeroLossOrGradient(Rule):
         elif self._lasts(chart):
             cause = "no group varies in reward"
         else:
-            cause = "no group of the latest batch varies in reward"
+            cause = "no group varies in reward now"
         text = f"{symptom} because {cause}."
         remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
         return self._sighting(chart, self._no_signal_severity(chart), text, remedies)

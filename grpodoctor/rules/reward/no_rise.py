@@ -82,7 +82,7 @@ class NoRise(Rule):
         reason = reason_for_no_rise(chart)
         levels = flat_levels(series)
         fell = levels.start - levels.now > levels.noise
-        noise = f"{'a fall beyond' if fell else 'within'} its noise of {levels.noise:.2g}"
+        noise = f"{'beyond' if fell else 'within'} its noise of {levels.noise:.2g}"
         within = noise if levels.is_bounded else "without a lasting rise"
         clause = f"; {reason.clause}" if reason.clause else ""
         noun = outcome_noun(chart).capitalize()

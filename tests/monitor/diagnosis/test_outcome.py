@@ -305,7 +305,7 @@ def test_truncation_by_a_policy_that_becomes_random_is_no_short_limit(tmp_path):
 
 @pytest.mark.parametrize(
     ("begin", "advice"),
-    [(0, "first, check the reward function"), (40, "first, stop, and return to the last good")],
+    [(0, "first, test the reward function"), (40, "first, stop, and return to the last good")],
 )
 def test_a_fault_of_the_first_step_has_no_checkpoint_before_it(tmp_path, begin, advice):
     rows = [
