@@ -252,6 +252,9 @@ class Console:
             return None
         if parsed.step is None and self._results.take_example(parsed.pairs):
             return None
+        labels = lines.labels_before_dict(text)
+        if labels is not None and parsed.pairs.keys().isdisjoint(labels.pairs):
+            parsed = parsed._replace(pairs={**labels.pairs, **parsed.pairs})
         if parsed.step is None and self._heading.is_near:
             self._heading.extend()
             return ParsedLine(parsed.pairs, self._heading.step_of(parsed.pairs))
@@ -278,7 +281,7 @@ class Console:
             if len(self._block) < MOST_KEYS:
                 self._block.update(parsed.pairs)
             return
-        step = lines.parse_heading(text)
+        step = self._heading_in(text)
         if step is not None:
             if step != self._heading.step:
                 yield from self._end_block()
@@ -288,6 +291,14 @@ class Console:
                 yield LogRow(step, pairs)
             return
         self._results.add_line(text)
+
+    def _heading_in(self, text: str) -> int | None:
+        """The step in a heading; None if the line is none."""
+        step = lines.parse_heading(text)
+        if step is not None:
+            return step
+        batch = lines.parse_batch_heading(text)
+        return batch if batch is not None and self._heading.takes_batch(batch) else None
 
     def _labeled_row(self, parsed: ParsedLine) -> Iterator[LogRow]:
         values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}

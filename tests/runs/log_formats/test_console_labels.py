@@ -240,3 +240,36 @@ def test_dotted_names_of_metrics_are_no_settings(tmp_path: Path) -> None:
     text = "step=3 train.reward.mean=0.5 train.loss.policy=0.25 train.kl.ref=nan\n"
     (row,) = rows_of(text, tmp_path)
     assert (row.step, row.values["line/train.reward.mean"]) == (3, 0.5)
+
+
+def test_a_count_of_a_total_is_a_share(tmp_path: Path) -> None:
+    """As the count itself, one and no correct response would be all of them and none."""
+    text = "".join(
+        f"[step {step}/40] correct={correct}/8 rewards=['0.9', '0.1'] loss=0.01 lr=1e-6 epoch=1/2\n"
+        for step, correct in enumerate((0, 1, 6, 8), start=1)
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.values["line/correct"] for row in rows] == [0, 0.125, 0.75, 1]
+    assert rows[0].values["line/reward_mean"] == 0.5
+
+
+def test_a_label_with_a_total_is_a_share_unless_it_counts_steps(tmp_path: Path) -> None:
+    (row,) = rows_of("step 7 | Batch: 3/10 | Solved: 3/12 | Loss: 0.5 | Reward: 5/4\n", tmp_path)
+    assert row.values == {"line/solved": 0.25, "line/loss": 0.5, "line/reward": 5.0}
+
+
+def test_labels_before_the_dict_of_a_line_belong_to_its_row(tmp_path: Path) -> None:
+    text = "".join(
+        f"10:0{step} - INFO - step {step} done\n"
+        f"10:0{step} - INFO - loss: 0.0{step}, entropy: 0.5, rewards: "
+        f"{{'mean_reward': 0.{step}, 'format_reward': 0.9}}\n"
+        for step in range(1, 4)
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert rows[1].values == {
+        "line/loss": 0.02,
+        "line/entropy": 0.5,
+        "mean_reward": 0.2,
+        "format_reward": 0.9,
+    }

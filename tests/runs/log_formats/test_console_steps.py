@@ -140,3 +140,30 @@ def test_tables_below_a_repeated_heading_are_not_one_step(tmp_path: Path) -> Non
     rows = rows_of(text, tmp_path)
     assert len(rows) == 4
     assert [row.step for row in rows].count(0) == 1
+
+
+def _batch(number: int) -> str:
+    return f"INFO - rollout batch {number} generated\n{{'loss': 0.1, 'mean_reward': 0.{number}}}\n"
+
+
+def test_batches_count_the_rows_between_rare_steps(tmp_path: Path) -> None:
+    """An evaluation prints the step of every third row; its step would merge the rows below it."""
+    text = ""
+    for number in range(7):
+        text += _batch(number)
+        text += f"INFO - in step {number} the best checkpoint\n" if number % 3 == 0 else ""
+    assert [row.step for row in rows_of(text, tmp_path)] == list(range(7))
+
+
+def test_batches_of_a_restarted_job_count_anew(tmp_path: Path) -> None:
+    text = "".join(map(_batch, [*range(4), *range(3)]))
+    assert [row.step for row in rows_of(text, tmp_path)] == [0, 1, 2, 3, 0, 1, 2]
+
+
+def test_batches_that_are_counted_in_each_step_are_no_steps(tmp_path: Path) -> None:
+    text = ""
+    for step in range(1, 5):
+        text += f"Step {step}:\n"
+        text += "".join(f"rollout batch {number} generated\n" for number in range(2))
+        text += f"{{'loss': 0.1, 'mean_reward': 0.{step}}}\n"
+    assert [row.step for row in rows_of(text, tmp_path)][1:] == [2, 3, 4]

@@ -7,6 +7,7 @@ trying the patterns on all of them would cost more than parsing the rows.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -59,12 +60,20 @@ _LINE = re.compile(r"[│┃|]")
 _PLAIN_NUMBER = re.compile(NUMBER)
 _PARTS = re.compile(r",\s+|\s*[|;]\s*|\s+-\s+")
 _LABELED = re.compile(
-    rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})\s{{0,3}}(%|[A-Za-z/]{{1,10}})?\s*$"
+    rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})"
+    r"(?:/(?P<total>\d{1,12})|\s{0,3}(?P<unit>%|[A-Za-z/]{1,10}))?\s*$"
+)
+"""`Reward: 0.5`, `KL: 3 %`, `Correct: 3/4`."""
+_COUNTER = re.compile(
+    r"(?:step|iter|iteration|update|batch|microbatch|rollout|episode|round|epoch|it)s?$",
+    re.IGNORECASE,
 )
 _REWARD_LIST = re.compile(r"\brewards?\s?[:=]\s{0,4}\[([^\]\[]{1,2000})\]", re.IGNORECASE)
 """`rewards=['0.80', '0.01']`: the rewards of one group."""
 _MEAN_REWARD = re.compile(r"line/(?:(?:avg|average|mean)_reward|reward_(?:avg|average|mean))")
-_ASSIGNED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])")
+_ASSIGNED = re.compile(
+    rf"(?<![\w/.])([A-Za-z][\w/.]{{0,40}})=({NUMBER})(?![\w.])(?:/(\d{{1,12}})(?![\w.]))?"
+)
 _DOTTED = re.compile(r"""(?<![\w/.])[A-Za-z_]\w{0,60}(?:\.\w{1,60}){1,8}=([^\s,'"\]]{0,40})""")
 _MIN_SETTINGS = 3
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
@@ -89,6 +98,11 @@ goes on behind the number, such as `cache @ step 0 and module 12`, the step is n
 
 _ROLLOUT_HEADING = re.compile(r"\bRollout\s(\d{1,12}):\s")
 """`Rollout 3: avg entropy: 0.7`, above the dicts of a rollout."""
+
+_BATCH_HEADING = re.compile(
+    r"\b(?:rollout|train(?:ing)?)\s(?:batch|iteration|round)\s[#:]?\s?(\d{1,12})\b", re.IGNORECASE
+)
+"""`rollout batch 3 generated`, above the row of that batch."""
 
 _LIST_HEADING = re.compile(
     r"\W{0,20}(?:global |train(?:ing)? |rl |grpo )?(?:step|iteration|iter|update|round)\W{1,3}"
@@ -237,9 +251,11 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
         return None
     if _echoes_settings(text):
         return None
-    matches = (_LABELED.search(part) for part in _PARTS.split(text))
-    pairs = {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
-    assigned = {_key_of(key): to_number(value) for key, value in _ASSIGNED.findall(text)}
+    pairs = _labeled_pairs(_LABELED.search(part) for part in _PARTS.split(text))
+    assigned = {
+        _key_of(key): to_number(value) if _counts(key) else _share(value, total)
+        for key, value, total in _ASSIGNED.findall(text)
+    }
     has_mean = any(map(_MEAN_REWARD.fullmatch, pairs))
     if len(pairs) < 3 and not has_mean:
         pairs = assigned or pairs
@@ -338,13 +354,52 @@ def parse_heading(text: str) -> int | None:
     return int(match[2] or match[1]) if match else None
 
 
+def parse_batch_heading(text: str) -> int | None:
+    """Parse the number of `rollout batch 3 generated`; another counter may number the steps."""
+    match = _BATCH_HEADING.search(text) if len(text) <= 300 and "|" not in text else None
+    return int(match[1]) if match else None
+
+
+def labels_before_dict(text: str) -> ParsedLine | None:
+    """Parse the labels before a dict in a line, such as `loss: 0.1, entropy: 0.4, rewards: {…}`.
+
+    Keys get the prefix `line/`. None if the line has fewer than two of them.
+    """
+    before = text[: text.find("{")] if len(text) <= 2000 else ""
+    parts = _PARTS.split(before) if ":" in before or "=" in before else []
+    pairs = _labeled_pairs(_LABELED.search(part) for part in parts)
+    return ParsedLine(pairs) if len(pairs) > 1 else None
+
+
 def parse_values_of_rollout(text: str) -> dict[str, float]:
     """Parse `Rollout 3: avg entropy: 0.73`, a heading with values; keys get the prefix `line/`."""
     heading = _ROLLOUT_HEADING.search(text) if "Rollout " in text else None
     if heading is None:
         return {}
-    matches = (_LABELED.fullmatch(part) for part in _PARTS.split(text[heading.end() :].strip()))
-    return {_key_of(match[1]): _scaled(match[2], match[3]) for match in matches if match}
+    parts = _PARTS.split(text[heading.end() :].strip())
+    return _labeled_pairs(_LABELED.fullmatch(part) for part in parts)
+
+
+def _labeled_pairs(matches: Iterable[re.Match[str] | None]) -> dict[str, float]:
+    """The pairs of labels and numbers of a line, without its counters: `Batch: 3/10`."""
+    return {
+        _key_of(match[1]): _share(match[2], match["total"])
+        if match["total"]
+        else _scaled(match[2], match["unit"])
+        for match in matches
+        if match and not (match["total"] and _counts(match[1]))
+    }
+
+
+def _counts(label: str) -> bool:
+    """Whether a label counts steps, as in `epoch=1/2`: the number behind it is no share."""
+    return _COUNTER.search(label) is not None
+
+
+def _share(text: str, total: str) -> float:
+    """The number of `correct=3/4`: the share, or the number itself if it exceeds the total."""
+    value = to_number(text)
+    return value / int(total) if total and 0 <= value <= int(total) > 0 else value
 
 
 def _scaled(text: str, unit: str) -> float:

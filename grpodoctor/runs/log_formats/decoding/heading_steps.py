@@ -25,6 +25,9 @@ class HeadingStep:
         """Headings so far."""
         self._numbered: dict[frozenset[str], int] = {}
         """The keys of the rows that got the step, and the heading above each."""
+        self._latest_batch: int | None = None
+        self._counts_batches = True
+        """Whether the numbers of batches count on, like steps."""
 
     def add_heading(self, step: int) -> None:
         """Take the step of a further heading."""
@@ -33,6 +36,17 @@ class HeadingStep:
             self._numbered.clear()
         self.step, self._lines_since = step, 0
         self._printed += 1
+
+    def takes_batch(self, batch: int) -> bool:
+        """Whether the number of a batch counts the steps.
+
+        It does not if batches are counted anew in each step: their number goes back after a heading
+        with another number. A restarted job counts anew without one.
+        """
+        if self._latest_batch is not None and batch < self._latest_batch:
+            self._counts_batches &= self.step == self._latest_batch
+        self._latest_batch = batch
+        return self._counts_batches
 
     def add_line(self) -> None:
         """Count a line below the heading."""
