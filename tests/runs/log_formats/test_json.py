@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,24 @@ def test_values_with_a_damaged_step_are_no_points(step: Any, tmp_path: Path) -> 
     data = {"loss": [{"step": step, "value": 0.5}] * 3, "reward": [0.1, 0.2, 0.3]}
     rows = rows_of(data, tmp_path)
     assert [row.values["reward"] for row in rows] == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("spell", [repr, json.dumps])
+def test_metrics_that_are_the_text_of_a_dict(spell: Callable[[object], str], tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    rows = [
+        {"step": step, "ppo_metrics": spell({"reward": 0.5, "kl": 0.01}), "memory": "{'rss': 7}"}
+        for step in range(3)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    read = JsonLines(path, RowKeys()).read().records
+    assert [row.step for row in read] == [0, 1, 2]
+    assert read[0].values == {"ppo_metrics/reward": 0.5, "ppo_metrics/kl": 0.01}
+
+
+@pytest.mark.parametrize("text", ["{'a': nan}", "{'reward': 1", "{0.5}", "{'reward': f()}"])
+def test_texts_that_spell_no_dict_are_left_alone(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(json.dumps({"step": 1, "loss": 0.1, "metrics": text}) + "\n")
+    (row,) = JsonLines(path, RowKeys()).read().records
+    assert row.values == {"loss": 0.1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
 import json
 import re
@@ -20,6 +21,12 @@ _CONTAINERS = frozenset({"data", "metrics", "logs", "log", "stats", "scalars", "
 
 _NOT_METRICS = re.compile(r"(?:.*_)?(?:args|config|hparams|settings|meta|metadata|env)")
 """Keys of nested objects without metrics."""
+
+_METRICS = re.compile(r"(?:.*_)?(?:metrics|stats|logs|scalars)")
+"""Keys whose text may be a dict of metrics."""
+
+_LONGEST_DICT = 20_000
+"""Characters of such a text."""
 
 _MOST_LAYOUTS = 256
 """Sets of names that are remembered."""
@@ -123,7 +130,11 @@ class RowDecoder:
         """
         if len(data) > MOST_KEYS:
             raise ValueError(f"{len(data)} keys")
-        flat = _flattened(data) if dict in map(type, data.values()) else data
+        types = set(map(type, data.values()))
+        if str in types and (printed := _printed_dicts(data)):
+            data = {**data, **printed}
+            types.add(dict)
+        flat = _flattened(data) if dict in types else data
         names = tuple(flat)
         layout = self._layouts.get(names) or self._layout(names)
         numbers, texts = _numbers_and_texts(flat)
@@ -211,6 +222,29 @@ def _flattened(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dic
     if len(flat) > MOST_KEYS:
         raise ValueError(f"{len(flat)} keys")
     return flat
+
+
+def _printed_dicts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics that a row holds as the text of a dict: `"metrics": "{'reward': 0.5}"`."""
+    printed: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, str) and value.startswith("{") and _METRICS.fullmatch(key):
+            pairs = _parsed_dict(value)
+            if pairs:
+                printed[key] = pairs
+    return printed
+
+
+def _parsed_dict(text: str) -> dict[str, Any]:
+    """The dict that a text spells in JSON or in Python; empty if it spells none."""
+    if len(text) > _LONGEST_DICT:
+        return {}
+    try:
+        value = ast.literal_eval(text) if "'" in text else loads(text.encode())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    is_named = isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    return value if is_named else {}
 
 
 def _step_of(values: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, int | None]:
