@@ -234,3 +234,14 @@ def test_a_policy_that_loops_is_a_warning_although_no_reward_is_logged() -> None
     assert "runs to 4096 tokens: it loops" in finding.summary
     assert unjudged(ramp(860.0, 1200.5, 15)).finding("ENT001").severity == "info"
     assert unjudged(4096.0).finding("ENT001").severity == "info"
+
+
+def test_a_base_model_that_becomes_surer_is_no_noise() -> None:
+    """Base models begin at two to three nats per token: what counts is whether entropy falls."""
+    flat = {"reward/mean": noisy(0.07, 0.02, 1), "accuracy/train": lambda step: None}
+    steady = Patient(steps(60, {**healthy(1), **flat, "entropy/mean": noisy(2.7, 0.06, 2)}))
+    assert steady.finding("ENT006").severity == "warning"
+    falling = noisy(ramp(2.8, 2.1, 60), 0.06, 2)
+    assert Patient(steps(60, {**healthy(1), **flat, "entropy/mean": falling})).findings(
+        "ENT006"
+    ) == []

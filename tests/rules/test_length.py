@@ -245,3 +245,11 @@ def test_a_share_that_began_with_one_response_of_forty_has_not_tripled(seed: int
     """A public run: 2.5 % at first, 6 to 12 % later, while the reward doubled."""
     share = ramp(0.05, 0.11, 60)
     assert run({CUT: few_responses(share, 40, seed)}, count=200).findings("LEN002") == []
+
+
+def test_the_share_of_few_responses_is_their_mean() -> None:
+    """Four responses per batch, 70 % truncated: all of them in most batches, so the median is 1."""
+    shares = [1.0, 1.0, 0.25, 1.0, 0.5, 1.0, 1.0, 1.0, 0.0, 0.25]
+    patient = run({CUT: lambda step: shares[step % 10], ALL: 120.0}, count=120)
+    assert {each.severity for each in patient.findings("LEN002")} == {"warning"}
+    assert patient.findings("LEN002")[-1].summary.startswith("70% of responses")

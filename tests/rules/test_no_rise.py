@@ -50,6 +50,15 @@ def test_an_early_rise_that_is_partly_lost_is_a_rise() -> None:
     assert is_above_start(series)
 
 
+def test_chance_at_both_ends_of_a_long_run_is_no_rise() -> None:
+    """Rewards of 0 to 2 of eight responses: ten low ones, 280 without a trend, ten high ones."""
+    middle = [(0.25, 1.75, 0.5, 2.0, 1.0, 0.0, 1.5)[step * 5 % 7] for step in range(280)]
+    first = [0.25, 1.0, 0.0, 0.5, 1.75, 0.25, 0.5, 1.25, 0.25, 0.75]
+    latest = [1.5, 1.0, 1.75, 0.0, 1.75, 1.5, 1.5, 1.5, 1.75, 0.25]
+    patient = Patient(steps(300, {REWARD: [*first, *middle, *latest]}))
+    assert not is_above_start(patient.engine.chart.series(REWARD))
+
+
 def test_a_rise_within_the_first_ten_readings_is_a_rise() -> None:
     reward = noisy(lambda step: 0.2 if step < 3 else 0.6, 0.02, 1)
     series = Patient(steps(100, {REWARD: reward})).engine.chart.series(REWARD)

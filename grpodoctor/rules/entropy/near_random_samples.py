@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
 )
+from grpodoctor.rules.shared.whole_run import falls_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -25,7 +26,8 @@ class NearRandomSamples(Rule):
 
     What it sees:
         An entropy of two nats per token or more in the first readings and now, without a rise of
-        accuracy or reward.
+        accuracy or reward. An entropy that falls over the whole run is none: the policy learns what
+        to sample, as base models do that begin at two to three nats.
 
     Why it matters:
         Two nats are a choice among seven equally likely tokens at every position. Hardly any
@@ -75,7 +77,7 @@ class NearRandomSamples(Rule):
             return None
         if min(opening.level, level) < self.min_entropy or level >= EntropyExplosion.noise_entropy:
             return None
-        if has_improved(chart) is not False:
+        if has_improved(chart) is not False or falls_over_run(series):
             return None
         text = (
             f"Entropy is {level:.2g} nats per token since the start, like {math.exp(level):.0f} "

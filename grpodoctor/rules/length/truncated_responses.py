@@ -112,6 +112,8 @@ class TruncatedResponses(Rule):
         if len(series) < self.min_readings and min(series.tail(RECENT)) < self.grave_share:
             return None
         share = series.level(RECENT)
+        if share == 1:  # at a share of .7, most batches of four or less have only truncated ones
+            share = series.mean(RECENT)
         if not share >= self.info_share:
             return self._early_rise(chart, series)
         if share < self.grave_share and falls_over_run(series) and has_improved(chart):

@@ -28,6 +28,10 @@ _REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 _ERRORS = 2.0
 """Standard errors of the difference of two levels from which an outcome has risen."""
 
+_ERRORS_WITHOUT_TREND = 2.5
+"""Standard errors from which two means of ten differ although the whole run has no trend. Chance
+gives this difference to one series in 160, as it does the trend of `whole_run`."""
+
 _MIN_TREND = 2.0
 """Standard score of the rise over the whole run. Of 300 simulated runs of single responses, which
 have no trend, a fifth had a higher median in the end, and a twentieth a trend as well."""
@@ -91,7 +95,7 @@ def is_above_start(series: Series) -> bool:
         return True
     first = series.head(RECENT if start is series.baseline else OPENING)
     error = reading_noise(series) * math.sqrt(1 / len(first) + 1 / RECENT)
-    return series.mean(RECENT) - math.fsum(first) / len(first) > _ERRORS * error
+    return series.mean(RECENT) - math.fsum(first) / len(first) > _ERRORS_WITHOUT_TREND * error
 
 
 @dataclass(frozen=True, slots=True)
