@@ -292,3 +292,17 @@ def test_a_bare_ratio_has_no_stated_meaning() -> None:
     generic = generic_framework()
     assert [row.metric for row, _ in generic.meanings_of("ratio")] == [""]
     assert [row.metric for row, _ in generic.meanings_of("ratio_mean")] == ["ratio/mean"]
+
+
+def test_trls_ppo_is_not_taken_for_a_framework_with_other_settings(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    row = {"objective/kl": 5.0, "objective/scores": 0.4, "objective/rlhf_reward": 0.1,
+           "policy/entropy_avg": 0.5, "policy/clipfrac_avg": 0.1, "loss/value_avg": 2.0,
+           "val/ratio": 1.0, "val/num_eos_tokens": 8, "lr": 1e-6, "eps": 2}  # fmt: skip
+    log.write_text("".join(f"{json.dumps({'step': step, **row})}\n" for step in range(1, 6)))
+    run = open_run(log)
+    values = list(run.steps)[-1].values
+    assert run.manifest.framework == "generic"
+    assert scalar(values["reward/mean"]) == 0.4
+    assert scalar(values["critic/loss"]) == 2.0
+    assert not any(name.startswith("kl/reference") for name in values)

@@ -239,6 +239,22 @@ _STRUCTURED = (
                    "rouge_l") for split in _HELD_OUT),
 )
 
+_TOKENS_OF_BATCH = "tokens of the batch"
+_TRL_PPO = (
+    KeyMeaning("objective/scores", "reward/mean", over="responses of the batch"),
+    *without_metric("objective/rlhf_reward", "objective/non_score_reward", "eps", "val/ratio_var",
+                    "val/clipfrac_avg", "val/num_eos_tokens"),
+    KeyMeaning("objective/kl", caveat="summed over the tokens of a response"),
+    KeyMeaning("objective/entropy", caveat="summed over the tokens of a response"),
+    KeyMeaning("policy/entropy_avg", "entropy/mean", over=_TOKENS_OF_BATCH),
+    KeyMeaning("policy/clipfrac_avg", "clip/any_rate", over=_TOKENS_OF_BATCH),
+    KeyMeaning("policy/approxkl_avg", "kl/old_policy/k2", estimator="k2", over=_TOKENS_OF_BATCH),
+    KeyMeaning("val/ratio", "ratio/mean", over=_TOKENS_OF_BATCH),
+    KeyMeaning("loss/policy_avg", "optimizer/loss"),
+    KeyMeaning("loss/value_avg", "critic/loss"),
+)
+"""TRL's PPO and RLOO trainers. The total reward is the score minus the penalty on the KL; the score
+is what the task pays. Settings have other names there than in the GRPO trainer."""
 
 _PLURALS = {"reward": "rewards", "score": "scores", "return": "returns", "loss": "losses",
             "entropy": "entropies", "accuracy": "accuracies", "length": "lengths", "norm": "norms",
@@ -278,6 +294,7 @@ def _rows_of_names() -> dict[str, KeyMeaning]:
         *(KeyMeaning(key, metric, over=_UNSTATED, caveat="the estimator is not stated")
           for metric, keys in _KL.items() for key in keys),
         *_STRUCTURED,
+        *_TRL_PPO,
         *(KeyMeaning(name, name, over=_UNSTATED) for name in _CANONICAL),
     )
     for row in given:

@@ -43,7 +43,6 @@ FRAMEWORK = Framework(
     aliases=("olmo",),
     row_keys=RowKeys(step=("training_step", "step", "global_step", "_step")),
     signature=(
-        "policy/clipfrac_avg",
         "objective/kl2_avg",
         "val/sequence_lengths",
         "val/rho_weight",

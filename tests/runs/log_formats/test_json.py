@@ -194,7 +194,7 @@ def test_values_with_a_damaged_step_are_no_points(step: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("spell", [repr, json.dumps])
-def test_metrics_that_are_the_text_of_a_dict(spell: Callable[[object], str], tmp_path: Path) -> None:
+def test_metrics_as_the_text_of_a_dict(spell: Callable[[object], str], tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     rows = [
         {"step": step, "ppo_metrics": spell({"reward": 0.5, "kl": 0.01}), "memory": "{'rss': 7}"}
