@@ -109,8 +109,9 @@ class LearningRateTooHigh(Rule):
             return None
         if len(chart.series(name)) < 2 * RECENT or has_improved(chart) is not False:
             return None
-        noun = outcome_noun(chart)
-        text = f"The learning rate is {max(rate.tail(RECENT)):.2g}, and the {noun} has not risen."
+        highest = max(rate.tail(RECENT))
+        rise = f"the {outcome_noun(chart)} has not risen beyond noise"
+        text = f"The learning rate is {highest:.2g}, and {rise}."
         onset = partial(first_step_where, rate, lambda value: value >= self.max_rate)
         return Sighting("warning", text, cite_all(chart, _RATE, name), find_onset=onset)
 
