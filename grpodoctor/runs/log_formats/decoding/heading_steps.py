@@ -40,8 +40,8 @@ class HeadingStep:
     def takes_batch(self, batch: int) -> bool:
         """Whether the number of a batch counts the steps.
 
-        It does not if batches are counted anew in each step: their number goes back after a heading
-        with another number. A restarted job counts anew without one.
+        It does not if each step begins with batch 0: the number of the batch then falls below a
+        heading with another number. It also falls when a job restarts, without such a heading.
         """
         if self._latest_batch is not None and batch < self._latest_batch:
             self._counts_batches &= self.step == self._latest_batch
