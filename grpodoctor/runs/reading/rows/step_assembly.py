@@ -101,7 +101,7 @@ class StepAssembly:
         """The steps to which logs went back, latest last."""
         self.rewind_count = 0
         self.rewritten = 0
-        """Rows that repeat a step of the same log."""
+        """Rows that repeat most metrics of a step of the same log."""
         self.earlier_runs: list[tuple[int, int]] = []
         """First and last step of each run that another run follows in the same log."""
         self.late_rows = 0
@@ -258,8 +258,12 @@ class StepAssembly:
         elif 2 * len(repeated) > len(values) and any(
             pending.values[name] != values[name] for name in repeated
         ):
-            self.rewritten += 1
-            pending.forget(log, counter)
+            # Two processes of prime-rl log `time/step` in rows of their own. Such a row repeats one
+            # of many metrics; the row of a restarted job repeats most of them.
+            known = sum(origin == source for origin in pending.origins.values())
+            if 2 * len(repeated) > known:
+                self.rewritten += 1
+                pending.forget(log, counter)
         for name, reading in values.items():
             before, origin = pending.values.get(name), pending.origins.get(name, source)
             if before is not None and origin != source:
