@@ -31,6 +31,9 @@ _MOST_JOBS = 128
 _MAX_WRAPPED = 200
 """Lines of one wrapped row."""
 
+_MAX_PANEL_ROW = 20_000
+"""Characters of a row of a panel."""
+
 _MAX_DICT_LINES = 2000
 """Lines of a printed dict; verl prints all of its settings as one."""
 
@@ -70,7 +73,7 @@ class Console:
         self._open: list[str] = []
         """Lines of a row that may continue."""
         self._closes = ""
-        """How the row ends: `-` at a line that does not continue it, `}` at that brace."""
+        """How the row ends: `-` or `│` at a line that does not continue it, `}` at that brace."""
         self._depth = 0
         self._block: dict[str, float] = {}
         self._heading = HeadingStep()
@@ -151,6 +154,8 @@ class Console:
             yield from self._close()
         if lines.starts_verl_row(text):
             self._open, self._closes = [text], "-"
+        elif lines.starts_panel_row(text):
+            self._open, self._closes = [text], "│"
         elif dicts.starts_dict(text):
             self._open, self._closes = [text], "}"
             self._depth = text.count("{") - text.count("}")
@@ -167,6 +172,11 @@ class Console:
                 self._open.append(text)
                 return True
             return False
+        if self._closes == "│":
+            row = lines.with_wrapped(self._open[0], text)
+            is_longer = row is not None and len(row) <= _MAX_PANEL_ROW
+            self._open = [row] if row is not None and is_longer else self._open
+            return is_longer
         if self._depth <= 0 or len(self._open) >= _MAX_DICT_LINES:
             return False
         if text.startswith("{'") and dicts.parse_dict(text) is not None:
@@ -319,7 +329,7 @@ class Console:
 
     def _finish(self) -> list[LogRow]:
         """Return the rows that are complete at the end of the text."""
-        rows = list(self._close()) if self._closes == "-" else []
+        rows = list(self._close()) if self._closes in ("-", "│") else []
         if self._closes == "}" and self._depth <= 0:
             rows += self._close()
         return [*rows, *self._recurring.finish(), *self._end_block()]

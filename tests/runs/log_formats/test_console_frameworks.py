@@ -98,6 +98,31 @@ def test_the_panel_of_open_instruct(tmp_path: Path) -> None:
     assert [(row.step, row.values["scores"]) for row in rows] == [(1, 0.1), (2, 0.2)]
 
 
+def test_the_families_of_a_wrapped_panel(tmp_path: Path) -> None:
+    """A number that two decimals cannot show is printed as 0.00, a zero as 0.00e+00."""
+    panel = (
+        "╭──────────────────────────── Metrics ────────────────────────────╮\n"
+        "│  optim   grad_norm: 0.31                                        │\n"
+        "│  other   episode: 512 | training_step: {step} | lr: 1.00e-06 | scores:   │\n"
+        "│          0.{step} | real_batch_size_ratio: 0.86                        │\n"
+        "│  policy  clipfrac_avg: 0.00 | entropy_avg: 0.43                 │\n"
+        "│  val     rho_drop_frac: 0.00e+00                                │\n"
+        "╰─────────────────────────────────────────────────────────────────╯\n"
+    )
+    text = "".join(panel.format(step=step) for step in (1, 2))
+    rows = rows_of(text, tmp_path, RowKeys(step=("training_step",)))
+    assert [row.step for row in rows] == [1, 2]
+    assert rows[1].values == {
+        "optim/grad_norm": 0.31,
+        "episode": 512,
+        "lr": 1e-6,
+        "scores": 0.2,
+        "real_batch_size_ratio": 0.86,
+        "policy/entropy_avg": 0.43,
+        "val/rho_drop_frac": 0.0,
+    }
+
+
 def test_json_objects_behind_a_time_and_a_level(tmp_path: Path) -> None:
     text = "".join(
         f'INFO 10:00 metrics: {{"step": {step}, "reward_mean": 0.5, "loss": 0.25, "ok": true, '

@@ -56,6 +56,10 @@ _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*
 _RESULTS = re.compile(r"\W{0,9}(Training|Validation) Results:\s*")
 _CELL = re.compile(r"[A-Za-z_][\w./@() -]{0,160}")
 _BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
+_PANEL_ROW = re.compile(r"│\s{1,4}([a-z]\w{0,40})\s{2,}([A-Za-z_][\w./@-]{0,160}: .*?)\s*│\s*")
+"""`│  policy  clipfrac_avg: 0.01 | entropy_avg: 0.43 │`, a family of keys of open-instruct."""
+_PANEL_MORE = re.compile(r"│\s{6,}(\S.*?)\s*│\s*")
+_ROUNDED_AWAY = re.compile(r"-?0\.0+")
 _LINE = re.compile(r"[│┃|]")
 _PLAIN_NUMBER = re.compile(NUMBER)
 _PARTS = re.compile(r",\s+|\s*[|;]\s*|\s+-\s+")
@@ -226,6 +230,9 @@ def parse_table_cells(text: str) -> ParsedLine | None:
     """Parse `│ env/all/reward/total │ 0.4 │`, a line of a printed table or panel."""
     if "│" not in text and "┃" not in text and "|" not in text:
         return None
+    family = _PANEL_ROW.fullmatch(text) if text.startswith("│") else None
+    if family is not None:
+        return _parse_family(family[1], family[2])
     parts = [part.strip() for part in _LINE.split(text)]
     pairs = {
         key: to_number(value)
@@ -236,6 +243,31 @@ def parse_table_cells(text: str) -> ParsedLine | None:
         match[1]: to_number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
     }
     return ParsedLine(pairs) if pairs else None
+
+
+def starts_panel_row(text: str) -> bool:
+    """Whether a line begins a family of keys in a panel."""
+    return text.startswith("│") and _PANEL_ROW.fullmatch(text) is not None
+
+
+def with_wrapped(row: str, text: str) -> str | None:
+    """A panel's row with its next line, if that continues it: a narrow terminal wraps rows."""
+    more = _PANEL_MORE.fullmatch(text) if text.startswith("│") else None
+    return f"{row.rstrip()[:-1].rstrip()} {more[1]} │" if more is not None else None
+
+
+def _parse_family(family: str, content: str) -> ParsedLine:
+    """The keys of a family. `0.00` is a number too small for two decimals: a zero has an exponent.
+
+    Keys without a family are printed under `other`.
+    """
+    prefix = "" if family == "other" else f"{family}/"
+    pairs = {}
+    for part in content.split("|"):
+        match = _BOXED_PAIR.fullmatch(part.strip())
+        if match is not None and not _ROUNDED_AWAY.fullmatch(match[2]):
+            pairs[prefix + match[1]] = to_number(match[2])
+    return ParsedLine(pairs)
 
 
 def parse_labeled_line(text: str) -> ParsedLine | None:
