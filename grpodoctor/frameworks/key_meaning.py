@@ -21,7 +21,7 @@ _Item = TypeVar("_Item")
 
 Formula = Literal[
     "as-is", "one-minus", "plus-one", "negated", "sum", "difference", "product", "ratio", "share",
-    "log", "at-limit", "with-filtered", "zero",
+    "log", "at-limit", "with-filtered", "zero", "explained",
 ]  # fmt: skip
 
 FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
@@ -41,6 +41,9 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
         else math.nan
     ),
     "zero": lambda _: 0.0,
+    "explained": lambda values: (
+        1 - 2 * values[0] / values[1] / values[1] if values[1] ** 2 > 0 else math.nan
+    ),
     "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
 }
 """How the canonical value follows from the logged ones, before the factor.
@@ -48,7 +51,8 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
 `share` is the first value over the sum of the others. `at-limit` is the share of responses that are
 as long as the longest one; it is zero if the longest one is shorter than the limit.
 `with-filtered` extends a share among the kept prompts to all prompts, given the numbers of filtered
-prompts that count in full, of all filtered ones and of kept ones.
+prompts that count in full, of all filtered ones and of kept ones. `explained` is the share of the
+variance that half a mean squared error leaves explained, given the standard deviation.
 
 They must accept any numbers. `math.fsum` raises if infinities meet or a sum overflows.
 """

@@ -337,7 +337,11 @@ class Translator:
         """How the generic table reads a key; None if it does not know the key."""
         rows = table.meanings_of(table.bare_key(key))
         metric = _metric_of_part(*rows[0]) if rows and rows[0][0].metric else ""
-        return _Use(rows[0][0], metric, (key,)) if metric else None
+        if not metric:
+            return None
+        row, match = rows[0]
+        others = tuple(fill_placeholders(other, match) for other in row.keys[1:])
+        return _Use(row, metric, (key, *others))
 
     def _use_generic(self, key: str, use: _Use, noted: dict[str, str]) -> None:
         self._uses[key] = (use,)

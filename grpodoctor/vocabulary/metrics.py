@@ -399,6 +399,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("optimizer/environment_token_rate", "rate", "share", "loss tokens",
            "Loss tokens that the policy did not generate: text of tools, the environment or padding.",
            low=0, high=1, how="record which tokens the policy generated and which are in the loss"),
+    Metric("optimizer/response_in_loss_rate", "rate", "share", "response tokens",
+           "Tokens of a response, with the text of tools, that are in the loss.", low=0, high=1),
     Metric("optimizer/left_out_rate", "rate", "share", "responses",
            "Responses without loss: filtered with their group, masked, or duplicates.", low=0,
            high=1),

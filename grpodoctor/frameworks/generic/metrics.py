@@ -208,6 +208,34 @@ _AMBIGUOUS = (
     KeyMeaning("ratio", caveat="it may be the importance ratio or the ratio of two counts"),
     *without_metric("epoch", "reward/median"),
 )
+_RLLM = (
+    KeyMeaning("reward/default/mean", "reward/mean", over="trajectories"),
+    KeyMeaning("reward/default/max", "reward/max", over="trajectories"),
+    KeyMeaning("reward/default/min", "reward/min", over="trajectories"),
+    *without_metric("reward/default/std", "advantage/<role>/std", "batch/<role>/informative",
+        "batch/<role>/total", "batch/<role>/group_reward_mean/<quantile>",
+        "batch/<role>/group_reward_std/<quantile>", "batch/num_tasks", "batch/groups_<count>"),
+    KeyMeaning("advantage/default/mean", "advantage/mean", over="trajectories"),
+    KeyMeaning("advantage/default/max", "advantage/max", over="trajectories"),
+    KeyMeaning("advantage/default/min", "advantage/min", over="trajectories"),
+    KeyMeaning("advantage/default/fraction_zero", "advantage/zero_rate", over="trajectories"),
+    KeyMeaning("batch/default/fractions/too_hard", "groups/all_incorrect_rate",
+        over="groups of two and more"),
+    KeyMeaning("batch/default/fractions/too_easy", "groups/all_correct_rate",
+        over="groups of two and more"),
+    KeyMeaning("batch/default/fractions/effective", "groups/effective_rate",
+        over="groups of two and more"),
+    KeyMeaning("batch/termination_reason/max_response_length_exceeded", "length/truncated_rate",
+        over="episodes"),
+    KeyMeaning("batch/termination_reason/error", "rollouts/error_rate", over="episodes"),
+    *without_metric("batch/termination_reason/<name>"),
+    KeyMeaning("batch/steps_per_traj/mean", "environment/turns_mean", over="trajectories"),
+    KeyMeaning("kl_sample_train_v1", "mismatch/kl_k1", over="loss tokens", estimator="k1",
+        policies="sampler | learner"),
+    *without_metric("kl_sample_train_v2"),
+)
+"""rLLM, checked in the source of commit 9beb6e0f (August 2026). `default` is the role of a run with
+one agent. It adds these keys to those of verl, or to those of its other trainers."""
 _STRUCTURED = (
     *(KeyMeaning(form.replace("*", name), f"reward/component/{name}/mean", over=_UNSTATED)
       for name in _COMPONENTS for form in ("*_reward", "reward_*", "mean_*_reward",
@@ -221,6 +249,7 @@ _STRUCTURED = (
                "groups/all_incorrect_rate", formula="share", over="counts of prompts"),
     KeyMeaning(("batch/solve_all", "batch/solve_all", "batch/solve_none", "batch/solve_partial"),
                "groups/all_correct_rate", formula="share", over="counts of prompts"),
+    *_RLLM,
     KeyMeaning(("groups_skipped", "groups_total"), "groups/zero_variance_rate", formula="ratio",
                over="groups that a script leaves out for equal rewards"),
     KeyMeaning("reward/correctness_mean", "reward/component/correctness/mean", over=_UNSTATED),
