@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -28,6 +28,8 @@ _PROBABILITIES = (_WORST_MAX, _MAX, _MEAN)
 _LOGPROBS = "mismatch/logprob_diff_mean"
 _KLS = ("mismatch/kl_k3", "mismatch/kl_k1")
 _WEIGHT = "correction/weight_mean"
+_OF_MISALIGNED = ("check-loss-mask", "recompute-old-logprobs")
+_OF_DISTRIBUTION = ("one-temperature", "whole-distribution")
 
 
 class EngineMismatch(Rule):
@@ -46,6 +48,10 @@ class EngineMismatch(Rule):
         differs from 1 from the first steps on are evidence too: for tokens that the stated sampler
         produced, the expected weight is exactly 1, however far the two policies differ.
 
+        A gap that the first step has already, and that does not grow, comes from no stale weights:
+        the two engines describe different distributions. A gap that no temperature or precision
+        yields shows that the log-probabilities belong to other tokens.
+
     Why it matters:
         The gradient assumes that the learner's policy sampled the tokens. The larger the mismatch,
         the more of the gradient belongs to another policy. A subset of sequences that is far off
@@ -61,7 +67,9 @@ class EngineMismatch(Rule):
 
     Remedies:
         Recompute the old log-probabilities with the learner and use truncated importance sampling;
-        sync the sampler more often if it is stale. `grpodoctor probe` finds the cause.
+        sync the sampler more often if it is stale. `grpodoctor probe` finds the cause. For a gap
+        from the first step on: one temperature and the whole distribution on both sides. For
+        misaligned log-probabilities: compare the tokens that both sides score.
 
     When it is wrong:
         The maximum over a response grows with its length and nears 1 in healthy bf16 runs with long
@@ -86,7 +94,13 @@ class EngineMismatch(Rule):
     former_names: ClassVar[tuple[str, ...]] = ("sampler-learner-mismatch-worst-sequence",)
     summary: ClassVar[str] = "Sampler and learner assign different probabilities to sampled tokens."
     inputs: ClassVar[tuple[Need, ...]] = ((*_PROBABILITIES, _LOGPROBS, *_KLS, _WEIGHT),)
-    remedies: ClassVar[tuple[str, ...]] = ("tis", "recompute-old-logprobs", "sync-sampler")
+    remedies: ClassVar[tuple[str, ...]] = (
+        "tis",
+        "recompute-old-logprobs",
+        "sync-sampler",
+        *_OF_DISTRIBUTION,
+        "check-loss-mask",
+    )
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
     )
@@ -124,6 +138,16 @@ class EngineMismatch(Rule):
     """Multiple of the batch mean above which the worst response is a separate problem."""
     growth_factor: float = 3.0
     """Multiple of the starting value of the worst token."""
+    misaligned_difference: float = 0.2
+    """Mean difference in probability from the first step on that no precision or temperature
+    yields: ten times that of quantized samplers. Log-probabilities that are shifted by a token
+    differ by .3 and more, or by above one nat: a factor of e for the typical token."""
+    lasting_share: float = 0.6
+    """Share of its largest level that a gap has at both ends of the run if it does not grow."""
+    ordinary: ClassVar[Mapping[str, float]] = {_MEAN: 0.03, _LOGPROBS: 0.08}
+    """Largest levels that engines with one distribution show in bf16 and int4 (probabilities), and
+    with a mixture of experts (log-probabilities, .05); beyond them, another distribution is
+    likely."""
     min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
     min_grown_difference: float = 0.3
@@ -147,11 +171,33 @@ class EngineMismatch(Rule):
         remedies = mismatch_remedies(chart)
         if relation == "beyond":
             remedies = tuple(dict.fromkeys((SYNC, *remedies)))
+        elif severity != "info" and not probe_text:
+            about, remedies = self._since_first_step(chart, remedies)
+            text += about
         differences = (_MEAN, f"{_MEAN}/{PROBED}", _WORST_MEAN, _MAX, _WORST_MAX)
         evidence = cite_all(chart, *differences, _WEIGHT)
         if not any(len(chart.series(name)) for name in _PROBABILITIES):
             evidence = cite_all(chart, _LOGPROBS, *_KLS, _WEIGHT)
         return Sighting(severity, f"{text}{probe_text}.", evidence, remedies, onset)
+
+    def _since_first_step(
+        self, chart: Chart, remedies: tuple[str, ...]
+    ) -> tuple[str, tuple[str, ...]]:
+        """What a gap that the first step already had means: no stale weights can have caused it."""
+        for name, misaligned in ((_MEAN, self.misaligned_difference), (_LOGPROBS, 1.0)):
+            series = chart.series(name)
+            opening = series.opening
+            if opening is None or series.first_step > 1:
+                continue
+            level = series.level(2 * RECENT)
+            if min(opening.level, level) >= misaligned:
+                return " from the first step on: they are misaligned", _OF_MISALIGNED
+            lasting = self.lasting_share * max(opening.level, level)
+            if min(opening.level, level) >= max(lasting, self.ordinary[name]):
+                others = tuple(remedy for remedy in remedies if remedy != SYNC)
+                text = " from the first step on: compare temperature, top-p and precision"
+                return text, (*_OF_DISTRIBUTION, *others)
+        return "", remedies
 
     def _find_onset(self, chart: Chart) -> Callable[[], int] | None:
         """Dates a mean that exceeds its threshold: a level of twenty readings is ten late."""

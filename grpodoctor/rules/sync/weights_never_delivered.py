@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, has_improved, reading_noise
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.conditions import Condition
 
-_RATE = "optimizer/learning_rate"
+_RATE, _AGE = "optimizer/learning_rate", "staleness/mean"
+_OF_SAMPLES = ("accuracy/train", "reward/mean", "length/mean")
 
 
 class WeightsNeverDelivered(Rule):
@@ -40,7 +41,9 @@ class WeightsNeverDelivered(Rule):
     When it is wrong:
         A sampler whose precision fits only the starting weights also drifts, but more slowly: fp8
         with one scale per tensor triples over a whole run (MIS004). A sync every few steps gives a
-        sawtooth, and the rule reports nothing.
+        sawtooth, and the rule reports nothing. Nor does it if the reward or the length of the
+        samples changes beyond noise: the starting policy cannot have written them all. A
+        curriculum changes both as well; MIS001 then reports the mismatch without this cause.
 
     References:
         verl issue 7495 (adapter never delivered for two months); verl-omni issue 552 (adapter sync
@@ -72,6 +75,12 @@ class WeightsNeverDelivered(Rule):
     """Minimum readings: a sampler that is synced every sixteen steps has shown a reset by then."""
     min_intervals: float = 1.5
     """Sync intervals that must have passed, where the interval is known."""
+    changed_noises: float = 4.0
+    """Change of the reward or length of the samples, in noises of one reading, that one policy does
+    not show: the best and the worst of many levels of ten readings differ from the first one by
+    about 1.5."""
+    explaining_age: float = 4.0
+    """Age of the samples in updates that explains a mismatch; see SYN001."""
     longest_wait: int = 40
     """Readings after which the rule waits no longer for a sync: longer intervals are rare."""
 
@@ -85,6 +94,8 @@ class WeightsNeverDelivered(Rule):
         level = series.level(5)
         if level < max(self.growth_factor * start, HARMFUL[name]) or self._was_reset(series, level):
             return None
+        if self._samples_changed(chart) or self._is_late(chart):
+            return None  # MIS001 or MIS004 reports the mismatch
         correlation = self._correlation(chart, series)
         if not correlation >= self.min_correlation:
             return None
@@ -95,6 +106,32 @@ class WeightsNeverDelivered(Rule):
         first = int(series.first_step)
         evidence = (cite(chart, name, start), *cite_all(chart, _RATE))
         return Sighting("critical", text, evidence, find_onset=lambda: first)
+
+    def _samples_changed(self, chart: Chart) -> bool:
+        """Whether the responses became better, worse, longer or shorter: their policy changed."""
+        if has_improved(chart):
+            return True
+        for name in _OF_SAMPLES:
+            series = chart.series(name)
+            start, best, worst = series.start, series.highest, series.lowest
+            if start is None or best is None or worst is None:
+                continue
+            noise = max(start.spread, reading_noise(series))
+            reached = (series.level(RECENT), best.level, worst.level)
+            if max(abs(level - start.level) for level in reached) > self.changed_noises * noise:
+                return True
+        return False
+
+    def _is_late(self, chart: Chart) -> bool:
+        """Whether weights arrive late: the logged age explains the mismatch, see SYN001.
+
+        An age near 0 is no evidence, as a trainer also counts weights that the sampler never loads.
+        """
+        ages = chart.series(_AGE)
+        if len(ages) < RECENT:
+            return False
+        elapsed = ages.last_step - ages.first_step
+        return self.explaining_age <= ages.level(RECENT) < elapsed / 2
 
     def _needed(self, chart: Chart) -> float:
         interval = chart.knobs.get("sampler_sync_every")
