@@ -7,7 +7,9 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, is_solved, outcome_lost, outcome_metric
 from grpodoctor.rules.shared.trend import (
+    OUTCOMES,
     began_half_way,
+    has_risen,
     outcome_has_risen,
     outcome_start,
     outcome_text,
@@ -40,6 +42,8 @@ class LengthGrowthWithoutReward(Rule):
         approach the limit.
 
     When it is wrong:
+        Beyond four times the starting length, a rise of the reward within three standard errors
+        does not excuse the growth; a small batch may hide a larger one.
         A prompt mix that becomes harder lengthens responses and lowers the reward without any
         fault. If the reward collapses while responses grow, LEN006 reports it.
 
@@ -64,6 +68,10 @@ class LengthGrowthWithoutReward(Rule):
     """Tokens of the shortest starting length that is judged: one word doubles a sum or a label."""
     min_readings: int = 20
     """Minimum readings, so that the starting value and the current level do not overlap."""
+    large_growth: float = 4.0
+    """Multiple of the starting value that one standard error of the reward does not excuse."""
+    large_growth_errors: float = 3.0
+    """Standard errors of its rise that do."""
     collapse_loss: float = 0.35
     """Share of the best outcome whose loss REW002 and LEN006 report instead."""
 
@@ -76,7 +84,7 @@ class LengthGrowthWithoutReward(Rule):
         level = series.level(RECENT)
         if len(series) < self.min_readings or level < self.min_growth * start:
             return None
-        if outcome_has_risen(chart) is not False or is_solved(chart):
+        if is_solved(chart) or not self._is_without_reward(chart, level / start):
             return None
         if outcome_lost(chart) >= self.collapse_loss:
             return None
@@ -91,3 +99,11 @@ class LengthGrowthWithoutReward(Rule):
             starts=outcome_start(chart) | {_LENGTH: start},
         )
         return Sighting("warning", text, evidence, find_onset=began_half_way(series, start))
+
+    def _is_without_reward(self, chart: Chart, growth: float) -> bool:
+        """Whether an outcome is logged, and none has risen enough for so much longer responses."""
+        if outcome_has_risen(chart) is False:
+            return True
+        rises = [has_risen(chart.series(name), self.large_growth_errors) for name in OUTCOMES]
+        known = [rise for rise in rises if rise is not None]
+        return growth >= self.large_growth and bool(known) and not any(known)

@@ -14,8 +14,9 @@ from grpodoctor.rules.shared.run_health import (
     is_solved,
     reading_noise,
 )
+from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.rules.shared.whole_run import falls_over_run
-from grpodoctor.runs.chart import BASELINE, Chart, Series
+from grpodoctor.runs.chart import BASELINE, WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
@@ -66,7 +67,12 @@ class TruncatedResponses(Rule):
     condition: ClassVar[Condition] = "truncation"
     summary: ClassVar[str] = "The length limit truncates many responses."
     inputs: ClassVar[tuple[Need, ...]] = (_TRUNCATED,)
-    remedies: ClassVar[tuple[str, ...]] = ("longer-limit", "overlong-mask", "soft-overlong")
+    remedies: ClassVar[tuple[str, ...]] = (
+        "longer-limit",
+        "overlong-mask",
+        "soft-overlong",
+        "check-end-token",
+    )
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 2503.14476",
         "github.com/huggingface/trl/pull/7039",
@@ -99,6 +105,11 @@ class TruncatedResponses(Rule):
     one truncated response of forty is consistent with three."""
     grave_share: float = 0.8
     """Share that needs fewer readings: no healthy run begins there."""
+    min_endless_readings: int = 20
+    """Readings without a response that ended from which a missing end token is as likely as a low
+    limit: of thousands of responses, some are short."""
+    min_endless_length: float = 512
+    """Tokens of the limit in that case; a few hundred are too few for any worked solution."""
     min_grave_readings: int = 3
     """Minimum readings for a share above `grave_share`."""
     min_readings: int = 5
@@ -127,7 +138,23 @@ class TruncatedResponses(Rule):
         severity = "info" if is_solved(chart) else self._severity(series, share, rise)
         # Masking would leave hardly any response in the loss.
         remedies = ("longer-limit", "soft-overlong") if share >= self.grave_share else None
+        if self._none_ended(chart, series):
+            text = f"No response ended by itself in {len(series)} readings: "
+            if outcome_has_risen(chart):
+                text += "the lengths count padding, or answers precede a missing end token."
+            else:
+                text += "the end token is missing, or the limit is far too low."
+            remedies = ("check-end-token", "longer-limit")
         return Sighting(severity, text, evidence, remedies, onset)
+
+    def _none_ended(self, chart: Chart, series: Series) -> bool:
+        """Whether the log has no response that ended, although the limit leaves room for one."""
+        if len(series) < self.min_endless_readings or not min(series.tail(WINDOW)) >= 1:
+            return False
+        levels = (series.opening, series.lowest)
+        if any(level is not None and level.level < 1 for level in levels):
+            return False
+        return chart.series("length/mean").level(RECENT) >= self.min_endless_length
 
     def _early_rise(self, chart: Chart, series: Series) -> Sighting | None:
         """A share that is not yet high, but has grown several times and still grows."""
