@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -20,6 +21,7 @@ _LOW = "clip/low_rate"
 _HIGH = "clip/high_rate"
 _ANY = "clip/any_rate"
 _KL = "kl/old_policy/k3"
+_SQUARES = (_KL, "kl/old_policy/k2")
 _RATIO_OFF = "mismatch/first_ratio_off"
 _FEW = 3
 """Readings from which rewards of exactly 0 are no accident."""
@@ -87,6 +89,9 @@ class HighClipFraction(Rule):
     ratio_off_share: float = 0.01
     """Share of ratios that differ from 1 before any update, above which the updates do not cause
     the clipping. It is 0 in healthy runs, see MIS002."""
+    least_bound: float = 0.05
+    """Bound of token ratios below which the clip itself is the problem: published ones are .1 and
+    more, while those of whole responses are .0004 (GSPO)."""
     response_share: float = 0.3
     """Threshold for losses that clip whole responses: twice the published share of .15. A larger
     share does no harm while the policy hardly moves: at the paper's bounds the built-in model
@@ -123,7 +128,31 @@ class HighClipFraction(Rule):
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
         is_upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
         remedies = ("clip-higher", *self.remedies) if is_upper else None
+        bound = (
+            None if traits.ratio_per_response or comparison else self._narrow_bound(chart, clipped)
+        )
+        if bound is not None:
+            text = f"{text.removesuffix('.')}, although the policy hardly moves: {bound}."
+            remedies = ("clip-higher",)
         return Sighting("warning", text, evidence, remedies)
+
+    def _narrow_bound(self, chart: Chart, clipped: float) -> str | None:
+        """Words for clip bounds that are far too narrow for token ratios; None if they are not.
+
+        The KL is about half the mean squared log-ratio, so by Chebyshev's inequality a share
+        `clipped` of the tokens can only be outside bounds within sqrt(2 KL / clipped).
+        """
+        set_bounds = [chart.knobs.get(name) for name in ("clip_low", "clip_high")]
+        known = [value for value in set_bounds if isinstance(value, int | float) and value > 0]
+        if known:
+            widest = max(known)
+            return f"the bounds are ±{widest:g}" if widest < self.least_bound else None
+        for name in _SQUARES:
+            kl = chart.series(name).level(RECENT) if chart.is_fresh(name) else 0.0
+            if kl > 0:
+                widest = math.sqrt(2 * kl / clipped)
+                return f"the bounds are within ±{widest:.1g}" if widest < self.least_bound else None
+        return None
 
     def _comparison(self, chart: Chart, sides: list[str], clipped: float) -> str | None:
         """Words for what the share is compared with; None if it is not too high."""

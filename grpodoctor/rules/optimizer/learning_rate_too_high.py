@@ -26,6 +26,7 @@ _SIDES = ("clip/low_rate", "clip/high_rate")
 _ANY = "clip/any_rate"
 _RATE = "optimizer/learning_rate"
 _OFF = "mismatch/first_ratio_off"
+_OF_MANY_UPDATES = ("fewer-updates", "lower-learning-rate")
 
 
 class LearningRateTooHigh(Rule):
@@ -88,6 +89,10 @@ class LearningRateTooHigh(Rule):
     max_rate: float = 2e-3
     """Learning rate that no published recipe reaches: full fine-tuning uses up to 1e-5, LoRA up to
     5e-4. A step of AdamW changes a typical weight of 0.02 by a tenth of it."""
+    many_updates: float = 16
+    """Updates per batch beyond those of published recipes, which take one to sixteen."""
+    ordinary_rate: float = 2e-6
+    """Learning rate of ordinary full fine-tuning: with many updates, it is not the cause."""
     lost_share: float = 0.2
     """Share of the best outcome whose loss counts as harm."""
     latest: int = 5
@@ -136,8 +141,14 @@ class LearningRateTooHigh(Rule):
             return None
         rate = chart.series(_RATE)
         at = f" at a learning rate of {rate.last:.2g}" if chart.is_fresh(_RATE) else ""
-        text = f"KL is {level:.2g} nats per token and {clipped:.1%} of tokens are clipped{at}."
+        moved = f"KL is {level:.2g} nats per token and {clipped:.1%} of tokens are clipped"
+        text = f"{moved}{at}."
         names = (name, *_SIDES, _ANY, _RATE, outcome_metric(chart))
+        updates = chart.knobs.get("updates_per_batch")
+        is_ordinary = not chart.is_fresh(_RATE) or rate.last <= self.ordinary_rate
+        if isinstance(updates, int | float) and updates >= self.many_updates and is_ordinary:
+            text = f"{moved}, with {updates:g} updates per batch."
+            return Sighting("warning", text, cite_all(chart, *names), _OF_MANY_UPDATES)
         return Sighting("warning", text, cite_all(chart, *names))
 
     def _is_fast_and_stalled(self, chart: Chart, kl: str) -> bool:
