@@ -28,6 +28,7 @@ from grpodoctor.rules.shared.flat_outcome import (
 )
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
+    has_stalled_without_signal,
     is_near_ceiling,
     is_solved,
     is_stuck,
@@ -55,7 +56,9 @@ _CURED_BY_LEARNING: frozenset[Condition] = frozenset(
 )
 """Conditions of an untrained policy that training itself ends."""
 
-_NO_GRADIENT: frozenset[Condition] = frozenset({"equal-rewards", "zero-rewards", "zero-gradient"})
+_NO_GRADIENT: frozenset[Condition] = frozenset(
+    {"equal-rewards", "zero-rewards", "zero-gradient", "entropy-loss", "diversity-loss"}
+)
 """Conditions that end the learning of a run while no group varies."""
 
 _NEVER_EXCUSED: frozenset[Condition] = frozenset({"wrong-reference", "reference-drift"})
@@ -229,12 +232,14 @@ def _after_rise(
 
 
 def _has_stopped_learning(chart: Chart) -> bool:
-    """Whether no group varies any more, although the reward is below its ceiling.
+    """Whether hardly any group varies any more, although the reward is below its ceiling.
 
     What the reward gained before does not show that the run still learns.
     """
     outcome = chart.series(outcome_metric(chart) or "")
-    return lacks_signal(chart) and not is_solved(chart) and not is_near_ceiling(outcome)
+    if is_solved(chart) or is_near_ceiling(outcome):
+        return False
+    return lacks_signal(chart) or has_stalled_without_signal(chart)
 
 
 def _judged_by_outcome(

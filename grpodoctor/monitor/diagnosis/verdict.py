@@ -34,6 +34,11 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 )
 """Conditions under which a high reward is no success."""
 
+_WORTH_A_WORD: frozenset[Condition] = frozenset(
+    {"wrong-reference", "useless-critic", "tool-failures"}
+)
+"""Conditions that a run may learn with and its owner may not know of."""
+
 _LOST: tuple[Condition, ...] = ("reward-loss",)
 """The condition of an outcome that fell."""
 
@@ -184,10 +189,11 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
 
 
 def _doubts(problems: Sequence[Problem]) -> str:
-    """The active note that questions the reward: the verdict must not seem to deny it."""
-    for problem in problems:
-        if problem.condition in _CONTRADICTS_SUCCESS and problem.cause.active:
-            return f", but notes {problem.cause.code} {problem.cause.name}"
+    """The active note that questions the reward or the setup: the verdict must not deny it."""
+    for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
+        for problem in problems:
+            if problem.condition in conditions and problem.cause.active:
+                return f", but notes {problem.cause.code} {problem.cause.name}"
     return ""
 
 

@@ -11,6 +11,7 @@ from grpodoctor.rules.shared.run_health import (
     fall_text,
     has_improved,
     has_stalled,
+    has_stalled_without_signal,
     is_solved,
     lacks_signal,
     outcome_lost,
@@ -146,6 +147,9 @@ class EntropyCollapse(Rule):
         noun = outcome_noun(chart)
         if share < self.extreme_share and has_stalled(chart):
             outcome = chart.series(outcome_metric(chart) or "").level(_STALLED)
+            if has_stalled_without_signal(chart):
+                stalled = f"{text}, hardly any group varies in reward, and {noun} has stalled."
+                return self._sighting(chart, "warning", stalled)
             severity: Severity = "warning" if outcome < self.low_outcome else "info"
             return self._sighting(chart, severity, f"{text}, and {noun} has stopped rising.")
         duplicates = chart.series(_DUPLICATES)

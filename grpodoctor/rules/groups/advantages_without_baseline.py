@@ -70,6 +70,9 @@ class AdvantagesWithoutBaseline(Rule):
     advantage is a mean over tokens and the reward a mean over responses: runs with one response per
     prompt show .01 to .05. Where groups are compared, the distance is that of the reward from 0, at
     least one spread."""
+    min_spread: float = 0.5
+    """Least spread of the mean advantages, as a multiple of that of the rewards: equal ones spread
+    alike, centred ones do not spread."""
     min_readings: int = 5
     """Minimum readings: that many batches do not agree by chance."""
     centred_loss: float = 0.5
@@ -138,6 +141,9 @@ class AdvantagesWithoutBaseline(Rule):
         spread = statistics.pstdev(reward for _, reward in pairs)
         distance = statistics.median(abs(advantage - reward) for advantage, reward in pairs)
         if not spread or not distance <= self.max_distance * spread:
+            return None
+        # Advantages that stay at 0 are centred, even if a reward that fell comes close to them.
+        if not statistics.pstdev(mean for mean, _ in pairs) >= self.min_spread * spread:
             return None
         mean, reward = chart.value(_ADVANTAGE), chart.value(_REWARD)
         means = f"the mean advantage is {mean:.3g}, the mean reward {reward:.3g}"

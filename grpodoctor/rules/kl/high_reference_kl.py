@@ -9,6 +9,7 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     current_metric,
     has_improved,
+    has_lost_outcome,
     outcome_metric,
 )
 from grpodoctor.rules.shared.trend import outcome_start, outcome_text
@@ -69,6 +70,9 @@ class HighReferenceKl(Rule):
     min_kl: float = 1.0
     """Nats per token. Public runs that went well ended at .02 to .15. One whose penalty was ten
     times weaker than that of its successors reached 2.8, for a reward of .69 instead of .77."""
+    min_kl_if_lost: float = 0.4
+    """The same in a run that has lost its outcome: more than twice the highest level of a public
+    run that went well."""
     growth_factor: float = 5.0
     """Multiple of the starting value, so that a reference other than the starting policy raises no
     finding."""
@@ -82,10 +86,12 @@ class HighReferenceKl(Rule):
         name = current_metric(chart, _KLS)
         series = chart.series(name)
         start = series.start
-        if start is None or series.last < self.min_kl / 2:
+        if start is None or series.last < self.min_kl_if_lost / 2:
             return None
         level = series.level(RECENT)
-        if not level >= self.min_kl or not level >= self.growth_factor * start.level:
+        if not level >= self.min_kl_if_lost or not level >= self.growth_factor * start.level:
+            return None
+        if level < self.min_kl and not has_lost_outcome(chart):
             return None
         text = f"The policy is {level:.2g} nats per token from the reference"
         evidence = cite_all(chart, name, outcome_metric(chart), starts=outcome_start(chart))

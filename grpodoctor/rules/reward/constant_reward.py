@@ -10,18 +10,19 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.reward_components import (
     MOST_NAMED,
-    PREFIX,
     component_means,
     component_name,
     list_components,
 )
 from grpodoctor.rules.shared.run_health import (
     FLAT_BATCHES,
+    PENALTY_NAMES,
     first_step_where,
     has_critic,
     is_near_ceiling,
     is_solved,
     never_moved,
+    only_form_is_earned,
     zero_variance_metric,
 )
 from grpodoctor.runs.chart import WINDOW, Chart, Series
@@ -86,20 +87,6 @@ class ConstantReward(Rule):
     constant_share: float = 0.8
     """Share of the readings at the level: a public run whose policy had collapsed onto one answer
     left it in one batch of eight."""
-    penalty_names: tuple[str, ...] = ("overlong", "penalt", "punish")
-    """Parts of component names that are zero in healthy runs."""
-    form_names: tuple[str, ...] = (
-        "format",
-        "xml",
-        "tag",
-        "think",
-        "structure",
-        "length",
-        "lang",
-        "repet",
-    )
-    """Parts of the names of components that any response can earn, correct or not. In a public run
-    responses earned the format now and then, and the equation in none of 39 batches."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for means that never left their first value."""
@@ -118,7 +105,7 @@ class ConstantReward(Rule):
         evidence = tuple(cite(chart, name) for name in stuck[:MOST_NAMED])
         onset = self._first_reading(chart, stuck[0])
         text = f"No response ever earned {list_components(chart, stuck)}"
-        if self._only_form_is_earned(components, stuck):
+        if only_form_is_earned(chart):
             text = f"{text}; only the form of responses is rewarded."
             evidence = (cite(chart, _REWARD), *evidence)
             return Sighting("warning", text, evidence, find_onset=onset)
@@ -184,16 +171,8 @@ class ConstantReward(Rule):
         """Finds the first step in the window: no reading ever differed."""
         return lambda: next(iter(chart.series(name)))[0]
 
-    def _only_form_is_earned(self, components: list[str], stuck: list[str]) -> bool:
-        earned = [name for name in components if name not in stuck]
-        return any(not self._is_form(name) for name in stuck) and all(map(self._is_form, earned))
-
-    def _is_form(self, name: str) -> bool:
-        component = name.removeprefix(PREFIX).lower()
-        return any(part in component for part in (*self.form_names, *self.penalty_names))
-
     def _was_never_earned(self, chart: Chart, name: str) -> bool:
-        if chart.series(name).last > 0 or any(part in name for part in self.penalty_names):
+        if chart.series(name).last > 0 or any(part in name for part in PENALTY_NAMES):
             return False
         return self._never_moved(chart, name)
 

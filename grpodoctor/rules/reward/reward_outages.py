@@ -49,7 +49,13 @@ class RewardOutages(Rule):
     code: ClassVar[str] = "REW019"
     name: ClassVar[str] = "reward-outages"
     condition: ClassVar[Condition] = "tool-failures"
-    explains: ClassVar[tuple[Condition, ...]] = ("reward-loss", "equal-rewards")
+    explains: ClassVar[tuple[Condition, ...]] = (
+        "reward-loss",
+        "equal-rewards",
+        "constant-reward",
+        "zero-gradient",
+        "noisy-reward",
+    )
     summary: ClassVar[str] = "Every reward of some batches is 0; the others earn as usual."
     inputs: ClassVar[tuple[Need, ...]] = (_OUTCOMES,)
     remedies: ClassVar[tuple[str, ...]] = ("drop-failed-rollouts", "recheck-reward")

@@ -6,6 +6,7 @@ it does none of these, the fall came from outside: the environment, a tool, the 
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from grpodoctor.rules.shared.flat_outcome import reference_kl
@@ -28,6 +29,8 @@ _KL_GROWTH, _LEAST_KL = 1.5, 0.002
 """Multiple, and nats per token, below which the distance to the reference has hardly changed."""
 _ENTROPY_CHANGE = 2.0
 """Factor by which the entropy may change: other prompts or tool results change it as well."""
+_PINSKER_MARGIN = 1.5
+"""Multiple of Pinsker's bound: the logged KL is an estimate, and lengths differ."""
 _LARGE_GRADIENT = 5.0
 """Multiple of the usual gradient norm that could change a policy in one step."""
 
@@ -41,8 +44,10 @@ def fell_from_outside(chart: Chart, series: Series) -> str:
     """
     step = _step_of_fall(series)
     name = reference_kl(chart)
-    if step is None or name is None:
+    if step is None:
         return ""
+    if name is None:
+        return _beyond_one_update(chart, series, step)
     before, after = _around(chart.series(name), step)
     moved = abs(after) - abs(before)
     if not before or not moved <= max(_LEAST_KL, (_KL_GROWTH - 1) * abs(before)):
@@ -51,6 +56,31 @@ def fell_from_outside(chart: Chart, series: Series) -> str:
         return ""
     changed = "the environment or verifier changed"
     return f"in step {step}; {changed}, as the KL stayed at {abs(after):.2g}"
+
+
+def _beyond_one_update(chart: Chart, series: Series, step: int) -> str:
+    """What shows that the updates of one batch cannot have caused a fall; empty if they can.
+
+    By Pinsker's inequality, the probability of no event changes by more than the root of half the
+    KL divergence, which is the length times that of a token. The mean of rewards in [0, 1] changes
+    by no more.
+    """
+    if not all(0 <= value <= 1 for _, value in series):
+        return ""
+    lengths, before = dict(chart.series("length/mean")), [at for at, _ in series if at < step]
+    for name in ("kl/old_policy/k3", "kl/old_policy/k2"):
+        moved = dict(chart.series(name)).get(before[-1], 0.0)
+        if not moved > 0 or before[-1] not in lengths:
+            continue
+        most = math.sqrt(moved * lengths[before[-1]] / 2)
+        values = dict(series)
+        if values[before[-1]] - values[step] <= _PINSKER_MARGIN * most:
+            return ""
+        if _gradient_was_large(chart, step) or _entropy_changed(chart, step):
+            return ""
+        changed = "the environment or verifier changed"
+        return f"in step {step}; {changed}, as the updates moved {moved:.2g} nats"
+    return ""
 
 
 def _step_of_fall(series: Series) -> int | None:

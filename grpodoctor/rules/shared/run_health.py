@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from grpodoctor.rules.shared.reward_components import component_means
+from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.estimators import level_shift
@@ -33,6 +33,11 @@ ZERO_VARIANCE_METRICS = ("groups/zero_variance_rate", INFERRED_ZERO_VARIANCE)
 
 NO_SIGNAL = 0.98
 """Share of zero-variance groups at which no signal is left except by accident."""
+
+_HARDLY_ANY, _LEARNED = 0.95, 0.7
+"""Share of zero-variance groups that leaves hardly any signal, and outcome from which a policy may
+have learned what it can: healthy agent runs whose policy was nearly deterministic ended at .75 to
+.95."""
 
 FLAT_BATCHES = 0.8
 """Share of batches without any varying group that means the same where groups are not counted.
@@ -57,6 +62,13 @@ _SMOOTHED = 5
 _NOISE_STEPS = 30
 """Readings from which the noise of one reading is estimated."""
 
+
+PENALTY_NAMES = ("overlong", "penalt", "punish")
+"""Parts of component names that are zero in healthy runs."""
+
+FORM_NAMES = ("format", "xml", "tag", "think", "structure", "length", "lang", "repet")
+"""Parts of the names of components that any response can earn, correct or not. In a public run
+responses earned the format now and then, and the equation in none of 39 batches."""
 
 CRITIC_IS_BASELINE = NotApplicable(
     "the advantages come from a critic, so a group with equal rewards still contributes gradient"
@@ -140,7 +152,8 @@ def is_solved(chart: Chart) -> bool:
     if len(all_correct):
         return all_correct.level(RECENT) >= SOLVED_GROUPS
     reward = chart.series("reward/mean")
-    return _reached_one(reward) or is_at_highest_reward(chart)
+    is_high = _reached_one(reward) or is_at_highest_reward(chart)
+    return is_high and not only_form_is_earned(chart)
 
 
 def mean_is_high(series: Series, top: float = 1.0, count: int = 2 * RECENT) -> bool:
@@ -171,6 +184,26 @@ def is_at_highest_reward(chart: Chart) -> bool:
     if not has_risen or not mean_is_high(reward, top, RECENT):
         return False
     return all(chart.series(name).last > 0 for name in component_means(chart))
+
+
+def only_form_is_earned(chart: Chart) -> bool:
+    """Whether responses earn components for their form alone, and never one for their content."""
+    names = component_means(chart)
+    never = [name for name in names if _was_never_earned(chart.series(name), name)]
+    earned = [name for name in names if name not in never]
+    return any(not is_form(name) for name in never) and all(map(is_form, earned))
+
+
+def _was_never_earned(series: Series, name: str) -> bool:
+    if series.last > 0 or any(part in name for part in PENALTY_NAMES):
+        return False
+    return len(series) >= 2 * RECENT and never_moved(series)
+
+
+def is_form(metric: str) -> bool:
+    """Whether any response can earn a component, correct or not."""
+    name = component_name(metric).lower()
+    return any(part in name for part in (*FORM_NAMES, *PENALTY_NAMES))
 
 
 def _reached_one(reward: Series) -> bool:
@@ -337,6 +370,15 @@ def has_lost_outcome(chart: Chart) -> bool:
     return fell or share_lost(series) >= COLLAPSE_LOSS
 
 
+def has_stalled_without_signal(chart: Chart) -> bool:
+    """Whether an outcome in [0, 1] has stalled far below 1 while hardly any group varies."""
+    name, series = zero_variance_metric(chart), chart.series(outcome_metric(chart) or "")
+    if name is None or has_critic(chart) or not has_stalled(chart):
+        return False
+    is_low = series.level(_NOISE_STEPS) < _LEARNED and all(0 <= value <= 1 for _, value in series)
+    return is_low and typical_share(chart.series(name), 2 * RECENT) >= _HARDLY_ANY
+
+
 def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"] | None:
     """Why groups have no variance in a log that does not split them; None if unknown.
 
@@ -354,7 +396,7 @@ def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"]
             return None
         return "all-correct" if correct >= FAILED_OUTCOME else "all-incorrect"
     reward = chart.series("reward/mean")
-    if is_solved(chart) or _is_nearly_full(reward):
+    if is_solved(chart) or (_is_nearly_full(reward) and not only_form_is_earned(chart)):
         return "all-correct"
     return "all-incorrect" if _is_nearly_empty(reward) else None
 
