@@ -66,6 +66,8 @@ class Framework:
     how_to_dump_logprobs: str = ""
     """How its dumps come to hold the log-probabilities of sampler and learner; empty if they always
     or never do."""
+    logs_unused_weights: bool = False
+    """Whether the mean correction weight is logged without a correction, too."""
     weights_tokens: bool = False
     """Whether its correction weights are those of single tokens, or means over the tokens of a
     response, in all of its modes; False if some are products over a response."""

@@ -170,3 +170,13 @@ def test_a_stall_without_entropy_and_signal_is_a_collapse() -> None:
     assert run(curves, count=140).findings("ENT001")[-1].severity == "warning"
     learned = {**curves, "reward/mean": noisy(ramp(0.48, 0.85, 25), 0.02, 2)}
     assert run(learned, count=140).findings("ENT001")[-1].severity == "info"
+
+
+@pytest.mark.parametrize(("framework", "severity"), [("nemo-rl", "warning"), ("trl", "info")])
+def test_a_weight_that_is_logged_in_any_case_is_no_correction(
+    framework: str, severity: str
+) -> None:
+    curves: dict[str, Curve] = {LOGPROB: ramp(0.01, 0.12, 50), "correction/weight_mean": 1.0}
+    finding = run(curves, framework=framework).finding("MIS001")
+    assert finding.severity == severity
+    assert ("tis" in finding.remedies) == (framework == "nemo-rl")

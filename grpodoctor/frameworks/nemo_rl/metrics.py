@@ -23,6 +23,7 @@ FRAMEWORK = Framework(
     name="nemo-rl",
     title="NeMo RL",
     aliases=("nemo",),
+    logs_unused_weights=True,
     signature=(
         "train/token_mult_prob_error",
         "train/gen_kl_error",

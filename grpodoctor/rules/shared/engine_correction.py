@@ -17,12 +17,17 @@ _WEIGHT = "correction/weight_mean"
 def correction_of(chart: Chart) -> str | None:
     """The correction of the sampler-learner mismatch that is in force; None if there is none.
 
-    In a log without settings, a logged correction weight shows that there is one.
+    In a log without settings, a logged correction weight shows that there is one, unless the
+    framework logs it in any case.
     """
     correction = chart.knobs.get("correction")
     if isinstance(correction, str):
         return None if correction == "none" else correction
-    return "a correction weight" if chart.is_fresh(_WEIGHT) else None
+    if not chart.is_fresh(_WEIGHT):
+        return None
+    framework = find_framework(chart.manifest.framework, logging_frameworks())
+    is_applied = framework is None or not framework.logs_unused_weights
+    return "a correction weight" if is_applied else None
 
 
 def weights_tokens(chart: Chart) -> bool | None:
