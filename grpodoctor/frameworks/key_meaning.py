@@ -42,7 +42,7 @@ FORMULAS: Mapping[Formula, Callable[[Sequence[float]], float]] = {
     ),
     "zero": lambda _: 0.0,
     "explained": lambda values: (
-        1 - 2 * values[0] / values[1] / values[1] if values[1] ** 2 > 0 else math.nan
+        1 - 2 * values[0] / values[1] / values[1] if values[1] else math.nan
     ),
     "log": lambda values: math.log(values[0]) if values[0] > 0 else math.nan,
 }

@@ -29,7 +29,7 @@ MODE = f"{ACTOR}.policy_loss.loss_mode"
 
 OPERANDS: dict[str, Callable[[int], bool]] = {
     **dict.fromkeys(("sum", "difference", "product", "share"), lambda count: count > 1),
-    "ratio": lambda count: count == 2,
+    **dict.fromkeys(("ratio", "explained"), lambda count: count == 2),
     "at-limit": lambda count: count == 3,
     "with-filtered": lambda count: count == 4,
     **dict.fromkeys(("as-is", "one-minus", "plus-one", "negated", "log"), lambda count: count == 1),
