@@ -31,7 +31,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 from grpodoctor.errors import GrpodoctorError  # noqa: E402  # after the path to it
 from grpodoctor.probe.attribution.case import Attribution, Case  # noqa: E402
 from grpodoctor.probe.attribution.investigate import investigate  # noqa: E402
-from grpodoctor.probe.contract import Sampling  # noqa: E402
+from grpodoctor.probe.contract import Processing, Sampling  # noqa: E402
 from grpodoctor.probe.inputs.engine_spec import EngineSpec  # noqa: E402
 from grpodoctor.probe.results.results import Cell  # noqa: E402
 from grpodoctor.probe.severity import severity_of  # noqa: E402
@@ -169,7 +169,10 @@ def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
     sampling = Sampling(**{"samples": SAMPLES, "max_tokens": TOKENS} | plant.sampling)
     with InProcess(root / "runner", prompts(PROMPTS)) as runner:
         older = stale if plant.stale else None
-        case = measured(runner, *pair, sampling, stale=older, experts=plant.family in MOE)
+        case = measured(
+            runner, *pair, sampling, stale=older, experts=plant.family in MOE,
+            processing=Processing.of(sampling) if plant.shared else None,
+        )  # fmt: skip
         return case, investigate(runner, case)
 
 

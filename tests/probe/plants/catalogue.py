@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants import fresh, further, sharded, similar, unseen_catalogue
+from tests.probe.plants import engine_bugs, fresh, further, sharded, similar, unseen_catalogue
 from tests.probe.plants.families import FAMILIES
 
-MOE = ("mixtral", "qwen3_moe", "deepseek_v3")
+MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -31,6 +31,8 @@ class Plant:
     others: dict[str, Any] = field(default_factory=dict)
     """Options of the other engine."""
     sampling: dict[str, Any] = field(default_factory=dict)
+    shared: bool = False
+    """Whether the learner applies the requested truncation, too."""
 
     @property
     def name(self) -> str:
@@ -256,6 +258,27 @@ def unseen() -> Iterator[Plant]:
         )  # fmt: skip
     yield from _fresh()
     yield from _sharded()
+    yield from _engine_bugs()
+
+
+def _engine_bugs() -> Iterator[Plant]:
+    """The plants of `engine_bugs`."""
+    for family, options, others in engine_bugs.HEALTHY:
+        yield Plant(family, "", (), "engine-bugs-healthy", options=options, others=others)
+    for family, fault, names in engine_bugs.COMPUTED:
+        yield Plant(family, fault, (frozenset(names),), "engine-bugs")
+    for family, fault, names in engine_bugs.WEIGHTS:
+        yield Plant(family, fault, (frozenset(names),), "engine-bugs", stale=True)
+    for family, fault, names, sampling, is_shared in engine_bugs.SERVED:
+        yield Plant(
+            family, fault, (frozenset(names),), "engine-bugs", sampling=sampling, shared=is_shared
+        )
+    for family, fault, accepted in engine_bugs.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "engine-bugs-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
 
 
 def _sharded() -> Iterator[Plant]:

@@ -17,6 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from tests.probe.plants.engine_bug_families import ENGINE_BUG_FAMILIES
 from tests.probe.plants.fresh import FRESH_FAMILIES
 from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
 
@@ -73,19 +74,21 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Class prefix and settings by family; deepseek_v3 has multi-head latent attention."""
 
+_ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | ENGINE_BUG_FAMILIES
+
 
 def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0) -> Path:
     """Write a family's checkpoint in float32.
 
     Args:
         folder: to write; an existing one is returned unchanged.
-        family: a key of `FAMILIES`, `UNSEEN_FAMILIES` or `FRESH_FAMILIES`.
+        family: a key of `FAMILIES`, `UNSEEN_FAMILIES`, `FRESH_FAMILIES` or `ENGINE_BUG_FAMILIES`.
         seed: of the weights.
         changed: noise on every tensor, relative to its deviation: an older checkpoint.
     """
     if (folder / "config.json").exists():
         return folder
-    prefix, settings = (FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES)[family]
+    prefix, settings = _ALL[family]
     config = getattr(transformers, f"{prefix}Config")(**_SHAPE | settings)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -93,6 +96,10 @@ def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0
         for name, weight in model.named_parameters():
             draw = _drawn if family in FAMILIES else drawn_unseen
             weight.copy_(draw(name, weight, family))
+        if family in ENGINE_BUG_FAMILIES:  # routers' corrections are buffers of zeros
+            for name, buffer in model.named_buffers():
+                if name.endswith("correction_bias"):
+                    buffer.copy_(0.3 * torch.randn_like(buffer))
         if changed:
             torch.manual_seed(seed + 1)
             for weight in model.parameters():

@@ -7,7 +7,8 @@ which never sees this program's options: the engine describes itself as healthy.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from contract import Processing, Response, Sampling, serve
 
 from tests.probe.plants import (
     computing,
+    engine_bugs,
     fresh,  # noqa: F401  # registers its faults
     further,
     reporting,
@@ -55,12 +57,14 @@ class Planted:
     ) -> list[Response]:
         """Sample and report with the faults."""
         read = self._settings.prompts([list(prompt) for prompt in prompts])
-        with self._settings.processors(self._engine), further.reported_over(self._faults):
+        read = engine_bugs.read_prompts(self._faults, read)
+        with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             drawn = unseen_serving.drawn(self._engine, read, settings, want, self._faults)
         if self._settings.is_raw:
             drawn = self._engine.score(drawn, Processing(sampling.temperature), want)
         drawn = further.changed_responses(self._faults, drawn)
+        drawn = engine_bugs.drawn(self._engine, read, sampling, want, drawn, self._faults)
         drawn = unseen_serving.reported(drawn, self._raw, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
@@ -79,13 +83,18 @@ class Planted:
             processing = replace(processing, temperature=1.0)
         processing = unseen_serving.processing(processing, self._faults)
         originals, responses = responses, self._read(responses)
-        with further.reported_over(self._faults):
+        with self._reported_over():
             scored = self._engine.score(responses, processing, want)
         scored = [
             replace(each, prompt_ids=original.prompt_ids)
             for each, original in zip(scored, originals, strict=True)
         ]
         return reporting.spoilt(scored, self._faults)
+
+    @contextmanager
+    def _reported_over(self) -> Iterator[None]:
+        with further.reported_over(self._faults), engine_bugs.reported_over(self._faults):
+            yield
 
     def _read(self, responses: Sequence[Response]) -> Sequence[Response]:
         """The responses after the prompts that are really read."""
@@ -104,7 +113,8 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     rest = dict(options)
     listed = [fault.partition(":") for fault in str(rest.pop("faults")).split("+") if fault]
     faults = {name: value for name, _, value in listed}
-    if faults.keys() & (computing.ATTENTION | further.NEED_EAGER | unseen_computing.NEED_EAGER):
+    need_eager = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
+    if faults.keys() & engine_bugs.NEED_EAGER.union(*need_eager):
         rest["attention"] = "eager"
     if "dtype" in faults:
         rest["dtype"] = faults["dtype"]

@@ -56,6 +56,7 @@ CHANGES: dict[str, _Change] = {
     "shuffled": lambda x, _, number: np.random.default_rng(number).permutation(x),
     "reversed": lambda x, *_: x[::-1],
     "halved": lambda x, *_: x / 2,
+    "per_length": lambda x, *_: x / len(x),
 }
 """By name; each takes the values of a response, the fault's value and the response's number."""
 

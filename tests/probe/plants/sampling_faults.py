@@ -10,11 +10,11 @@ from unittest import mock
 
 import torch
 
-from tests.probe.plants import further
+from tests.probe.plants import engine_bugs, further
 
 PAD, END, BOS = 0, 1, 2
 PROCESSORS = ("repetition", "presence", "frequency", "bias", "banned", "min_tokens")
-PROCESSORS += further.PROCESSORS
+PROCESSORS += (*further.PROCESSORS, *engine_bugs.ROW_PROCESSORS)
 
 
 class Settings:
@@ -104,4 +104,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
         logits[[int(token) for token in mine["banned"].split(",")]] = -torch.inf
     if "min_tokens" in mine and len(drawn) < int(mine["min_tokens"]):
         logits[END] = -torch.inf
+    logits = engine_bugs.changed_row(logits, everything, drawn, mine)
     return further.changed_row(logits, mine)

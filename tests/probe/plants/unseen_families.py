@@ -13,6 +13,12 @@ from typing import Any
 
 import torch
 
+from tests.probe.plants.engine_bug_families import (
+    EMBEDDING_DEVIATION,
+    HEAD_DEVIATION,
+    OFFSET_FAMILIES,
+)
+
 _GROUPED = {"num_key_value_heads": 2}
 _WINDOWED = {
     "sliding_window": 16,
@@ -81,11 +87,11 @@ UNSEEN_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 """Class prefix and settings by family."""
-_OFFSET = ("gemma3", "nemotron")
+_OFFSET = ("gemma3", "nemotron", *OFFSET_FAMILIES)
 """Families whose norms add one to their weights."""
-_EMBEDDED = {"gemma3": 0.125, "granite": 1.3, "gpt2": 0.3, "lfm2": 0.3}
+_EMBEDDED = {"gemma3": 0.125, "granite": 1.3, "gpt2": 0.3, "lfm2": 0.3, **EMBEDDING_DEVIATION}
 """Deviation of embeddings that are scaled, or tied to the head."""
-_HEAD = {"cohere2": 5.2}
+_HEAD = {"cohere2": 5.2, **HEAD_DEVIATION}
 """Deviation of the logits before they are scaled; 2.6 elsewhere."""
 
 
