@@ -7,6 +7,7 @@ model is called, never a part of it.
 
 from __future__ import annotations
 
+import inspect
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -30,6 +31,16 @@ def _trunk_output(hidden: Tensor) -> Any:
         if not hasattr(output, name):
             setattr(output, name, None)
     return output
+
+
+def _trunk_of(model: Any) -> Any:
+    """The part that the model's forward pass calls: its base model, or the decoder within it."""
+    base = model.base_model
+    decoder = getattr(base, "decoder", None)
+    if decoder is None or base is model:
+        return base
+    forward = inspect.unwrap(type(model).forward)
+    return decoder if "decoder" in forward.__code__.co_names else base
 
 
 class _Pulse:
@@ -56,7 +67,7 @@ class SplitModel:
 
     def __init__(self, model: Any, device: torch.device, compute: torch.dtype | None) -> None:
         self.model, self.device, self._compute = model, device, compute
-        self._trunk = model.base_model
+        self._trunk = _trunk_of(model)
         if self._trunk is model:
             raise RefusalError(f"{type(model).__name__} has no trunk separate from its head")
         self._forward = self._trunk.forward

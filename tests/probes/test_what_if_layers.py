@@ -61,6 +61,17 @@ CASES = [
     ("llama", "layer_from:0,1", ("layer_from", ["0", "1"])),
     ("seed_oss", "block_scaled:0,mlp,0", ("layer_scale", ["0.mlp", 0.0])),
     ("mistral", "uniform:0.03", ("uniform_share", 0.03)),
+    ("mpt", "alibi_max:16", ("alibi_power", 2.0)),
+    ("glm4_moe", "correction_lost", ("without_bias", "e_score_correction_bias")),
+    ("dots1", "correction_in_weights", ("router_weights", "corrected")),
+    ("gptj", "halves_for_pairs", ("rope_layout", "halves")),
+    ("hunyuan", "norm_before_rope", ("qk_norm_order", "before")),
+    ("qwen3_next", "output_gate_open", ("open_gate", "self_attn")),
+    ("gemma", "keys_values_exchanged:1", ("weights_from", ["1.self_attn.k_proj", "swap v_proj"])),
+    ("falcon", "mlp_norm_shared", ("weights_from", ["*.ln_mlp", "ln_attn"])),
+    ("cohere", "transposed:1", ("transposed", ["1.self_attn.o_proj", True])),
+    ("mpt", "residual_bf16", ("residual_rounding", "bfloat16")),
+    ("opt", "position_offset:0", ("position_start", -2)),
 ]  # fmt: skip
 
 

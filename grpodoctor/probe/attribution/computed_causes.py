@@ -138,7 +138,7 @@ _BY_NAME: dict[str, ComputedCause] = {
     ),
     "qk_norm_order": _cause(
         "qk-norm", "The {side} normalizes queries and keys at another place",
-        "queries and keys normalized after the rotation",
+        "queries and keys normalized {value} the rotation",
         "Check the order of rotation and query-key norms in the engine's attention.",
     ),
     "layer_window": _cause(
@@ -156,6 +156,16 @@ _BY_NAME: dict[str, ComputedCause] = {
         "no position bias (ALiBi)",
         "Use an attention kernel that supports the model's position bias (ALiBi).",
     ),
+    "alibi_factor": _cause(
+        "attention-bias", "The {side} scales the bias by position differently",
+        "the position bias (ALiBi) times {value}",
+        "Check alibi_bias_max and the slopes of the position bias (ALiBi) on both sides.",
+    ),
+    "alibi_power": _cause(
+        "attention-bias", "The {side} uses other slopes of the bias by position",
+        "the slopes of the position bias (ALiBi) to the power {value}",
+        "Check alibi_bias_max and the slopes of the position bias (ALiBi) on both sides.",
+    ),
     "without_sinks": _cause(
         "attention-sinks", "The {side} ignores the attention sinks", "no attention sinks",
         "Use an attention kernel that supports the model's attention sinks, on both sides.",
@@ -169,6 +179,25 @@ _BY_NAME: dict[str, ComputedCause] = {
     "without_gate": _cause(
         "missing-gate", "The {side} ignores a gate", "{value} fully open",
         "Check that the engine's implementation of this model family applies the gate.",
+    ),
+    "open_gate": _cause(
+        "missing-gate", "The {side} ignores a gate", "the gate in {value} fully open",
+        "Check that the engine's implementation of this model family applies the gate.",
+    ),
+    "residual_rounding": _cause(
+        "precision", "The {side} keeps hidden states in another precision",
+        "hidden states between layers in {value}",
+        "Keep the residual stream of both engines in the same precision.",
+    ),
+    "transposed": _cause(
+        "transposed-weights", "The {side} transposes a matrix", "{value}",
+        "Check the layout of square matrices in the conversion of the checkpoint: their shape does "
+        "not show a missing transpose.",
+    ),
+    "weights_from": _cause(
+        "swapped-weights", "The {side} loads weights into another module", "{value}",
+        "Check the names and the order in which fused projections are split in the conversion of "
+        "the checkpoint.",
     ),
     "logit_clamp": _cause(
         "logit-clamp", "The {side} clamps logits", "logits clamped to ±{value}",
@@ -277,6 +306,12 @@ _BY_NAME: dict[str, ComputedCause] = {
         "a repetition penalty of {value}",
         "Set repetition_penalty to 1; it may come from generation_config.json or from the server.",
     ),
+    "recent_repetition": _cause(
+        "repetition-penalty", "The {side} applies a repetition penalty to recent tokens",
+        "{value}",
+        "Set repetition_penalty to 1, or score with the same penalty and window (llama.cpp: "
+        "repeat_last_n).",
+    ),
     "presence_penalty": _cause(
         "presence-penalty", "The {side} applies a presence penalty",
         "a presence penalty of {value}",
@@ -328,7 +363,13 @@ def cause_of(edit: Edit) -> ComputedCause:
         return _of_pattern(str(value[0]))
     if name in ("output_scale", "layer_scale"):
         return _of_part(str(value[0]), float(value[1]))
-    if name == "without_norm" and re.search(r"(^|,)[qk]_(layer)?norm", str(value)):
+    if name == "without_bias" and "correction_bias" in str(value):
+        return _ROUTER_BIAS
+    if name == "router_weights" and value == "corrected":
+        return _CORRECTED
+    if name == "weights_from" and re.search("norm|ln_", str(value[1])):
+        return _OTHER_NORM
+    if name == "without_norm" and re.search(r"(^|,)([qk]|query|key)_(layer)?norm", str(value)):
         plain = _BY_NAME[name]
         return ComputedCause("qk-norm", "The {side} skips the norms of queries and keys",
                              plain.change, plain.remedy)  # fmt: skip
@@ -336,6 +377,22 @@ def cause_of(edit: Edit) -> ComputedCause:
     return known or ComputedCause(
         name, f"The {{side}} differs in {name}", f"{name} {{value}}", _CHECK
     )
+
+
+_ROUTER_BIAS = _cause(
+    "router-bias", "The {side} ignores the bias of the routers' choice", "{value} set to zero",
+    "Check that the engine loads e_score_correction_bias and adds it before it chooses experts, "
+    "and that syncs include it: it is a buffer, no parameter.",
+)  # fmt: skip
+_CORRECTED = _cause(
+    "router-weights", "The {side} weights experts by corrected scores",
+    "experts weighted by scores with the bias of the choice",
+    "Use the correction bias to choose experts only; weight them by their uncorrected scores.",
+)  # fmt: skip
+_OTHER_NORM = _cause(
+    "norm-weights", "The {side} uses the weights of another norm", "{value}",
+    "Check the names of the norms in the conversion of the checkpoint.",
+)  # fmt: skip
 
 
 def _of_setting(attribute: str) -> ComputedCause:
@@ -404,6 +461,10 @@ def described(edit: Edit) -> str:
         )
     if name == "layer_from":
         return _other_layer(*value)
+    if name == "weights_from":
+        return _sibling(*value)
+    if name == "transposed":
+        return f"{_placed(value[0])} transposed"
     return cause_of(edit).change.format(value=shown(value))
 
 
@@ -414,6 +475,7 @@ _PAIRED: dict[str, Callable[[str], str]] = {
         f"positions divided by {{}} in layers with {kind.replace('_', ' ')}"
     ),
     "layer_scale": lambda block: f"the output of {_block(block)} times {{}}",
+    "recent_repetition": lambda last: f"a repetition penalty of {{}} on the last {last} tokens",
     "output_scale": lambda block: f"the output of {_block(block)} times {{}}",
     "setting": lambda name: f"{name} {{}}",
 }
@@ -430,6 +492,18 @@ def _other_layer(layer: str, source: str) -> str:
     if source.startswith("swap "):
         return f"the weights of layers {layer} and {source[5:]} exchanged"
     return f"the weights of layer {source} in layer {layer}"
+
+
+def _sibling(place: str, source: str) -> str:
+    if source.startswith("swap "):
+        return f"the weights of {_placed(place)} and {source[5:]} exchanged"
+    return f"the weights of {source} in {_placed(place)}"
+
+
+def _placed(place: str) -> str:
+    """`*.o_proj` or `1.self_attn.o_proj` in words."""
+    layer, _, name = place.partition(".")
+    return f"{name} of every layer" if layer == "*" else f"{name} of layer {layer}"
 
 
 def _block(block: str) -> str:

@@ -20,8 +20,9 @@ _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
         "bias_scale", "layer_from", "layer_pattern", "layer_rope_base", "layer_rope_like",
-        "layer_rope_scaling", "layer_scale", "layer_window", "lost_part", "output_scale", "setting",
-        "vocabulary_part", "weights_until",
+        "layer_rope_scaling", "layer_scale", "layer_window", "lost_part", "output_scale",
+        "recent_repetition", "setting",
+        "transposed", "vocabulary_part", "weights_from", "weights_until",
     }
 )  # fmt: skip
 """Edits whose values are pairs of a name and a number."""

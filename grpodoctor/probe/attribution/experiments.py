@@ -481,6 +481,19 @@ def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
     return replace(engine, model=str(model))
 
 
+_PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def on_one_device(engine: EngineSpec) -> EngineSpec:
+    """The same engine on one device."""
+    kind = engine.kind
+    if kind.single_process:
+        single = replace(engine, engine=kind.single_process, processes=1, launcher="")
+        return single.with_options(**dict.fromkeys(kind.rank_options))
+    given = {name: None for name in _PARALLEL_OPTIONS if name in engine.options}
+    return replace(engine, processes=1).with_options(**given)
+
+
 def _overrides(engine: EngineSpec) -> dict[str, Any]:
     """Keys of `config.json` that vLLM's `hf_overrides` sets."""
     try:

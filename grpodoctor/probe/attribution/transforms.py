@@ -60,7 +60,7 @@ Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
 
 def recognized(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """All changes that may explain one column by the other."""
-    for recognize in (_units, _rounded, _stored, _averaged, _summed, _clipped, _reordered):
+    for recognize in _RECOGNIZERS:
         yield from recognize(tokens, changed_N, other_N)
 
 
@@ -79,6 +79,46 @@ def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recog
     if _spread(changed_N[at] / other_N[at]) < _UNITY:
         found = _rescaled(tokens, f"scaled by {factor:.3g}", changed_N, other_N, factor)
         yield replace(found, cause="scaled-logprobs", least=_SCALED)
+
+
+def _scaled_each(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """A factor of its own in each response, such as one over the response's length."""
+    at = tokens.finite_N & (np.abs(other_N) > _MEASURABLE)
+    ratio_N = np.divide(changed_N, other_N, out=np.full(at.size, np.nan), where=at)
+    factors_B = np.array([_middle(part) for part in _by_response(tokens, ratio_N)])
+    known = at & np.isfinite(factors_B)[tokens.rows_N] & (factors_B > 0)[tokens.rows_N]
+    if known.sum() < _FEWEST_RATIOS or np.ptp(factors_B[np.isfinite(factors_B)]) < _UNITY:
+        return
+    relative_N = np.abs(ratio_N[known] / factors_B[tokens.rows_N][known] - 1)
+    if np.quantile(relative_N, 0.75) > _UNITY:
+        return
+    is_length = np.nanmedian(np.abs(factors_B * tokens.lengths_B - 1)) < _UNITY
+    what = "divided by the response's length" if is_length else "scaled by a factor per response"
+    by_B = 1 / tokens.lengths_B if is_length else np.where(np.isfinite(factors_B), factors_B, 1.0)
+    made = ColumnMap(lambda lengths_B, column_N: column_N / np.repeat(by_B, lengths_B), True)
+    found = _changed(tokens, "scaled-logprobs", what, changed_N, other_N, made)
+    yield replace(found, least=_SCALED)
+
+
+_MEASURABLE = 0.05
+"""|log p| from which a ratio of two values is a number rather than rounding."""
+_FEWEST_RATIOS = 50
+
+
+def _middle(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size > 1 else np.nan
+
+
+def _likeliest(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """The value of the likeliest token at each place, not that of the token that was drawn."""
+    top_N = tokens.top_logprob_N
+    if top_N is None or other_N is not tokens.learner_N:
+        return
+    made = ColumnMap(lambda _, column_N: column_N + (other_N - top_N), True)
+    what = "those of the likeliest token at each place instead of the sampled one"
+    found = _changed(tokens, "likeliest-token", what, changed_N, other_N, made)
+    yield replace(found, least=_NEARLY_WHOLE)
 
 
 def _rescaled(
@@ -235,11 +275,17 @@ def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
         (changed_N[at].min(), np.maximum, "below"),
         (changed_N[at].max(), np.minimum, "above"),
     ):
-        share = (np.abs(changed_N[at] - edge) < 1e-6 * max(1.0, abs(edge))).mean()
-        if share > _AT_EDGE and edge < 0:
+        equal = np.abs(changed_N[at] - edge) < 1e-6 * max(1.0, abs(edge))
+        is_far = words == "below" and edge < _FAR_EDGE and equal.sum() >= _TIES
+        if (equal.mean() > _AT_EDGE or is_far) and edge < 0:
             what = f"clipped {words} at {edge:.3g}"
             made = ColumnMap(partial(_limited, limit, float(edge)))
             yield _same(tokens, "clipping", what, changed_N, other_N, made)
+
+
+_TIES = 3
+"""Tokens with exactly the lowest value: far from 0, unrelated values are never equal."""
+_FAR_EDGE = -1.0
 
 
 def _limited(
@@ -368,3 +414,8 @@ def _by_response(tokens: Tokens, column_N: Floats) -> list[Floats]:
 def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
     """The tokens with comparable columns."""
     return replace(tokens, sampler_N=sampler_N, learner_N=learner_N)
+
+
+_RECOGNIZERS: tuple[Recognizer, ...] = (
+    _units, _scaled_each, _likeliest, _rounded, _stored, _averaged, _summed, _clipped, _reordered,
+)  # fmt: skip

@@ -12,7 +12,7 @@ from contract import InapplicableError, RefusalError, Response
 from torch import Tensor
 
 from hf.adapters import adapter_times
-from hf.what_if import layer_patterns, modules, numerics, parts, positions, routing
+from hf.what_if import exchanged, layer_patterns, modules, numerics, parts, positions, routing
 from hf.what_if.attention import AttentionEdits, KeptCache, edited_attention
 from hf.what_if.processors import ProcessorEdits
 
@@ -22,6 +22,8 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "activation": modules.activation,
     "adapter": adapter_times,
     "activation_rounding": numerics.activation_rounding,
+    "alibi_factor": positions.alibi_factor,
+    "alibi_power": positions.alibi_power,
     "bias_scale": parts.bias_scale,
     "compute_dtype": numerics.compute_dtype,
     "embedding_scale": modules.embedding_scale,
@@ -39,8 +41,10 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "norm_epsilon": modules.norm_epsilon,
     "norm_offset": modules.norm_offset,
     "norm_parts": modules.norm_parts,
+    "open_gate": modules.open_gate,
     "output_scale": modules.output_scale,
     "qk_norm_order": positions.qk_norm_order,
+    "residual_rounding": modules.residual_rounding,
     "rope_base": positions.rope_base,
     "rope_layout": positions.rope_layout,
     "rope_off": positions.rope_off,
@@ -52,8 +56,10 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "router_precision": routing.router_precision,
     "router_weights": routing.router_weights,
     "setting": modules.setting,
+    "transposed": exchanged.transposed,
     "vocabulary_part": parts.vocabulary_part,
     "weight_rounding": numerics.weight_rounding,
+    "weights_from": exchanged.weights_from,
     "without_alibi": positions.without_alibi,
     "without_bias": modules.without_bias,
     "without_gate": modules.without_gate,

@@ -9,7 +9,7 @@ from contract import InapplicableError
 
 from hf.adapters import has_adapter
 from hf.routers import Routers
-from hf.what_if import layer_patterns, modules, parts, positions
+from hf.what_if import exchanged, layer_patterns, modules, parts, positions
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
@@ -25,6 +25,7 @@ _BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
 _SCALINGS = (0.25, 0.5, 2.0, 4.0, 8.0)
 _SLOPES = (-0.1, 0.01, 0.05, 0.1, 0.3, 1.0)
 _FEW_LAYERS = 4
+_RECENT = (8, 16, 32, 64, 128, 256, 512)
 _EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2")
 _PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
@@ -71,7 +72,10 @@ _NEUTRAL = {
     "output_scale": 1.0,
     "distance_bias": 0.0,
     "adapter": 1.0,
+    "alibi_factor": 1.0,
+    "alibi_power": 1.0,
     "layer_rope_scaling": 1.0,
+    "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
@@ -109,7 +113,10 @@ def _attention(model: Any) -> _Listed:
     yield "distance_bias", _SLOPES, "number"
     sinks = any(name.rpartition(".")[2] == "sinks" for name, _ in model.named_parameters())
     yield "without_sinks", [True] if sinks else [], "choice"
-    yield "without_alibi", [True] if positions.alibi_functions(model) else [], "choice"
+    has_alibi = bool(positions.alibi_functions(model))
+    yield "without_alibi", [True] if has_alibi else [], "choice"
+    yield "alibi_factor", _FACTORS if has_alibi else [], "number"
+    yield "alibi_power", [0.5, 2.0] if has_alibi else [], "number"
     for group in _layer_groups(model):
         widths = [width for width in _COARSE_WINDOWS if width < context]
         yield "layer_window", [[group, width] for width in widths], "integer"
@@ -126,14 +133,16 @@ def _layer_groups(model: Any) -> list[str]:
 
 def _positions(model: Any) -> _Listed:
     if not rotary_modules(model):
-        yield "position_start", [1, 2, 3, 4], "choice"
+        yield "position_start", [-2, -1, 1, 2, 3, 4], "choice"
+        layouts = ["interleaved", "halves"] if positions.rotations(model) else []
+        yield "rope_layout", layouts, "choice"
         return
     yield "rope_base", _BASES, "number"
     yield "rope_scaling", _SCALINGS, "number"
     yield "rope_off", [True], "choice"
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
     yield "rope_precision", ["bfloat16", "float16"], "choice"
-    yield "qk_norm_order", ["after"] if _has_qk_norms(model) else [], "choice"
+    yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
     yield "rope_layout", ["interleaved", "halves"], "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
     yield "rope_type", [*positions.own_types(model), *kinds], "choice"
@@ -153,10 +162,6 @@ def _rotary_widths(model: Any) -> list[int]:
     return [width for width in (now // 4, now // 2, 2 * now, 4 * now) if 2 <= width <= most]
 
 
-def _has_qk_norms(model: Any) -> bool:
-    return any(hasattr(module, "q_norm") for module in model.modules())
-
-
 def _modules(model: Any) -> _Listed:
     root = model.config.get_text_config().hidden_size ** 0.5
     yield "embedding_scale", (*_FACTORS, root, 1 / root), "number"
@@ -164,7 +169,7 @@ def _modules(model: Any) -> _Listed:
         yield "norm_epsilon", _EPSILONS, "number"
         yield "norm_offset", [1.0, -1.0], "choice"
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in norms(model)))
-    pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in _PAIRS]
+    pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in positions.QK_NORMS]
     yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
     named = [name for name in biases(model) if "norm" not in name]
     yield "without_bias", [",".join(named), *named] if named else [], "choice"
@@ -182,6 +187,8 @@ def _modules(model: Any) -> _Listed:
     yield "norm_parts", counts, "choice"
     yield "without_gate", modules.gates(model), "choice"
     try:
+        yield "open_gate", modules.gated_blocks(model), "choice"
+        yield "residual_rounding", _HALVES, "choice"
         yield "missing_layer", list(range(len(layers(model)))), "choice"
         for name in modules.blocks(model):
             yield "output_scale", [[name, factor] for factor in _PARTS], "number"
@@ -189,14 +196,12 @@ def _modules(model: Any) -> _Listed:
         return
 
 
-_PAIRS = (("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"))
-
-
 def _routing(model: Any) -> _Listed:
     if Routers(model):
         forms = [f"{form}{part}" for form in ("bfloat16", "float16") for part in ("", "/inputs")]
         yield "router_precision", forms, "choice"
-        yield "router_weights", ["raw", "sum", "equal"], "choice"
+        forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
+        yield "router_weights", forms, "choice"
 
 
 def _layer_patterns(model: Any) -> _Listed:
@@ -245,6 +250,8 @@ def _is_setting(name: str, value: Any) -> bool:
 
 def _processors() -> _Listed:
     yield "repetition_penalty", (0.8, 1.05, 1.1, 1.2, 1.5, 2.0), "number"
+    for last in _RECENT:
+        yield "recent_repetition", [[str(last), penalty] for penalty in (1.1, 1.3)], "number"
     yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
@@ -264,6 +271,10 @@ def _parts(model: Any) -> _Listed:
         return
     for source in parts.layer_sources(model):
         yield "layer_from", [source], "choice"
+    for place, sources in exchanged.exchanges(model).items():
+        yield "weights_from", [[place, source] for source in sources], "choice"
+    for place in exchanged.squares(model):
+        yield "transposed", [[place, True]], "choice"
     for block in blocks:
         yield "layer_scale", [[block, 0.0]], "number"
     for block in (*dict.fromkeys(each.rpartition(".")[2] for each in blocks), *blocks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from unittest import mock
 import torch
 from contract import InapplicableError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 EPSILONS = ("variance_epsilon", "eps", "epsilon", "norm_eps")
 _PLAIN = bool | int | float
@@ -58,10 +60,12 @@ def activations(model: nn.Module) -> list[tuple[nn.Module, str]]:
 def biases(model: nn.Module) -> dict[str, list[Tensor]]:
     """Biases by the last part of their module's name."""
     found: dict[str, list[Tensor]] = {}
-    for name, weight in model.named_parameters():
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
         parent, _, last = name.rpartition(".")
         if last == "bias":
             found.setdefault(parent.rpartition(".")[2], []).append(weight)
+        elif last.endswith("correction_bias"):  # of a router's choice; a buffer in most families
+            found.setdefault(last, []).append(weight)
     return found
 
 
@@ -145,6 +149,71 @@ def gates(model: nn.Module) -> list[str]:
             if isinstance(module, nn.Linear) and module.out_features == 1 and "gate" in name
         }
     )
+
+
+def gated_blocks(model: nn.Module) -> list[str]:
+    """Names of attention blocks that multiply their output by a sigmoid of a part of a projection.
+
+    Such a gate is no module of its own.
+    """
+    named = {
+        path.rpartition(".")[2]: module
+        for layer in layers(model)
+        for path, module in layer.named_modules()
+        if re.search(r"attn|attention", path.rpartition(".")[2])
+    }
+    return [name for name, module in named.items() if _calls_sigmoid(type(module).forward)]
+
+
+def _calls_sigmoid(function: Any) -> bool:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code is not None and "sigmoid" in code.co_names
+
+
+class _OpenSigmoid(TorchFunctionMode):
+    """Every sigmoid is 1."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _SIGMOIDS:
+            return torch.ones_like(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+_SIGMOIDS = (torch.sigmoid, Tensor.sigmoid, nn.functional.sigmoid)
+
+
+@contextmanager
+def open_gate(model: nn.Module, value: Any) -> Iterator[None]:
+    """Every sigmoid in the forward pass of the blocks with this name is 1."""
+    chosen = [m for path, m in model.named_modules() if path.rpartition(".")[2] == value]
+    if not chosen:
+        raise InapplicableError(f"this model has no block {value}")
+
+    def opened(run: Any) -> Any:
+        def forward(*arguments: Any, **named: Any) -> Any:
+            with _OpenSigmoid():
+                return run(*arguments, **named)
+
+        return forward
+
+    with ExitStack() as stack:
+        for module in chosen:
+            stack.enter_context(mock.patch.object(module, "forward", opened(module.forward)))
+        yield
+
+
+@contextmanager
+def residual_rounding(model: nn.Module, value: Any) -> Iterator[None]:
+    """The hidden states between layers in 16 bits."""
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[str(value)]
+
+    def lowered(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0].to(dtype).to(output[0].dtype), *output[1:])
+        return output.to(dtype).to(output.dtype)
+
+    with hooked(list(layers(model)), lowered):
+        yield
 
 
 @contextmanager

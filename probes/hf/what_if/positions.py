@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -79,32 +80,49 @@ def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
             handle.remove()
 
 
-@contextmanager
-def qk_norm_order(model: nn.Module, _: Any) -> Iterator[None]:
-    """Normalize queries and keys after the rotation instead of before it."""
-    layers: list[Any] = [
-        m for m in model.modules() if hasattr(m, "q_norm") and hasattr(m, "k_norm")
+QK_NORMS = (
+    ("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"), ("query_layernorm", "key_layernorm"),
+)  # fmt: skip
+"""Names of the norms of queries and keys, by family."""
+
+
+def qk_norms(model: nn.Module) -> list[tuple[nn.Module, Any, Any]]:
+    """Attention modules with their norms of queries and keys."""
+    return [
+        (module, getattr(module, one), getattr(module, other))
+        for module in model.modules()
+        for one, other in QK_NORMS
+        if isinstance(getattr(module, one, None), nn.Module)
+        and isinstance(getattr(module, other, None), nn.Module)
     ]
+
+
+@contextmanager
+def qk_norm_order(model: nn.Module, value: Any) -> Iterator[None]:
+    """Normalize queries and keys `after` the rotation instead of before it, or `before` it."""
+    layers = qk_norms(model)
     if not layers:
         raise InapplicableError("this model has no norms of queries and keys")
-    source = sys.modules[type(layers[0]).__module__]
+    source = sys.modules[type(layers[0][0]).__module__]
     rotate = source.apply_rotary_pos_emb
     current: list[tuple[Any, Any]] = []
 
     def turned(query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Any:
-        query, key = rotate(query, key, *rest, **named)
         of_query, of_key = current.pop()
+        if value == "before":
+            return rotate(of_query(query), of_key(key), *rest, **named)
+        query, key = rotate(query, key, *rest, **named)
         return of_query(query), of_key(key)
 
     with ExitStack() as stack:
-        for layer in layers:
-            norms = layer.q_norm.forward, layer.k_norm.forward
+        for layer, of_query, of_key in layers:
+            norms = of_query.forward, of_key.forward
             hook = layer.register_forward_pre_hook(
                 lambda _module, _inputs, norms=norms: current.append(norms)
             )
             stack.callback(hook.remove)
-            stack.enter_context(mock.patch.object(layer.q_norm, "forward", lambda x: x))
-            stack.enter_context(mock.patch.object(layer.k_norm, "forward", lambda x: x))
+            for norm in (of_query, of_key):
+                stack.enter_context(mock.patch.object(norm, "forward", lambda x: x))
         stack.enter_context(mock.patch.object(source, "apply_rotary_pos_emb", turned))
         yield
 
@@ -241,6 +259,46 @@ def without_alibi(model: Any, _: Any) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def alibi_factor(model: Any, value: Any) -> Iterator[None]:
+    """A factor on the slopes of the position bias."""
+    with _built_otherwise(model, lambda bias: bias * float(value)):
+        yield
+
+
+@contextmanager
+def alibi_power(model: Any, value: Any) -> Iterator[None]:
+    """Slopes to a power: they are powers of two, whose exponents a setting scales."""
+
+    def change(bias: Tensor) -> Tensor:
+        steps = bias.float().abs()
+        slopes = torch.where(steps > 0, steps, torch.inf).amin(dim=-1, keepdim=True)
+        return bias * slopes.nan_to_num(1.0, posinf=1.0) ** (float(value) - 1)
+
+    with _built_otherwise(model, change):
+        yield
+
+
+@contextmanager
+def _built_otherwise(model: Any, change: Any) -> Iterator[None]:
+    source = sys.modules[type(model).__module__]
+    names = [name for name in alibi_functions(model) if "slopes" not in name]
+    if not names:
+        raise InapplicableError("this model has no position bias")
+
+    def changed(build: Any) -> Any:
+        def built(*arguments: Any, **named: Any) -> Any:
+            return change(build(*arguments, **named))
+
+        return built
+
+    with ExitStack() as stack:
+        for name in names:
+            function = changed(getattr(source, name))
+            stack.enter_context(mock.patch.object(source, name, function))
+        yield
+
+
 def _zeroed(build: Any) -> Any:
     def zeros(*arguments: Any, **named: Any) -> Any:
         return torch.zeros_like(build(*arguments, **named))
@@ -301,21 +359,50 @@ def _steps(now: Tensor) -> Tensor:
 @contextmanager
 def rope_layout(model: nn.Module, value: Any) -> Iterator[None]:
     """Pair other dimensions: `interleaved` neighbors, or `halves` where the family interleaves."""
-    sources = {type(module).__module__ for module in model.modules()}
-    functions = [
-        (sys.modules[source], name)
-        for source in sources
-        for name in vars(sys.modules[source])
-        if name.startswith("apply_rotary_pos_emb")
-    ]
+    functions = rotations(model)
     if not functions:
         raise InapplicableError("this model has no rotary positions")
     width = min((2 * getattr(*each).numel() for each in rotary_modules(model)), default=0)
     with ExitStack() as stack:
         for module, name in functions:
-            changed = _paired(getattr(module, name), str(value), width)
+            rotate = getattr(module, name)
+            pair = _paired if _takes_pairs(rotate) else _paired_one
+            changed = pair(rotate, str(value), width)
             stack.enter_context(mock.patch.object(module, name, changed))
         yield
+
+
+def _takes_pairs(rotate: Any) -> bool:
+    """Whether a function rotates queries and keys together, not one of them."""
+    return len(inspect.signature(rotate).parameters) > _ONE_TENSOR
+
+
+_ONE_TENSOR = 3
+"""Parameters of a function that rotates one tensor: the tensor, sines and cosines."""
+
+
+def rotations(model: nn.Module) -> list[tuple[Any, str]]:
+    """The families' functions for rotation: a module of Python, and the name there."""
+    sources = {type(module).__module__ for module in model.modules()}
+    return [
+        (sys.modules[source], name)
+        for source in sources
+        for name in vars(sys.modules[source])
+        if name.startswith("apply_rotary_pos_emb")
+    ]
+
+
+def _paired_one(rotate: Any, layout: str, _width: int) -> Any:
+    """The same for a function of one tensor, all of whose dimensions are rotated."""
+
+    def rotated(x: Tensor, *rest: Any, **named: Any) -> Any:
+        half = x.shape[-1] // 2
+        order = torch.arange(2 * half, device=x.device).view(half, 2).T.flatten()
+        if layout == "halves":
+            order = order.argsort()
+        return rotate(x[..., order], *rest, **named)[..., order.argsort()]
+
+    return rotated
 
 
 def _paired(rotate: Any, layout: str, width: int) -> Any:

@@ -28,6 +28,8 @@ class ProcessorEdits:
     """Positions count padding on the left up to this width, without a mask for it."""
     repetition_penalty: float = 1.0
     """On tokens of prompt and response, as in transformers and vLLM."""
+    recent_repetition: Any = None
+    """`["8", penalty]`: a repetition penalty on the last tokens of prompt and response only."""
     presence_penalty: float = 0.0
     """Subtracted for tokens of the response so far."""
     frequency_penalty: float = 0.0
@@ -80,10 +82,11 @@ class ProcessorEdits:
         logits_NV = logits_NV.float().clone()
         if self.repetition_penalty != 1:
             seen_NV = history.prompt_NV + history.response_NV > 0
-            factor_NV = torch.where(
-                logits_NV > 0, 1 / self.repetition_penalty, self.repetition_penalty
-            )
-            logits_NV = torch.where(seen_NV, logits_NV * factor_NV, logits_NV)
+            logits_NV = _penalized(logits_NV, seen_NV, self.repetition_penalty)
+        if self.recent_repetition is not None:
+            last, penalty = self.recent_repetition
+            seen_NV = history.recent(int(last), logits_NV)
+            logits_NV = _penalized(logits_NV, seen_NV, float(penalty))
         logits_NV -= self.frequency_penalty * history.response_NV
         logits_NV -= self.presence_penalty * (history.response_NV > 0)
         for token, bias in self.logit_bias or ():
@@ -100,6 +103,12 @@ class ProcessorEdits:
             further = logits_NV.new_zeros(len(logits_NV), int(self.padded_vocabulary))
             logits_NV = torch.cat([logits_NV, further], dim=1)
         return logits_NV
+
+
+def _penalized(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:
+    """Seen tokens with a repetition penalty, as in transformers and vLLM."""
+    factor_NV = torch.where(logits_NV > 0, 1 / penalty, penalty)
+    return torch.where(seen_NV, logits_NV * factor_NV, logits_NV)
 
 
 def _with_uniform(logits_NV: Tensor, share: float) -> Tensor:
@@ -130,6 +139,15 @@ class History:
     """The same for the response so far."""
     position_N: Tensor
     """Position in the response."""
+    before: Sequence[Sequence[int]] = ()
+    """The ids before each token, in order; empty while sampling."""
+
+    def recent(self, last: int, like_NV: Tensor) -> Tensor:
+        """Which vocabulary entries are among the last tokens before each token."""
+        seen_NV = torch.zeros_like(like_NV)
+        for row, ids in enumerate(self.before):
+            _count(seen_NV[row], ids[-last:])
+        return seen_NV > 0
 
 
 class SamplingProcessors:
@@ -196,7 +214,18 @@ def histories(
             _count(prompt_NV[row], response.prompt_ids)
             _count(response_NV[row], response.response_ids[:place])
         position_N = torch.tensor([place for _, place in chunk], device=device)
-        yield History(prompt_NV, response_NV, position_N)
+        before = [_before(responses[number], place) for number, place in chunk]
+        yield History(prompt_NV, response_NV, position_N, before)
+
+
+def _before(response: Response, place: int) -> list[int]:
+    """The last tokens before a place of a response."""
+    drawn = list(response.response_ids[max(0, place - MOST_RECENT) : place])
+    return [*response.prompt_ids[-MOST_RECENT:], *drawn][-MOST_RECENT:]
+
+
+MOST_RECENT = 512
+"""The longest window of a repetition penalty that is tried."""
 
 
 def _count(counts_V: Tensor, ids: Sequence[int]) -> None:

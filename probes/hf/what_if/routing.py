@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,17 +44,17 @@ def router_precision(model: Any, value: Any) -> Iterator[None]:
 
 @contextmanager
 def router_weights(model: Any, value: Any) -> Iterator[None]:
-    """Weights of the chosen experts: `raw` probabilities, `sum` to 1, or `equal`."""
+    """Weights of the chosen experts.
 
-    def change(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+    `raw` probabilities, `sum` to 1, or `equal`; `sigmoid`, `softmax`: scores of another function,
+    with the family's sums; `corrected`: scores with the bias that is meant for the choice only.
+    """
+
+    def change(module: nn.Module, _inputs: Any, output: Any) -> Any:
         if not isinstance(output, tuple) or len(output) != _PARTS:
             raise InapplicableError("these routers return no weights")
         logits, scores, ids = output
-        chosen = logits.float().softmax(dim=-1).gather(-1, ids)
-        if value == "sum":
-            chosen = chosen / chosen.sum(dim=-1, keepdim=True)
-        elif value == "equal":
-            chosen = torch.full_like(chosen, 1 / chosen.shape[-1])
+        chosen = _weights(module, logits.float(), scores.float(), ids, str(value))
         return logits, chosen.to(scores.dtype), ids
 
     handles = [router.register_forward_hook(change) for router in _routers(model)]
@@ -63,6 +63,62 @@ def router_weights(model: Any, value: Any) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _weights(module: nn.Module, logits: Tensor, scores: Tensor, ids: Tensor, form: str) -> Tensor:
+    """The weights of the chosen experts in another form."""
+    if form == "equal":
+        return torch.full_like(scores, 1 / scores.shape[-1])
+    if form in ("raw", "sum"):
+        chosen = logits.softmax(dim=-1).gather(-1, ids)
+        return chosen / chosen.sum(dim=-1, keepdim=True) if form == "sum" else chosen
+    own, others = (each(logits).gather(-1, ids) for each in _scorers(logits, scores, ids))
+    new = others
+    if form == "corrected":
+        bias = next((b for name, b in _vectors(module) if "bias" in name), None)
+        if bias is None:
+            raise InapplicableError("these routers have no bias")
+        new = own + bias[ids]
+    elif form != _name_of(logits, scores, ids, other=True):
+        raise InapplicableError(f"these routers use a {form} already")
+    totals = scores.sum(dim=-1, keepdim=True)
+    if torch.allclose(totals, totals.mean(), rtol=_SAME):  # weights are normalized
+        return new / new.sum(dim=-1, keepdim=True) * totals
+    return scores * new / own
+
+
+def _vectors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(recurse=False)
+    yield from module.named_buffers(recurse=False)
+
+
+_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda logits: logits.softmax(dim=-1),
+}
+_SAME = 1e-4
+"""Relative difference up to which weights are proportional to scores."""
+
+
+def _name_of(logits: Tensor, scores: Tensor, ids: Tensor, *, other: bool = False) -> str:
+    """The function whose scores the weights are proportional to, or the other one.
+
+    Raises:
+        InapplicableError: if they are proportional to neither.
+    """
+    for name, function in _SCORES.items():
+        ratios = scores / function(logits).gather(-1, ids)
+        if torch.allclose(ratios, ratios[:, :1].expand_as(ratios), rtol=_SAME):
+            return next(each for each in _SCORES if (each != name) == other)
+    raise InapplicableError("the weights of these routers are of another form")
+
+
+def _scorers(
+    logits: Tensor, scores: Tensor, ids: Tensor
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """The family's function of the scores, and the other one."""
+    name = _name_of(logits, scores, ids)
+    return _SCORES[name], _SCORES[next(each for each in _SCORES if each != name)]
 
 
 _PARTS = 3

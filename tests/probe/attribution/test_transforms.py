@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from grpodoctor.probe.attribution.base import Hypothesis
 from grpodoctor.probe.attribution.causes.reporting.units import Units
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.transforms import applied, recognized
@@ -57,6 +60,7 @@ def variant(
         ("smoothed", "3", "averaging", "over 3"),
         ("cumulative", "", "cumulative", "sums"),
         ("clipped", "-2", "clipping", "below at -2"),
+        ("clipped", "-4.3", "clipping", "below at -4.3"),  # four of 1,200 tokens
         ("clipped_above", "-0.5", "clipping", "above at -0.5"),
         ("shift", "-5", "off-by-one", "-5 tokens"),
         ("shift_third", "2", "off-by-one", "of the responses"),
@@ -79,6 +83,31 @@ def test_a_change_is_named_with_its_side(
     assert relative or (words in result.summary and result.summary.startswith(f"the {side}'s"))
     assert side == "learner" or words in result.summary
     assert result.after.gap < 0.03 * changed.gap
+
+
+@pytest.mark.parametrize("side", ["sampler", "learner"])
+def test_values_divided_by_the_length_of_their_response(side: str) -> None:
+    plain = variant()
+    lengths_B = np.resize([10, 20, 30, 60], RESPONSES)
+    column_N = plain.tokens.learner_N / np.repeat(lengths_B, lengths_B)
+    tokens = replace(plain.tokens, lengths_B=lengths_B, **{f"{side}_N": column_N})
+    found = Units().experiment(None, Variant(plain.setup, tokens), Hypothesis(1.0))
+    assert found is not None
+    assert found.identity is not None
+    assert found.identity.id == "scaled-logprobs"
+    assert f"the {side}'s log-probabilities are divided by the response's length" in found.summary
+
+
+def test_values_of_the_likeliest_token() -> None:
+    plain = variant()
+    top_N = np.maximum(plain.tokens.learner_N, -0.7)
+    tokens = replace(plain.tokens, sampler_N=top_N, top_logprob_N=top_N)
+    found = Units().experiment(None, Variant(plain.setup, tokens), Hypothesis(1.0))
+    assert found is not None
+    assert found.identity is not None
+    assert found.identity.id == "likeliest-token"
+    greedy = replace(plain.tokens, top_logprob_N=plain.tokens.learner_N)
+    assert Units().hypothesize(None, Variant(plain.setup, greedy)) is None
 
 
 @pytest.mark.parametrize("noise", [1e-6, 0.02, 0.3])

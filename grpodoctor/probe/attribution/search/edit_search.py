@@ -43,7 +43,7 @@ _HINT = 0.1
 explains less is not named, and an unexplained gap then costs one pass per edit."""
 _WORTH = 0.4
 """Merit, relative to the best family's, from which a number is refined."""
-_WITHIN = frozenset({"layer_from", "lost_part"})
+_WITHIN = frozenset({"layer_from", "lost_part", "transposed", "weights_from"})
 """Edits of a layer or block, which are tried where the gap is."""
 _PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
 """Edits of a part of the model."""
@@ -167,7 +167,7 @@ class EditSearch:
         chosen = {trial.family.attribute for trial in first}
         # The fault may be in all layers, and one layer's block fits better than all blocks at zero.
         chosen |= {part for block in chosen for part in block.split(".")}
-        slices = self._tried(f for f in families if f.name in _WITHIN and f.attribute in chosen)
+        slices = self._tried(f for f in families if f.name in _WITHIN and _is_in(f, chosen))
         best = min((trial.best_gap for trial in slices), default=math.inf)
         if self.experiments.is_loud(best):
             self._refine(whole, _REFINED_PARTS)
@@ -256,6 +256,14 @@ class EditSearch:
         setup = replace(self.variant.setup, edits=edits)
         tokens = self.variant.tokens.with_learner(learner_N[: self.variant.tokens.sampler_N.size])
         return Candidate(edits[-1], Variant(setup, tokens), is_usual)
+
+
+def _is_in(family: EditFamily, places: set[str]) -> bool:
+    """Whether an edit concerns one of some blocks or layers, or all layers: `*.o_proj`."""
+    attribute = family.attribute
+    if family.name not in ("transposed", "weights_from"):
+        return attribute in places
+    return attribute.startswith("*.") or attribute.partition(".")[0] in places
 
 
 _MOST_LOST = 0.02

@@ -86,4 +86,4 @@ def tensors_of(
     value = json.loads(edit[1])
     every = frozenset(experiments.tensor_names(setup.learner))
     taken = frozenset(name for name in every if re.search(value["only"], name))
-    return Path(value["from"]), taken, every
+    return Path(value["from"]), taken.union(value.get("parts", ())), every

@@ -46,7 +46,11 @@ class Subset:
 
 def differing_part(experiments: Experiments, variant: Variant) -> Subset | None:
     """The responses, or the first tokens of all, that carry the gap while the others agree."""
-    return subset_of(experiments, variant) or early_tokens(experiments, variant)
+    return (
+        subset_of(experiments, variant)
+        or early_tokens(experiments, variant)
+        or periodic_tokens(experiments, variant)
+    )
 
 
 def subset_of(experiments: Experiments, variant: Variant) -> Subset | None:
@@ -142,15 +146,19 @@ def _properties(tokens: Tokens, off_B: Flags) -> Iterator[tuple[str, Flags]]:
     ):
         most = _cut(values_B, off_B)
         yield words.format(most), values_B > most
+    for every in range(2, _MOST_EVERY + 1):
+        for first in range(every):
+            words = f"the responses to every {_nth(every)} prompt, from number {first}"
+            yield words, tokens.prompt_B % every == first
     numbers_B = np.arange(tokens.lengths_B.size)
     for every in range(2, _MOST_EVERY + 1):
         for first in range(every):
-            words = f"every {every}th response" if every > _NAMED else f"every {_ORDINALS[every]}"
+            words = f"every {_nth(every)} response"
             yield f"{words}, from number {first}", numbers_B % every == first
 
 
-_NAMED = 3
-_ORDINALS = {2: "second response", 3: "third response"}
+def _nth(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def _cut(values_B: Integers, off_B: Flags) -> int:
@@ -179,3 +187,25 @@ def early_tokens(experiments: Experiments, variant: Variant) -> Subset | None:
 
 _EARLY = 0.25
 """Largest share of a response of median length that counts as its first tokens."""
+
+
+def periodic_tokens(experiments: Experiments, variant: Variant) -> Subset | None:
+    """Tokens at equal distances, such as those that a draft proposed, if the others agree."""
+    tokens = variant.tokens
+    if np.median(tokens.lengths_B) < _PERIODS * _MOST_EVERY:
+        return None
+    for every in range(2, _MOST_EVERY + 1):
+        for first in range(every):
+            among_N = tokens.positions_N % every == first
+            if experiments.is_loud(tokens.mean_at(~among_N)):
+                continue
+            if tokens.share_at(among_N) < _CARRY:
+                return None
+            everyone_B = np.ones(tokens.lengths_B.size, np.bool_)
+            words = f"every {_nth(every)} token of each response, from number {first}"
+            return Subset(everyone_B, among_N, words, 1.0, np.inf)
+    return None
+
+
+_PERIODS = 3
+"""Length of a typical response, in the longest distance that is tried."""

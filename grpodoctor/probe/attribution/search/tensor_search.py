@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,12 @@ _STARTS = 3
 """First groups from which the search starts again if the gap does not close."""
 _DONE = 0.005
 """Share of the gap at which it counts as closed."""
+_COMMON = 0.05
+"""Smallest share of the variance that a tensor explains whose parts are tried."""
+_DIVIDED = 4
+"""Tensors whose parts are tried."""
+_CLIP = 3.0
+"""Upper bound on |Δlogp| per token in that share."""
 _ROUNDS = 8
 _PRUNINGS = 24
 _MOST_AT_ONCE = 256
@@ -64,11 +70,17 @@ class TensorSearch:
             self._rollouts = None
             base = self._restrict(variant, np.arange(variant.tokens.sampler_N.size))
         self._gaps: dict[Names, float] = {frozenset(): base}
+        self._shares: dict[Names, float] = {}
+        """Share of the variance that the effect of a set explains."""
+        experts = experiments.case.learner_facts.settings.get("experts")
+        counts = (2, 4, 8, *([experts] if isinstance(experts, int) and experts > 1 else ()))
+        self._counts = sorted(set(counts))
 
     def _restrict(self, variant: Variant, at: np.ndarray) -> float:
         """Try sets of tensors on some tokens only; returns the gap of these tokens."""
         self._counted = variant.tokens.counted_N[at]
         self._target = variant.tokens.sampler_N[at]
+        self._base = variant.tokens.learner_N[at]
         return difference_gap(*self._counting(variant.tokens.learner_N[at]))
 
     def run(self) -> Names:
@@ -107,13 +119,15 @@ class TensorSearch:
         return taken
 
     def edit(self, names: Names) -> Edit:
-        """The edit that takes tensors of the other checkpoint."""
-        pattern = "|".join(re.escape(name) for name in sorted(names))
-        return OTHER_WEIGHTS, json.dumps({"from": str(self._folder), "only": f"^(?:{pattern})$"})
+        """The edit that takes tensors, and parts of tensors, of the other checkpoint."""
+        pattern = "|".join(re.escape(name) for name in sorted(names) if not is_part(name))
+        value: dict[str, Any] = {"from": str(self._folder), "only": f"^(?:{pattern})$"}
+        parts = sorted(name for name in names if is_part(name))
+        return OTHER_WEIGHTS, json.dumps(value | ({"parts": parts} if parts else {}))
 
     def _grown(self, taken: Names) -> list[Names]:
         """With one more group that lowers the gap, smallest gap first; groups before tensors."""
-        for groups in self._levels():
+        for groups in (*self._levels(), *self._parts(taken)):
             sets = dict.fromkeys(taken | group for group in groups if not group <= taken)
             gaps = self._measure(sets)
             helpful = [each for each in gaps if gaps[each] < _LOWERS * self._gaps[taken]]
@@ -133,6 +147,20 @@ class TensorSearch:
         yield [group for group in groups if group]
         if len(self.names) <= _MOST_SINGLE:
             yield [frozenset({name}) for name in self.names]
+
+    def _parts(self, taken: Names) -> Iterator[list[Names]]:
+        """Parts of the rows of the tensors whose effect has most in common with the gap.
+
+        A rank that was not synced has its shard of a tensor, or some of the experts.
+        """
+        alone = [(self._shares.get(taken | {name}, 0.0), name) for name in self.names - taken]
+        found = sorted((each for each in alone if each[0] >= _COMMON), reverse=True)[:_DIVIDED]
+        for _, name in found:
+            yield [
+                frozenset({f"{name}[{part}/{count}]"})
+                for count in self._counts
+                for part in range(1, count + 1)
+            ]
 
     def _pruned(self, taken: Names) -> Names:
         """Without the tensors that are not needed: first the kinds of a layer, then single ones."""
@@ -177,12 +205,26 @@ class TensorSearch:
             for each, score_N in zip(part, scores, strict=True):
                 if score_N is not None:
                     self._gaps[each] = difference_gap(*self._counting(score_N))
+                    self._shares[each] = self._explained(score_N)
         return {each: self._gaps[each] for each in wanted if each in self._gaps}
+
+    def _explained(self, learner_N: np.ndarray) -> float:
+        """Share of the variance of the difference that a change explains, up to a factor."""
+        missing_N, moved_N = self._target - self._base, learner_N[: self._base.size] - self._base
+        at = self._counted & np.isfinite(missing_N) & np.isfinite(moved_N)
+        missing, moved = (np.clip(each[at], -_CLIP, _CLIP) for each in (missing_N, moved_N))
+        whole = float(missing @ missing) * float(moved @ moved)
+        return float(missing @ moved) ** 2 / whole if whole else 0.0
 
     def _counting(self, learner_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         learner_N = learner_N[: self._target.size]
         at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
         return learner_N[at], self._target[at]
+
+
+def is_part(name: str) -> bool:
+    """Whether a name is that of a part of a tensor, such as `lm_head.weight[1/4]`."""
+    return name.endswith("]")
 
 
 def _grouped(names: Iterable[str], key: Callable[[str], Key]) -> Mapping[Key, Names]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.experiments import Experiments, on_one_device
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.engine_facts import EngineFacts
-from grpodoctor.probe.inputs.engine_spec import EngineSpec
-
-_DEGREES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
 class ParallelLayout(Cause):
@@ -47,10 +42,10 @@ class ParallelLayout(Cause):
             before = experiments.vary(variant, rescored=spec)
             if side == "learner":
                 facts = experiments.case.learner_facts
-                after = experiments.vary(before, learner=_on_one_device(variant.setup.learner))
+                after = experiments.vary(before, learner=on_one_device(variant.setup.learner))
             else:
                 facts = experiments.case.sampler_facts
-                after = experiments.vary(before, rescored=_on_one_device(spec))
+                after = experiments.vary(before, rescored=on_one_device(spec))
             layout = ", ".join(f"{name} {degree}" for name, degree in _degrees(facts).items())
             outcome = ExperimentResult(
                 summary=(
@@ -74,13 +69,3 @@ def _remaining(outcome: ExperimentResult) -> float:
 
 def _degrees(facts: EngineFacts) -> dict[str, int]:
     return {name: int(degree) for name, degree in facts.layout.items() if degree > 1}
-
-
-def _on_one_device(engine: EngineSpec) -> EngineSpec:
-    """The same engine on one device."""
-    kind = engine.kind
-    if kind.single_process:
-        single = replace(engine, engine=kind.single_process, processes=1, launcher="")
-        return single.with_options(**dict.fromkeys(kind.rank_options))
-    given = {name: None for name in _DEGREES if name in engine.options}
-    return replace(engine, processes=1).with_options(**given)

@@ -16,6 +16,7 @@ _HINT = 0.5
 _TITLES = {
     "log-base": "The {side}'s log-probabilities are not natural logarithms",
     "scaled-logprobs": "The {side}'s log-probabilities are scaled",
+    "likeliest-token": "The {side} reports the likeliest token's log-probability",
     "rounding": "The {side}'s log-probabilities are rounded",
     "storage-precision": "The {side}'s log-probabilities are stored in 16 bits",
     "averaging": "The {side} reports averages instead of each token's log-probability",
@@ -27,6 +28,8 @@ _TITLES = {
 _REMEDIES = {
     "log-base": "Multiply the values by the natural logarithm of the base where they are read.",
     "scaled-logprobs": "Remove the factor where the values are read or written.",
+    "likeliest-token": "Look up the sampled token among the returned log-probabilities by its id, "
+    "not the first one of the list.",
     "rounding": "Report full float32 values; JSON and log formats often shorten numbers.",
     "storage-precision": "Store log-probabilities in float32.",
     "averaging": "Report one log-probability per token; average only in the loss.",

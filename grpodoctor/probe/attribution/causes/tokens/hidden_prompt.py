@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 
@@ -51,6 +51,8 @@ class HiddenPrompt(Cause):
             changed = {number: change(ids) or ids for number, ids in prompts.items()}
             if changed != prompts and changed not in tried.values():
                 tried[words] = changed
+        if not variant.tokens.counted_N.all():  # a part of the responses: others may be mixed in
+            tried |= dict(_mixed(prompts))
         if not tried:
             return None
         variants = experiments.variants_behind(
@@ -77,6 +79,24 @@ def _changes(experiments: Experiments, variant: Variant) -> Iterator[tuple[str, 
     for limit in _limits(experiments, variant.tokens):
         yield f"cut to its last {limit} tokens", itemgetter(slice(-limit, None))
         yield f"cut to its first {limit} tokens", itemgetter(slice(limit))
+
+
+def _mixed(prompts: Mapping[int, list[int]]) -> Iterator[tuple[str, dict[int, list[int]]]]:
+    """Prompts that begin like the one before or after, as from a wrong block of a prefix cache."""
+    numbers = sorted(prompts)
+    for words, step in (("before", -1), ("after", 1)):
+        moved = [numbers[(at + step) % len(numbers)] for at in range(len(numbers))]
+        others = dict(zip(numbers, moved, strict=True))
+        for size in _BLOCKS:
+            mixed = {
+                number: [*prompts[others[number]][:size], *ids[size:]]
+                for number, ids in prompts.items()
+            }
+            yield f"with the first {size} tokens of the prompt {words} it", mixed
+
+
+_BLOCKS = (4, 8, 16, 32, 64)
+"""Tokens of a block of a prefix cache."""
 
 
 def _prefixed(token: int, ids: list[int]) -> list[int]:

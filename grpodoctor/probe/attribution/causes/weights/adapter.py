@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.experiments import Experiments, on_one_device
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.controls.run_controls import adapters_in_words
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _OPTIONS = ("adapter", "adapter_use")
 
@@ -24,7 +25,7 @@ class OtherAdapter(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The options name different adapters, and the learner can load the sampler's."""
         case, learner = experiments.case, variant.setup.learner
-        if learner.engine not in ("transformers", "fsdp") or variant.setup.swapped:
+        if _loading(learner) is None or variant.setup.swapped:
             return None
         return Hypothesis(0.9) if adapters_in_words(case.sampler, learner) else None
 
@@ -34,7 +35,8 @@ class OtherAdapter(Cause):
         """Score with the sampler's adapter."""
         case, learner = experiments.case, variant.setup.learner
         other = {name: case.sampler.options.get(name) for name in _OPTIONS}
-        after = experiments.vary(variant, learner=learner.with_options(**other))
+        loading = _loading(learner) or learner
+        after = experiments.vary(variant, learner=loading.with_options(**other))
         return ExperimentResult(
             summary=(
                 f"{adapters_in_words(case.sampler, learner)}; with the sampler's, k3 falls from "
@@ -42,3 +44,10 @@ class OtherAdapter(Cause):
             ),
             after=after,
         )
+
+
+def _loading(learner: EngineSpec) -> EngineSpec | None:
+    """The learner as an engine that loads adapters: FSDP's does not, but its single process."""
+    if learner.kind.single_process:
+        learner = on_one_device(learner)
+    return learner if learner.engine == "transformers" else None
