@@ -24,6 +24,10 @@ _LATE_SECONDS = 60.0
 """A first round is made if the whole measurement would take longer."""
 _MOST_OF_BUDGET = 0.75
 """Largest share of the budget that the whole measurement may take without a first round."""
+_SAFE = 0.2
+"""Largest share of the budget of a forecast that holds on a busy machine, too."""
+_SHORT_BUDGET = 120.0
+"""Seconds below which the first round is smaller: it must end within a minute."""
 _MOST_LOADING = 0.5
 """Largest share of the measurement that loading the engines once more may take."""
 _LEAST_TIMES = 8
@@ -38,13 +42,14 @@ def first_plan(plan: ProbePlan, prompts: int) -> ProbePlan | None:
         prompts: number of prompts.
     """
     sampling = plan.sampling
-    length = min(_MAX_TOKENS, *sampling.max_tokens)
+    count, longest = _size(plan)
+    length = min(longest, *sampling.max_tokens)
     tokens = prompts * sampling.samples * sum(sampling.max_tokens)
     if any(spec.is_record for spec in (*plan.samplers, *plan.learners)):
         return None  # a record answers at once
     if not plan.controls and not plan.attribution:
         return None  # a gate, which judges all responses
-    if tokens < _LEAST_TIMES * min(prompts, _PROMPTS) * length:
+    if tokens < _LEAST_TIMES * min(prompts, count) * length:
         return None
     small = sampling.model_copy(update={"samples": 1, "max_tokens": (length,)})
     changes = {
@@ -52,9 +57,16 @@ def first_plan(plan: ProbePlan, prompts: int) -> ProbePlan | None:
         "attribution": False,
         "controls": False,
         "experts": False,
-        "limit": _PROMPTS,
+        "limit": count,
     }
     return plan.model_copy(update=changes)
+
+
+def _size(plan: ProbePlan) -> tuple[int, int]:
+    """Prompts and tokens of the first round: a quarter of them under a short budget."""
+    if plan.budget is not None and plan.budget < _SHORT_BUDGET:
+        return _PROMPTS // 2, _MAX_TOKENS // 2
+    return _PROMPTS, _MAX_TOKENS
 
 
 def is_late(forecast: Forecast) -> bool:
@@ -64,14 +76,26 @@ def is_late(forecast: Forecast) -> bool:
     """
     if forecast.seconds is None:
         return True
-    late = min(_LATE_SECONDS, _MOST_OF_BUDGET * (forecast.budget or math.inf))
-    return forecast.seconds > late and forecast.loading_seconds <= _MOST_LOADING * forecast.seconds
+    if forecast.seconds > _MOST_OF_BUDGET * (forecast.budget or math.inf):
+        return True  # without a first round, a budget that ends leaves no figure at all
+    is_sooner = forecast.loading_seconds <= _MOST_LOADING * forecast.seconds
+    return forecast.seconds > _LATE_SECONDS and is_sooner
 
 
-def first_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
+def is_checked(forecast: Forecast) -> bool:
+    """Whether the first sampler's times decide about a first round.
+
+    Speeds of earlier probes were measured while the machine had other work.
+    """
+    if not forecast.is_measured or forecast.seconds is None:
+        return True
+    return forecast.budget is not None and forecast.seconds > _SAFE * forecast.budget
+
+
+def first_prompts(prompts: Sequence[Prompt], count: int = _PROMPTS) -> list[Prompt]:
     """The prompts of the first round, at equal distances: files are often sorted."""
-    step = max(1, len(prompts) / _PROMPTS)
-    return [prompts[int(place * step)] for place in range(min(len(prompts), _PROMPTS))]
+    step = max(1, len(prompts) / count)
+    return [prompts[int(place * step)] for place in range(min(len(prompts), count))]
 
 
 def first_answer(cell: Cell, seconds: float, likely: LikelyCause | None, follows: str) -> str:

@@ -266,7 +266,10 @@ class Measurement:
         return [
             pair
             for pair in self.state.pairs
-            if pair.learner.key == learner.key and pair.is_ready and not self._is_kept(pair)
+            if pair.learner.key == learner.key
+            and pair.is_ready
+            and pair.measured is None
+            and not self._is_kept(pair)
         ]
 
     def _is_kept(self, pair: Pair) -> bool:

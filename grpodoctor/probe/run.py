@@ -19,7 +19,7 @@ from grpodoctor.probe.controls.run_controls import stale_of, stale_spec
 from grpodoctor.probe.engines.engine_runner import EngineRunner, JobResult
 from grpodoctor.probe.engines.jobs import BudgetSpentError, ScoreJob
 from grpodoctor.probe.engines.store import content_key, read_json, write_json
-from grpodoctor.probe.first_round import first_plan, first_prompts, is_late
+from grpodoctor.probe.first_round import first_plan, first_prompts, is_checked, is_late
 from grpodoctor.probe.forecast import Forecast, forecast_of, in_words
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.plan import ProbePlan
@@ -117,11 +117,14 @@ class _ProbeRun:
         if plan is None or any(map(self.measurement.is_sampled, plan.samplers)):
             return
         prompts = self.runner.prompts
-        self.runner.use_prompts(first_prompts(prompts))
+        self.runner.use_prompts(first_prompts(prompts, plan.limit))
         first = Measurement(plan, self.runner, self.listener)
         try:
             first.check_engines()
             if self._is_late(forecast, first, len(prompts)):
+                if self.plan.budget:  # an answer about one sampler before the others start
+                    first.sample_one()
+                    first.score()
                 first.sample()
                 first.score()
         finally:
@@ -134,7 +137,7 @@ class _ProbeRun:
 
         That forecast replaces what the first answers say about the time to come.
         """
-        if not forecast.is_measured:
+        if is_checked(forecast):
             first.sample_one()  # its engine stays loaded for what follows
             measured = forecast_of(self.plan, prompts, Speeds(self.runner.store.folder))
             if is_late(measured) and not is_late(forecast):

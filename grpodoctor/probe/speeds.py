@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -68,6 +68,8 @@ class Speeds:
         self._tokens: dict[tuple[str, str], float] = defaultdict(float)
         self._seconds: dict[tuple[str, str], float] = defaultdict(float)
         jobs = (path for each in self._folders for path in each.glob(f"s[ac]*ed/*/{DONE}"))
+        self._here = frozenset(path.stem for path in folder.glob("engines/*.json"))
+        """Keys of the engines that ran in this probe."""
         for path in islice(jobs, _MOST_JOBS):
             self._count(path)
 
@@ -76,8 +78,22 @@ class Speeds:
         load = self._load_seconds(engine)
         sampled, scored = (self._rate(engine, kind) for kind in ("sample", "score"))
         if load is not None and (sampled or scored):
-            return Speed(load, sampled or scored, scored or sampled, is_measured=True)
+            speed = Speed(load, sampled or scored, scored or sampled, is_measured=True)
+            return speed if engine_key(engine) in self._here else speed.slower(self._slowdown)
         return self.estimated(engine)
+
+    @cached_property
+    def _slowdown(self) -> float:
+        """How many times as long the engines of this probe took to load as in earlier probes.
+
+        Other programs on the machine slow all engines down.
+        """
+        ratios = []
+        for key in self._here:
+            known = [seconds for each in self._folders if (seconds := _load_of(each, key))]
+            if len(known) > 1:
+                ratios.append(known[0] / float(np.median(known[1:])))
+        return max([1.0, *ratios])
 
     def estimated(self, engine: EngineSpec) -> Speed | None:
         """Its speed from the size of its model; None if that is not on this machine."""
@@ -98,10 +114,15 @@ class Speeds:
     def _load_seconds(self, engine: EngineSpec) -> float | None:
         key = engine_key(engine)
         for folder in self._folders:
-            seconds = read_json(folder / "engines" / f"{key}.json").get("load_seconds")
-            if isinstance(seconds, float):
+            if seconds := _load_of(folder, key):
                 return seconds + 1.0  # the interpreter's start and end
         return None
+
+
+def _load_of(folder: Path, key: str) -> float:
+    """Seconds that an engine took to load in a probe; 0 if it did not run there."""
+    seconds = read_json(folder / "engines" / f"{key}.json").get("load_seconds")
+    return seconds if isinstance(seconds, float) else 0.0
 
 
 def _newest(folder: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ import pytest
 
 from grpodoctor.probe import run
 from grpodoctor.probe.engines.jobs import BudgetSpentError
-from grpodoctor.probe.first_round import first_plan, first_prompts, is_late
+from grpodoctor.probe.first_round import first_plan, first_prompts, is_checked, is_late
 from grpodoctor.probe.forecast import Forecast
 from grpodoctor.probe.inputs.plan import ProbePlan, plan_from_options
 from grpodoctor.probe.measurement import Measurement
@@ -62,8 +62,15 @@ def test_a_first_round_is_made_where_it_answers_much_sooner() -> None:
     assert is_late(forecast(300.0, 40.0))
     assert not is_late(forecast(30.0)), "the measurement itself is fast"
     assert not is_late(forecast(300.0, 200.0)), "loads cost most of the time"
-    tight = dataclasses.replace(forecast(50.0), budget=60.0)
+    tight = dataclasses.replace(forecast(50.0, 40.0), budget=60.0)
     assert is_late(tight), "the measurement would take most of the budget"
+    short = first_plan(plan.model_copy(update={"budget": 60.0}), 40)
+    assert short is not None
+    assert (short.limit, short.sampling.max_tokens) == (16, (32,))
+    earlier = dataclasses.replace(forecast(50.0), is_measured=True)
+    assert not is_checked(earlier)
+    assert is_checked(dataclasses.replace(earlier, budget=60.0)), "the machine may be busy now"
+    assert not is_checked(dataclasses.replace(earlier, budget=600.0))
     prompts = [{"text": str(number)} for number in range(100)]
     assert first_prompts(prompts)[-1] == {"text": "96"}, "prompts of the whole file"
     assert first_prompts(prompts[:3]) == prompts[:3]

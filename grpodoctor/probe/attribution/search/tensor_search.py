@@ -90,14 +90,26 @@ class TensorSearch:
             EngineError: if the learner fails.
             BudgetSpentError: if the time budget is used up.
         """
-        best: Names = frozenset()
-        for start in self._grown(best)[:_STARTS]:
+        nothing: Names = frozenset()
+        best = self._best_from(self._grown(nothing)[:_STARTS], nothing)
+        if not self._is_closed(best):
+            # Whole tensors imitate a part of another one, which alone closes the gap.
+            parts = (self._helpful(groups, nothing)[:1] for groups in self._parts(nothing))
+            best = self._best_from([start for part in parts for start in part], best)
+        return best
+
+    def _best_from(self, starts: Sequence[Names], best: Names) -> Names:
+        """The set with the smallest gap after each start was completed."""
+        for start in starts:
             taken = self._completed(start)
             if self._gaps[taken] < self._gaps[best]:
                 best = taken
-            if self._gaps[best] <= max(EXACT, _DONE * self._gaps[frozenset()]):
+            if self._is_closed(best):
                 break
         return best
+
+    def _is_closed(self, taken: Names) -> bool:
+        return self._gaps[taken] <= max(EXACT, _DONE * self._gaps[frozenset()])
 
     def run_from(self, start: Names) -> Names:
         """The same from a set that was found next to other causes.
@@ -127,16 +139,18 @@ class TensorSearch:
 
     def _grown(self, taken: Names) -> list[Names]:
         """With one more group that lowers the gap, smallest gap first; groups before tensors."""
-        for groups in (*self._levels(), *self._parts(taken)):
-            sets = dict.fromkeys(taken | group for group in groups if not group <= taken)
-            gaps = self._measure(sets)
-            helpful = [each for each in gaps if gaps[each] < _LOWERS * self._gaps[taken]]
-            if helpful:
-                # Of sets with the same gap, the smallest: the other tensors are equal anyway.
-                return sorted(
-                    helpful, key=lambda each: (round(np.log10(gaps[each] + EXACT), 1), len(each))
-                )
-        return []
+        for groups in self._levels():
+            if helpful := self._helpful(groups, taken):
+                return helpful
+        return next(filter(None, (self._helpful(each, taken) for each in self._parts(taken))), [])
+
+    def _helpful(self, groups: Iterable[Names], taken: Names) -> list[Names]:
+        """The set with one more group each, if that lowers the gap; smallest gap first."""
+        sets = dict.fromkeys(taken | group for group in groups if not group <= taken)
+        gaps = self._measure(sets)
+        helpful = [each for each in gaps if gaps[each] < _LOWERS * self._gaps[taken]]
+        # Of sets with the same gap, the smallest: the other tensors are equal anyway.
+        return sorted(helpful, key=lambda each: (round(np.log10(gaps[each] + EXACT), 1), len(each)))
 
     def _levels(self) -> Iterable[list[Names]]:
         """Groups from coarse to fine: kinds, layers and kinds of a layer, then single tensors."""

@@ -51,10 +51,12 @@ class Truncation(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """Differences have one sign, mass is missing, or truncation was requested."""
         tokens, now = variant.tokens, variant.setup.processing
-        if variant.setup.rescored is not None or variant.setup.shift or is_truncated(now):
+        if variant.setup.rescored is not None or variant.setup.shift:
             return None
+        if is_truncated(now) and now != experiments.case.processing:
+            return None  # a truncation that was found already
         below = one_sided(tokens)
-        declared = is_truncated(Processing.of(experiments.case.sampling))
+        declared = bool(_declared(experiments, now))
         if below < _ONE_SIDED and lost_mass(tokens) < _LOST and not declared:
             return None
         return Hypothesis(0.9 if declared else max(below - 0.1, 0.3), {"below": below})
@@ -131,7 +133,8 @@ def _declared(experiments: Experiments, now: Processing) -> list[Processing]:
     asked = Processing.of(experiments.case.sampling)
     if not is_truncated(asked):
         return []
-    return list(dict.fromkeys([replace(asked, temperature=now.temperature), asked]))
+    both = [replace(asked, temperature=now.temperature), asked]
+    return [each for each in dict.fromkeys(both) if each != now]
 
 
 def _temperatures_to_try(variant: Variant) -> list[Processing]:
@@ -151,7 +154,8 @@ def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
         # Rounding occasionally moves a token over the border.
         least, most = (int(np.quantile(tokens.rank_N[at], q)) + 1 for q in (_INSIDE, 1.0))
         sizes = [most, *(k for k in _USUAL_K if k >= least and k != most)]
-        guesses += [replace(now, top_k=k) for k in sizes[:_MOST_OF_A_KIND]]
+        near = [now.top_k - 1, now.top_k + 1] if now.top_k > 1 else []  # miscounted
+        guesses += [replace(now, top_k=k) for k in (*near, *sizes[:_MOST_OF_A_KIND])]
     # Top-p keeps the mass p or slightly more, so the smallest kept mass is close to p.
     kept_N = np.exp(np.minimum(tokens.difference_N[at], 0.0))
     low, high = (float(np.quantile(kept_N, q)) for q in (1e-3, 0.1))
