@@ -63,12 +63,12 @@ def weights_from(model: nn.Module, value: Any) -> Iterator[None]:
     taken: dict[int, Tensor] = {}
     weights: list[nn.Parameter] = []
     for parent in _parents(model, place):
-        pair = getattr(parent, name, None), getattr(parent, source.removeprefix(_SWAP), None)
-        if not isinstance(pair[0], nn.Module) or not isinstance(pair[1], nn.Module):
+        one, other = (getattr(parent, each, None) for each in (name, source.removeprefix(_SWAP)))
+        if not isinstance(one, nn.Module) or not isinstance(other, nn.Module):
             continue
-        if not _fits(*pair):
+        if not _fits(one, other):
             continue
-        of_one, of_other = (dict(each.named_parameters()) for each in pair)
+        of_one, of_other = dict(one.named_parameters()), dict(other.named_parameters())
         for key, weight in of_one.items():
             taken[id(weight)] = of_other[key].data
             weights.append(weight)

@@ -53,6 +53,8 @@ _LINEAR = frozenset({"layer_scale", "output_scale", "vocabulary_part"})
 """Edits whose number may lie on either side of the one that changes nothing."""
 _FAR = 3.0
 """Multiple of the tried change up to which the regression's number is tried."""
+_MOST_SOURCES = 32
+"""Layers up to which the weights of neighbors are tried in every layer."""
 _SLICED = 2
 """Blocks whose slices are tried."""
 _REFINED_PARTS = 2
@@ -167,7 +169,11 @@ class EditSearch:
         chosen = {trial.family.attribute for trial in first}
         # The fault may be in all layers, and one layer's block fits better than all blocks at zero.
         chosen |= {part for block in chosen for part in block.split(".")}
-        slices = self._tried(f for f in families if f.name in _WITHIN and _is_in(f, chosen))
+        within = [family for family in families if family.name in _WITHIN]
+        sources = [family for family in within if family.name == "layer_from"]
+        # Another layer's effect has little in common with that of none.
+        everywhere = sources if len(sources) <= _MOST_SOURCES else []
+        slices = self._tried(f for f in within if f in everywhere or _is_in(f, chosen))
         best = min((trial.best_gap for trial in slices), default=math.inf)
         if self.experiments.is_loud(best):
             self._refine(whole, _REFINED_PARTS)
