@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from grpodoctor.probe.attribution.causes.weights.adapter import loading_engine
 from grpodoctor.probe.controls.run_controls import Weights, adapters_in_words
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.probe.attribution.cases import plain
 from tests.probe.attribution.conftest import Directories, Investigate
 from tests.probes.adapter_files import write_adapter
@@ -45,6 +47,16 @@ def test_an_adapter_that_the_sampler_lacks_is_proven(
     _, found = asked(plain(at.dense), learner)
     (named,) = found.causes
     assert (named.cause, named.confidence) == ("adapter", "proven"), found
+
+
+def test_a_sharded_learner_is_replaced_by_one_process_that_loads_adapters() -> None:
+    """FSDP's program refuses adapters."""
+    sharded = EngineSpec.of("fsdp", "model", {"fsdp": 2, "dtype": "bfloat16"})
+    single = loading_engine(sharded)
+    assert single is not None
+    assert single.engine == "transformers"
+    assert dict(single.options) == {"dtype": "bfloat16"}
+    assert loading_engine(EngineSpec.of("openai_server", "http://localhost:1", {})) is None
 
 
 def test_the_weights_control_compares_adapters(at: Directories, tmp_path: Path) -> None:

@@ -12,9 +12,12 @@ import pytest
 
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.investigate import attribute, investigate
+from grpodoctor.probe.attribution.search.subsets import periodic_tokens
 from grpodoctor.probe.attribution.search.tensor_search import labels_of
 from grpodoctor.probe.attribution.token_biases import BAN, missing_tokens, token_biases
 from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.contract import Processing
 from tests.probe.attribution.scripted import Scripted, case_of
 from tests.probe.attribution.test_scripted import LEARNER, VLLM, exact
 
@@ -34,6 +37,54 @@ from tests.probe.attribution.test_scripted import LEARNER, VLLM, exact
 )
 def test_a_setting_is_named_for_what_it_is(setting: str, cause: str) -> None:
     assert cause_of(("setting", json.dumps([setting, 1]))).id == cause
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause", "words"),
+    [
+        (("without_bias", "e_score_correction_bias"), "router-bias", "set to zero"),
+        (("without_bias", "lm_head"), "missing-bias", "biases of lm_head"),
+        (("router_weights", "corrected"), "router-weights", "bias of the choice"),
+        (("weights_from", ["1.self_attn.k_proj", "swap v_proj"]), "swapped-weights", "exchanged"),
+        (("weights_from", ["*.ln_mlp", "ln_attn"]), "norm-weights", "ln_mlp of every layer"),
+        (
+            ("transposed", ["1.self_attn.o_proj", True]),
+            "transposed-weights",
+            "of layer 1 transpose",
+        ),
+        (("recent_repetition", ["8", 1.3]), "repetition-penalty", "1.3 on the last 8 tokens"),
+        (("alibi_power", 2.0), "attention-bias", "slopes"),
+        (("open_gate", "self_attn"), "missing-gate", "the gate in self_attn"),
+    ],
+)
+def test_an_edit_is_named_for_its_fault(edit: tuple[str, Any], cause: str, words: str) -> None:
+    named = (edit[0], json.dumps(edit[1]))
+    assert cause_of(named).id == cause
+    assert words in described(named)
+
+
+class _LoudAbove:
+    """Stands for experiments that only know the size of rounding."""
+
+    def is_loud(self, gap: float) -> bool:
+        return gap > 1e-6
+
+
+@pytest.mark.parametrize(("every", "first"), [(2, 0), (4, 3), (8, 5)])
+def test_tokens_at_equal_distances_are_a_part(every: int, first: int) -> None:
+    nothing_B, places = np.zeros(12, np.int64), np.tile(np.arange(40), 12)
+    sampler_N = np.where(places % every == first, -1.4, -1.0)
+    tokens = Tokens(
+        sampler_N=sampler_N, learner_N=np.full(480, -1.0), lengths_B=np.full(12, 40),
+        prompt_B=nothing_B, sample_B=nothing_B, prompt_lengths_B=nothing_B,
+        ended_B=np.zeros(12, bool), cached_B=nothing_B, counted_N=np.ones(480, bool),
+    )  # fmt: skip
+    part = periodic_tokens(_LoudAbove(), Variant(Setup(LEARNER, Processing()), tokens))
+    assert part is not None
+    assert f"token of each response, from number {first}" in part.words
+    assert (part.tokens_N == (places % every == first)).all()
+    everywhere = Variant(Setup(LEARNER, Processing()), tokens.with_sampler(sampler_N - 0.2))
+    assert periodic_tokens(_LoudAbove(), everywhere) is None, "the other tokens differ, too"
 
 
 def _tokens_of(ids_N: np.ndarray, likeliest: dict[int, float]) -> Tokens:

@@ -194,7 +194,7 @@ def periodic_tokens(experiments: Experiments, variant: Variant) -> Subset | None
     tokens = variant.tokens
     if np.median(tokens.lengths_B) < _PERIODS * _MOST_EVERY:
         return None
-    for every in range(2, _MOST_EVERY + 1):
+    for every in range(_MOST_EVERY, 1, -1):  # half the distance contains the same tokens
         for first in range(every):
             among_N = tokens.positions_N % every == first
             if experiments.is_loud(tokens.mean_at(~among_N)):

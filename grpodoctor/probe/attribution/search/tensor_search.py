@@ -37,7 +37,11 @@ _DONE = 0.005
 _COMMON = 0.05
 """Smallest share of the variance that a tensor explains whose parts are tried."""
 _DIVIDED = 4
-"""Tensors whose parts are tried."""
+"""Further tensors whose parts are tried."""
+_DIVIDED_KINDS = ("embeddings", "output head", "experts")
+"""Kinds of tensors that are divided by rows among ranks."""
+_COUNTS = (2, 4, 8)
+"""Numbers of ranks."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token in that share."""
 _ROUNDS = 8
@@ -73,8 +77,7 @@ class TensorSearch:
         self._shares: dict[Names, float] = {}
         """Share of the variance that the effect of a set explains."""
         experts = experiments.case.learner_facts.settings.get("experts")
-        counts = (2, 4, 8, *([experts] if isinstance(experts, int) and experts > 1 else ()))
-        self._counts = sorted(set(counts))
+        self._experts = experts if isinstance(experts, int) else 0
 
     def _restrict(self, variant: Variant, at: np.ndarray) -> float:
         """Try sets of tensors on some tokens only; returns the gap of these tokens."""
@@ -163,18 +166,23 @@ class TensorSearch:
             yield [frozenset({name}) for name in self.names]
 
     def _parts(self, taken: Names) -> Iterator[list[Names]]:
-        """Parts of the rows of the tensors whose effect has most in common with the gap.
+        """Parts of the rows of single tensors: the shard of a rank that was not synced, an expert.
 
-        A rank that was not synced has its shard of a tensor, or some of the experts.
+        Those of the tensors that engines divide by rows come first. Then come the tensors whose
+        effect has most in common with the gap; that of a whole tensor hides that of a small part.
         """
-        alone = [(self._shares.get(taken | {name}, 0.0), name) for name in self.names - taken]
-        found = sorted((each for each in alone if each[0] >= _COMMON), reverse=True)[:_DIVIDED]
-        for _, name in found:
-            yield [
-                frozenset({f"{name}[{part}/{count}]"})
-                for count in self._counts
-                for part in range(1, count + 1)
-            ]
+        names = sorted(self.names - taken, key=lambda name: -self._shares.get(taken | {name}, 0.0))
+        divided = [name for name in names if kind_of(name) in _DIVIDED_KINDS]
+        yield [part for name in divided for part in _parts_of(name, self._counts_of(name))][
+            :_MOST_AT_ONCE
+        ]
+        for name in [name for name in names if name not in divided][:_DIVIDED]:
+            if self._shares.get(taken | {name}, 0.0) >= _COMMON:
+                yield _parts_of(name, _COUNTS)
+
+    def _counts_of(self, name: str) -> Sequence[int]:
+        is_experts = kind_of(name) == "experts" and self._experts > 1
+        return (self._experts,) if is_experts else _COUNTS
 
     def _pruned(self, taken: Names) -> Names:
         """Without the tensors that are not needed: first the kinds of a layer, then single ones."""
@@ -234,6 +242,13 @@ class TensorSearch:
         learner_N = learner_N[: self._target.size]
         at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
         return learner_N[at], self._target[at]
+
+
+def _parts_of(name: str, counts: Sequence[int]) -> list[Names]:
+    """All parts of a tensor's rows, in several numbers of parts."""
+    return [
+        frozenset({f"{name}[{part}/{count}]"}) for count in counts for part in range(1, count + 1)
+    ]
 
 
 def is_part(name: str) -> bool:

@@ -25,7 +25,7 @@ class OtherAdapter(Cause):
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """The options name different adapters, and the learner can load the sampler's."""
         case, learner = experiments.case, variant.setup.learner
-        if _loading(learner) is None or variant.setup.swapped:
+        if loading_engine(learner) is None or variant.setup.swapped:
             return None
         return Hypothesis(0.9) if adapters_in_words(case.sampler, learner) else None
 
@@ -35,7 +35,7 @@ class OtherAdapter(Cause):
         """Score with the sampler's adapter."""
         case, learner = experiments.case, variant.setup.learner
         other = {name: case.sampler.options.get(name) for name in _OPTIONS}
-        loading = _loading(learner) or learner
+        loading = loading_engine(learner) or learner
         after = experiments.vary(variant, learner=loading.with_options(**other))
         return ExperimentResult(
             summary=(
@@ -46,7 +46,7 @@ class OtherAdapter(Cause):
         )
 
 
-def _loading(learner: EngineSpec) -> EngineSpec | None:
+def loading_engine(learner: EngineSpec) -> EngineSpec | None:
     """The learner as an engine that loads adapters: FSDP's does not, but its single process."""
     if learner.kind.single_process:
         learner = on_one_device(learner)
