@@ -61,6 +61,10 @@ _REFINED_PARTS = 2
 """The same as `_REFINED`, for parts."""
 _EXPLAINED = 0.1
 """An edit of the whole that leaves less than this share of the gap is named at once."""
+_NEXT_TO = 0.02
+"""Distance of a usual value from the best one, relative to the change that the best one makes."""
+_TAKEN_UP = 1.5
+"""Factor by which the gap at that usual value may exceed the smallest one."""
 _UNFIT = 1e9
 """The gap of an edit that does not fit the model."""
 
@@ -94,6 +98,23 @@ class _Trial:
     def best(self) -> Any:
         """The value with the smallest gap."""
         return json.loads(min(self.gaps, key=lambda value: self.gaps[value]))
+
+    @property
+    def likeliest(self) -> Any:
+        """The best value; a usual one next to it that leaves hardly more of the gap.
+
+        A number that was fitted next to another fault has taken up a part of that fault.
+        """
+        best, now = self.best, self.family.now
+        if self.family.kind != "number" or now is None:
+            return best
+        near = [
+            value
+            for value in self.family.values
+            if abs(value - best) <= _NEXT_TO * abs(best - now)
+            and self.gaps.get(json.dumps(value), _UNFIT) <= _TAKEN_UP * self.best_gap
+        ]
+        return min(near, key=lambda value: self.gaps[json.dumps(value)], default=best)
 
     @property
     def best_gap(self) -> float:
@@ -247,11 +268,15 @@ class EditSearch:
 
     def _finals(self, trials: Sequence[_Trial]) -> list[Candidate]:
         chosen = sorted(trials, key=lambda trial: trial.best_gap)[:_FINALISTS]
-        edits = [(*self.variant.setup.edits, t.family.edit(t.best)) for t in chosen]
+        best = [trial.likeliest for trial in chosen]
+        edits = [
+            (*self.variant.setup.edits, trial.family.edit(value))
+            for trial, value in zip(chosen, best, strict=True)
+        ]
         scores = self.experiments.score_edits(self.variant.setup, edits)
         found = [
-            self._candidate(whole, learner_N, is_usual=trial.best in trial.family.values)
-            for trial, whole, learner_N in zip(chosen, edits, scores, strict=True)
+            self._candidate(whole, learner_N, is_usual=value in trial.family.values)
+            for trial, value, whole, learner_N in zip(chosen, best, edits, scores, strict=True)
             if learner_N is not None
         ]
         return sorted(
