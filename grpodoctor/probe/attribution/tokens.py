@@ -313,11 +313,10 @@ def falls(before: Tokens, after: Tokens) -> bool:
 
 
 def typical_share(before: Tokens, after: Tokens, limit: float) -> float:
-    """Share of the typical token's gap that disappeared, by quantiles of |Δlogp|.
+    """Share of the typical token's gap that disappeared, by medians of |Δlogp|.
 
     A second fault of few tokens or responses can carry most of the mean, whatever becomes of the
-    other tokens. The median alone is not enough: in a confident model it belongs to the tokens that
-    are nearly certain, whose gap a wrong truncation at a low temperature removes, too.
+    other tokens.
 
     Args:
         before: the tokens with the gap.
@@ -327,15 +326,9 @@ def typical_share(before: Tokens, after: Tokens, limit: float) -> float:
     at = before.finite_N & after.finite_N
     if not at.any():
         return 0.0
-    old_Q, new_Q = (
-        np.quantile(np.abs(each.difference_N[at]), _TYPICAL_QUANTILES) for each in (before, after)
-    )
+    old, new = (float(np.median(np.abs(each.difference_N[at]))) for each in (before, after))
     # k3 is half the square of a small difference.
-    return float((1 - (new_Q / old_Q) ** 2).min()) if old_Q[0] ** 2 / 2 > limit else 0.0
-
-
-_TYPICAL_QUANTILES = (0.5, 0.7)
-"""A subset whose second fault hides the removal of a cause has at most 30 % of the tokens."""
+    return 1 - (new / old) ** 2 if old**2 / 2 > limit else 0.0
 
 
 def effective_gap(before: Tokens, after: Tokens, limit: float) -> float:
