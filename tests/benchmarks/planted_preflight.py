@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.preflight.planted.cases import Case, Examined, examine
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
+from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
@@ -34,6 +35,8 @@ _SETS = {
     "healthy, in the third examination": third_healthy(),
     "planted in the fourth examination": fourth_faults(),
     "healthy, in the fourth examination": fourth_healthy(),
+    "planted in the fifth examination": fifth_faults(),
+    "healthy, in the fifth examination": fifth_healthy(),
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
+from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
@@ -18,12 +19,14 @@ _FAULTS = [
     *second_faults(),
     *third_faults()[::3],
     *fourth_faults()[::2],
+    *fifth_faults(),
 ]
 _HEALTHY = [
     *all_healthy()[::3],
     *examination_healthy()[::2],
     *second_healthy(),
     *third_healthy()[::2],
+    *fifth_healthy(),
 ]
 
 

@@ -15,6 +15,10 @@ _CODE = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 """Letters next to digits: a code, in which case may count."""
 _SYNTAX = re.compile(r"[\\{}\[\]\"=_;<>`]")
 """Signs of formulas, JSON and code, in which case counts."""
+_EQUALS = re.compile(r"(?<=\d) ?= ?(?=[-\d])|<<[^<>\n]*>>")
+"""Equations and calculator notes of a worked solution."""
+_MIN_PROSE_WORDS = 8
+REASONING_KIND = "reasoning before it"
 _MAX_LETTERS = 100
 """A longer answer is a text or a program, in which white space and case may count."""
 
@@ -32,23 +36,32 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
     }
     if answer_format.strip().startswith("{answer}"):
         # A format that has words before the answer was already tried with them.
-        variants["reasoning before it"] = lambda form, answer, _: (
-            REASONING + format_answer(form, answer)
-        )
+        variants[REASONING_KIND] = _after_reasoning
     return variants
 
 
 def variant_of(variant: Variant, answer_format: str, answer: str, prompt: str = "") -> str | None:
     """A response with another spelling; None if the variant does not apply to the answer."""
-    if len(answer) > _MAX_LETTERS or "\n" in answer.strip():
+    is_long = len(answer) > _MAX_LETTERS or "\n" in answer.strip()
+    if is_long and (variant is not _after_reasoning or not _is_prose(answer)):
         return None
     return variant(answer_format, answer, prompt)
+
+
+def _after_reasoning(form: str, answer: str, _: str) -> str:
+    return REASONING + format_answer(form, answer)
+
+
+def _is_prose(answer: str) -> bool:
+    """Whether a long answer is sentences, and no program, formula or data."""
+    return len(answer.split()) >= _MIN_PROSE_WORDS and not _SYNTAX.search(_EQUALS.sub("", answer))
 
 
 def _spaced(form: str, answer: str, _: str) -> str | None:
     if "\n" in form.rpartition("{answer}")[2].rstrip():
         return None  # a layout goes on in the next line
-    return format_answer(form, f" {answer.strip()} ") + "\n"
+    before = "" if form.partition("{answer}")[0].endswith(" ") else " "
+    return format_answer(form, f"{before}{answer.strip()} ") + "\n"
 
 
 def _other_case(form: str, answer: str, _: str) -> str | None:

@@ -28,6 +28,11 @@ _REASONING = "First, I write down what is given.\n\nThen I work it out step by s
 UNRELATED = "I have nothing to say about this."
 """An answer that has nothing in common with any reference."""
 COPIED_PROMPT = "copy of the prompt"
+REPEATED_TAGS = "repeated tags"
+EARLY_EXIT = "program that exits at once"
+_MANY = 40
+_PROGRAM = re.compile(r"^\s*(?:async )?def \w+\(", re.MULTILINE)
+_EXIT = "import sys\nsys.exit(0)"
 _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
 
 
@@ -97,7 +102,11 @@ def several_answers(answer: str, answers: Sequence[str], answer_format: str, mos
 
 
 def bad_completions(
-    prompt: str, answer: str, answers: Sequence[str], answer_format: str
+    prompt: str,
+    answer: str,
+    answers: Sequence[str],
+    answer_format: str,
+    tags: Sequence[str] = (),
 ) -> list[BadCompletion]:
     """Completions that must not earn as much as the correct answer.
 
@@ -106,6 +115,7 @@ def bad_completions(
         answer: the correct answer.
         answers: the answers of all rows.
         answer_format: how an answer is written.
+        tags: names of tags that the prompts ask for.
     """
     wrong = wrong_answer(answer, answers)
     if _THOUGHT in answer_format:
@@ -120,4 +130,23 @@ def bad_completions(
         BadCompletion("format without an answer", format_answer(answer_format, "")),
         BadCompletion(COPIED_PROMPT, prompt),
         BadCompletion("several answers at once", several),
+        *_more_tags(tags, format_answer(answer_format, wrong)),
+        *_early_exit(answers, answer_format),
     ]
+
+
+def _more_tags(tags: Sequence[str], wrong: str) -> list[BadCompletion]:
+    """A wrong answer behind many repetitions of the tags."""
+    repeated = "".join(f"<{tag}>\n{_THOUGHT}\n</{tag}>\n" for tag in tags) * _MANY
+    return [BadCompletion(REPEATED_TAGS, repeated + wrong)] if tags else []
+
+
+def _early_exit(answers: Sequence[str], answer_format: str) -> list[BadCompletion]:
+    """A program that ends before the tests run, if most answers are programs in Python."""
+    programs = sum(bool(_PROGRAM.search(answer)) for answer in answers)
+    if programs <= len(answers) / 2:
+        return []
+    is_fenced = "```" in answer_format or sum("```" in each for each in answers) > len(answers) / 2
+    code = f"```python\n{_EXIT}\n```" if is_fenced else _EXIT
+    form = "{answer}" if "```" in answer_format else answer_format
+    return [BadCompletion(EARLY_EXIT, format_answer(form, code))]

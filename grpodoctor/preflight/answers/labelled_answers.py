@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
+from grpodoctor.preflight.answers.revealed_answers import values_in_marks
 from grpodoctor.preflight.texts.normal_form import number_of
 
 _NAME = r"[^\W\d_][\w-]{0,20}(?:[ _][\w-]{1,20}){0,2}"
@@ -22,6 +23,17 @@ _FIELD = re.compile(
     r"[\"'](\w{1,40})[\"']\s*:\s*(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|-?[\w.]{1,60})"
 )
 """A field of a JSON object."""
+_PAIR = re.compile(
+    rf"(?:^|(?<=[|;\[({{]))[ ]?(?P<label>{_NAME}){_SIGN}[ ]?(?P<value>[^|;\n\])}}]{{1,60}})"
+    r"(?=[|;\])}])",
+    re.MULTILINE,
+)
+"""A label and its value among several on one line: `[level: 3 | gold: 42]`."""
+_SOLUTION_LABEL = re.compile(
+    r"\b(?:answers?|gold|ground[ _-]?truth|solution|expected|correct|reference|target)\b",
+    re.IGNORECASE,
+)
+"""Labels that name the answer, and that count among several fields too."""
 _DECORATION = " \t\r\"'`*_.,;)]}\u3002$"
 _MAX_LETTERS = 200
 _MAX_WORDS = 6
@@ -36,7 +48,8 @@ def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> lis
 
     A label that the rest of the prompt mentions is a part of the question, and not counted. Neither
     are the fields of a record, such as an invoice: prompts with several labels whose values differ
-    from row to row. A label that has the right value by chance, such as a constant
+    from row to row, unless the label names an answer (`gold: 42`). Texts between two equal marks
+    (`#42#`) count as well. A label that has the right value by chance, such as a constant
     among answers that are mostly equal, is compared with the answers of all its rows.
 
     Args:
@@ -52,8 +65,11 @@ def answers_behind_labels(prompts: Sequence[str], answers: Sequence[str]) -> lis
     by_label: defaultdict[str, dict[int, frozenset[str]]] = defaultdict(dict)
     for index, each in enumerate(labels):
         fields = [label for label in each if len(values_by_label[label]) > 1]
-        if len(fields) == 1 and _is_unmentioned(fields[0], each[fields[0]], prompts[index]):
-            by_label[fields[0]][index] = each[fields[0]]
+        for label in fields if len(fields) == 1 else filter(_SOLUTION_LABEL.search, fields):
+            if _is_unmentioned(label, each[label], prompts[index]):
+                by_label[label][index] = each[label]
+        for mark, values in values_in_marks(prompts[index]).items():
+            by_label[f"{mark} mark"][index] = frozenset(_value(value) for value in values)
     stating = [False] * len(prompts)
     for values_of in by_label.values():
         if _has_answers(values_of, wanted):
@@ -66,6 +82,7 @@ def _labels(prompt: str) -> dict[str, frozenset[str]]:
     """The labels of a prompt and their short values."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     pairs = [match.groups() for match in _FIELD.finditer(prompt)]
+    pairs += [(match["label"], match["value"]) for match in _PAIR.finditer(prompt)]
     for match in _LABELLED.finditer(prompt):
         label = match["label"] or match["tag"] or match["bracket"]
         pairs.append((label, match["value"] or match["tagged"] or match["bracketed"]))

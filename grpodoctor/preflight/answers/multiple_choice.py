@@ -12,6 +12,7 @@ from grpodoctor.preflight.texts.normal_form import words_of
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LABEL = re.compile(r"(?:^|[\s(])([A-Za-z])[).:]\s*(?=\S)", re.MULTILINE)
+_OPTION_LINE = re.compile(r"\s*\(?([A-Za-z])[).:]\s*(\S.*)")
 _LETTER = re.compile(r"\(?([A-Za-z])\)?(?:[.):]\s.*)?", re.DOTALL)
 
 _MAX_CLASSES = 10
@@ -78,6 +79,19 @@ def options_of(row: PromptRow) -> list[str]:
         if isinstance(texts, list) and len(texts) > 1:
             return [str(text) for text in texts]
     return []
+
+
+def without_option_order(text: str) -> str:
+    """A text with the lines of its lettered options sorted, and without their letters."""
+    lines = text.split("\n")
+    found = [(at, match) for at, line in enumerate(lines) if (match := _OPTION_LINE.match(line))]
+    letters = [match[1].upper() for _, match in found]
+    if len(found) < 2 or "".join(letters) != LETTERS[: len(letters)]:
+        return text
+    options = sorted(match[2].strip().casefold() for _, match in found)
+    for (at, _), option in zip(found, options, strict=True):
+        lines[at] = option
+    return "\n".join(lines)
 
 
 def _longest_run(labels: Sequence[str]) -> int:

@@ -93,6 +93,16 @@ def quoted_labels(prompts: Sequence[str]) -> tuple[str, ...]:
     return tuple(form for form, count in counts.items() if count > len(prompts) / 2)
 
 
+def requested_tags(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Names of the tags in angle brackets that more than half of the prompts ask for."""
+    counts: Counter[str] = Counter()
+    for prompt in prompts:
+        names = {name for opening, name in _tags_of(prompt) if opening == "<"}
+        counts.update(names)
+    asked = [name for name, count in counts.items() if count > len(prompts) / 2]
+    return tuple(sorted(asked)[:_MAX_TAGS])
+
+
 def _formats_in(prompt: str) -> Iterator[str]:
     if len(prompt) > 2 * _MAX_PART:
         prompt = f"{prompt[:_MAX_PART]}\n{prompt[-_MAX_PART:]}"
@@ -187,13 +197,7 @@ def _filler(name: str) -> str:
 
 def _in_tags(prompt: str) -> Iterator[str]:
     """Formats of pairs of tags, alone and in the order in which the prompt names them."""
-    tags = dict.fromkeys(
-        (match["open"], match["name"])
-        for match in _TAG.finditer(prompt)
-        if _closing(match["open"], match["name"]) in prompt
-        or re.match(r"[^\w\n]*(?:tags?|\u6807\u7b7e)\b", prompt[match.end() :])
-    )
-    chosen = list(tags)[:_MAX_TAGS]
+    chosen = _tags_of(prompt)[:_MAX_TAGS]
     for opening, name in chosen:
         yield _tagged(opening, name, _ANSWER)
         yield _tagged(opening, name, f"\n{_ANSWER}\n")
@@ -204,6 +208,17 @@ def _in_tags(prompt: str) -> Iterator[str]:
         contents = (_ANSWER if name == target else _filler(name) for _, name in chosen)
         parts = zip(chosen, contents, strict=True)
         yield "\n".join(_tagged(*tag, breaks + content + breaks) for tag, content in parts)
+
+
+def _tags_of(prompt: str) -> list[tuple[str, str]]:
+    """The tags that a prompt closes or calls a tag: opening bracket and name."""
+    tags = dict.fromkeys(
+        (match["open"], match["name"])
+        for match in _TAG.finditer(prompt)
+        if _closing(match["open"], match["name"]) in prompt
+        or re.match(r"[^\w\n]*(?:tags?|\u6807\u7b7e)\b", prompt[match.end() :])
+    )
+    return list(tags)
 
 
 def _tagged(opening: str, name: str, content: str) -> str:

@@ -14,6 +14,12 @@ from grpodoctor.preflight.answers.multiple_choice import (
     count_options,
     named_classes,
 )
+from grpodoctor.preflight.answers.revealed_answers import (
+    marked_option,
+    marks_its_option,
+    solves_itself,
+)
+from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.texts.normal_form import words_of
 
@@ -28,6 +34,8 @@ _ANNOUNCED = re.compile(
 """What follows words such as "the answer is" on the same line."""
 _CHANCE_ROWS = 2000
 """Rows on which the chance level of a closed set is measured: each is compared with all answers."""
+_MIN_MARKED = 0.9
+"""Share of the marked options that must be right; another mark is right only by chance."""
 _MIN_SOLUTION_WORDS = 8
 """A shorter solution may be a part of its question by chance."""
 
@@ -78,10 +86,27 @@ def states_answer(prompt: str, solution: str, classes: Classes = frozenset()) ->
     last_line = prompt.rstrip().rpartition("\n")[2] if "\n" in prompt.strip() else ""
     if answer in (words_of(marked_answer(prompt)), words_of(last_line)):
         return True
+    return _announces(prompt, answer, classes) or solves_itself(words_of(prompt), answer)
+
+
+def _announces(text: str, answer: tuple[str, ...], classes: Classes) -> bool:
+    """Whether the answer follows words such as "the answer is"."""
     return any(
         words_of(match["answer"])[: len(answer)] == answer
-        for match in _ANNOUNCED.finditer(prompt)
+        for match in _ANNOUNCED.finditer(text)
         if len(named_classes(match["answer"], classes)) < 2
+    )
+
+
+def _row_states(row: PromptRow, solution: str, classes: Classes = frozenset()) -> bool:
+    """Whether a row's prompt states the answer, or a system message of it announces the answer."""
+    if states_answer(row.prompt, solution, classes):
+        return True
+    answer = words_of(final_answer(solution))
+    return bool(answer) and any(
+        _announces(text_of(each.get("content")), answer, classes)
+        for each in row.messages
+        if each["role"] == "system"
     )
 
 
@@ -95,6 +120,7 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     answers = [final_answer(row.answer or "") for row in rows]
     labelled = answers_behind_labels(["\n".join(row.texts()) for row in rows], answers)
     classes = closed_set(answers)
+    by_mark = [marks_its_option(row.prompt, each) for row, each in zip(rows, answers, strict=True)]
     asked = [
         index
         for index, (row, answer) in enumerate(zip(rows, answers, strict=True))
@@ -102,10 +128,12 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     ]
     stating = [False] * len(rows)
     for index in asked:
-        stating[index] = states_answer(rows[index].prompt, rows[index].answer or "", classes)
+        stating[index] = _row_states(rows[index], rows[index].answer or "", classes)
     chance = _share_by_chance([rows[index] for index in asked], classes)
-    both = [one or other for one, other in zip(stating, labelled, strict=True)]
-    return both, chance * len(asked) / max(len(rows), 1)
+    if sum(by_mark) < _MIN_MARKED * sum(bool(marked_option(row.prompt)) for row in rows):
+        by_mark = [False] * len(rows)  # the mark means something else
+    found = [any(each) for each in zip(stating, labelled, by_mark, strict=True)]
+    return found, chance * len(asked) / max(len(rows), 1)
 
 
 def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:
@@ -117,7 +145,7 @@ def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:
         counts = Counter(words_of(final_answer(row.answer or "")) for row in rows)
         examples = {words_of(final_answer(row.answer or "")): row.answer or "" for row in rows}
         hits = sum(
-            count * states_answer(row.prompt, examples[words], classes)
+            count * _row_states(row, examples[words], classes)
             for row in rows
             for words, count in counts.items()
         )
@@ -125,7 +153,7 @@ def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:
     others = list(rows)
     random.Random(0).shuffle(others)  # noqa: S311 - a comparison, no secret
     pairs = zip(rows, others, strict=True)
-    return sum(states_answer(row.prompt, other.answer or "") for row, other in pairs) / len(rows)
+    return sum(_row_states(row, other.answer or "") for row, other in pairs) / len(rows)
 
 
 def _contains(words: tuple[str, ...], part: tuple[str, ...]) -> bool:

@@ -23,6 +23,8 @@ _MIN_SHARE = 0.75
 """Share of the decided comparisons that the other row must win."""
 _LEVEL = 1e-6
 """Probability of a false finding of one test; a few columns and shifts are tested."""
+_LOSS = 3.0
+"""Wins that one lost comparison weighs in the search for a displaced part, as in `_MIN_SHARE`."""
 _UNRELATED = 0.01
 """Probability above which an answer is not related to its own prompt."""
 
@@ -38,10 +40,66 @@ class Shift:
     compared: int
 
 
+@dataclass(frozen=True, slots=True)
+class PartialShift:
+    """A displacement of a part of the rows."""
+
+    shift: Shift
+    start: int
+    stop: int
+    """The first row of the part, and the first one behind it."""
+
+
 def shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Shift | None:
     """The distance at which prompts and answers share more rare words than in the same row."""
     if len(prompts) < _MIN_ROWS:
         return None
+    own, others = _fits(prompts, answers)
+    best: Shift | None = None
+    for rows, other in others.items():
+        valid = ~np.isnan(other)
+        wins = int((other[valid] > own[valid]).sum())
+        compared = wins + int((other[valid] < own[valid]).sum())
+        if _is_significant(wins, compared) and (best is None or wins > best.wins):
+            best = Shift(rows, wins, compared)
+    return best
+
+
+def partial_shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> PartialShift | None:
+    """The longest part of a table in which prompts share more rare words with other rows' answers.
+
+    In the rest of the table, prompts and answers of the same row must fit better.
+    """
+    own, others = _fits(prompts, answers)
+    best: PartialShift | None = None
+    for rows, other in others.items():
+        valid = ~np.isnan(other)
+        scores = np.where(valid & (other > own), 1.0, 0.0)
+        scores -= np.where(valid & (other < own), _LOSS, 0.0)
+        start, stop = _best_part(scores)
+        wins = int((scores[start:stop] > 0).sum())
+        compared = wins + int((scores[start:stop] < 0).sum())
+        rest = np.delete(scores, np.s_[start:stop])
+        fits_elsewhere = (rest < 0).sum() > (rest > 0).sum()
+        if not (fits_elsewhere and _is_significant(wins, compared, tests=len(prompts))):
+            continue
+        if best is None or wins > best.shift.wins:
+            best = PartialShift(Shift(rows, wins, compared), start, stop)
+    return best
+
+
+def _best_part(scores: NDArray[np.float64]) -> tuple[int, int]:
+    """Beginning and end of the part with the largest sum."""
+    sums = np.concatenate([[0.0], np.cumsum(scores)])
+    lowest = np.minimum.accumulate(sums)
+    stop = int(np.argmax(sums - lowest))
+    return int(np.argmin(sums[: stop + 1])), stop
+
+
+def _fits(
+    prompts: Sequence[str], answers: Sequence[str]
+) -> tuple[NDArray[np.float64], dict[int, NDArray[np.float64]]]:
+    """How well each prompt fits the answer of its own row, and those of the rows nearby."""
     prompt_words = [set(words_of(text)) for text in prompts]
     answer_words = [set(words_of(text)) for text in answers]
     counts: dict[str, int] = {}
@@ -50,15 +108,7 @@ def shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Shift | No
             counts[word] = counts.get(word, 0) + 1
     weights = {word: np.log(len(prompts) / count) for word, count in counts.items()}
     own = _shared(prompt_words, answer_words, weights, 0)
-    best: Shift | None = None
-    for rows in _shifts():
-        other = _shared(prompt_words, answer_words, weights, rows)
-        valid = ~np.isnan(other)
-        wins = int((other[valid] > own[valid]).sum())
-        compared = wins + int((other[valid] < own[valid]).sum())
-        if _is_significant(wins, compared) and (best is None or wins > best.wins):
-            best = Shift(rows, wins, compared)
-    return best
+    return own, {rows: _shared(prompt_words, answer_words, weights, rows) for rows in _shifts()}
 
 
 def _shifts() -> list[int]:
@@ -77,12 +127,12 @@ def _shared(
     return shared
 
 
-def _is_significant(wins: int, compared: int) -> bool:
+def _is_significant(wins: int, compared: int, tests: int = 1) -> bool:
     from scipy.stats import binomtest
 
     if compared < _MIN_ROWS or wins < _MIN_SHARE * compared:
         return False
-    return float(binomtest(wins, compared, 0.5, alternative="greater").pvalue) < _LEVEL
+    return float(binomtest(wins, compared, 0.5, alternative="greater").pvalue) * tests < _LEVEL
 
 
 def shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> Shift | None:

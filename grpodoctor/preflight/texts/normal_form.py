@@ -14,6 +14,27 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DASHES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[-+*/^=<>%|()\[\]]")
 """Numbers, words, operators and brackets. Operators and brackets carry meaning: 3+4 is not 3-4."""
+_CURRENCIES = frozenset({"dollar", "dollars", "usd", "euro", "euros", "eur", "pounds", "gbp"})
+_NUMBER_WORDS = {
+    word: str(number)
+    for number, word in enumerate(
+        (
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        )
+    )
+} | {"percent": "%"}
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
@@ -23,6 +44,16 @@ def words_of(text: str) -> tuple[str, ...]:
     text = _MARKUP.sub(" ", text)
     text = _VARIANT_LATEX.sub(r"\\frac", _COSMETIC_LATEX.sub(" ", text))
     return tuple(_WORD.findall(_THOUSANDS.sub("", _HYPHEN.sub(" ", text))))
+
+
+def loose_words_of(text: str) -> tuple[str, ...]:
+    """The words of a text with one spelling for numbers: 5.00 is 5, five is 5, $5 is 5 euros."""
+    words = (_NUMBER_WORDS.get(word, word) for word in words_of(text))
+    return tuple(
+        word.rstrip("0").rstrip(".") if "." in word else word
+        for word in words
+        if word not in _CURRENCIES
+    )
 
 
 def numbers_of(text: str) -> list[float]:

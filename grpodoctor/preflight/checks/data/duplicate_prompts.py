@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from grpodoctor.preflight.answers.multiple_choice import options_of
+from grpodoctor.preflight.answers.multiple_choice import options_of, without_option_order
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.affixes import Words
-from grpodoctor.preflight.texts.normal_form import words_of
+from grpodoctor.preflight.texts.normal_form import loose_words_of
 from grpodoctor.preflight.texts.overlap import overlapping
 
 _SHOWN = 5
@@ -24,9 +24,10 @@ class DuplicatePrompts(Check):
     What it sees:
         Prompts that differ only in whitespace and case; duplicates with different answers; and
         held-out prompts (--held-out) that are also training prompts. Held-out prompts are compared
-        by their words, numbers and operators, without punctuation, cosmetic LaTeX, system messages,
-        and instructions that most prompts of a file begin or end with. A held-out prompt also
-        counts if it contains a training prompt of at least eight words, or is contained in one.
+        by their words, numbers and operators, without punctuation, cosmetic LaTeX, currencies, the
+        order of lettered options, system messages, and instructions that most prompts of a file
+        begin or end with; 5.00 equals 5, and so does five. A held-out prompt also counts if
+        it contains a training prompt of at least eight words, or is contained in one.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy
@@ -114,4 +115,5 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
 
 def _question(row: PromptRow) -> Words:
     """The words of the user's messages; system messages differ between training and tests."""
-    return words_of("\n".join([*(row.user_texts() or [row.prompt]), *options_of(row)]))
+    texts = [without_option_order(text) for text in row.user_texts() or [row.prompt]]
+    return loose_words_of("\n".join([*texts, *sorted(options_of(row))]))

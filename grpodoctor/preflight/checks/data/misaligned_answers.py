@@ -12,7 +12,13 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
-from grpodoctor.preflight.texts.alignment import Shift, shift_of_sizes, shift_of_words
+from grpodoctor.preflight.texts.alignment import (
+    PartialShift,
+    Shift,
+    partial_shift_of_words,
+    shift_of_sizes,
+    shift_of_words,
+)
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 
 _MAX_ROWS = 2000
@@ -26,7 +32,8 @@ class MisalignedAnswers(Check):
 
     What it sees:
         Answers that are the number or the id of their row; columns of the data that share more rare
-        words with the prompt of a row nearby than with their own prompt; numbers whose size follows
+        words with the prompt of a row nearby than with their own prompt, in all rows or in at least
+        twenty consecutive ones; numbers whose size follows
         from the numbers in another row's prompt; and answers that differ from the final answer of
         the solution in the same row.
 
@@ -192,9 +199,14 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         is_answer = all(row.answer in (None, text) for row, text in zip(rows, values, strict=True))
         if not is_answer and len(set(values)) < len(values) / 2:
             continue  # a category, not a text about the prompt
+        if not is_answer and _is_id_name(name):
+            continue
         shift = shift_of_words(prompts, values) or _shift_of_numbers(prompts, values)
         if shift is not None:
             yield _shift_finding(name, shift)
+            return
+        if part := partial_shift_of_words(prompts, values):
+            yield _partial_finding(name, part, rows)
             return
 
 
@@ -233,6 +245,22 @@ def _shift_finding(column: str, shift: Shift) -> CheckFinding:
         ("Join prompts and answers by an id again.",),
         (f"{shift.wins} of {shift.compared} rows fit another row's prompt better than their own",),
         {"rows": float(shift.rows), "share": shift.wins / shift.compared},
+    )
+
+
+def _partial_finding(column: str, part: PartialShift, rows: Sequence[PromptRow]) -> CheckFinding:
+    first, last = rows[part.start], rows[part.stop - 1]
+    shift = part.shift
+    return CheckFinding(
+        "warning",
+        f"The column {column!r} is shifted by {abs(shift.rows)} in {part.stop - part.start} "
+        "consecutive rows.",
+        ("Join prompts and answers by an id again.",),
+        (
+            f"from {first.location} to {last.location}",
+            f"{shift.wins} of {shift.compared} rows fit another row's prompt better than their own",
+        ),
+        {"rows": float(shift.rows), "share": (part.stop - part.start) / len(rows)},
     )
 
 

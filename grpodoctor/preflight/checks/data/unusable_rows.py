@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -13,6 +14,8 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow, RowDefect
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _SHOWN = 5
+_FINAL_MARKS = ("####", "\\boxed")
+_WRITTEN_LIST = re.compile(r"\[\s*('[^'\n]*'|\"[^\"\n]*\")\s*\]")
 _SOURCE_COLUMNS = ("data_source", "source", "dataset", "ability", "task", "type")
 """Columns that say from which collection a row comes."""
 
@@ -22,7 +25,9 @@ class UnusableRows(Check):
 
     What it sees:
         Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty or a
-        placeholder such as None or nan, although other rows of the same source have one.
+        placeholder such as None or nan, although other rows of the same source have one. Also
+        solutions without the mark of the final answer (####, a box) that most others have, and
+        answers that are a list of one text written as text (`['42']`).
 
     Why it matters:
         An engine refuses an empty prompt, which ends a run hours after its start. A row without an
@@ -42,6 +47,10 @@ class UnusableRows(Check):
     code: ClassVar[str] = "DAT112"
     name: ClassVar[str] = "empty-prompts-or-answers"
     summary: ClassVar[str] = "Rows have no prompt or no answer."
+    max_unmarked_share: ClassVar[float] = 0.4
+    """Share of solutions without a final answer, up to which the others show that they have one."""
+    warning_share: ClassVar[float] = 0.01
+    """Share of defective answers from which the finding is a warning."""
     critical_share: ClassVar[float] = 0.5
     """Share of rows from which the finding is critical: most of the data is lost."""
 
@@ -52,6 +61,8 @@ class UnusableRows(Check):
         return (
             *self._without_prompt(context.table.defects, len(context.rows)),
             *self._without_answer(context.rows, context.answer_column),
+            *self._cut_solutions(context.rows),
+            *self._written_lists(context.rows),
         )
 
     def _without_prompt(self, defects: Sequence[RowDefect], usable: int) -> Iterator[CheckFinding]:
@@ -79,6 +90,39 @@ class UnusableRows(Check):
                 f"{len(missing)} of {len(expected)} rows have an empty answer.",
                 ("Remove these rows, or add their answers.",),
                 tuple(row.location for row in missing[:_SHOWN]),
+                {"share": share},
+            )
+
+    def _cut_solutions(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Solutions without the mark of the final answer that the others have."""
+        solutions = [row for row in rows if row.answer and len(row.answer.split()) > 1]
+        for mark in _FINAL_MARKS:
+            unmarked = [row for row in solutions if mark not in (row.answer or "")]
+            share = len(unmarked) / max(len(solutions), 1)
+            if unmarked and share <= self.max_unmarked_share:
+                yield CheckFinding(
+                    "warning" if share >= self.warning_share else "info",
+                    f"{len(unmarked)} of {len(solutions)} solutions have no final answer after "
+                    f"{mark}; they may be cut off.",
+                    ("Restore these solutions from their source, or remove the rows.",),
+                    tuple(
+                        f"{row.location}: …{(row.answer or '')[-60:]!r}"
+                        for row in unmarked[:_SHOWN]
+                    ),
+                    {"share": share},
+                )
+
+    def _written_lists(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Answers that are a list with one text, written as text."""
+        answered = [row for row in rows if row.answer]
+        written = [row for row in answered if _WRITTEN_LIST.fullmatch((row.answer or "").strip())]
+        share = len(written) / max(len(answered), 1)
+        if share >= self.warning_share:
+            yield CheckFinding(
+                "warning",
+                f"{len(written)} of {len(answered)} answers are lists of one text, stored as text.",
+                ("Store the answer itself: a reward compares it with the brackets.",),
+                tuple(f"{row.location}: {row.answer!r:.80}" for row in written[:_SHOWN]),
                 {"share": share},
             )
 

@@ -6,10 +6,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from grpodoctor.preflight.answers.stated_answers import marked_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
+
+_SOLUTION_COLUMNS = ("solution", "generation", "reasoning", "response", "completion", "cot")
+_MIN_WORDS = 20
+"""Words of a worked solution."""
+_MAX_SOLUTIONS = 1000
 
 
 class ResponseLengths(Check):
@@ -17,7 +24,7 @@ class ResponseLengths(Check):
 
     What it sees:
         The lengths of sampled responses and --max-tokens: the share that does not end with an EOS
-        token.
+        token. Without an engine, the lengths of the solutions in the data.
 
     Why it matters:
         A truncated response has no answer and is rewarded as wrong, so the policy first learns to
@@ -47,7 +54,9 @@ class ResponseLengths(Check):
     def examine(self, context: PreflightContext) -> CheckResult:
         """Measure sampled responses."""
         if context.sampler is None:
-            return SkippedCheck("no engine was given", "add --sampler ENGINE:MODEL")
+            return self._of_solutions(context) or SkippedCheck(
+                "no engine was given", "add --sampler ENGINE:MODEL"
+            )
         responses = context.sampler.responses()
         if not responses:
             return SkippedCheck("the engine returned no responses")
@@ -68,3 +77,31 @@ class ResponseLengths(Check):
             "Check that the EOS token is declared (DAT103).",
         )
         return (CheckFinding(severity, summary, advice, details, figures),)
+
+    def _of_solutions(self, context: PreflightContext) -> tuple[CheckFinding, ...]:
+        """The worked solutions of the data that are longer than the limit."""
+        texts = [max(solutions, key=len) for row in context.rows if (solutions := _solutions(row))]
+        texts = texts[:: max(len(texts) // _MAX_SOLUTIONS, 1)]
+        lengths = [
+            len(context.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts
+        ]
+        limit = context.settings.max_tokens
+        longer = sum(length > limit for length in lengths)
+        if longer < max(self.warning_share * len(lengths), 1):
+            return ()
+        p95 = float(np.percentile(lengths, 95))
+        return (
+            CheckFinding(
+                "warning",
+                f"{longer} of {len(lengths)} solutions in the data are longer than {limit} tokens.",
+                ("Raise --max-tokens, or filter these rows.",),
+                (f"length of the solutions: 95th percentile {p95:.0f} tokens",),
+                {"longer": longer / len(lengths), "p95": p95},
+            ),
+        )
+
+
+def _solutions(row: PromptRow) -> list[str]:
+    """The texts of a row that are worked solutions: long, and with a marked final answer."""
+    texts = [row.answer or "", *(str(row.columns.get(name) or "") for name in _SOLUTION_COLUMNS)]
+    return [text for text in texts if len(text.split()) >= _MIN_WORDS and marked_answer(text) != ""]

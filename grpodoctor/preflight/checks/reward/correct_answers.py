@@ -14,9 +14,12 @@ from grpodoctor.preflight.answers.reference_answers import (
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
+from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
+_MIN_PARAMETERS = 0.95
+"""Share of prompts with the number of their answer from which it is part of the question."""
 _FORMAT_ADVICE = "Set the format of a correct answer with --gold-format."
 _UNKNOWN_ADVICE = (
     "Give the format of a correct answer, for example --gold-format 'Final: {answer}'; the other "
@@ -49,8 +52,10 @@ class CorrectAnswersNotRewarded(Check):
         prompt.
 
     When it is wrong:
-        A reward that runs code or asks a judge model may need more than a short answer. Put a full
-        solution into the answer column, or give a --gold-format.
+        The target of a puzzle is no answer, so it earns nothing. If nearly every prompt contains
+        its answer as a number, that is a note. A reward that runs code or asks a judge model may
+        need more than a short answer. Put a full solution into the answer
+        column, or give a --gold-format.
 
     References:
         TRL issue 3903: the format is learned, accuracy stays at zero.
@@ -101,6 +106,14 @@ def _none_rewarded(
 ) -> CheckFinding:
     """No format earns a reward: the function is at fault if the format is known for certain."""
     own = context.settings.gold_format
+    if not own and _are_parameters(answers):
+        return CheckFinding(
+            "info",
+            f"The prompts contain all {len(answers.rows)} answers as numbers, and none is "
+            "rewarded: perhaps a parameter of the task.",
+            (_UNKNOWN_ADVICE,),
+            details,
+        )
     marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
     tried = len(answer_formats(context.settings)) + len(answers.requested)
     known = "the format of --gold-format" if own else ", ".join(marks.values())
@@ -119,6 +132,19 @@ def _none_rewarded(
     )
     read = tuple(f"read from the prompts: {form!r}" for form in answers.requested[:_SHOWN])
     return CheckFinding("warning", summary, (_UNKNOWN_ADVICE, _PARSER_ADVICE), (*read, *details))
+
+
+def _are_parameters(answers: ReferenceAnswers) -> bool:
+    """Whether nearly every prompt contains its answer as a number, and few contain another's.
+
+    The target of a puzzle is such a number: the answer is what reaches it.
+    """
+    numbers = [number_of(answer) for answer in answers.answers]
+    prompts = [set(numbers_of("\n".join(row.texts()))) for row in answers.rows]
+    own = sum(number in prompt for number, prompt in zip(numbers, prompts, strict=True))
+    others = numbers[len(numbers) // 2 :] + numbers[: len(numbers) // 2]
+    other = sum(number in prompt for number, prompt in zip(others, prompts, strict=True))
+    return own >= _MIN_PARAMETERS * len(numbers) and other < len(numbers) / 2
 
 
 def _empty_reward(answers: ReferenceAnswers) -> str:

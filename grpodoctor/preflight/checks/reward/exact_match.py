@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import (
+    REASONING,
+    REASONING_KIND,
     Variant,
     asked_formats,
     response_variants,
@@ -29,6 +31,8 @@ from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
+_MAX_FORMATS = 12
+"""Formats to try behind reasoning."""
 _MIN_WORDS = 4
 """Words of an answer that make it a text."""
 _ADVICE = {
@@ -36,7 +40,7 @@ _ADVICE = {
     "case": "Compare words without regard to case.",
     "a unit": "Compare numbers by value; remove units from both answers.",
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
-    "reasoning before it": "Extract the answer from the response; do not compare all of it.",
+    REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
 _MIN_CARRYING = 0.2
 """Share of reference answers with a unit that shows that the questions ask for quantities."""
@@ -45,6 +49,8 @@ _ASKS_FOR_UNIT = re.compile(
     re.IGNORECASE,
 )
 """Questions for quantities; the numbers of a prompt with a unit say more."""
+_FORMULA = re.compile(r"\$([^$\n]{0,300}?[^\s$])\$(?!\d)")
+"""A formula in LaTeX; its dollar signs are no currency."""
 _NUMBER_ONLY = re.compile(
     r"without (?:the |any |a )?units?|no units?\b|omit (?:the )?units?|units? (?:are|is) not|"
     r"(?:only|just|single|bare|plain|nothing but) (?:an? |the |one )?(?:final )?"
@@ -129,12 +135,24 @@ class ExactMatchReward(Check):
                 if (text := _variant(answers, index, variant))
             ]
             share = _lost_share(reward, answers, pairs)
-            if share >= self.min_lost_share:
+            if share >= self.min_lost_share and not (
+                kind == REASONING_KIND and self._is_read_after_reasoning(reward, answers)
+            ):
                 lost[kind] = share
                 examples.append(f"{kind}: {pairs[0][1][-80:]!r}")
         if lost:
             unasked = _unasked_kinds(context.rows, answers)
             yield _spelling_finding(lost, examples, unasked)
+
+    def _is_read_after_reasoning(self, reward: UserReward, answers: ReferenceAnswers) -> bool:
+        """Whether the function finds answers behind reasoning, in a format that prompts ask for."""
+        marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
+        forms = [*(FORMATS[name] for name in marks), *answers.requested]
+        return any(
+            self._share_lost_in(reward, answers, REASONING + form) < self.min_lost_share
+            for form in forms[:_MAX_FORMATS]
+            if not form.startswith("{answer}")
+        )
 
     def _line_breaks(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
@@ -243,13 +261,17 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
     unasked = set()
     carrying = sum(has_quantity(answer) for answer in answers.answers)
     quantities = carrying >= _MIN_CARRYING * len(answers.answers) or _most(
-        rows, lambda text: bool(_ASKS_FOR_UNIT.search(text)) or has_quantity(text)
+        rows, lambda text: _asks_for_quantity(_FORMULA.sub(r"\1", text))
     )
     if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
         unasked.add("a unit")
     if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))):
-        unasked.add("reasoning before it")
+        unasked.add(REASONING_KIND)
     return frozenset(unasked)
+
+
+def _asks_for_quantity(text: str) -> bool:
+    return bool(_ASKS_FOR_UNIT.search(text)) or has_quantity(text)
 
 
 def _most(rows: Sequence[PromptRow], holds: Callable[[str], bool]) -> bool:

@@ -12,6 +12,8 @@ from typing import ClassVar
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
+    EARLY_EXIT,
+    REPEATED_TAGS,
     BadCompletion,
     bad_completions,
 )
@@ -26,6 +28,7 @@ from grpodoctor.preflight.answers.reference_answers import (
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
 )
+from grpodoctor.preflight.answers.requested_formats import requested_tags
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -46,6 +49,8 @@ _ADVICE = {
     "format without an answer": "Reward the format only if it contains an answer, or far less.",
     COPIED_PROMPT: "Parse only the response, not the prompt with it.",
     "several answers at once": "Use only the last answer, or none if there are several.",
+    REPEATED_TAGS: "Count each tag once.",
+    EARLY_EXIT: "Do not rely on the exit status: require what the tests print at their end.",
 }
 
 
@@ -64,7 +69,9 @@ class HackableReward(Check):
 
     What it sees:
         For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
-        response, the format without an answer, a copy of the prompt, and several answers at once.
+        response, the format without an answer, a copy of the prompt, and several answers at
+        once. If the prompts ask for tags, also many of them before a wrong answer; if the answers
+        are programs in Python, also one that exits before the tests run.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
         A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
@@ -145,6 +152,7 @@ def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
     answers = context.reference_answers
     if answers is None:
         return []
+    tags = requested_tags(["\n".join(row.texts()) for row in answers.rows])
     return [
         _AnsweredRow(
             row,
@@ -152,7 +160,11 @@ def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
             floor=max(answers.empty[index], 0.0),
             completions=tuple(
                 bad_completions(
-                    row.prompt, answers.answers[index], answers.answers, answers.answer_format
+                    row.prompt,
+                    answers.answers[index],
+                    answers.answers,
+                    answers.answer_format,
+                    tags,
                 )
             ),
         )

@@ -13,10 +13,11 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
 )
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import render_text
-from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
@@ -25,6 +26,8 @@ _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "
 """What a format writes around an answer, and how a prompt names it."""
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
 """Models that were trained on mathematics write a box without being asked."""
+_MAX_ROWS = 500
+_SHOWN = 4
 _OPENED_TAG = re.compile(r"<\w+>\s*$")
 
 
@@ -35,7 +38,7 @@ class UnreachableFormat(Check):
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
         prompt ends with an opened tag, such as <think>, and the reward wants this tag in the
-        response.
+        response; and if unit tests call a function that the prompt does not name.
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
@@ -63,14 +66,31 @@ class UnreachableFormat(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the rewarded formats with the prompts."""
+        unnamed = tuple(self._unnamed_functions(context))
         usable = context.rewarded_answers()
         if isinstance(usable, SkippedCheck):
-            return usable
+            return unnamed or usable
         reward, answers = usable
         return (
+            *unnamed,
             *self._not_requested(context, answers),
             *self._opened_by_prompt(context, reward, answers),
         )
+
+    def _unnamed_functions(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        """Prompts that do not name the function that their unit tests call."""
+        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        tested = [(row, name) for row in rows if (name := tested_function(row.columns))]
+        unnamed = [(row, name) for row, name in tested if name not in _prompt_text(context, row)]
+        if len(unnamed) > len(tested) / 2:
+            yield CheckFinding(
+                "warning",
+                f"{len(unnamed)} of {len(tested)} prompts do not name the function that their "
+                "tests call.",
+                ("Add the name or the signature of the function to each prompt.",),
+                tuple(f"{row.location}: tests call {name!r}" for row, name in unnamed[:_SHOWN]),
+                {"share": len(unnamed) / len(tested)},
+            )
 
     def _not_requested(
         self, context: PreflightContext, answers: ReferenceAnswers

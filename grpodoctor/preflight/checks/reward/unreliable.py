@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -34,8 +34,9 @@ class UnreliableReward(Check):
         Scores unusual responses: empty, cut off inside a format, very long, with strange characters
         or huge numbers. Reports if the function raises, hangs, or returns something other than a
         number. Reports if it fails on a batch, for example with one reward for all responses.
-        Scores the reference answers twice, the second time in the opposite order, and reports
-        differences.
+        Scores a batch of correct and wrong answers twice, the second time in the opposite order,
+        and reports differences: a reward that is random, remembers responses, or comes back in
+        another order than the responses.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -79,18 +80,26 @@ class UnreliableReward(Check):
         answers = context.reference_answers
         if context.reward is None or answers is None:
             return
-        texts = [format_answer(answers.answer_format, answer) for answer in answers.answers]
-        again = context.reward(answers.rows[::-1], texts[::-1]).total[::-1]
-        differences = [
-            abs(second - first) for second, first in zip(again, answers.rewards, strict=True)
+        texts = [
+            format_answer(
+                answers.answer_format,
+                wrong_answer(answer, answers.answers) if index % 2 else answer,
+            )
+            for index, answer in enumerate(answers.answers)
         ]
+        first = context.reward(answers.rows, texts).total
+        again = context.reward(answers.rows[::-1], texts[::-1]).total[::-1]
+        differences = [abs(other - one) for other, one in zip(again, first, strict=True)]
         changed = sum(difference > self.max_rounding_difference for difference in differences)
         if changed:
             yield CheckFinding(
                 "warning",
                 f"{changed} of {len(texts)} rewards change by up to {max(differences):.3g} when "
                 "scored again in the opposite order.",
-                ("Seed what is random in it, and score each response independently.",),
+                (
+                    "Seed what is random in it, score each response independently, and return "
+                    "rewards in the order of the responses.",
+                ),
                 figures={"largest": max(differences)},
             )
 

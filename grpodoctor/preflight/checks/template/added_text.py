@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from grpodoctor.errors import ModelError
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.chat_template import render_text
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
 _CONTENT = "grpodoctor"
+_SYSTEM_CONTENT = "systemdoctor"
 _QUESTION: tuple[dict[str, Any], ...] = ({"role": "user", "content": _CONTENT},)
 _MIN_WORDS = 3
 """Fewer words are the name of a role."""
@@ -22,7 +24,8 @@ class AddedText(Check):
 
     What it sees:
         Renders a question without a system message, for two dates. Reports a sentence before the
-        question, or a difference between the dates.
+        question, or a difference between the dates. If the data has system messages, it reports a
+        template that writes its own system prompt in addition.
 
     Why it matters:
         A default system prompt is in every prompt of the run, but not in an evaluation that renders
@@ -36,7 +39,7 @@ class AddedText(Check):
 
     When it is wrong:
         The added text may be intended, and all code may render with the same template on the same
-        day. The finding is therefore a note.
+        day. The finding is therefore a note, except for a second system prompt.
 
     References:
         The templates of Qwen2.5 (a system prompt) and Llama 3.2 (today's date).
@@ -79,9 +82,29 @@ def _system_prompt(context: PreflightContext) -> Iterator[CheckFinding]:
     for special in {context.token_text(token) for token in ids if token in context.special_tokens}:
         text = text.replace(special or "\n", "\n")
     added = " ".join(text.split())
-    if len(re.findall(r"[^\W\d_]{2,}", added)) >= _MIN_WORDS and not has_system_message:
+    if len(re.findall(r"[^\W\d_]{2,}", added)) < _MIN_WORDS:
+        return
+    if has_system_message:
+        yield from _two_system_prompts(context, added)
+    else:
         yield CheckFinding(
             "info",
             f"The template adds text before the question: {added[:200]!r}.",
             ("Put a system message into the data unless every prompt should have this text.",),
+        )
+
+
+def _two_system_prompts(context: PreflightContext, added: str) -> Iterator[CheckFinding]:
+    """Whether the template writes its own system prompt although a message has another one."""
+    messages = ({"role": "system", "content": _SYSTEM_CONTENT}, *_QUESTION)
+    try:
+        text = render_text(context.tokenizer, messages, generation=True).partition(_CONTENT)[0]
+    except ModelError:  # DAT119 reports it
+        return
+    words = [word for word in added.split() if word.isalpha() and len(word) > 2]
+    if _SYSTEM_CONTENT in text and all(word in text for word in words):
+        yield CheckFinding(
+            "warning",
+            f"Prompts get two system messages: the template adds {added[:120]!r}.",
+            ("Remove one of them: the data's system messages, or the template's.",),
         )

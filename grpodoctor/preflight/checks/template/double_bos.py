@@ -13,6 +13,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
 _MAX_ROWS = 2000
 _SHOWN = 5
+_WARNING_SHARE = 0.01
+"""Share of prompts with control tokens from which the finding is a warning."""
 
 
 class DoubleBos(Check):
@@ -20,9 +22,10 @@ class DoubleBos(Check):
 
     What it sees:
         Prompts whose token ids start with two BOS tokens, and prompts that already contain tokens
-        of the chat template, so that the template is applied twice. Also notes that the template
-        writes a BOS token while the tokenizer adds one to any text: tokenizing rendered text then
-        gives two.
+        of the chat template, so that the template is applied twice; and prompts with the
+        text of a BOS, EOS or padding token inside. Also notes that the template writes
+        a BOS token while the tokenizer adds one to any text: tokenizing rendered text then gives
+        two.
 
     Why it matters:
         Models are not trained on two BOS tokens or on a conversation inside a question. Code that
@@ -55,6 +58,7 @@ class DoubleBos(Check):
         return (
             *_two_bos_tokens(context, rows),
             *_rendered_prompts(context, rows),
+            *_control_tokens(context, rows),
             *_bos_from_tokenizer(context),
         )
 
@@ -76,12 +80,7 @@ def _rendered_prompts(
     context: PreflightContext, rows: Sequence[PromptRow]
 ) -> Iterator[CheckFinding]:
     """Prompts that contain the special tokens with which the template starts a turn."""
-    if not context.tokenizer.chat_template:
-        return
-    empty_turn = render_text(context.tokenizer, [{"role": "user", "content": ""}])
-    ids = context.tokenizer(empty_turn, add_special_tokens=False)["input_ids"]
-    specials = {context.token_text(token) for token in ids if token in context.special_tokens}
-    marks = [mark for mark in specials if mark is not None]
+    marks = _turn_marks(context)
     locations = [
         row.location
         for row in rows
@@ -96,6 +95,43 @@ def _rendered_prompts(
             tuple(locations[:_SHOWN]),
             {"share": len(locations) / len(rows)},
         )
+
+
+def _control_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Prompts with the text of a BOS, EOS or padding token inside; at the end it is DAT103."""
+    turns = _turn_marks(context)
+    names = {
+        text
+        for token in (*context.end_tokens, context.tokenizer.bos_token_id,
+                      context.tokenizer.pad_token_id)
+        if token in context.special_tokens and (text := context.decoded(token))
+    }  # fmt: skip
+    inside = [
+        (row, name)
+        for row in rows
+        for name in names.difference(turns)
+        if any(name in text.strip().strip(name) for text in row.texts())
+    ]
+    if inside:
+        share = len({row.number for row, _ in inside}) / len(rows)
+        yield CheckFinding(
+            "warning" if share >= _WARNING_SHARE else "info",
+            f"{len(inside)} of {len(rows)} prompts contain control tokens as text, such as "
+            f"{inside[0][1]!r}.",
+            ("Remove them from the prompts: the tokenizer reads them as the end of a text.",),
+            tuple(row.location for row, _ in inside[:_SHOWN]),
+            {"share": share},
+        )
+
+
+def _turn_marks(context: PreflightContext) -> list[str]:
+    """The special tokens with which the template starts a turn."""
+    if not context.tokenizer.chat_template:
+        return []
+    empty_turn = render_text(context.tokenizer, [{"role": "user", "content": ""}])
+    ids = context.tokenizer(empty_turn, add_special_tokens=False)["input_ids"]
+    texts = {context.token_text(token) for token in ids if token in context.special_tokens}
+    return [text for text in texts if text is not None]
 
 
 def _bos_from_tokenizer(context: PreflightContext) -> Iterator[CheckFinding]:

@@ -1,0 +1,93 @@
+"""Answers that a prompt reveals without a label: marks around it, and solved examples."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from grpodoctor.preflight.answers.multiple_choice import option_letter
+
+_MARKED = re.compile(
+    r"(?<![#\w])#{1,3} ?(?P<hash>[^#\n]{1,60}?) ?#{1,3}(?![#\w])|@(?P<at>[^@\n]{1,60}?)@|"
+    r"\[\[(?P<square>[^\[\]\n]{1,60})\]\]|\{\{(?P<brace>[^{}\n]{1,60})\}\}|"
+    r"<<(?P<angle>[^<>\n]{1,60})>>|==(?P<equal>[^=\n]{1,60})==|\*\*(?P<star>[^*\n]{1,60})\*\*"
+)
+"""A short text between two equal marks."""
+_OPTION = re.compile(
+    r"^[ \t]*(?P<before>[^\w\n]{0,8}?)[ \t]*\(?(?P<letter>[A-Z])[).:](?P<text>[^\n]*)$",
+    re.MULTILINE,
+)
+_VERDICT = re.compile(
+    r"[(\[]\s*(?:correct|right|true|answer|x|\u2713|\u2714)(?: \w+)?\s*[)\]]\s*$|"
+    r"(?:<-+|\u2190|\*+|\u2713|\u2714|\u2705)\s*$",
+    re.IGNORECASE,
+)
+"""What a mark behind an option looks like."""
+_MIN_OPTIONS = 3
+"""Fewer options do not show which of them is the odd one."""
+_QUESTION_WORDS = 16
+"""Words of a question that must occur again behind its answer: templated questions share fewer."""
+_MAX_LABEL_WORDS = 4
+"""Words between a question and its answer, such as "The answer is"."""
+
+
+def values_in_marks(text: str) -> dict[str, frozenset[str]]:
+    """The short texts between two equal marks, such as `#42#` or `[[B]]`, by the mark's name."""
+    values: dict[str, set[str]] = {}
+    for match in _MARKED.finditer(text):
+        name = str(match.lastgroup)
+        values.setdefault(name, set()).add(match[name])
+    return {name: frozenset(found) for name, found in values.items()}
+
+
+def marked_option(prompt: str) -> str:
+    """The letter of the only option that is marked, as in `*C) iron`; empty if there is none."""
+    marks: dict[str, tuple[str, bool]] = {}
+    for match in _OPTION.finditer(prompt):
+        before = match["before"].strip()
+        marks[match["letter"]] = before, bool(_VERDICT.search(match["text"]))
+    if len(marks) < _MIN_OPTIONS:
+        return ""
+    seen = list(marks.values())
+    odd = [letter for letter, mark in marks.items() if seen.count(mark) == 1]
+    is_odd = len(odd) == 1 and len(set(seen)) == 2
+    return odd[0] if is_odd and (marks[odd[0]][0] or marks[odd[0]][1]) else ""
+
+
+def marks_its_option(prompt: str, answer: str) -> bool:
+    """Whether the only marked option of a prompt is its answer."""
+    letter = option_letter(answer)
+    return bool(letter) and marked_option(prompt) == letter
+
+
+def solves_itself(words: tuple[str, ...], answer: tuple[str, ...]) -> bool:
+    """Whether a solved example of a prompt is the prompt's own question.
+
+    Args:
+        words: those of the prompt.
+        answer: those of the answer.
+    """
+    repeated = _repeated_questions(words)
+    if not repeated:
+        return False
+    size = len(answer)
+    for at, word in enumerate(words):
+        if word != answer[0] or words[at : at + size] != answer:
+            continue
+        for end in range(max(at - _MAX_LABEL_WORDS, _QUESTION_WORDS), at + 1):
+            if repeated.get(words[end - _QUESTION_WORDS : end], 0) >= at + size:
+                return True
+    return False
+
+
+@lru_cache(maxsize=4)
+def _repeated_questions(words: tuple[str, ...]) -> dict[tuple[str, ...], int]:
+    """Where the parts of a text that occur more than once begin for the last time."""
+    last: dict[tuple[str, ...], int] = {}
+    repeated: dict[tuple[str, ...], int] = {}
+    for at in range(len(words) - _QUESTION_WORDS + 1):
+        part = words[at : at + _QUESTION_WORDS]
+        if part in last:
+            repeated[part] = at
+        last[part] = at
+    return repeated
