@@ -181,6 +181,11 @@ def judge_steps(result: RunMismatch, limits: Sequence[Limit], *, exact: bool) ->
     """
     _refuse_unknown(limits, _RUN_FIGURES, "the steps of a run have", "")
     steps = f"the last {len(result.steps)} steps of {result.run}"
+    if result.is_outdated:
+        steps += f"; those after {result.steps[-1].step} lack a side"
+    if result.unusable:
+        words = f"{result.unusable:,} tokens lack a usable log-probability"
+        return GateResult(False, f"rejected: {words}, {steps}")
     if exact:
         equal, tokens = (sum(getattr(step, name) for step in result.steps) for name in _COUNTS)
         if equal < tokens or not limits:

@@ -21,6 +21,9 @@ from grpodoctor.support.files.regular_files import files_below
 _MAX_TOKENS = 200_000
 """Tokens that are kept of a step: enough for every figure, in constant memory."""
 
+_MAX_LOGPROB = 0.5
+"""A log-softmax in bfloat16 exceeds 0 by rounding; larger values are no log-probabilities."""
+
 _ID_LEVELS: tuple[RecordedIds, ...] = ("none", "responses", "prompts")
 
 
@@ -38,6 +41,7 @@ class StepTokens:
     length_N: NDArray[np.int64]
     """Tokens of its response."""
     nonfinite: int
+    """Tokens that were left out: a value is not finite, or too large for a log-probability."""
     ids: RecordedIds = "prompts"
     """What a live engine can be given to score the responses again."""
 
@@ -55,7 +59,27 @@ class RecordedTokens:
     """Ascending."""
     frameworks: tuple[str, ...]
     damaged: int
-    """Entries of the dumps that could not be read."""
+    """Entries and files of the dumps that could not be read."""
+    incomplete: int = 0
+    """Responses without the log-probabilities of both sides."""
+    newest_step: int = 0
+    """The last step of the dumps, with or without log-probabilities."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was read next to the tokens."""
+
+    notes: DamageLog
+    incomplete: int = 0
+    newest_step: int = 0
+
+    def add(self, responses: Responses) -> None:
+        """Count the responses without both sides."""
+        has_both = responses.learner is not None and responses.sampler is not None
+        whole = int((responses.learner.lengths_B > 0).sum()) if has_both else 0
+        self.incomplete += len(responses) - whole
+        self.newest_step = max(self.newest_step, int(responses.steps_B.max(initial=0)))
 
 
 def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
@@ -73,26 +97,34 @@ def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
     dumps = dumps_among(files_below(run) if run.is_dir() else [run])
     if not dumps:
         raise no_dump(run)
-    notes = DamageLog()
-    kept = _last_steps(dumps, steps, notes)
+    seen = _Seen(DamageLog())
+    kept = _last_steps(dumps, steps, seen)
     if not kept:
         raise missing_side(run, dumps)
     frameworks = tuple(sorted({form.framework for form, _ in dumps}))
-    return RecordedTokens(tuple(kept[step] for step in sorted(kept)), frameworks, notes.damaged)
+    return RecordedTokens(
+        tuple(kept[step] for step in sorted(kept)),
+        frameworks,
+        seen.notes.damaged,
+        seen.incomplete,
+        max(seen.newest_step, *kept),
+    )
 
 
 def _last_steps(
-    dumps: Sequence[tuple[DumpFormat, Path]], most: int, notes: DamageLog
+    dumps: Sequence[tuple[DumpFormat, Path]], most: int, seen: _Seen
 ) -> dict[int, StepTokens]:
     """The newest files come first, so that older ones are not read if their steps are named."""
-    pieces = [
-        (shard.format, piece) for shard in plan_shards(dumps).shards for piece in shard.pieces
-    ]
+    plan = plan_shards(dumps)
+    for failure in plan.failed:
+        name, _, why = failure.partition(": ")
+        seen.notes.damaged_at(name, 0, why)
+    pieces = [(shard.format, piece) for shard in plan.shards for piece in shard.pieces]
     collected: dict[int, list[StepTokens]] = defaultdict(list)
     for form, piece in sorted(pieces, key=lambda entry: -_step_of(entry[1])):
         if piece.step is not None and len(collected) >= most and piece.step < min(collected):
             continue
-        for tokens in _tokens_of(form, piece, notes):
+        for tokens in _tokens_of(form, piece, seen):
             if sum(part.sampler_N.size for part in collected[tokens.step]) < _MAX_TOKENS:
                 collected[tokens.step].append(tokens)
         for step in sorted(collected)[:-most]:
@@ -104,13 +136,14 @@ def _step_of(piece: FilePart) -> int:
     return -1 if piece.step is None else piece.step
 
 
-def _tokens_of(form: str, piece: FilePart, notes: DamageLog) -> Iterator[StepTokens]:
+def _tokens_of(form: str, piece: FilePart, seen: _Seen) -> Iterator[StepTokens]:
     """The tokens of a part of a dump, by step; unreadable parts are counted."""
     try:
-        for responses in dump_format_named(form).read(piece, notes):
+        for responses in dump_format_named(form).read(piece, seen.notes):
+            seen.add(responses)
             yield from _by_step(responses)
     except (RunError, OSError, ValueError) as error:
-        notes.damaged_at(Path(piece.path).name, 0, str(error))
+        seen.notes.damaged_at(Path(piece.path).name, 0, str(error))
 
 
 def _by_step(responses: Responses) -> Iterator[StepTokens]:
@@ -123,7 +156,7 @@ def _by_step(responses: Responses) -> Iterator[StepTokens]:
     learner_N = np.asarray(learner.values_N[first:last], float)
     sampler_N = np.asarray(sampler.values_N[start : start + learner_N.size], float)
     position_N = np.arange(learner_N.size) - (learner.offsets_B[:-1] - first)[rows_N]
-    finite_N = np.isfinite(learner_N) & np.isfinite(sampler_N)
+    finite_N = _are_logprobs(learner_N) & _are_logprobs(sampler_N)
     for step in np.unique(responses.steps_B).tolist():
         own_N = responses.steps_B[rows_N] == step
         chosen_N = own_N & finite_N
@@ -133,6 +166,10 @@ def _by_step(responses: Responses) -> Iterator[StepTokens]:
                 position_N[chosen_N], learner.lengths_B[rows_N][chosen_N],
                 int((own_N & ~finite_N).sum()), _ids_of(responses),
             )  # fmt: skip
+
+
+def _are_logprobs(values_N: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.isfinite(values_N) & (values_N <= _MAX_LOGPROB)
 
 
 def _ids_of(responses: Responses) -> RecordedIds:

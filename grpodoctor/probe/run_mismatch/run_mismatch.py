@@ -42,6 +42,19 @@ class RunMismatch:
     """Possible causes at the last step, the most specific first; over the last steps if the last
     has few tokens."""
     damaged: int
+    """Entries and files of the dumps that could not be read."""
+    incomplete: int = 0
+    """Responses without the log-probabilities of both sides."""
+    newest_step: int = 0
+    """The last step of the dumps; the steps behind the last figures lack a side."""
+
+    unusable: int = 0
+    """Tokens that were left out, because a value is no log-probability."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the last steps of the run lack the log-probabilities of a side."""
+        return self.newest_step > self.steps[-1].step
 
     @property
     def severity(self) -> Severity:
@@ -66,6 +79,9 @@ class RunMismatch:
             "trend": asdict(self.trend),
             "causes": [asdict(cause) for cause in self.causes],
             "damaged": self.damaged,
+            "incomplete": self.incomplete,
+            "newest_step": self.newest_step,
+            "unusable": self.unusable,
         }
 
 
@@ -114,7 +130,10 @@ def measure_run(run: Path, steps: int) -> RunMismatch:
     source = source_of(run, tuple(figure.step for figure in figures), last.ids)
     since = last.step if trend.direction in ("rises", "falls") else trend.jump_step or 0
     causes = tuple(with_command(cause, source, since) for cause in _causes(last, trend))
-    return RunMismatch(str(run), recorded.frameworks, figures, trend, causes, recorded.damaged)
+    return RunMismatch(
+        str(run), recorded.frameworks, figures, trend, causes, recorded.damaged,
+        recorded.incomplete, recorded.newest_step, sum(each.nonfinite for each in recorded.steps),
+    )  # fmt: skip
 
 
 def _latest(steps: tuple[StepTokens, ...], trend: Trend) -> StepTokens:

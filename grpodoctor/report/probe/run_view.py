@@ -29,13 +29,15 @@ def view_of(result: RunMismatch) -> View:
     tokens = sum(step.tokens for step in result.steps)
     read = f"{count_of(len(result.steps), 'step')}, {tokens:,} tokens"
     damaged = f" · {result.damaged} entries damaged" if result.damaged else ""
+    lacking = count_of(result.incomplete, "response")
+    damaged += f" · {lacking} without both sides" if result.incomplete else ""
     return View(
         product="grpodoctor probe",
         page_title=f"Mismatch of {result.run}",
         heading=result.run,
         facts=f"{', '.join(result.frameworks)} · {read}{damaged}",
         diagnosis=_diagnosis(result),
-        warnings=(),
+        warnings=tuple(_warnings(result)),
         blocks=tuple(_blocks(result)),
         json=result.to_json,
     )
@@ -49,10 +51,26 @@ def _diagnosis(result: RunMismatch) -> str:
     return f"{_verdict(result)}: {kl} ({_limit(result)}); {_course(result)}."
 
 
+def _warnings(result: RunMismatch) -> Iterator[str]:
+    last = result.steps[-1].step
+    if result.is_outdated:
+        yield (
+            f"The dumps go on to step {result.newest_step}, but the steps after {last} hold no "
+            "log-probabilities of both sides; the verdict is about older steps."
+        )
+    if result.unusable:
+        yield (
+            f"{count_of(result.unusable, 'token')} were left out: a log-probability that is not "
+            "finite, or above 0."
+        )
+
+
 def _verdict(result: RunMismatch) -> str:
     if result.severity != "info":
         return result.severity
-    is_fault = any(cause.is_fault for cause in result.causes)
+    is_fault = (
+        result.is_outdated or result.unusable > 0 or any(cause.is_fault for cause in result.causes)
+    )
     return "within limits" if is_fault or not result.causes else "healthy"
 
 
