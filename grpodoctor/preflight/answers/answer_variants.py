@@ -17,6 +17,16 @@ _SYNTAX = re.compile(r"[\\{}\[\]\"=_;<>`]")
 """Signs of formulas, JSON and code, in which case counts."""
 _EQUALS = re.compile(r"(?<=\d) ?= ?(?=[-\d])|<<[^<>\n]*>>")
 """Equations and calculator notes of a worked solution."""
+_QUANTITY = re.compile(r"(-?\d[\d.,]*)( ?)([^\W\d_]{1,3})")
+"""A number with the symbol of a unit."""
+_SET = re.compile(
+    r"\b(?:roots|zeros|zeroes|solutions|all real|all values)\b|\bsolve\b", re.IGNORECASE
+)
+_ORDERED = re.compile(
+    r"\border(?:ed)?\b|ascending|increasing|descending|decreasing|smallest|largest|sort",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE)
 _MIN_PROSE_WORDS = 8
 REASONING_KIND = "reasoning before it"
 _MAX_LETTERS = 100
@@ -33,6 +43,8 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
         "case": _other_case,
         "a unit": _with_unit,
         "LaTeX spelling": _other_latex,
+        "another order": _other_order,
+        "a semicolon": _other_end,
     }
     if answer_format.strip().startswith("{answer}"):
         # A format that has words before the answer was already tried with them.
@@ -72,12 +84,35 @@ def _other_case(form: str, answer: str, _: str) -> str | None:
 
 
 def _with_unit(form: str, answer: str, prompt: str) -> str | None:
-    """A number with the last unit of its prompt, or the word "units"."""
+    """A number with the last unit of its prompt, or the word "units".
+
+    A number that has a unit gets or loses the space before it.
+    """
+    if (quantity := _QUANTITY.fullmatch(answer.strip())) is not None:
+        space = "" if quantity[2] else " "
+        return format_answer(form, f"{quantity[1]}{space}{quantity[3]}")
     if number_of(answer) is None:
         return None
     unit = f" {last_unit(prompt) or 'units'}"
     unit = f"\\text{{{unit}}}" if "\\boxed" in form else unit
     return format_answer(form, answer.strip() + unit)
+
+
+def _other_order(form: str, answer: str, prompt: str) -> str | None:
+    """Several roots or solutions in the opposite order, unless the prompt names an order."""
+    parts = [part.strip() for part in answer.split(",")]
+    if len(parts) < 2 or None in map(number_of, parts) or _ORDERED.search(prompt):
+        return None
+    changed = ", ".join(reversed(parts))
+    return format_answer(form, changed) if _SET.search(prompt) and parts[::-1] != parts else None
+
+
+def _other_end(form: str, answer: str, _: str) -> str | None:
+    """A query with a semicolon, or without its own."""
+    text = answer.strip()
+    if not _QUERY.match(text):
+        return None
+    return format_answer(form, text[:-1] if text.endswith(";") else f"{text};")
 
 
 def _other_latex(form: str, answer: str, _: str) -> str | None:

@@ -29,6 +29,8 @@ _OF_DUMPS = {
     "trainer.rollout_data_dir, because verl saves no log-probabilities per token",
 }
 """How the dumps of a framework get both sides, by its name."""
+_NOT_ATTACHED = frozenset({"verl"})
+"""Frameworks whose hooks record no whole responses, so that only their dumps hold both sides."""
 _OF_LOGS = {
     "trl": "use_vllm=True",
     "verl": "actor_rollout_ref.rollout.calculate_log_probs=True",
@@ -55,7 +57,8 @@ def with_logged_alternative(error: RunError, run: Path) -> RunError:
 def no_dump(run: Path) -> RunError:
     """The error for a run without rollouts."""
     manifest = manifest_of(run)
-    remedy = _of_depth(manifest) if manifest.run_id else _OF_DUMPS.get(manifest.framework, _ANY)
+    is_attached = manifest.run_id and manifest.framework not in _NOT_ATTACHED
+    remedy = _of_depth(manifest) if is_attached else _OF_DUMPS.get(manifest.framework, _ANY)
     return RunError("the run has no rollout dump of a known format", where=str(run), remedy=remedy)
 
 

@@ -76,8 +76,9 @@ class _Seen:
 
     def add(self, responses: Responses) -> None:
         """Count the responses without both sides."""
-        has_both = responses.learner is not None and responses.sampler is not None
-        whole = int((responses.learner.lengths_B > 0).sum()) if has_both else 0
+        learner = responses.learner
+        is_paired = learner is not None and responses.sampler is not None
+        whole = int((learner.lengths_B > 0).sum()) if learner is not None and is_paired else 0
         self.incomplete += len(responses) - whole
         self.newest_step = max(self.newest_step, int(responses.steps_B.max(initial=0)))
 

@@ -63,7 +63,7 @@ def source_of(run: Path, steps: tuple[int, ...], ids: RecordedIds) -> RunSource:
         steps: its steps with log-probabilities of both sides, ascending.
         ids: token ids that the last step's rollouts hold.
     """
-    manifest = manifest_of(run)
+    manifest = manifest_of(_recording_in(run))
     temperature = manifest.knobs.get("temperature", 1.0)
     is_number = isinstance(temperature, int | float) and temperature > 0
     return RunSource(
@@ -74,6 +74,14 @@ def source_of(run: Path, steps: tuple[int, ...], ids: RecordedIds) -> RunSource:
         temperature=float(temperature) if is_number else 1.0,
         checkpoints=_checkpoints(run),
     )
+
+
+def _recording_in(run: Path) -> Path:
+    """The only recording in a trainer's output directory, or the directory itself."""
+    if not run.is_dir() or (run / "run.json").exists():
+        return run
+    recordings = [manifest.parent for manifest in run.glob("*/run.json")]
+    return recordings[0] if len(recordings) == 1 else run
 
 
 def _model_of(manifest: Manifest) -> str:

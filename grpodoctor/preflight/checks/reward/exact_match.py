@@ -40,6 +40,8 @@ _ADVICE = {
     "case": "Compare words without regard to case.",
     "a unit": "Compare numbers by value; remove units from both answers.",
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
+    "a semicolon": "Compare queries by their results, or without white space and semicolons.",
+    "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
 _MIN_CARRYING = 0.2
@@ -77,7 +79,8 @@ class ExactMatchReward(Check):
 
     What it sees:
         Rewarded reference answers, spelled another way: with white space around them, in upper or
-        lower case, with a unit, in other LaTeX, or after a sentence of reasoning. Also the format
+        lower case, with a unit, in other LaTeX, several roots in another order, a query with a
+        semicolon, or after a sentence of reasoning. Also the format
         that most prompts ask for, or a label that they quote. Each kind is reported if half of the
         answers lose their reward. Reasoning of several lines is reported if it costs more than a
         tenth of the reward: the pattern for the format then matches only responses of one line.
