@@ -1,6 +1,6 @@
 """Faults that an eighth set of inputs had and that were missed, and healthy sets with alarms.
 
-That set has 42 faults and 14 healthy inputs, labelled before the first run; 24 were named, and 9 had
+That set has 42 faults and 14 healthy inputs, labelled before the first run; 23 were named, and 9 had
 no alarm. The kinds that failed are made again here from the tables of this folder.
 """
 
