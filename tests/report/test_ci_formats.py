@@ -187,6 +187,7 @@ def test_a_rule_that_raises_is_reported_and_does_not_count_as_run(tmp_path, monk
     report = replay(path).report
     assert report.diagnosis.coverage.ran == coverage.ran - 1
     shown = " ".join(text.render(view_of(ReportData(report))).split())
+    assert report.diagnosis.coverage.failed == 1
     assert "rule ENT002 failed at 40 steps, first at step 0: ZeroDivisionError: planted" in shown
     assert report.to_json()["defects"][0]["code"] == "ENT002"
     assert 'type="defect"' in junit.render([report])

@@ -52,6 +52,8 @@ class Coverage:
     """Codes of the blocked rules that no setting of the framework enables."""
     omitted: tuple[Inapplicable, ...] = ()
     """Rules about something that this run does not have."""
+    failed: int = 0
+    """Rules that raised an exception and found nothing."""
 
     def to_json(self) -> dict[str, Any]:
         """The `coverage` object of the report."""
@@ -102,6 +104,7 @@ def coverage_of(
     total = len(by_code) - len(omitted) - len(not_applicable)
     return Coverage(
         ran=total - len(blocked) - len(defective),
+        failed=len(defective),
         rules=total,
         blocked=blocked,
         settings=settings,

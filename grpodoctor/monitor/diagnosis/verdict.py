@@ -389,7 +389,8 @@ def _clause(summary: str) -> str:
 
 def _ran(evidence: RunEvidence) -> str:
     coverage = evidence.coverage
-    return f"{coverage.ran} of {coverage.rules} rules ran"
+    failed = f" ({coverage.failed} failed)" if coverage.failed else ""
+    return f"{coverage.ran} of {coverage.rules} rules ran{failed}"
 
 
 def _why_not_examined(evidence: RunEvidence) -> str:

@@ -250,3 +250,11 @@ def test_a_worse_fault_that_came_back_is_named_as_resolved():
     assert line.endswith("Resolved: LEN002 truncated-responses at steps 10 to 70.")
     critical = replace(setting, cause=replace(setting.cause, severity="critical"))
     assert "LEN002" not in verdict_of([critical, twice], EVIDENCE, "").line
+
+
+def test_a_failed_rule_is_counted_in_the_first_line():
+    coverage = Coverage(ran=19, rules=30, failed=1)
+    assert (
+        "19 of 30 rules ran (1 failed) and"
+        in verdict_of([], replace(EVIDENCE, coverage=coverage), "").line
+    )
