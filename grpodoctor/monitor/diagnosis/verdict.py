@@ -193,7 +193,7 @@ def _doubts(problems: Sequence[Problem]) -> str:
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
         for problem in problems:
             if problem.condition in conditions and problem.cause.active:
-                return f", but notes {problem.cause.code} {problem.cause.name}"
+                return f", but note {problem.cause.code}: {_clause(problem.cause.summary)}"
     return ""
 
 

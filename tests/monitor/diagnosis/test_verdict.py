@@ -30,9 +30,9 @@ def test_a_healthy_run_states_its_progress_and_its_coverage():
 def test_a_note_that_questions_the_reward_is_part_of_the_verdict(rose):
     note = problem("REW013", "wrong-reward", severity="info")
     verdict = verdict_of([note], replace(EVIDENCE, rose=rose), "")
-    assert verdict.line.endswith(f"and found no fault, but notes REW013 {note.cause.name}.")
+    assert verdict.line.endswith(f"and found no fault, but note REW013: {note.cause.summary}")
     over = replace(note, cause=note.cause.resolved())
-    assert "notes" not in verdict_of([over], EVIDENCE, "").line
+    assert "but note" not in verdict_of([over], EVIDENCE, "").line
 
 
 def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
