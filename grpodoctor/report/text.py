@@ -192,9 +192,9 @@ class _TextRenderer:
                 overflow="ellipsis" if column.cut else "fold",
                 width=width,
             )
-        for row in table.rows:
-            cells = zip(map(_spans, row), table.columns, widths, strict=True)
-            grid.add_row(*(_fitted(cell, column, width) for cell, column, width in cells))
+        columns = [[_spans(row[place]) for row in table.rows] for place in range(len(widths))]
+        for row in zip(*map(_fitted, columns, table.columns, widths), strict=True):
+            grid.add_row(*row)
         yield _indented(grid, indent)
 
     def _remedy(self, remedy: Remedy, indent: int) -> Iterator[RenderableType]:
@@ -257,8 +257,9 @@ class _TextRenderer:
 def _column_widths(table: Table, width: int) -> list[int | None]:
     """The widths of the columns of a table; None for those that rich may choose.
 
-    Numbers and headings stay whole. A cut column gets what it needs, but at most half of the rest;
-    the last one gets the rest. In a table of names and numbers that does not fit, names give way.
+    Numbers and headings stay whole. A cut column gets what it needs, but at most two fifths of the
+    rest; the last one gets the rest. In a table of names and numbers that does not fit, names give
+    way.
     """
     needed = [
         max(
@@ -293,17 +294,29 @@ def _cut_widths(table: Table, needed: list[int], rest: int) -> list[int]:
     widths = list(needed)
     for place, column in enumerate(table.columns):
         if column.cut:
-            widths[place] = min(needed[place], rest if place == last else rest // 2)
+            widths[place] = min(needed[place], rest if place == last else rest * 2 // 5)
             rest -= widths[place]
     return [max(1, each) for each in widths]
 
 
-def _fitted(cell: Text, column: Column, width: int | None) -> Text:
-    """A cell, with the middle of a name left out if it does not fit: its end tells names apart."""
-    if width is None or not column.unbroken or cell.cell_len <= width:
-        return cell
-    end = (width - 1) // 2
-    return Text.assemble(cell[: width - 1 - end], "…", cell[len(cell) - end :])
+def _fitted(cells: list[Text], column: Column, width: int | None) -> list[Text]:
+    """The cells of a column, with the middle of a name left out if it does not fit.
+
+    The end of a name usually tells names apart, so half of the letters are from there; more if two
+    names would look the same otherwise.
+    """
+    if width is None or not column.unbroken:
+        return cells
+    ends = range((width - 1) // 2, max(width - 1, 1))
+    shortened = ([_shortened(cell, width, end) for cell in cells] for end in ends)
+    return max(shortened, key=lambda names: len({name.plain for name in names}), default=cells)
+
+
+def _shortened(name: Text, width: int, end: int) -> Text:
+    """A name without the letters between its start and its end."""
+    if name.cell_len <= width:
+        return name
+    return Text.assemble(name[: width - 1 - end], "…", name[len(name) - end :])
 
 
 def _inline(paragraph: Paragraph) -> Text:

@@ -102,7 +102,8 @@ class Column:
     """Whether cells stay on one line of a terminal, such as names; where a table does not fit, the
     middle of a name is left out."""
     cut: bool = False
-    """Whether cells are cut to stay on one line of a terminal."""
+    """Whether cells are cut to stay on one line of a terminal, at their end or, if `unbroken`, in
+    their middle."""
 
 
 @dataclass(frozen=True, slots=True)

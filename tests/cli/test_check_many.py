@@ -33,6 +33,24 @@ def test_a_directory_of_runs_is_one_line_per_run_worst_first(runs):
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("sick", "heal"))]
     assert [row[0] for row in rows] == ["sick", "healthy", "healthy"]
     assert rows[0][2] == "nested/sick"
+    assert "  grpodoctor check " + str(runs / "nested" / "sick") in done.stdout  # to paste
+    assert "since step" in done.stdout
+
+
+def test_a_line_of_80_columns_keeps_the_cause_and_tells_long_names_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = tmp_path / "a project" / "qwen3-0.6b-countdown"
+    logs = [folder / "grpo_metrics.jsonl", folder / "grpo_trl_metrics.jsonl", folder.parent / "z"]
+    folder.mkdir(parents=True)
+    rows = [{"step": step, "reward": 0.5, "cut": 1.0} for step in range(1, 60)]
+    for log in logs:
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run("check", *logs, "--map", "cut=length/truncated_rate")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("sick")]
+    assert len({line.split()[2] for line in lines}) == 3
+    assert sum("…" in line.split()[2] for line in lines) == 2
+    assert all("100% of responses are truncated" in line for line in lines)
+    assert f"grpodoctor check '{logs[0]}'" in done.stdout.replace("\n", "")
 
 
 def test_several_paths_are_examined_and_one_that_fails_ends_nothing(runs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from grpodoctor.monitor.diagnosis.verdict import VERDICT_ORDER
 from grpodoctor.monitor.report import SCHEMA_VERSION, Report
 from grpodoctor.report.phrases import count_of
 from grpodoctor.report.run.view import VERDICT_TONES
-from grpodoctor.report.view import Block, Column, Inline, Paragraph, Span, Table, View
+from grpodoctor.report.view import Block, Column, Inline, Paragraph, Setting, Span, Table, View
 from grpodoctor.rules.base import SEVERITIES
 
 
@@ -46,12 +47,14 @@ def view_of_runs(
     """
     ordered = worst_first(reports)
     log = _shared_log(ordered)
-    how = "check PATH --where RUN" if log else "check PATH"
     return View(
         product="grpodoctor",
         page_title=f"Training health of {count_of(len(ordered), 'run')}",
         heading=log or root or count_of(len(ordered), "run"),
-        facts=f"worst first; grpodoctor {how} explains a run",
+        facts="worst first",
+        actions=tuple(
+            Setting(_command(each), note="explains the first run") for each in ordered[:1]
+        ),
         diagnosis=_counts(ordered, unreadable),
         warnings=tuple(f"{run.path}: {run.error}" for run in unreadable),
         blocks=tuple(_blocks(ordered, root)),
@@ -69,6 +72,17 @@ def _log_and_run(report: Report) -> tuple[str, str]:
     """The log of several runs, and the one as `--where` takes it; empty if it has a single run."""
     log, _, run = report.run.path.rpartition(" (")
     return (log, run.removesuffix(")")) if "=" in run and run.endswith(")") else ("", "")
+
+
+def _example(reports: Sequence[Report]) -> tuple[Setting, ...]:
+    return tuple(Setting(_command(each), note="explains the first run") for each in reports[:1])
+
+
+def _command(report: Report) -> str:
+    """The command that examines one of the runs alone."""
+    log, conditions = _log_and_run(report)
+    chosen = (part for each in conditions.split(", ") if each for part in ("--where", each))
+    return shlex.join(["grpodoctor", "check", log or report.run.path, *chosen])
 
 
 def _counts(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> Inline:
@@ -90,8 +104,8 @@ def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
         return
     columns = (
         Column("verdict", unbroken=True),
-        Column("since", numeric=True),
-        Column("run", cut=True),
+        Column("since step", numeric=True),
+        Column("run", unbroken=True, cut=True),
         Column("cause", cut=True),
     )
     is_one_log = bool(_shared_log(reports))
@@ -115,8 +129,7 @@ def _cause(report: Report) -> str:
     verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
     for problem in problems:
         if problem.cause.code == verdict.code:
-            present = problem.present
-            return f"{present.code} {present.name}: {present.summary}"
+            return f"{problem.present.summary.rstrip('.')} ({problem.present.code})"
     return verdict.sentence
 
 
