@@ -284,6 +284,7 @@ class Session:
         """The state that a screen shows now."""
         examination = self.examination
         report = examination.report()
+        coverage = report.diagnosis.coverage
         last_time = examination.last_time or self.written_at()
         return Snapshot(
             report=report,
@@ -299,9 +300,9 @@ class Session:
             treatment=self._treatment_state(),
             proposal=None if examination.finished else self.doctor.proposal,
             journal=report.treatments,
-            skipped=report.skipped,
+            skipped=coverage.blocked,
             quiet=len(report.quiet),
-            not_applicable=len(report.not_applicable),
+            not_applicable=len(report.not_applicable) + len(coverage.omitted),
             damage_total=report.damage_total,
             send_error=self.send_error,
         )

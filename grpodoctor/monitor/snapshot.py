@@ -56,9 +56,11 @@ class Snapshot:
     journal: tuple[TreatmentEntry, ...] = ()
     """Lines of the treatment journal, oldest first."""
     skipped: tuple[Skipped, ...] = ()
+    """The rules that can apply to the run but lack data."""
     quiet: int = 0
     """Number of rules that ran and found nothing."""
     not_applicable: int = 0
+    """Number of rules that cannot apply to the run."""
     damage_total: int = 0
     send_error: str = ""
     """Why the latest request to the run could not be sent."""

@@ -36,6 +36,19 @@ def test_a_watch_that_begins_while_the_recorder_opens_its_directory_sees_the_run
     assert session.examination.manifest.model == "builtin-tiny"
 
 
+def test_a_rule_that_cannot_apply_does_not_lack_data_as_in_the_report(tmp_path):
+    session = Session(record_run(tmp_path / "run", 30))
+    session.read_all()
+    snapshot = session.snapshot()
+    coverage = snapshot.report.diagnosis.coverage
+    omitted = {rule.code for rule in coverage.omitted}
+    assert "MOE001" in omitted  # no experts
+    assert snapshot.skipped == coverage.blocked
+    assert not omitted & {rule.code for rule in snapshot.skipped}
+    assert len(snapshot.skipped) == coverage.rules - coverage.ran
+    assert snapshot.not_applicable == len(snapshot.report.not_applicable) + len(omitted)
+
+
 def test_a_finished_run_that_is_read_in_parts_is_finished(tmp_path, monkeypatch):
     """A finished run must not be treated because its end is read before its last steps."""
     run = record_run(tmp_path / "run", 60, sick_from=20)

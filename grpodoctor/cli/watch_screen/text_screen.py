@@ -1,7 +1,8 @@
-"""The whole watch screen as text, for `watch --once`."""
+"""The watch screen as text, for `watch --once`."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,16 +22,16 @@ from grpodoctor.cli.watch_screen.entries import (
     ordered,
     shows_treatment,
     skipped_counts,
-    skipped_text,
     treatment_texts,
     verdict_text,
 )
 from grpodoctor.monitor.snapshot import Snapshot
+from grpodoctor.support.safe_text import plain
 
 
 @dataclass(frozen=True)
 class TextScreen:
-    """A snapshot with the whole content of the screen; nothing is left out."""
+    """A snapshot as the screen shows it; the rules that lack data are counted, not listed."""
 
     snapshot: Snapshot
 
@@ -50,7 +51,8 @@ class TextScreen:
             yield from map(journal_text, reversed(snapshot.journal))
         if snapshot.skipped:
             yield _title("Skipped", width, skipped_counts(snapshot))
-            yield from map(skipped_text, snapshot.skipped)
+            command = shlex.join(["grpodoctor", "check", snapshot.facts.path, "--verbose"])
+            yield Text(plain(f"{command} lists the rules that lack data"), style="dim")
 
 
 def _findings(snapshot: Snapshot) -> Iterator[RenderableType]:
