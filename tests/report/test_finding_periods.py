@@ -62,19 +62,19 @@ def test_cards_and_summaries_name_all_steps_of_their_rule() -> None:
     ]
 
 
-def test_a_later_period_of_the_cause_is_not_called_earlier() -> None:
+def test_another_period_of_the_cause_is_in_the_heading_only() -> None:
     report = _report(FIRST, SECOND, OTHER)
     (problem,) = report.diagnosis.problems
-    texts = _explained(problem, report)
-    assert "again, steps 31 to 40, resolved" in texts
-    assert "earlier" not in texts
-    brief = problem_card(problem, report, "short")
-    assert "MIS002" not in str([each for each in brief.body if isinstance(each, Bullets)])
-
-
-def _explained(problem: Problem, report: Report) -> str:
-    body = problem_card(problem, report).body
-    return str([each for each in body if isinstance(each, Bullets)])
+    full, brief = problem_card(problem, report), problem_card(problem, report, "short")
+    assert full.note == "steps 1 to 7, resolved; again steps 31 to 40"
+    for card in (full, brief):
+        explained = str([each for each in card.body if isinstance(each, Bullets)])
+        assert "CLP001" in explained
+        assert "MIS002" not in explained
+    again, other = (symptom_card(each, problem, report) for each in problem.symptoms)
+    assert again.note == "steps 31 to 40, resolved; earlier steps 1 to 7"
+    assert "explained by" not in str(again.body)
+    assert "explained by MIS002" in str(other.body)
 
 
 def test_symptoms_of_one_rule_are_told_apart_by_their_steps() -> None:

@@ -171,7 +171,12 @@ def problem_card(
 
 
 def symptom_card(symptom: Symptom, problem: Problem, report: Report) -> Card:
-    """The card of a finding that another one explains."""
+    """The card of a finding that another one explains.
+
+    Its note has all steps of its rule, so an earlier or later period of the cause names no cause.
+    """
+    if symptom.finding.code == problem.cause.code:
+        return _card(symptom.finding, report, after=())
     because = f": {symptom.because}" if symptom.because else ""
     cause = Paragraph(
         (f"explained by {problem.cause.code} {problem.cause.name}{because}",), "faint"
@@ -250,7 +255,8 @@ def _consequences(
     blocks: list[Block] = []
     is_full = detail == "full"
     if is_full:
-        lines = [_symptom_line(symptom, problem) for symptom in problem.symptoms]
+        others = [each for each in problem.symptoms if each.finding.code != problem.cause.code]
+        lines = [_symptom_line(symptom, others) for symptom in others]
     else:
         lines = _brief_symptoms(problem, brevity.symptoms)
     if lines:
@@ -323,13 +329,10 @@ def _other_rules(problem: Problem) -> Sequence[Symptom]:
     return tuple(each for code, each in first.items() if code != problem.cause.code)
 
 
-def _symptom_line(symptom: Symptom, problem: Problem) -> Inline:
+def _symptom_line(symptom: Symptom, symptoms: Sequence[Symptom]) -> Inline:
     """A symptom and why it follows; with its period if its rule fired more than once."""
     finding = symptom.finding
-    if finding.code == problem.cause.code:
-        when = "earlier" if finding.onset_step < problem.cause.onset_step else "again"
-        return Span(finding.code, link=anchor_of(finding)), f"{when}, {finding_period(finding)}"
-    fired = sum(each.finding.code == finding.code for each in problem.symptoms)
+    fired = sum(each.finding.code == finding.code for each in symptoms)
     period = f", {finding_period(finding)}" if fired > 1 else ""
     because = f": {symptom.because}" if symptom.because else ""
     return Span(finding.code, link=anchor_of(finding)), f"{finding.name}{period}{because}"
