@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich import table as rich_table
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
@@ -52,6 +55,10 @@ _NARROW = 16
 """Width that a name keeps in a narrow table."""
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
+
+_WORD = re.compile(r"\S+")
+_PART_OF_NAME = re.compile(r"[^\s/]+/?|/")
+"""A word, or the part of a name up to a slash."""
 
 _SPAN_STYLES = {"plain": "", "code": "", "strong": "bold", "faint": "dim", "unbroken": ""}
 _PARAGRAPH_STYLES = {"normal": "", "faint": "dim", "lead": "bold", "warning": "yellow"}
@@ -188,13 +195,14 @@ class _TextRenderer:
             grid.add_column(
                 plain(f"{column.title} {column.unit}"),
                 justify="right" if column.numeric else "left",
-                no_wrap=column.numeric or column.unbroken or column.cut,
+                no_wrap=_is_one_line(column),
                 overflow="ellipsis" if column.cut else "fold",
                 width=width,
             )
         columns = [[_spans(row[place]) for row in table.rows] for place in range(len(widths))]
         for row in zip(*map(_fitted, columns, table.columns, widths), strict=True):
-            grid.add_row(*row)
+            cells = zip(row, table.columns, strict=True)
+            grid.add_row(*(cell if _is_one_line(column) else _Cell(cell) for cell, column in cells))
         yield _indented(grid, indent)
 
     def _remedy(self, remedy: Remedy, indent: int) -> Iterator[RenderableType]:
@@ -252,6 +260,43 @@ class _TextRenderer:
             else:
                 line.append(piece, "dim")
         return line
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell of several lines; a name that is wider than its column is broken after a slash."""
+
+    text: Text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """At least the longest word, or the longest part of a name."""
+        longest = max(map(len, _PART_OF_NAME.findall(self.text.plain)), default=0)
+        return Measurement(longest, self.text.cell_len)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the text with its names broken."""
+        breaks = [
+            place
+            for word in _WORD.finditer(self.text.plain)
+            for place in _breaks(word.group(), word.start(), options.max_width)
+        ]
+        yield Text("\n", end="").join(self.text.divide(breaks))
+
+
+def _breaks(word: str, start: int, width: int) -> Iterator[int]:
+    """Where to break a word so that its parts fit."""
+    if len(word) <= width:
+        return
+    length = 0
+    for part in _PART_OF_NAME.finditer(word):
+        if length and length + len(part.group()) > width:
+            yield start + part.start()
+            length = 0
+        length += len(part.group())
+
+
+def _is_one_line(column: Column) -> bool:
+    return column.numeric or column.unbroken or column.cut
 
 
 def _column_widths(table: Table, width: int) -> list[int | None]:

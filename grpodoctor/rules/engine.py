@@ -483,10 +483,11 @@ class Engine:
         framework = self.chart.manifest.framework
         # If each was logged, but never at the same step, all of them are missing together.
         missing = never_logged or list(state.needs)
+        parts = (part for names in missing for part in how_to_enable(names, framework).split("; "))
         return Skipped(
             code=state.rule.code,
             missing=tuple(names[0] for names in missing),
-            how="; ".join(dict.fromkeys(how_to_enable(names, framework) for names in missing)),
+            how="; ".join(dict.fromkeys(parts)),
         )
 
     def _remedies(self, rule: Rule, sighting: Sighting) -> tuple[str, ...]:

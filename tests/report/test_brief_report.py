@@ -20,8 +20,8 @@ from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report import html, markdown, text
 from grpodoctor.report.run.finding_view import BREVITIES, first_steps
 from grpodoctor.report.run.view import view_of
-from grpodoctor.report.run.vitals_view import brief_vitals
-from grpodoctor.report.view import spans
+from grpodoctor.report.run.vitals_view import brief_vitals, full_vitals
+from grpodoctor.report.view import Column, Inline, Table, code, spans
 from grpodoctor.rules.base import Evidence, Finding, Severity
 from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.vocabulary.knobs import Setting
@@ -224,6 +224,33 @@ def test_vitals_name_what_their_numbers_are() -> None:
     assert "v2 0.1 → 0.2 (first → latest reading); v3 0.1 → 0.2 (means)" in text
     assert "v4 0.1 → 0.2 (first 3 → latest 10); v5 0.5 (only reading)" in text
     assert shown(None) == "Vitals (only reading): v0 0.5"
+
+
+def test_the_table_of_vitals_names_only_what_differs_from_its_title() -> None:
+    def vital(name: str, basis: str) -> Vital:
+        metric = "groups/zero_variance_rate"
+        return Vital(name, metric, (0.5,), 0.5, None, "steady", movement=Movement(0.25, 0.5, basis))
+
+    signs = [vital("a", USUAL_BASIS), vital("b", USUAL_BASIS)]
+    section = full_vitals(signs)
+    assert section.title == f"Vitals ({USUAL_BASIS})"
+    (table,) = section.blocks
+    assert USUAL_BASIS not in str(table)
+    assert len(section.blocks[0].columns) == 5  # type: ignore[union-attr]
+    (table,) = full_vitals([*signs, vital("c", USUAL_BASIS.replace("medians", "means"))]).blocks
+    assert [spans(row[-1])[0].text for row in table.rows] == ["", "", "means"]  # type: ignore[union-attr]
+
+
+def test_a_name_that_is_wider_than_its_column_breaks_after_a_slash() -> None:
+    names = (code("clip/low_rate"), code("optimizer/environment_token_rate"))
+    row: tuple[Inline, ...] = ("CFG001 " * 12, names, "record which tokens are in the loss " * 3)
+    view = replace(
+        view_of(data_of(report_of(["LEN004"], symptoms=0))),
+        blocks=(Table((Column("rules"), Column("need"), Column("how")), (row,)),),
+    )
+    words = text.render(view, width=80).split()
+    assert "environment_token_rate" in words
+    assert {"optimizer/", "clip/low_rate"} < set(words)
 
 
 def test_a_short_report_is_not_shortened() -> None:

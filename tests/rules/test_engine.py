@@ -386,6 +386,14 @@ def test_the_advice_names_the_key_of_the_runs_own_framework(framework: str, said
     assert skipped.how == said
 
 
+def test_how_to_log_says_nothing_twice() -> None:
+    engine = Engine(all_rules(), Manifest(framework="trl"))
+    engine.observe(StepRecord(1, {}))
+    for skipped in engine.diagnosis().skipped:
+        parts = skipped.how.split("; ")
+        assert len(parts) == len(set(parts)), skipped
+
+
 @dataclass(frozen=True)
 class Broken(AboveBar):
     """Raises at every third step."""

@@ -28,7 +28,7 @@ from grpodoctor.report.run.phrases import (
     finding_period,
     finding_periods,
 )
-from grpodoctor.report.run.vitals_view import brief_vitals, vitals_table
+from grpodoctor.report.run.vitals_view import brief_vitals, full_vitals
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -107,7 +107,7 @@ def _blocks(data: ReportData, brevity: Brevity | None) -> Iterator[Block]:
     yield from _findings(report, brief, verbose=verbose)
     yield Detail(lambda: _charts(data))
     if data.vitals:
-        full = Section("Vitals", (vitals_table(data.vitals),))
+        full = full_vitals(data.vitals)
         yield _either(lambda: (full,), brief_vitals(data.vitals, brief.vitals), verbose=verbose)
     if report.treatments:
         yield Section("Treatments", (_treatments(report),))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from grpodoctor.monitor.level_change import USUAL_BASIS
 from grpodoctor.monitor.vitals import Vital, format_reading
 from grpodoctor.report.run.phrases import TREND_ARROWS
-from grpodoctor.report.view import Block, Column, Inline, Paragraph, Span, Table, code
+from grpodoctor.report.view import Block, Column, Inline, Paragraph, Section, Span, Table, code
 
 _DIGITS = 3
 """As in verdicts and summaries, so that the same level is the same number."""
@@ -57,21 +57,28 @@ def _difference(basis: str, usual: str) -> str:
     return f" ({(readings if kind == usual_kind else basis).removesuffix(' readings')})"
 
 
-def vitals_table(vitals: Sequence[Vital]) -> Table:
-    """Every vital sign with its first and its latest level and what these are."""
+def full_vitals(vitals: Sequence[Vital]) -> Section:
+    """Every vital sign with its first and its latest level.
+
+    The title says what most levels are; a further column has the exceptions.
+    """
+    usual = _usual_basis(vitals)
+    rows = [(vital.label, code(vital.metric), *_cells(vital, usual)) for vital in vitals]
     columns = (
         Column(""),
         Column("metric"),
         Column("start", numeric=True),
         Column("now", numeric=True),
         Column(""),
-        Column("levels"),
+        Column(""),
     )
-    rows = tuple((vital.label, code(vital.metric), *_cells(vital)) for vital in vitals)
-    return Table(columns, rows)
+    has_exceptions = any(row[-1] for row in rows)
+    shown = len(columns) if has_exceptions else len(columns) - 1
+    table = Table(columns[:shown], tuple(row[:shown] for row in rows))
+    return Section(f"Vitals ({usual})" if usual else "Vitals", (table,))
 
 
-def _cells(vital: Vital) -> tuple[Inline, Inline, Inline, Inline]:
+def _cells(vital: Vital, usual: str) -> tuple[Inline, Inline, Inline, Inline]:
     if vital.why_not:
         return "", "n/a", "", Span(vital.why_not, "faint")
     level_change = vital.level_change
@@ -80,4 +87,5 @@ def _cells(vital: Vital) -> tuple[Inline, Inline, Inline, Inline]:
     start, now = (
         format_reading(vital.metric, each) for each in (level_change.start, level_change.now)
     )
-    return start, now, TREND_ARROWS[vital.trend], Span(level_change.basis, "faint")
+    exception = _difference(level_change.basis, usual).strip(" ()")
+    return start, now, TREND_ARROWS[vital.trend], Span(exception, "faint") if exception else ""
