@@ -14,7 +14,7 @@ COMMAND = "python -m tests.benchmarks lead_time"
 
 Timing = Literal["early", "at onset", "audit"]
 TIMINGS: tuple[Timing, ...] = ("early", "at onset", "audit")
-"""`early`: before half of what the run lost was lost; `at onset`: within ten logged steps of the
+"""`early`: before half of the fall of the reward; `at onset`: within ten logged steps of the
 onset; `audit`: later, or when the harm was done."""
 _WORDS: dict[Timing, str] = {"early": "early", "at onset": "at the onset", "audit": "late"}
 
@@ -36,16 +36,27 @@ class LeadTime:
 
     @property
     def sentence(self) -> str:
-        """The measurement in one sentence."""
-        counts = [f"{self.runs[name]} {_WORDS[name]}" for name in TIMINGS if self.runs.get(name)]
+        """The measurement in one or two sentences."""
+        counts = [
+            f"{_WORDS[name]} {_times(count)}" for name in TIMINGS if (count := self.runs.get(name))
+        ]
         total = sum(self.runs.values())
         runs = "1 sick run" if total == 1 else f"{total} sick runs"
-        lead = (
-            ""
-            if self.median_lead is None
-            else f" Early means {self.median_lead} steps (median) before half of the loss."
-        )
-        return f"Fired in {runs}: {', '.join(counts)}.{lead}"
+        *first, last = counts
+        listed = f"{', '.join(first)} and {last}" if first else last
+        return f"In {runs}, this rule fired {listed}.{self._lead()}"
+
+    def _lead(self) -> str:
+        """How early the early findings were."""
+        if self.median_lead is None:
+            return ""
+        is_one = self.runs.get("early") == 1
+        findings = "The early finding came" if is_one else "The early findings came a median of"
+        return f" {findings} {self.median_lead} steps before half of the fall of the reward."
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def lead_time_of(code: str) -> LeadTime | None:

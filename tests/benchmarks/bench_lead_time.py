@@ -6,7 +6,7 @@ Examines the recorded runs of the tests, and those below `--runs`: the runs of
 For each first alarm of a rule in a run:
 
 - *early*: the outcome (held-out accuracy, accuracy or reward) fell later. The reference is the step
-  at which half of the loss, from the best level to the last one, had occurred;
+  at which half of the fall, from the best level to the last one, had occurred;
 - *at onset*: otherwise, within ten logged steps of the onset of what the rule saw;
 - *audit*: otherwise.
 
