@@ -298,6 +298,14 @@ def test_charts_are_drawn_for_logged_metrics(sick):
     assert "held-out" in {trace["name"] for trace in charts[1]["data"]}
 
 
+def test_the_reward_chart_stands_directly_below_the_verdict(sick):
+    source = html.render(view_of(replay(sick)))
+    first, second = (match.start() for match in list(re.finditer("<figure ", source))[:2])
+    assert "Reward</figcaption>" in source[first:second].split("<div")[0]
+    assert source.index("</header>") < first < source.index('class="overview"')
+    assert source.rindex('<article class="finding') < second
+
+
 def test_no_empty_chart_for_metrics_that_were_not_logged(tmp_path, sick):
     shutil.copytree(sick, tmp_path / "run")
     steps = tmp_path / "run" / STEPS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
 from grpodoctor.monitor.diagnosis.verdict import Verdict, VerdictKind
@@ -50,6 +52,9 @@ from grpodoctor.report.view import (
 from grpodoctor.rules.base import Finding
 from grpodoctor.runs.reading.read_notes import names_earlier_runs
 from grpodoctor.support.safe_text import plain
+
+if TYPE_CHECKING:
+    from grpodoctor.report.run.panels import Panel
 
 VERDICT_TONES: dict[VerdictKind, Tone] = {
     "healthy": "good",
@@ -103,6 +108,7 @@ def _blocks(data: ReportData, brevity: Brevity | None) -> Iterator[Block]:
     brief = brevity or BREVITIES[0]
     if data.comparison:
         yield Detail(lambda: _comparison(data))
+    yield Detail(lambda: _leading_chart(data))
     yield Detail(lambda: _overview(report))
     yield from _findings(report, brief, verbose=verbose)
     yield Detail(lambda: _charts(data))
@@ -201,15 +207,31 @@ def _problem_line(cause: Finding, report: Report, brevity: Brevity) -> Inline:
     )
 
 
+def _leading_chart(data: ReportData) -> Iterator[Block]:
+    """The most important chart, which is that of the reward if it was logged."""
+    for chart in _drawn(data)[:1]:
+        yield Charts((chart(),))
+        yield Paragraph(CHARTS_LEGEND, "faint")
+
+
 def _charts(data: ReportData) -> Iterator[Block]:
+    """The other charts."""
+    charts = tuple(chart() for chart in _drawn(data)[1:])
+    if charts:
+        yield Section(
+            "Charts", (Paragraph(f"{CHARTS_LEGEND} {_ZOOM_HELP}", "faint"), Charts(charts))
+        )
+
+
+def _drawn(data: ReportData) -> list[Callable[[], Chart]]:
+    """The charts of a run; each is drawn when it is called."""
     from grpodoctor.report.run.charts import panel_figure
     from grpodoctor.report.run.panels import panels
 
-    drawn = [Chart(panel.title, panel_figure(panel), panel.description) for panel in panels(data)]
-    if drawn:
-        yield Section(
-            "Charts", (Paragraph(f"{CHARTS_LEGEND} {_ZOOM_HELP}", "faint"), Charts(tuple(drawn)))
-        )
+    def drawn(panel: Panel) -> Chart:
+        return Chart(panel.title, panel_figure(panel), panel.description)
+
+    return [partial(drawn, panel) for panel in panels(data)]
 
 
 def _treatments(report: Report) -> Table:
