@@ -35,7 +35,7 @@ from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.row_order import RowOrder, split_by_counter, without_suffixes
 from grpodoctor.runs.reading.rows.row_sorting import MOST_SORTED, rows_behind, sort_rows
-from grpodoctor.runs.reading.rows.run_columns import RunColumns, belongs_to, chosen_number
+from grpodoctor.runs.reading.rows.run_columns import RunColumns, WantedRows, chosen_number
 from grpodoctor.runs.reading.rows.step_assembly import StepAssembly
 from grpodoctor.runs.reading.rows.step_column import StepColumn
 from grpodoctor.runs.records import StepRecord
@@ -99,6 +99,7 @@ class FrameworkFollower:
         self._row_counts: dict[Path, int] = {}
         self._orders: dict[str, RowOrder] = {}
         self._run_columns: dict[str, RunColumns] = {}
+        self.wanted_rows = WantedRows(options.where)
         self._step_columns: dict[Path, StepColumn] = {}
         self._repeated: dict[tuple[Path, str], RepeatedValues] = {}
         self._zeros = ZeroColumns()
@@ -281,7 +282,7 @@ class FrameworkFollower:
             MixedRunsError: if the log has the rows of several runs, and the user chose none.
         """
         if self.options.where:
-            return belongs_to(row, self.options.where)
+            return self.wanted_rows.add(row)
         columns = self._run_columns.get(file.log)
         if columns is None:
             columns = self._run_columns[file.log] = RunColumns()

@@ -39,16 +39,27 @@ _MAX_SEARCHED = 64
 _SIGNAL = re.compile(r"(?:\w+\.)*SignalException\b|KeyboardInterrupt\b")
 _SHOWN = 160
 """Characters of an exception in the message."""
+_REPORT_FORMATS = frozenset({"json"})
+"""Formats of logs and of reports."""
 _REMEDY = "pass a training log or its directory, or set the format of the log with --format"
 
 
-def no_run_error(path: Path, damage: list[Damage]) -> RunError:
+def no_run_error(path: Path, damage: list[Damage], log_format: str | None = None) -> RunError:
     """Make the error that says why a path holds no run.
 
     Args:
         path: the path that the user gave.
         damage: the first damage found in it.
+        log_format: the format that the user gave; that of a log may be meant for the report.
     """
+    error = _reason(path, damage)
+    if log_format in _REPORT_FORMATS:
+        hint = f"for a report in this format, use --output-format {log_format}"
+        return type(error)(error.what, where=error.where, remedy=f"{hint}; {error.remedy}")
+    return error
+
+
+def _reason(path: Path, damage: list[Damage]) -> RunError:
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir())
         if not names:

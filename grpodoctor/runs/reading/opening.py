@@ -90,8 +90,10 @@ class FrameworkRun:
             more = poll.more
         if not detected and run.follower.search_is_cut_off:
             raise too_many_files_error(path)
+        if not detected and (reason := run.follower.wanted_rows.why_none()):
+            raise RunError(reason[0], where=str(path)[:200], remedy=reason[1])
         if not detected:
-            raise no_run_error(path, run.damage)
+            raise no_run_error(path, run.damage, options.format)
         failed = run.follower.failed_dumps
         if failed and not (more or run._first_steps or run.follower.translator):
             raise RunError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grpodoctor.errors import ConfigError
+from grpodoctor.errors import ConfigError, name_some
 from grpodoctor.runs.log_formats.base import LogRow
 
 _NAMES = frozenset(
@@ -64,6 +64,40 @@ def chosen_number(where: Mapping[str, str]) -> int | None:
             f"invalid run number {text[:40]!r}", where="--where", remedy="count the runs from 1"
         )
     return int(text)
+
+
+class WantedRows:
+    """Which rows of a log belong to the run that the user chose, and why none does.
+
+    Args:
+        where: the chosen values by column.
+    """
+
+    def __init__(self, where: Mapping[str, str]) -> None:
+        self._where = {column: value for column, value in where.items() if column != RUN_NUMBER}
+        self._values: dict[str, dict[str, None]] = {column: {} for column in self._where}
+        self._rows = self._wanted = 0
+
+    def add(self, row: LogRow) -> bool:
+        """Whether a row belongs to the chosen run."""
+        self._rows += 1
+        for column, values in self._values.items():
+            value = cell_of(row, column)
+            if value is not None and len(values) < MOST_RUNS:
+                values[value] = None
+        is_wanted = belongs_to(row, self._where)
+        self._wanted += is_wanted
+        return is_wanted
+
+    def why_none(self) -> tuple[str, str] | None:
+        """Why no row belongs to the chosen run, and what to do; None if some do, or no row is."""
+        if self._wanted or not self._rows:
+            return None
+        missing = [column for column, values in self._values.items() if not values]
+        if missing:
+            return f"the log has no column {missing[0][:40]!r}", f"leave --where {missing[0]} out"
+        known = (f"{column} is {name_some(list(each))}" for column, each in self._values.items())
+        return "no row of the log has these values", f"choose another run: {'; '.join(known)}"
 
 
 class _Column:

@@ -91,6 +91,16 @@ def test_one_run_is_chosen_by_its_column(tmp_path: Path) -> None:
     assert "COLUMN=VALUE" in wrong.stderr
 
 
+def test_a_run_that_is_not_in_the_log_is_named_with_those_that_are(tmp_path: Path) -> None:
+    path = written(tmp_path / "all.jsonl", in_blocks("seed", 1, 2))
+    other = run("check", path, "--where", "seed=7").stderr
+    assert other.startswith("error: no row of the log has these values (")
+    assert "choose another run: seed is 1, 2" in other
+    absent = run("check", path, "--where", "variant=a").stderr
+    assert absent.startswith("error: the log has no column 'variant' (")
+    assert "leave --where variant out" in absent
+
+
 @pytest.mark.parametrize(
     "rows",
     [
