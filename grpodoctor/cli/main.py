@@ -88,6 +88,14 @@ class _FewConversions:
     choices: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Values of the parameters that take one of a few."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "-o" in args:
+            from grpodoctor.cli.misplaced_values import with_output_file
+
+            args = with_output_file(args, self.params)  # type: ignore[attr-defined]  # a mixin of commands
+        rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # a mixin of commands
+        return rest
+
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # a mixin of commands
         for parameter in parameters:

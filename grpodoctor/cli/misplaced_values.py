@@ -15,6 +15,34 @@ _NAMED_LOGS = ("log_format", "framework")
 """Parameters that name how a log is read or whose settings are printed."""
 
 
+def with_output_file(arguments: Sequence[str], parameters: Sequence[Any]) -> list[str]:
+    """The arguments with `-o FILE` as `--output FILE`, if the suffix of the file names a format.
+
+    `-o` is the format of the report, but most programs take the file under this name.
+
+    Args:
+        arguments: what the user typed after the command.
+        parameters: all parameters of the command.
+    """
+    changed = list(arguments)
+    options = {each.name: each.opts for each in parameters}
+    if "output" not in options or "-o" not in options.get(_OUTPUT_FORMAT, ()):
+        return changed
+    end = changed.index("--") if "--" in changed else len(changed)
+    for place in range(end - 1):
+        if changed[place] == "-o" and Path(changed[place + 1]).suffix.lower() in _by_suffix():
+            changed[place] = options["output"][0]
+    return changed
+
+
+def _by_suffix() -> dict[str, Any]:
+    """The formats that the suffix of a file stands for."""
+    from grpodoctor.cli.output import FORMATS_BY_SUFFIX
+    from grpodoctor.cli.run_output import CI_FORMATS_BY_SUFFIX
+
+    return {**FORMATS_BY_SUFFIX, **CI_FORMATS_BY_SUFFIX}
+
+
 def choice_error(
     parameter: Any, value: str, choices: Mapping[str, Sequence[str]], parameters: Sequence[Any]
 ) -> ConfigError:
@@ -68,17 +96,13 @@ def check_log_name(
 
 def _file_remedy(value: str, formats: Sequence[str], options: Mapping[str, str]) -> str:
     """How to write the file that was named instead of a format; empty if the value is no file."""
-    from grpodoctor.cli.output import FORMATS_BY_SUFFIX
-    from grpodoctor.cli.run_output import CI_FORMATS_BY_SUFFIX
-
     suffix = Path(value).suffix.lower()
     if not suffix and "/" not in value:
         return ""
     file = shlex.quote(value)
     if "output" in options:
         return f"to write a file, use {options['output']} {file}"
-    by_suffix = {**FORMATS_BY_SUFFIX, **CI_FORMATS_BY_SUFFIX}
-    chosen = by_suffix.get(suffix)
+    chosen = _by_suffix().get(suffix)
     output_format = chosen.value if chosen and chosen.value in formats else "FORMAT"
     return f"to write a file, use {options[_OUTPUT_FORMAT]} {output_format} > {file}"
 

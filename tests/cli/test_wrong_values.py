@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.cli.in_process import run
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        ("check x -o report.html", "to write a file, use --output report.html"),
+        ("check x --output-format r.html", "to write a file, use --output r.html"),
         ("check x -o out/report", "to write a file, use --output out/report"),
         ("metrics -o list.md", "to write a file, use --output-format markdown > list.md"),
         ("rule -o list.csv", "to write a file, use --output-format FORMAT > list.csv"),
@@ -41,6 +42,23 @@ def test_a_value_of_another_option_names_that_option(arguments: str, remedy: str
 def test_a_framework_or_a_file_format_is_taken(name: str) -> None:
     done = run("check", "missing", "--format", name)
     assert "is not a value of" not in done.stderr
+
+
+def test_the_file_of_a_report_may_follow_the_short_option(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f'{{"step": {step}, "reward": 0.5}}\n' for step in range(30)))
+    done = run("check", log, "-o", tmp_path / "report.html")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert (tmp_path / "report.html").read_text().startswith("<!")
+    assert run("check", log, "-o", "json").stdout.startswith("{")
+
+
+def test_a_format_of_logs_and_reports_names_both_options(tmp_path: Path) -> None:
+    text = tmp_path / "train.log"
+    text.write_text("no log\n")
+    line = run("check", text, "--format", "json").stderr
+    assert "for a report in this format, use --output-format json" in line
+    assert "--output-format" not in run("check", text, "--format", "jsonl").stderr
 
 
 def test_an_unknown_format_lists_every_framework_and_then_every_file_format() -> None:
