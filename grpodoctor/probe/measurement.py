@@ -30,7 +30,7 @@ from grpodoctor.probe.controls.run_controls import (
     reported_processing,
     self_scoring_of,
 )
-from grpodoctor.probe.engines.commands import check_start, model_of
+from grpodoctor.probe.engines.commands import check_start, check_tokenizer, model_of
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 from grpodoctor.probe.engines.engine_run import EngineProgress
 from grpodoctor.probe.engines.engine_runner import EngineRunner, JobResult
@@ -105,6 +105,8 @@ class Measurement:
         for spec in (*self.plan.samplers, *self.plan.learners):
             try:
                 check_start(spec)
+                if spec in self.plan.samplers:  # the learner scores ids
+                    check_tokenizer(spec, self.runner.prompts)
             except EngineError as error:
                 errors.append(error)
                 for pair in self.state.pairs:

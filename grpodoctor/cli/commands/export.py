@@ -15,7 +15,8 @@ def export(
     """Export a trained model as a directory that any engine can load.
 
     The directory contains the model of the run's newest checkpoint, with adapters merged in, and
-    its tokenizer. It works with from_pretrained, with vllm serve, and as model.name of another run.
+    its tokenizer; the built-in model has none. It works with from_pretrained, with vllm serve, and
+    as model.name of another run.
     """
     from grpodoctor.cli.commands.train import require_torch
 
@@ -25,3 +26,8 @@ def export(
 
     source = write(run_dir, target)
     print(f"exported {plain(source.name)} to {plain(str(target))}")
+    if not list(target.glob("*token*")):
+        print(
+            "the built-in model has no tokenizer: pass prompts to probe as token ids "
+            "(--prompts FILE with prompt_token_ids)"
+        )

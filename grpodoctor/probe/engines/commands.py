@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.interpreters import check_installed, python_of
 from grpodoctor.support.programs import program
 from grpodoctor.support.safe_text import printable
+
+_TOKENIZER_FILE = re.compile(r"token|vocab|merges|spiece|spm|tekken|\.model$")
+"""Names of the files of tokenizers."""
 
 
 def command_of(spec: EngineSpec, request: Path) -> tuple[str, ...]:
@@ -63,6 +68,26 @@ def check_start(spec: EngineSpec) -> None:
         f"there is no model at {printable(spec.model, 200)}{cached}",
         where=spec.label,
         remedy="check the path" + (", or download the model first" if is_hub_name else ""),
+    )
+
+
+def check_tokenizer(spec: EngineSpec, prompts: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a model directory without a tokenizer if the sampler has to encode prompts.
+
+    Raises:
+        EngineError: if a prompt has no ids, and no file of the directory may be a tokenizer.
+    """
+    folder, is_needed = Path(spec.model), any("ids" not in prompt for prompt in prompts)
+    if spec.launcher or "tokenizer" in spec.options or not is_needed:
+        return
+    if spec.kind.model != "hub" or not (folder / "config.json").is_file():
+        return
+    if any(_TOKENIZER_FILE.search(file.name) for file in folder.iterdir()):
+        return
+    raise EngineError(
+        f"{printable(spec.model, 200)} has no tokenizer",
+        where=spec.label,
+        remedy="pass --prompts with prompt_token_ids, or add the files of the tokenizer",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.engines.commands import check_start
+from grpodoctor.probe.engines.commands import check_start, check_tokenizer
 from grpodoctor.probe.engines.store import engine_key
 from grpodoctor.probe.inputs import interpreters
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -129,3 +129,19 @@ def test_a_model_that_is_not_there_is_seen_at_once(
     check_start(elsewhere)
     with pytest.raises(EngineError, match="there is no program 'nice"):
         check_start(EngineSpec.of("fsdp", "m", {"launcher": "'nice"}))
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_a_model_without_a_tokenizer_is_refused_only_if_prompts_need_one(
+    tmp_path: Path, engine: str
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
+    model = EngineSpec.of(engine, str(tmp_path), {})
+    with pytest.raises(EngineError, match="has no tokenizer") as error:
+        check_tokenizer(model, [{"ids": [1]}, {"text": "1+1="}])
+    assert "prompt_token_ids" in error.value.remedy
+    check_tokenizer(model, [{"ids": [1]}])
+    check_tokenizer(EngineSpec.of(engine, "org/name", {}), [{"text": "1+1="}])
+    (tmp_path / "tokenizer.json").touch()
+    check_tokenizer(model, [{"text": "1+1="}])
