@@ -229,7 +229,9 @@ def test_vitals_name_what_their_numbers_are() -> None:
 def test_the_table_of_vitals_names_only_what_differs_from_its_title() -> None:
     def vital(name: str, basis: str) -> Vital:
         metric = "groups/zero_variance_rate"
-        return Vital(name, metric, (0.5,), 0.5, None, "steady", movement=Movement(0.25, 0.5, basis))
+        return Vital(
+            name, metric, (0.5,), 0.5, None, "steady", level_change=LevelChange(0.25, 0.5, basis)
+        )
 
     signs = [vital("a", USUAL_BASIS), vital("b", USUAL_BASIS)]
     section = full_vitals(signs)

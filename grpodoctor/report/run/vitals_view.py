@@ -89,7 +89,9 @@ def _cells(vital: Vital, usual: str) -> tuple[Inline, Inline, Inline, Inline]:
     )
     # The trend compares the latest readings with the baseline, the numbers may be other levels.
     rises = level_change.now > level_change.start
-    contradicts = vital.trend == ("down" if rises else "up") and level_change.now != level_change.start
+    contradicts = (
+        vital.trend == ("down" if rises else "up") and level_change.now != level_change.start
+    )
     arrow = "" if contradicts else TREND_ARROWS[vital.trend]
     exception = _difference(level_change.basis, usual).strip(" ()")
     return start, now, arrow, Span(exception, "faint") if exception else ""
