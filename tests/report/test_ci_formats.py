@@ -170,7 +170,8 @@ def test_several_runs_are_one_line_each_worst_first(reports):
     ]
     for width in (80, 120):
         shown = text.render(view_of_runs(reports, []), width=width)
-        assert max(map(len, shown.splitlines())) <= width
+        lines = [line for line in shown.splitlines() if "grpodoctor check" not in line]  # to paste
+        assert max(map(len, lines)) <= width
         rows = [line for line in shown.splitlines() if "/" in line and "grpodoctor" not in line]
         assert [row.split("  ")[0].strip() for row in rows] == ["sick", "too short", "healthy"]
     assert "1 sick · 1 too short · 1 healthy" in shown

@@ -408,7 +408,7 @@ def test_ranks_do_not_share_a_device(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks_here)
     config = load_config(assignments=[f"model.device={device}"])
     _refuse_crowding(config, SINGLE_PROCESS)
-    expected = pytest.raises(ConfigError, match="a CUDA device of its own") if is_refused else None
+    expected = pytest.raises(ConfigError, match="a separate CUDA device") if is_refused else None
     with expected or nullcontext():
         _refuse_crowding(config, Ranks(0, 3))
 
