@@ -85,6 +85,7 @@ def test_the_edit_applies_the_adapter_another_number_of_times(
     assert np.array_equal(scores(once, rows), before)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_merged_twice_is_named(
     model: Path, adapter: Path, tmp_path: Path
 ) -> None:

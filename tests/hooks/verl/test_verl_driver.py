@@ -29,6 +29,7 @@ BY_NAME = {"grpo", "gae", "gdpo", "remax", "optimal_token_baseline", "tir_optima
 
 
 @needs_verl
+@pytest.mark.slow
 def test_observed_advantages_equal_those_of_verl_to_the_last_bit(
     plugin: Path, tmp_path: Path
 ) -> None:
