@@ -9,7 +9,7 @@ from typing import Literal
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.run_config import flattened
-from grpodoctor.runs.records import Manifest
+from grpodoctor.runs.records import MANIFEST, Manifest
 
 RecordedIds = Literal["none", "responses", "prompts"]
 """Token ids that a dump holds: none, those of responses, or those of prompts and responses."""
@@ -78,9 +78,9 @@ def source_of(run: Path, steps: tuple[int, ...], ids: RecordedIds) -> RunSource:
 
 def _recording_in(run: Path) -> Path:
     """The only recording in a trainer's output directory, or the directory itself."""
-    if not run.is_dir() or (run / "run.json").exists():
+    if not run.is_dir() or (run / MANIFEST).exists():
         return run
-    recordings = [manifest.parent for manifest in run.glob("*/run.json")]
+    recordings = [manifest.parent for manifest in run.glob(f"*/{MANIFEST}")]
     return recordings[0] if len(recordings) == 1 else run
 
 

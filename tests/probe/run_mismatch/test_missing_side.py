@@ -10,7 +10,9 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.measure.batch import RolloutBatch
+from grpodoctor.probe.run_mismatch.missing_side import no_dump
 from grpodoctor.probe.run_mismatch.run_mismatch import measure_run
+from grpodoctor.probe.run_mismatch.run_source import source_of
 from grpodoctor.runs.records import MANIFEST, Manifest
 from grpodoctor.runs.rollouts import Depth, rollout_table
 from tests.cli.in_process import run as grpodoctor
@@ -123,3 +125,21 @@ def test_values_that_are_not_finite_are_no_missing_side(tmp_path: Path) -> None:
     column = pa.array(nan, table.schema[place].type)
     pq.write_table(table.set_column(place, table.schema[place], column), file)
     assert "no token of the rollouts" in refusal(run).what
+
+
+def test_a_hooked_verl_run_without_dumps_is_not_told_to_attach(tmp_path: Path) -> None:
+    """Its hooks record the means of each step only."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "steps.jsonl").write_text("")
+    (folder / MANIFEST).write_bytes(Manifest(run_id="r", framework="verl").to_json())
+    error = no_dump(folder)
+    assert "trainer.rollout_data_dir" in error.remedy
+    assert "attach" not in error.remedy
+
+
+def test_an_output_directory_has_the_model_of_its_only_recording(tmp_path: Path) -> None:
+    recorded(tmp_path / "output" / "grpodoctor", "trl", "full", model_name_or_path="some/model")
+    assert source_of(tmp_path / "output", (1,), "none").model == "some/model"
+    recorded(tmp_path / "output" / "another", "trl", "full", model_name_or_path="other/model")
+    assert source_of(tmp_path / "output", (1,), "none").model == "", "which one is not known"
