@@ -209,7 +209,7 @@ def advice_for(
         has_config=has_config,
     )
     is_known = find_framework(framework, configurable_frameworks()) is not None
-    known = _with_length_limit(knobs, readings)
+    known = with_length_limit(knobs, readings)
     if change:
         lines = framework_settings(change, framework, known)
         spelling = (*lines, *_restart_lines(remedy, framework))
@@ -240,10 +240,14 @@ def _advice(remedy: Remedy, model: str, *, obstacle: str = "") -> Advice:
     )
 
 
-def _with_length_limit(knobs: Mapping[str, Setting], readings: Readings) -> Mapping[str, Setting]:
+def with_length_limit(knobs: Mapping[str, Setting], readings: Readings) -> Mapping[str, Setting]:
     """The knobs with the length limit, which the longest response shows if some are truncated.
 
     Only settings that contain the limit use it: whether to change it is judged without.
+
+    Args:
+        knobs: the run's settings, as far as they are known.
+        readings: readings of a step by metric; the longest response in tokens.
     """
     longest, truncated = readings.get(_MAX_LENGTH, 0.0), readings.get(_TRUNCATED, 0.0)
     if "max_length" in knobs or not (longest >= 1 and truncated > 0):

@@ -51,8 +51,12 @@ def modes(*names: str) -> tuple[str, ...]:
     return (*names, *default, *(f"{OBSERVED}_{name}" for name in names))
 
 
+_LIMIT = "'${data.max_response_length}'"
+"""The length limit where no value is known: Hydra fills it in. The quotes keep a shell from it."""
+
+
 def _constant(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
-    limit = known_or(knobs, "max_length", "<data.max_response_length>")
+    limit = known_or(knobs, "max_length", _LIMIT)
     why = "without it the loss is divided by the batch's padded width, which is not constant"
     return (
         SettingLine(f"{ACTOR}.loss_agg_mode", "seq-mean-token-sum-norm"),
@@ -77,7 +81,7 @@ def _replay(mode: str, *, of_rollout: bool) -> Lines:
 
 
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
-    limit = known_or(knobs, "max_length", "<data.max_response_length>")
+    limit = known_or(knobs, "max_length", _LIMIT)
     buffer = known_or(knobs, "overlong_buffer", "<data.max_response_length / 5>")
     is_preset = "overlong_weight" in knobs
     scale = "for rewards of 0 and 1; 1.0 for -1 and 1, as in the paper" if is_preset else ""

@@ -97,6 +97,10 @@ _IN_WORDS = {
 }
 """Keys of the bundled trainer without a common name, for readers who use another framework."""
 
+_SIZES = ("group_size", "max_length", "overlong_buffer", "prompts_per_batch")
+_BUFFER_SHARE = 0.2
+"""Share of the length limit that DAPO (arXiv 2503.14476) punishes: 4,096 of 20,480 tokens."""
+
 _IMPLIED = ("correction.floor", "loss.kl_placement")
 """Keys that other frameworks set together with the correction or the KL penalty."""
 
@@ -143,8 +147,17 @@ class TranslatedPreset:
         }
 
 
-def translate(preset: Preset, framework: Framework) -> TranslatedPreset:
-    """Write a preset as the settings of a framework."""
+def translate(
+    preset: Preset, framework: Framework, run: Mapping[str, Setting] | None = None
+) -> TranslatedPreset:
+    """Write a preset as the settings of a framework.
+
+    Args:
+        preset: the preset.
+        framework: whose settings.
+        run: canonical knobs of the run that is to take the preset, as far as they are known. Where
+            the preset leaves a size open, such as the length limit, the run's takes its place.
+    """
     if framework.knobs is BUNDLED:
         pairs = (assignment.partition("=") for assignment in preset.assignments())
         return TranslatedPreset(tuple(SettingLine(key, value) for key, _, value in pairs))
@@ -153,7 +166,7 @@ def translate(preset: Preset, framework: Framework) -> TranslatedPreset:
     names = _names(assigned, table)
     changes = {name: assigned[key] for key, name in names.items()}
     options = {name: assigned[key] for key, name in _OPTIONS.items() if key in assigned}
-    in_force = _Consulted({**options, **changes})
+    in_force = _Consulted({**_sizes(run or {}), **options, **changes})
     lines = one_line_per_key(
         line for name, value in changes.items() for line in table.lines(name, value, in_force)
     )
@@ -168,6 +181,15 @@ def translate(preset: Preset, framework: Framework) -> TranslatedPreset:
             if key not in {*names, *written, *_IMPLIED}
         ),
     )
+
+
+def _sizes(run: Mapping[str, Setting]) -> dict[str, Setting]:
+    """What settings of a preset depend on and only the run knows."""
+    sizes = {name: run[name] for name in _SIZES if name in run}
+    limit = sizes.get("max_length")
+    if isinstance(limit, int) and "overlong_buffer" not in sizes:
+        sizes["overlong_buffer"] = max(1, round(_BUFFER_SHARE * limit))
+    return sizes
 
 
 def _names(assigned: Mapping[str, Setting], table: KnobTable) -> dict[str, str]:

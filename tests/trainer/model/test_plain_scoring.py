@@ -108,9 +108,14 @@ def assert_equal_scores(model: PreTrainedModel, samples: Samples) -> None:
     assert not output.logprobs_BT.equal(expected.logprobs_BT)  # computed in another order
     for own, others in zip(output[:2], expected[:2], strict=True):
         torch.testing.assert_close(own, others, atol=1e-4, rtol=0)
+    # A gradient that is zero in exact arithmetic, such as that of the queries of a single token,
+    # consists of rounding errors of the others.
+    rounding = torch.finfo().eps * max(
+        float(each.abs().max()) for each in expected_gradients.values()
+    )
     for name, gradient in expected_gradients.items():
-        scale = float(gradient.abs().max())
-        torch.testing.assert_close(gradients[name], gradient, atol=2e-5 * scale, rtol=1e-4)
+        allowed = 2e-5 * float(gradient.abs().max()) + rounding
+        torch.testing.assert_close(gradients[name], gradient, atol=allowed, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpodoctor.cli.options import JsonOption, PageFormat, PageFormatOption, page_format
+from grpodoctor.cli.options import (
+    JsonOption,
+    PageFormat,
+    PageFormatOption,
+    RunConfigOption,
+    page_format,
+)
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
+    from grpodoctor.frameworks.framework import Framework
+    from grpodoctor.runs.reading.opening import OpenedRun
     from grpodoctor.trainer.recipes import Page
+    from grpodoctor.vocabulary.knobs import Setting
 
 
 def recipe(
@@ -24,21 +34,33 @@ def recipe(
     ] = None,
     framework: Annotated[
         str | None,
-        typer.Option(help="Framework in whose settings a preset is printed (trl, verl, ...)."),
+        typer.Option(
+            help="Framework in whose settings a preset is printed (trl, verl, ...). "
+            "\\[default: that of --run]",
+            show_default=False,
+        ),
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run or log that is to take the preset; its length limit and batch size are used.",
+            show_default=False,
+        ),
+    ] = None,
+    run_config: RunConfigOption = None,
     output_format: PageFormatOption = PageFormat.text,
     as_json: JsonOption = False,
 ) -> None:
     """List losses, advantages, corrections and presets, or print the page of one.
 
-    The Markdown list contains every page. With --framework, a preset is printed as the settings of
-    that framework, with what the framework lacks.
+    The Markdown list contains every page. With --framework or --run, a preset is printed as the
+    settings of that framework, with what the framework lacks.
     """
     output_format = page_format(output_format, as_json)
     from grpodoctor.trainer.recipes import families, page_of
 
-    if framework is not None:
-        print(_in_framework(name, framework, output_format))
+    if framework is not None or run is not None or run_config is not None:
+        print(_in_framework(name, *_target(framework, run, run_config), output_format))
     elif name is None:
         print(_LISTS[output_format](families()))
     else:
@@ -89,23 +111,74 @@ def _page_markdown(page: Page) -> str:
     return page_markdown(page).rstrip("\n")
 
 
-def _in_framework(name: str | None, framework_name: str, output_format: PageFormat) -> str:
+def _target(
+    name: str | None, run: Path | None, run_config: Path | None
+) -> tuple[Framework, Mapping[str, Setting]]:
+    """The framework whose settings are printed, and the knobs of the run as far as they are known.
+
+    Raises:
+        ConfigError: if the framework is unknown, or there is a config but no run.
+        RunError: if the run cannot be read.
+    """
+    from grpodoctor.errors import ConfigError
+    from grpodoctor.frameworks.registry import (
+        configurable_framework_named,
+        configurable_frameworks,
+        find_framework,
+    )
+    from grpodoctor.runs.reading.opening import open_run
+    from grpodoctor.runs.reading.read_options import ReadOptions
+
+    if run is None:
+        if name is None or run_config is not None:
+            raise ConfigError("--run-config belongs to a run", remedy="add --run LOG")
+        return configurable_framework_named(name), {}
+    opened = open_run(run, ReadOptions(run_config=run_config))
+    manifest = opened.manifest
+    if name is None and find_framework(manifest.framework, configurable_frameworks()) is None:
+        raise ConfigError(
+            "the run does not show which framework wrote it",
+            where=str(run)[:200],
+            remedy="add --framework NAME (trl, verl, ...)",
+        )
+    return configurable_framework_named(name or manifest.framework), _knobs_of(opened)
+
+
+def _knobs_of(run: OpenedRun) -> Mapping[str, Setting]:
+    """The run's knobs; truncated responses show the length limit where its config does not."""
+    from grpodoctor.monitor.advice import with_length_limit
+    from grpodoctor.vocabulary.values import scalar
+
+    knobs = run.manifest.knobs
+    if "max_length" in knobs:
+        return knobs
+    known = knobs
+    for step in run.steps:
+        readings = {name: scalar(value) for name, value in step.values.items()}
+        known = with_length_limit(known, {k: v for k, v in readings.items() if v is not None})
+    return known
+
+
+def _in_framework(
+    name: str | None,
+    framework: Framework,
+    knobs: Mapping[str, Setting],
+    output_format: PageFormat,
+) -> str:
     """A preset in a framework's settings.
 
     Raises:
-        ConfigError: if no preset is named, or the preset or the framework is unknown.
+        ConfigError: if no preset is named, or the preset is unknown.
     """
     from grpodoctor.errors import ConfigError
-    from grpodoctor.frameworks.registry import configurable_framework_named
     from grpodoctor.trainer.config.preset_translation import translate
     from grpodoctor.trainer.config.presets import preset_names, preset_of
 
-    framework = configurable_framework_named(framework_name)
     if name is None:
         names = ", ".join(preset_names())
         raise ConfigError("--framework requires a preset", remedy=f"name one of {names}")
     preset = preset_of(name.removeprefix("presets/"))
-    translated = translate(preset, framework)
+    translated = translate(preset, framework, knobs)
     if output_format is PageFormat.json:
         return json_text(
             {"preset": preset.name, "framework": framework.name, **translated.to_json()}
