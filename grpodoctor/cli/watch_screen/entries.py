@@ -135,16 +135,27 @@ def shown_path(path: Path, folder: Path) -> str:
     return plain(str(path.relative_to(folder) if path.is_relative_to(folder) else path))
 
 
+READING = Text("Reading the steps that exist; the verdict follows.")
+
+
 @dataclass(frozen=True)
 class VerdictLines:
-    """The verdict on at most so many lines."""
+    """The verdict on at most so many lines, or that the run is still being read.
+
+    Args:
+        snapshot: the run.
+        most: the number of lines.
+        has_backlog: whether older steps are still being read. The verdict on a part of a finished
+            run would be another one a second later.
+    """
 
     snapshot: Snapshot
     most: int
+    has_backlog: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        text = verdict_text(self.snapshot)
+        text = READING if self.has_backlog else verdict_text(self.snapshot)
         lines = textwrap.wrap(
             text.plain,
             options.max_width,

@@ -135,7 +135,7 @@ class WatchApp(App[None]):
 
     def _verdict(self) -> VerdictLines:
         lines = _VERDICT_LINES if self.size.height >= _HIGH else 1
-        return VerdictLines(self.snapshot, lines)
+        return VerdictLines(self.snapshot, lines, self._shown.has_backlog)
 
     def on_resize(self) -> None:
         """A low terminal has less of the verdict."""

@@ -57,6 +57,12 @@ def test_a_verdict_that_is_cut_says_so(snapshot):
     assert lines(VerdictLines(snapshot, 40))[-1].endswith(snapshot.verdict.line[-12:])
 
 
+def test_a_part_of_a_run_gets_no_verdict(snapshot):
+    assert lines(VerdictLines(snapshot, 3, has_backlog=True)) == [
+        "Reading the steps that exist; the verdict follows."
+    ]
+
+
 def test_hostile_text_is_escaped(snapshot):
     console = Console(width=100, height=30, record=True, force_terminal=True)
     with console.capture() as capture:
