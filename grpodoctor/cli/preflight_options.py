@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Model = Annotated[
     Path | None,
     typer.Option(
-        help="Model directory, with its tokenizer. Only --run-config is checked without it."
+        help="Model directory, with its tokenizer. Without it, the checks that read it are skipped."
     ),
 ]
 Prompts = Annotated[

@@ -9,8 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpodoctor.errors import DataError, ModelError
-from grpodoctor.preflight.inputs.chat_template import render_ids, render_text
+from grpodoctor.errors import DataError, GrpodoctorError, ModelError
+from grpodoctor.preflight.inputs.chat_template import (
+    load_tokenizer,
+    read_json_config,
+    render_ids,
+    render_text,
+)
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
@@ -28,11 +33,47 @@ _LANGUAGE_MODEL_KEYS = ("text_config", "llm_config", "language_config")
 _ANSWER, _NEXT_QUESTION = "grpodoctor", "nextquestion"
 
 
+class NoModelError(GrpodoctorError):
+    """A check reads the model's files, and no model was given: the check is skipped."""
+
+    def __init__(self) -> None:
+        super().__init__("no model was given", remedy="pass --model DIR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFiles:
+    """What a model's directory says about the model."""
+
+    path: Path
+    tokenizer: PreTrainedTokenizerBase
+    config: Mapping[str, Any]
+    """Content of config.json."""
+    generation_config: Mapping[str, Any]
+    """Content of generation_config.json; empty if the file does not exist."""
+
+    @classmethod
+    def read(cls, path: Path) -> ModelFiles:
+        """Read the files of a directory.
+
+        Raises:
+            ModelError: if the tokenizer does not load or a file cannot be read.
+        """
+        return cls(
+            path=path,
+            tokenizer=load_tokenizer(path),
+            config=read_json_config(path / "config.json"),
+            generation_config=read_json_config(path / "generation_config.json"),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PreflightContext:
-    """The inputs of all checks. None means that the user did not give it."""
+    """The inputs of all checks. None means that the user did not give it.
 
-    model: Path
+    Attributes that read the model's files raise `NoModelError` if there is no model.
+    """
+
+    files: ModelFiles | None
     rows: tuple[PromptRow, ...]
     settings: RunSettings
     table: PromptTable = field(default_factory=PromptTable)
@@ -53,11 +94,33 @@ class PreflightContext:
     """Reference model of the KL penalty."""
     control: Path | None = None
     """Logs of a run with a learning rate of zero."""
-    tokenizer: PreTrainedTokenizerBase
-    config: Mapping[str, Any]
-    """Content of config.json."""
-    generation_config: Mapping[str, Any]
-    """Content of generation_config.json; empty if the file does not exist."""
+
+    @property
+    def model_files(self) -> ModelFiles:
+        """The model's files."""
+        if self.files is None:
+            raise NoModelError
+        return self.files
+
+    @property
+    def model(self) -> Path:
+        """The model's directory."""
+        return self.model_files.path
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer."""
+        return self.model_files.tokenizer
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Content of config.json."""
+        return self.model_files.config
+
+    @property
+    def generation_config(self) -> Mapping[str, Any]:
+        """Content of generation_config.json; empty if the file does not exist."""
+        return self.model_files.generation_config
 
     def with_sampler(self, sampler: ResponseSampler) -> PreflightContext:
         """A copy with an engine; keeps the rewards of the reference answers."""

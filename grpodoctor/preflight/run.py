@@ -13,8 +13,7 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
 from grpodoctor.preflight.config_lint import ConfigResults, check_config
-from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.context import ModelFiles, NoModelError, PreflightContext
 from grpodoctor.preflight.inputs.filtered_rows import write_rows
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, PromptTable, read_prompt_table
 from grpodoctor.preflight.inputs.request import PreflightRequest
@@ -43,7 +42,8 @@ def run_preflight(
 ) -> PreflightResults:
     """Run checks one after the other; a check that fails does not stop the others.
 
-    Without a model, only the configuration is checked.
+    Without a model, the checks of the prompts and the reward run that do not read its files;
+    without prompts too, only the configuration is checked.
 
     Args:
         request: the user's options.
@@ -58,16 +58,16 @@ def run_preflight(
     started = time.monotonic()
     request.validate()
     config = check_config(request.run_config, request.framework, config_rules)
-    if request.model is None:
+    if request.model is None and request.prompts is None:
         return _results_of_config(request, config, time.monotonic() - started)
     collector = _Collector()
-    with _open_context(request, request.model, on_progress, config.framework) as context:
+    with _open_context(request, on_progress, config.framework) as context:
         for check in checks:
             on_check(f"{check.code} {check.name}")
             collector.run(check, context)
         filtered_rows = collector.write_filtered(request, context)
     return PreflightResults(
-        model=str(request.model),
+        model=str(request.model or request.prompts),
         rows=len(context.rows),
         whole_file=context.table.is_complete,
         findings=tuple(sorted((*collector.findings, *config.findings), key=_most_severe_first)),
@@ -84,9 +84,12 @@ def run_preflight(
 def _results_of_config(
     request: PreflightRequest, config: ConfigResults, seconds: float
 ) -> PreflightResults:
-    """The results of a preflight without a model."""
+    """The results of a preflight without a model and prompts."""
     others = UnfinishedCheck(
-        "", "model, data, reward and engines", "no model was given", "pass --model DIR"
+        "",
+        "model, data, reward and engines",
+        "no model and no prompts were given",
+        "pass --model DIR, --prompts FILE and --reward FILE.py:FUNCTION",
     )
     return PreflightResults(
         model=str(request.run_config),
@@ -135,7 +138,7 @@ class _Collector:
             return None
 
     def _failed(self, code: str, name: str, error: GrpodoctorError) -> None:
-        if isinstance(error, BudgetSpentError):
+        if isinstance(error, BudgetSpentError | NoModelError):
             self.skipped.append(UnfinishedCheck(code, name, error.what, error.remedy))
         else:
             self.failed.append(UnfinishedCheck(code, name, str(error)))
@@ -148,7 +151,6 @@ def _most_severe_first(finding: PreflightFinding) -> tuple[int, str]:
 @contextmanager
 def _open_context(
     request: PreflightRequest,
-    model: Path,
     on_progress: Callable[[EngineProgress], None],
     framework: str = "",
 ) -> Iterator[PreflightContext]:
@@ -160,7 +162,7 @@ def _open_context(
     with ExitStack() as stack:
         table = _read_table(request.prompts, request)
         context = PreflightContext(
-            model=model,
+            files=ModelFiles.read(request.model) if request.model else None,
             rows=table.rows,
             table=table,
             held_out=_read_table(request.held_out, request).rows,
@@ -172,9 +174,6 @@ def _open_context(
             learner=request.learner,
             reference=request.reference,
             control=request.control,
-            tokenizer=load_tokenizer(model),
-            config=read_json_config(model / "config.json"),
-            generation_config=read_json_config(model / "generation_config.json"),
         )
         if request.sampler is not None:
             deadline = time.monotonic() + (request.budget or float("inf"))

@@ -8,8 +8,7 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when the hub's client is imported
 
 from grpodoctor.preflight.catalogue import all_checks
-from grpodoctor.preflight.context import PreflightContext
-from grpodoctor.preflight.inputs.chat_template import load_tokenizer, read_json_config
+from grpodoctor.preflight.context import ModelFiles, PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, SkippedCheck
@@ -33,14 +32,7 @@ def context_of() -> Make:
 
     def build(model: Path, rows: list[PromptRow] | None = None, **more: Any) -> PreflightContext:
         more.setdefault("settings", RunSettings(max_tokens=32))
-        return PreflightContext(
-            model=model,
-            rows=tuple(rows or ROWS),
-            tokenizer=load_tokenizer(model),
-            config=read_json_config(model / "config.json"),
-            generation_config=read_json_config(model / "generation_config.json"),
-            **more,
-        )
+        return PreflightContext(files=ModelFiles.read(model), rows=tuple(rows or ROWS), **more)
 
     return build
 

@@ -78,15 +78,16 @@ def test_a_config_alone_is_checked_without_a_model(tmp_path: Path) -> None:
     assert {"CFG001", "CFG041"} <= {each.code for each in results.findings}
     assert not results.failed
     (others,) = results.skipped
-    assert (others.reason, others.remedy) == ("no model was given", "pass --model DIR")
+    assert (others.reason, others.remedy) == (
+        "no model and no prompts were given",
+        "pass --model DIR, --prompts FILE and --reward FILE.py:FUNCTION",
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "neither a model nor a config was given"),
-        ({"prompts": Path("prompts.jsonl")}, "neither a model nor a config"),
-        ({"prompts": Path("prompts.jsonl"), "run_config": Path("c.yaml")}, "requires --model"),
+        ({}, "no model, no prompts and no config were given"),
         ({"control": Path("control"), "run_config": Path("c.yaml")}, "requires --model"),
     ],
 )

@@ -18,7 +18,7 @@ class PreflightRequest:
     """The user's options."""
 
     model: Path | None = None
-    """Directory of the model; None to check the config alone."""
+    """Directory of the model; None to check the prompts, the reward or the config alone."""
     prompts: Path | None = None
     held_out: Path | None = None
     columns: PromptColumns = field(default_factory=PromptColumns)
@@ -48,15 +48,15 @@ class PreflightRequest:
         Raises:
             ConfigError: if an option is missing, or filtered prompts cannot be written.
         """
-        if self.model is None and self.run_config is None:
+        if self.model is None and self.prompts is None and self.run_config is None:
             raise ConfigError(
-                "neither a model nor a config was given",
-                remedy="pass --model DIR, or --run-config FILE to check the config alone",
+                "no model, no prompts and no config were given",
+                remedy="pass --model DIR, --prompts FILE or --run-config FILE",
             )
         pairs = (
-            ("--prompts", self.prompts, "--model", self.model),
             ("--control", self.control, "--model", self.model),
             ("--sampler", self.sampler, "--prompts", self.prompts),
+            ("--sampler", self.sampler, "--model", self.model),
             ("--held-out", self.held_out, "--prompts", self.prompts),
             ("--reward", self.reward, "--prompts", self.prompts),
             ("--learner", self.learner, "--sampler", self.sampler),

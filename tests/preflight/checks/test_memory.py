@@ -100,7 +100,8 @@ def test_unknown_sizes_are_not_zero(
     (finding,) = findings_of("OPT101", context_of(folder, [ROW], settings=SETTINGS))
     assert "key-value cache of one response: unknown for this architecture" in finding.details
     endless = settings | {"num_hidden_layers": 2**62, "layer_types": None}
-    context = replace(context_of(dense_model, [ROW], settings=SETTINGS), config=endless)
+    context = context_of(dense_model, [ROW], settings=SETTINGS)
+    context = replace(context, files=replace(context.model_files, config=endless))
     (finding,) = findings_of("OPT101", context)
     assert finding.figures["gib"] > 1e9
     quantised = settings | {"quantization_config": {"quant_method": "gptq"}}

@@ -66,7 +66,9 @@ class MissingMedia(Check):
         if not context.rows:
             return SkippedCheck("no prompts were given", "add --prompts")
         marked = [row for row in context.rows if _marks_medium(row)]
-        reads_text_only = not any(context.config_value(key) for key in _ENCODERS)
+        reads_text_only = context.files is not None and not any(
+            context.config_value(key) for key in _ENCODERS
+        )
         missing = [row for row in marked if reads_text_only or not _has_medium(row)]
         share = len(missing) / len(context.rows)
         if share < self.min_share:

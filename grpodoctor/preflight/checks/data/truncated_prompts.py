@@ -85,9 +85,12 @@ class TruncatedPrompts(Check):
         self, context: PreflightContext, rows: list[PromptRow], texts: Sequence[str]
     ) -> Iterator[CheckFinding]:
         letters = np.array([len(text) for text in texts])
-        tokens = np.array([len(context.tokenizer(text)["input_ids"]) for text in texts])
-        words = np.array([len(text.split()) for text in texts])
-        for unit, lengths in (("characters", letters), ("tokens", tokens), ("words", words)):
+        measured = {"characters": letters}
+        if context.files is not None:
+            ids = [context.tokenizer(text)["input_ids"] for text in texts]
+            measured["tokens"] = np.array([len(each) for each in ids])
+        measured["words"] = np.array([len(text.split()) for text in texts])
+        for unit, lengths in measured.items():
             pile = _pile(lengths)
             if pile.sum() < max(self.min_pile, self.min_pile_share * len(rows)):
                 continue

@@ -167,9 +167,9 @@ def _rewards_most(answers: ReferenceAnswers, rewards: tuple[float, ...]) -> bool
 
 
 def _prompt_text(context: PreflightContext, row: PromptRow) -> str:
-    """The prompt as the model sees it, with what the template adds."""
+    """The prompt as the model sees it, with what the template adds if there is a model."""
     plain = "\n".join(row.texts())
-    if not (context.tokenizer.chat_template and row.messages):
+    if context.files is None or not (context.tokenizer.chat_template and row.messages):
         return plain
     try:
         return render_text(context.tokenizer, row.conversation(), generation=True)
