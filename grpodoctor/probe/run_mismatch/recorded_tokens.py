@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.errors import RunError
+from grpodoctor.frameworks.bundled.rollouts import FORMAT as BUNDLED
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
 from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
 from grpodoctor.probe.run_mismatch.missing_side import missing_side, no_dump
@@ -58,6 +59,7 @@ class RecordedTokens:
     steps: tuple[StepTokens, ...]
     """Ascending."""
     frameworks: tuple[str, ...]
+    """The framework whose rollouts were read."""
     damaged: int
     """Entries and files of the dumps that could not be read."""
     incomplete: int = 0
@@ -86,6 +88,9 @@ class _Seen:
 def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
     """The tokens of the last steps that have both sides.
 
+    Rollouts of two formats in one directory are two records of the same responses, or two runs.
+    They are never pooled: the first format that has both sides is read, our own before others.
+
     Args:
         run: the run's directory, or a dump.
         steps: maximum number of steps.
@@ -98,18 +103,22 @@ def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
     dumps = dumps_among(files_below(run) if run.is_dir() else [run])
     if not dumps:
         raise no_dump(run)
-    seen = _Seen(DamageLog())
-    kept = _last_steps(dumps, steps, seen)
-    if not kept:
-        raise missing_side(run, dumps)
-    frameworks = tuple(sorted({form.framework for form, _ in dumps}))
-    return RecordedTokens(
-        tuple(kept[step] for step in sorted(kept)),
-        frameworks,
-        seen.notes.damaged,
-        seen.incomplete,
-        max(seen.newest_step, *kept),
-    )
+    for framework in sorted({form.framework for form, _ in dumps}, key=_own_first):
+        own = [(form, path) for form, path in dumps if form.framework == framework]
+        seen = _Seen(DamageLog())
+        if kept := _last_steps(own, steps, seen):
+            return RecordedTokens(
+                tuple(kept[step] for step in sorted(kept)),
+                (framework,),
+                seen.notes.damaged,
+                seen.incomplete,
+                max(seen.newest_step, *kept),
+            )
+    raise missing_side(run, dumps)
+
+
+def _own_first(framework: str) -> tuple[bool, str]:
+    return framework != BUNDLED.framework, framework
 
 
 def _last_steps(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_the_figures_are_those_that_the_run_logged(trained: Path) -> None:
     assert result.steps[-1].kl_k3 < 0.01
     assert result.causes
     assert measure_run(trained, 1).steps == result.steps[-1:]
+
+
+def test_rollouts_of_two_formats_are_not_pooled(trained: Path, tmp_path: Path) -> None:
+    both = shutil.copytree(trained, tmp_path / "run")
+    row = {"input": "q", "output": "a", "score": 1.0, "step": 3, "responses": [5] * 9,
+           "rollout_log_probs": [-1.0] * 9, "old_log_probs": [-3.0] * 9}  # fmt: skip
+    (both / "3.jsonl").write_text(f"{json.dumps(row)}\n" * 20)
+    assert measure_run(both, 20).steps == measure_run(trained, 20).steps
+    shutil.rmtree(both / "rollouts")
+    only = measure_run(both, 20)
+    assert (only.frameworks, only.steps[-1].tokens) == (("verl",), 180)
 
 
 def test_the_command_prints_the_judgement(trained: Path) -> None:
