@@ -149,10 +149,9 @@ def _knobs_of(run: OpenedRun) -> Mapping[str, Setting]:
     from grpodoctor.monitor.advice import with_length_limit
     from grpodoctor.vocabulary.values import scalar
 
-    knobs = run.manifest.knobs
-    if "max_length" in knobs:
-        return knobs
-    known = knobs
+    known: Mapping[str, Setting] = run.manifest.knobs
+    if "max_length" in known:
+        return known
     for step in run.steps:
         readings = {name: scalar(value) for name, value in step.values.items()}
         known = with_length_limit(known, {k: v for k, v in readings.items() if v is not None})
