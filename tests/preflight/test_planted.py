@@ -15,11 +15,11 @@ from tests.preflight.planted.third_examination import third_faults, third_health
 
 _FAULTS = [
     *all_faults()[::4],
-    *examination_faults(),
-    *second_faults(),
+    *examination_faults()[::2],
+    *second_faults()[::2],
     *third_faults()[::3],
     *fourth_faults()[::2],
-    *fifth_faults(),
+    *fifth_faults()[::2],
 ]
 _HEALTHY = [
     *all_healthy()[::3],
@@ -43,8 +43,8 @@ def test_a_healthy_set_has_no_warning(case: Case, tmp_path: Path) -> None:
 
 
 _EVERY_CASE = [
-    *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *third_faults(),
-    *third_healthy(), *fourth_faults(), *fourth_healthy(),
+    *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *second_faults(),
+    *third_faults(), *third_healthy(), *fourth_faults(), *fourth_healthy(), *fifth_faults(),
 ]  # fmt: skip
 
 

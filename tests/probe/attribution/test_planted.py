@@ -200,7 +200,11 @@ def test_one_tensor_with_another_checksum(at: Directories, asked: Investigate) -
 @pytest.mark.parametrize(
     ("tensors", "named_as"),
     [
-        (r"layers\.1\.input_layernorm", "layer 1 input_layernorm.weight"),
+        pytest.param(
+            r"layers\.1\.input_layernorm",
+            "layer 1 input_layernorm.weight",
+            marks=pytest.mark.slow,
+        ),
         (r"layers\.[03]\.self_attn", "layers 0, 3 attention"),
     ],
 )
@@ -237,6 +241,7 @@ def test_another_precision(at: Directories, asked: Investigate, dtype: str) -> N
     assert f"in {dtype}, the learner in float32" in named.summary
 
 
+@pytest.mark.slow
 def test_precision_is_named_before_flips_in_a_mixture(at: Directories, asked: Investigate) -> None:
     _, found = asked(plain(at.moe, dtype="bfloat16"), plain(at.moe), experts=True)
     assert found.causes[0].cause == "precision"
