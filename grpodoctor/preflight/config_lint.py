@@ -28,6 +28,8 @@ class ConfigResults:
     skipped: tuple[UnfinishedCheck, ...] = ()
     framework: str = ""
     """Framework of the config; empty if the user gave none."""
+    max_prompt_length: int | None = None
+    """Longest prompt in tokens that the trainer takes; None if the config does not say."""
 
 
 def check_config(
@@ -63,7 +65,9 @@ def check_config(
         )
         for finding in result.findings
     )
-    return ConfigResults(findings, result.quiet, framework=framework.name)
+    longest = result.settings.get("max_prompt_length")
+    limit = int(longest) if isinstance(longest, int | float) and longest >= 1 else None
+    return ConfigResults(findings, result.quiet, framework=framework.name, max_prompt_length=limit)
 
 
 def _check_finding(finding: Finding, result: LintResult, framework: str) -> CheckFinding:

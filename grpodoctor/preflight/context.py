@@ -80,6 +80,8 @@ class PreflightContext:
     """The file that the rows were read from, with the rows that cannot be used."""
     framework: str = ""
     """Framework of the run's config; empty if no config was given."""
+    max_prompt_length: int | None = None
+    """Longest prompt in tokens that the run's config allows; None if it is not known."""
     answer_column: str = ""
     """The column of answers, if the user names it."""
     held_out: tuple[PromptRow, ...] = ()

@@ -61,7 +61,7 @@ def run_preflight(
     if request.model is None and request.prompts is None:
         return _results_of_config(request, config, time.monotonic() - started)
     collector = _Collector()
-    with _open_context(request, on_progress, config.framework) as context:
+    with _open_context(request, on_progress, config) as context:
         for check in checks:
             on_check(f"{check.code} {check.name}")
             collector.run(check, context)
@@ -152,7 +152,7 @@ def _most_severe_first(finding: PreflightFinding) -> tuple[int, str]:
 def _open_context(
     request: PreflightRequest,
     on_progress: Callable[[EngineProgress], None],
-    framework: str = "",
+    config: ConfigResults,
 ) -> Iterator[PreflightContext]:
     """Load the inputs; yields them with running engines and reward function, and ends these.
 
@@ -167,7 +167,8 @@ def _open_context(
             table=table,
             held_out=_read_table(request.held_out, request).rows,
             answer_column=request.columns.answer,
-            framework=framework,
+            framework=config.framework,
+            max_prompt_length=config.max_prompt_length,
             settings=request.settings,
             reward=_open_reward(request, table.rows, stack),
             templates=request.templates,

@@ -1,5 +1,6 @@
 """A part of the planted faults and healthy sets; `make planted-preflight` examines all of them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.preflight.planted.fifth_examination import fifth_faults, fifth_health
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 
 _FAULTS = [
@@ -20,6 +22,8 @@ _FAULTS = [
     *third_faults()[::3],
     *fourth_faults()[::2],
     *fifth_faults()[::2],
+    *sixth_faults()[1::2],
+    *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
 _HEALTHY = [
     *all_healthy()[::3],
@@ -27,6 +31,7 @@ _HEALTHY = [
     *second_healthy(),
     *third_healthy()[::2],
     *fifth_healthy(),
+    *sixth_healthy()[1::2],
 ]
 
 
@@ -45,6 +50,7 @@ def test_a_healthy_set_has_no_warning(case: Case, tmp_path: Path) -> None:
 _EVERY_CASE = [
     *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *second_faults(),
     *third_faults(), *third_healthy(), *fourth_faults(), *fourth_healthy(), *fifth_faults(),
+    *sixth_faults(), *sixth_healthy(),
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ FORMATS: Mapping[str, str] = {
 """Answer formats from the trainers' own examples."""
 
 _NUMBER = re.compile(r"-?\d+")
+_WHOLE_NUMBER = re.compile(r"-?\d{1,15}")
+_NEAR_SHARE = 0.1
+"""How far a wrong number is from the right one: further than tolerances of measured values."""
 _THOUGHT = "I think."
 _REASONING = "First, I write down what is given.\n\nThen I work it out step by step."
 UNRELATED = "I have nothing to say about this."
@@ -30,6 +34,9 @@ UNRELATED = "I have nothing to say about this."
 COPIED_PROMPT = "copy of the prompt"
 REPEATED_TAGS = "repeated tags"
 EARLY_EXIT = "program that exits at once"
+NEARLY_RIGHT = "nearly right number"
+"""Digits that are missing, digits too many, or another number close by."""
+SEVERAL, SEVERAL_LINES = "several answers at once", "several answers on lines of their own"
 _MANY = 40
 _PROGRAM = re.compile(r"^\s*(?:async )?def \w+\(", re.MULTILINE)
 _EXIT = "import sys\nsys.exit(0)"
@@ -89,7 +96,28 @@ def _same_kind(left: str, right: str) -> bool:
     return bool(_NUMBER.fullmatch(left)) == bool(_NUMBER.fullmatch(right))
 
 
-def several_answers(answer: str, answers: Sequence[str], answer_format: str, most: int = 8) -> str:
+def nearly_right(answer: str, turn: int) -> str:
+    """A wrong number that resembles the right one; the answer with a wrong word if it is no number.
+
+    Args:
+        answer: the right answer.
+        turn: number of the row, which chooses among digits that are missing, a digit too many, and
+            a number that is a tenth larger.
+    """
+    if not _WHOLE_NUMBER.fullmatch(answer):
+        return ""
+    value = int(answer)
+    digits = len(answer.lstrip("-"))
+    if turn % 3 == 0 and digits > 1:
+        return answer[: -(digits // 2)]
+    if turn % 3 == 1 and value:
+        return f"{answer}0"
+    return str(value + max(1, math.ceil(_NEAR_SHARE * abs(value))))
+
+
+def several_answers(
+    answer: str, answers: Sequence[str], answer_format: str, most: int = 8, between: str = " "
+) -> str:
     """Several answers in one response, with the right one in the middle.
 
     A parser that takes the first or the last answer gets a wrong one.
@@ -98,7 +126,7 @@ def several_answers(answer: str, answers: Sequence[str], answer_format: str, mos
     others = others if len(others) > 1 else [wrong_answer(answer, answers)] * 2
     half = len(others) // 2
     listed = [*others[:half], answer, *others[half:]]
-    return " ".join(format_answer(answer_format, each) for each in listed)
+    return between.join(format_answer(answer_format, each) for each in listed)
 
 
 def bad_completions(
@@ -107,6 +135,7 @@ def bad_completions(
     answers: Sequence[str],
     answer_format: str,
     tags: Sequence[str] = (),
+    row: int = 0,
 ) -> list[BadCompletion]:
     """Completions that must not earn as much as the correct answer.
 
@@ -116,6 +145,7 @@ def bad_completions(
         answers: the answers of all rows.
         answer_format: how an answer is written.
         tags: names of tags that the prompts ask for.
+        row: number of the row.
     """
     wrong = wrong_answer(answer, answers)
     if _THOUGHT in answer_format:
@@ -123,13 +153,19 @@ def bad_completions(
     else:
         long_format = _LONG_THOUGHT + answer_format
     several = several_answers(answer, answers, answer_format)
+    on_lines = several_answers(answer, answers, answer_format, between="\n")
+    if _PROGRAM.search(answer) or "\n" in answer:  # a program may define more than its tests call
+        on_lines = ""
+    near = nearly_right(answer, row)
     return [
         BadCompletion("wrong answer", format_answer(answer_format, wrong)),
         BadCompletion("long wrong answer", format_answer(long_format, wrong)),
         BadCompletion("empty response", ""),
         BadCompletion("format without an answer", format_answer(answer_format, "")),
         BadCompletion(COPIED_PROMPT, prompt),
-        BadCompletion("several answers at once", several),
+        BadCompletion(SEVERAL, several),
+        BadCompletion(SEVERAL_LINES, on_lines),
+        BadCompletion(NEARLY_RIGHT, format_answer(answer_format, near) if near else ""),
         *_more_tags(tags, format_answer(answer_format, wrong)),
         *_early_exit(answers, answer_format),
     ]

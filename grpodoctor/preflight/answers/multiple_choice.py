@@ -18,6 +18,7 @@ _LETTER = re.compile(r"\(?([A-Za-z])\)?(?:[.):]\s.*)?", re.DOTALL)
 _MAX_CLASSES = 10
 """Distinct answers of a task that is a choice."""
 _MIN_ROWS_PER_CLASS = 5
+_MIN_LETTERED = 3
 
 Classes = frozenset[tuple[str, ...]]
 """Answers of a closed set, as their words."""
@@ -69,6 +70,18 @@ def option_letter(answer: str, options: int = len(LETTERS)) -> str:
     match = _LETTER.fullmatch(answer.strip())
     letter = match[1].upper() if match else ""
     return letter if letter and letter in LETTERS[:options] else ""
+
+
+def letter_of_number(row: PromptRow) -> str:
+    """The letter of the option whose number, from 0, is the answer; empty for any other row.
+
+    The prompt must letter three options or more, on lines of their own.
+    """
+    answer = (row.answer or "").strip()
+    lines = (_OPTION_LINE.match(line) for line in row.prompt.split("\n"))
+    count = _longest_run([match[1] for match in lines if match])
+    is_number = answer.isdigit() and len(answer) == 1 and int(answer) < count
+    return LETTERS[int(answer)] if count >= _MIN_LETTERED and is_number else ""
 
 
 def options_of(row: PromptRow) -> list[str]:

@@ -28,10 +28,11 @@ _FORMULA = re.compile(r"\$+\s*([^$]*[^$\s])\s*\$+")
 _ANNOUNCED = re.compile(
     r"(?:answer|result|solution|correct option|ground truth)\b"
     r"[^\w\n]*(?:is|are|equals)?[^\w\n\\$-]*"
-    r"(?P<answer>[^\n]+)",
+    r"(?=(?P<answer>[^\n]+))",
     re.IGNORECASE,
 )
-"""What follows words such as "the answer is" on the same line."""
+"""What follows words such as "the answer is" on the same line; one line may have several of them,
+as in "Solution: the result is 42"."""
 _CHANCE_ROWS = 2000
 """Rows on which the chance level of a closed set is measured: each is compared with all answers."""
 _MIN_MARKED = 0.9

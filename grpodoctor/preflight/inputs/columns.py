@@ -18,7 +18,10 @@ ANSWER_COLUMNS = (
 """Columns that may hold the answer, in order of preference; then verl's `reward_model`."""
 OPTION_COLUMNS = ("choices", "options", "endings")
 """Columns that may hold the options of a multiple-choice question."""
-BLANK_ANSWERS = frozenset({"", "none", "null", "nan", "n/a", "[]", "{}"})
+BLANK_ANSWERS = frozenset({
+    "", "none", "null", "nan", "n/a", "[]", "{}", "todo", "tbd", "fixme", "placeholder", "...",
+    "\u2026", "<answer>", "[answer]",
+})  # fmt: skip
 """Texts that stand for a missing answer, folded to lower case."""
 _SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
 
@@ -74,6 +77,8 @@ def _is_filled(value: object) -> bool:
 def _answer_text(value: object) -> str | None:
     if isinstance(value, list) and value:
         value = value[0]
+    if isinstance(value, Mapping) and len(value) == 1:  # {"value": "42"}
+        (value,) = value.values()
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if isinstance(value, float):

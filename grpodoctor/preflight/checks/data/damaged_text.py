@@ -20,6 +20,11 @@ _PLACEHOLDER = re.compile(r"(?<![\\\w}^_$]){{?\s*([A-Za-z_]\w*)\s*}}?")
 """A name in braces that belongs to no LaTeX command."""
 _PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "choices", "options"})
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
+_MARKUP = re.compile(r"</[a-zA-Z][\w-]*>|<(?:br|img|input|hr|meta|link)\b[^<>]*>", re.IGNORECASE)
+"""Tags of a page: its entities belong to it."""
+_INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad\u200e\u200f\u202a-\u202e]")
+_WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
+"""Digits and Latin letters of full width."""
 
 
 class DamagedText(Check):
@@ -29,6 +34,8 @@ class DamagedText(Check):
         Names of columns in braces that no program filled in ({question}); text that was encoded as
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
         that are written as a backslash and an n; and lists of messages that are stored as text.
+        Also answers with invisible characters, or with full-width digits and letters that their
+        prompts do not have.
 
     Why it matters:
         A prompt with a placeholder asks nothing. Wrong characters change numbers, formulas and
@@ -40,7 +47,8 @@ class DamagedText(Check):
 
     When it is wrong:
         Tasks about templates, encodings or HTML contain such text on purpose. A backslash and an n
-        between quotation marks, in code or in a formula is not counted.
+        between quotation marks, in code or in a formula is not counted, and neither are the
+        entities of a page with its tags.
 
     References:
         None.
@@ -72,9 +80,30 @@ class DamagedText(Check):
                           "are lists of messages stored as text",
                           "Store messages as objects, in JSON lines or Parquet: CSV keeps only "
                           "their text."),
-            *self._found(rows, "contain HTML entities", lambda text: bool(_ENTITY.search(text)),
+            *self._found(rows, "contain HTML entities",
+                         lambda text: bool(_ENTITY.search(text)) and not _MARKUP.search(text),
                          "Unescape the HTML of the source."),
+            *self._answers(rows),
         )  # fmt: skip
+
+    def _answers(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Answers with characters that no keyboard of the prompts' language has."""
+        answered = [row for row in rows if row.answer]
+        odd = [
+            row
+            for row in answered
+            if _INVISIBLE.search(row.answer or "")
+            or (_WIDE.search(row.answer or "") and not _WIDE.search(row.prompt))
+        ]
+        if odd:
+            share = len(odd) / len(answered)
+            yield CheckFinding(
+                "warning" if share >= self.warning_share else "info",
+                f"{len(odd)} of {len(answered)} answers have invisible or full-width characters.",
+                ("Normalize the answers (NFKC), and remove invisible characters.",),
+                tuple(f"{row.location}: {ascii(row.answer)[:80]}" for row in odd[:_SHOWN]),
+                {"share": share},
+            )
 
     def _found(
         self, rows: Sequence[PromptRow], words: str, matches: Callable[[str], bool], advice: str

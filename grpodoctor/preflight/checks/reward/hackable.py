@@ -13,7 +13,10 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
     EARLY_EXIT,
+    NEARLY_RIGHT,
     REPEATED_TAGS,
+    SEVERAL,
+    SEVERAL_LINES,
     BadCompletion,
     bad_completions,
 )
@@ -42,13 +45,16 @@ _SHOWN = 3
 _MAX_CHARACTERS = 120
 _DEVIATIONS = 3.0
 """Standard deviations by which a share of rows may exceed its expectation by chance."""
+_ONE_ANSWER = "Use only the last answer, or none if there are several."
 _ADVICE = {
     "wrong answer": "Compare answers by value, and check the listed rows.",
     "long wrong answer": "Do not reward length where the answer is wrong.",
     "empty response": "Give no reward to an empty response.",
     "format without an answer": "Reward the format only if it contains an answer, or far less.",
     COPIED_PROMPT: "Parse only the response, not the prompt with it.",
-    "several answers at once": "Use only the last answer, or none if there are several.",
+    SEVERAL: _ONE_ANSWER,
+    SEVERAL_LINES: _ONE_ANSWER,
+    NEARLY_RIGHT: "Compare the whole number: not its first digits, and not with a wide tolerance.",
     REPEATED_TAGS: "Count each tag once.",
     EARLY_EXIT: "Do not rely on the exit status: require what the tests print at their end.",
 }
@@ -69,9 +75,11 @@ class HackableReward(Check):
 
     What it sees:
         For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
-        response, the format without an answer, a copy of the prompt, and several answers at
-        once. If the prompts ask for tags, also many of them before a wrong answer; if the answers
-        are programs in Python, also one that exits before the tests run.
+        response, the format without an answer, a copy of the prompt, several answers at once, on
+        one line and on lines of their own, and numbers that are nearly right: with digits missing,
+        a digit too many, or a tenth larger. If the prompts ask for tags, also many of them before a
+        wrong answer; if the answers are programs in Python, also one that exits before the tests
+        run.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
         A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
@@ -130,7 +138,7 @@ class HackableReward(Check):
         share = len(full) / len(rows)
         by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else 0.0
         if share >= self.min_row_share + by_listing:
-            is_severe = share > 0.5 and name != "several answers at once"
+            is_severe = share > 0.5 and name not in (SEVERAL, SEVERAL_LINES, NEARLY_RIGHT)
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
             details = tuple(
@@ -141,7 +149,8 @@ class HackableReward(Check):
             return
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.
-        if worth > max(self.max_reward_share, by_listing) and not graded:
+        is_graded = graded or name == NEARLY_RIGHT  # a measure of the distance, too
+        if worth > max(self.max_reward_share, by_listing) and not is_graded:
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
@@ -165,6 +174,7 @@ def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
                     answers.answers,
                     answers.answer_format,
                     tags,
+                    index,
                 )
             ),
         )
@@ -176,8 +186,11 @@ def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
 def _without_own_answer(rows: list[_AnsweredRow], kind: int) -> list[_AnsweredRow]:
     """The rows in which a completion is bad: a prompt that states its answer is a correct one.
 
-    DAT111 reports those prompts; the reward function is right about them.
+    DAT111 reports those prompts; the reward function is right about them. Only numbers have others
+    that are nearly right, and only answers of one line are listed on lines.
     """
+    if rows[0].completions[kind].kind in (NEARLY_RIGHT, SEVERAL_LINES):
+        return [row for row in rows if row.completions[kind].text]
     if rows[0].completions[kind].kind != COPIED_PROMPT:
         return rows
     stating, _ = rows_stating_answer([each.row for each in rows])

@@ -12,6 +12,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     answer_formats,
     format_answer,
 )
+from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
@@ -38,7 +39,8 @@ class UnreachableFormat(Check):
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
         prompt ends with an opened tag, such as <think>, and the reward wants this tag in the
-        response; and if unit tests call a function that the prompt does not name.
+        response; if unit tests call a function that the prompt does not name; and if the prompts
+        letter their options (A, B, C) and the reward takes only the number of an option.
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
@@ -75,6 +77,7 @@ class UnreachableFormat(Check):
             *unnamed,
             *self._not_requested(context, answers),
             *self._opened_by_prompt(context, reward, answers),
+            *self._letters(reward, answers),
         )
 
     def _unnamed_functions(self, context: PreflightContext) -> Iterator[CheckFinding]:
@@ -90,6 +93,34 @@ class UnreachableFormat(Check):
                 ("Add the name or the signature of the function to each prompt.",),
                 tuple(f"{row.location}: tests call {name!r}" for row, name in unnamed[:_SHOWN]),
                 {"share": len(unnamed) / len(tested)},
+            )
+
+    def _letters(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+        """Options with letters in the prompts, whose numbers the reward wants."""
+        letters = [letter_of_number(row) for row in answers.rows]
+        chosen = [at for at, letter in enumerate(letters) if letter and not answers.missed[at]]
+        if len(chosen) <= len(letters) / 2:
+            return
+        texts = [format_answer(answers.answer_format, letters[index]) for index in chosen]
+        try:
+            rewards = reward([answers.rows[index] for index in chosen], texts).total
+        except DataError:  # REW103 reports it
+            return
+        refused = [
+            index
+            for index, value in zip(chosen, rewards, strict=True)
+            if value < answers.rewards[index]
+        ]
+        if len(refused) > (1 - self.max_lost_part) * len(chosen):
+            yield CheckFinding(
+                "critical",
+                f"{len(chosen)} of {len(letters)} prompts letter their options, and the reward "
+                "takes only the option's number.",
+                ("Store the letters as answers, or number the options in the prompts.",),
+                tuple(
+                    f"{answers.rows[index].location}: answer {answers.rows[index].answer!r:.20}"
+                    for index in refused[:_SHOWN]
+                ),
             )
 
     def _not_requested(

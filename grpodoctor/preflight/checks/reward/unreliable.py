@@ -36,7 +36,8 @@ class UnreliableReward(Check):
         number. Reports if it fails on a batch, for example with one reward for all responses.
         Scores a batch of correct and wrong answers twice, the second time in the opposite order,
         and reports differences: a reward that is random, remembers responses, or comes back in
-        another order than the responses.
+        another order than the responses. Reports also correct answers whose reward is another one
+        if all responses of the batch are correct.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -101,6 +102,24 @@ class UnreliableReward(Check):
                     "rewards in the order of the responses.",
                 ),
                 figures={"largest": max(differences)},
+            )
+            return
+        alone = answers.rewards
+        changed_by_others = [
+            abs(alone[index] - first[index])
+            for index in range(0, len(first), 2)
+            if abs(alone[index] - first[index]) > self.max_rounding_difference
+        ]
+        if changed_by_others:
+            yield CheckFinding(
+                "warning",
+                f"{len(changed_by_others)} of {len(first[::2])} rewards change by up to "
+                f"{max(changed_by_others):.3g} when other responses of the batch are wrong.",
+                (
+                    "Score each response independently: trainers compare the responses of a group "
+                    "themselves, and a batch has several groups.",
+                ),
+                figures={"largest": max(changed_by_others)},
             )
 
 

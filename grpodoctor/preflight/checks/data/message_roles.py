@@ -1,0 +1,94 @@
+"""DAT121."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar
+
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_SHOWN = 4
+_KNOWN = frozenset({
+    "system", "developer", "user", "assistant", "model", "tool", "function", "ipython",
+    "observation", "environment",
+})  # fmt: skip
+"""Roles that the templates of public models have."""
+
+
+class MessageRoles(Check):
+    """Messages have a role or a layout that trainers and chat templates do not know.
+
+    What it sees:
+        Conversations in the layout of ShareGPT (`from` and `value` in place of `role` and
+        `content`), and roles such as human or gpt that neither the usual templates nor this model's
+        template mention.
+
+    Why it matters:
+        Most templates write any role as it is: the model sees `<|im_start|>human`, which it has
+        never seen, and answers worse than it can. TRL and verl do not take messages in ShareGPT's
+        layout for a conversation.
+
+    What to do:
+        Rename the roles to system, user and assistant, and the keys to role and content.
+
+    When it is wrong:
+        A model that was trained with roles of its own, whose template writes them unchanged.
+
+    References:
+        TRL's documentation of dataset formats describes the conversational format.
+    """
+
+    code: ClassVar[str] = "DAT121"
+    name: ClassVar[str] = "unknown-message-roles"
+    summary: ClassVar[str] = "Messages have roles or keys that chat templates do not know."
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Compare the roles with those of templates."""
+        rows = [row for row in context.rows if row.messages]
+        if not rows:
+            return SkippedCheck("no prompt is a conversation", "store prompts as messages")
+        return (*self._share_gpt(rows), *self._unknown_roles(context, rows))
+
+    def _share_gpt(self, rows: list[PromptRow]) -> Iterator[CheckFinding]:
+        others = [row for row in rows if _is_share_gpt(row)]
+        if others:
+            yield CheckFinding(
+                "warning",
+                f"{len(others)} of {len(rows)} conversations have ShareGPT's keys from and value.",
+                ("Rename the keys to role and content, human to user and gpt to assistant.",),
+                tuple(row.location for row in others[:_SHOWN]),
+                {"share": len(others) / len(rows)},
+            )
+
+    def _unknown_roles(
+        self, context: PreflightContext, rows: list[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        template = str(context.tokenizer.chat_template or "") if context.files else ""
+        unknown: Counter[str] = Counter()
+        found = []
+        for row in rows:
+            roles = {str(message["role"]) for message in row.messages} - _KNOWN
+            foreign = {role for role in roles if f"'{role}'" not in template.replace('"', "'")}
+            unknown.update(foreign)
+            if foreign:
+                found.append(row)
+        if found:
+            (role, _), *_ = unknown.most_common(1)
+            yield CheckFinding(
+                "warning",
+                f"{len(found)} of {len(rows)} conversations have the role {role!r:.40}, which the "
+                "chat template does not know.",
+                ("Rename the roles to system, user and assistant.",),
+                tuple(f"{row.location}: {row.prompt[:80]!r}" for row in found[:_SHOWN]),
+                {"share": len(found) / len(rows)},
+            )
+
+
+def _is_share_gpt(row: PromptRow) -> bool:
+    value = row.columns.get(row.prompt_column)
+    entries = value if isinstance(value, list) else []
+    return any(isinstance(entry, dict) and "from" in entry for entry in entries)
