@@ -239,6 +239,16 @@ def test_the_final_answer_of_a_solution_is_tested(
         assert findings_of(code, context) == [], code
 
 
+def test_a_reward_that_does_not_read_the_answer_is_one_finding(
+    context_for: ContextFor, findings_of: Findings
+) -> None:
+    constant = "def reward(completions, **kwargs):\n    return [0.5 for _ in completions]\n"
+    (finding,) = findings_of("REW102", context_for(constant))
+    assert finding.severity == "critical"
+    assert "does not depend on the answer" in finding.summary
+    assert {"wrong answer: full reward", "empty response: full reward"} <= set(finding.details)
+
+
 def test_a_function_that_hangs_is_not_called_again(
     dense_model: Path, context_of: Make, reward_of: Rewards, tmp_path: Path
 ) -> None:

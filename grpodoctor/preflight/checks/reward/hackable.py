@@ -107,6 +107,9 @@ class HackableReward(Check):
     summary: ClassVar[str] = "Bad responses are rewarded like correct answers."
     min_row_share: ClassVar[float] = 0.05
     """Share of rows from which a response is reported; accidental correct answers are rarer."""
+    constant_share: ClassVar[float] = 0.9
+    """Share of rows that reward a wrong answer and an empty response, from which both are one
+    fault."""
     max_reward_share: ClassVar[float] = 0.5
     """Share of the correct answer's reward above which a response is reported: the format is then
     worth more than a correct answer."""
@@ -128,7 +131,24 @@ class HackableReward(Check):
                 findings += self._findings(
                     tried, kind, rewards, context.reference_answers.is_graded
                 )
-        return findings
+        return self._folded(findings)
+
+    def _folded(self, findings: list[CheckFinding]) -> list[CheckFinding]:
+        """One finding if nearly every row rewards every bad response: the answer does not count."""
+        whole = [
+            finding
+            for finding in findings
+            if finding.figures.get("share", 0) >= self.constant_share
+        ]
+        kinds = [finding.summary.partition(":")[0] for finding in whole]
+        if not {"wrong answer", "empty response"} <= set(kinds):
+            return findings
+        summary = "The reward does not depend on the answer: any response earns the full reward."
+        advice = ("Check that the function reads the response and this column of answers.",)
+        details = tuple(f"{kind}: full reward" for kind in kinds)
+        return [
+            CheckFinding("critical", summary, advice, details, {"share": whole[0].figures["share"]})
+        ]
 
     def _findings(
         self, rows: Sequence[_AnsweredRow], kind: int, rewards: Sequence[float], graded: bool
