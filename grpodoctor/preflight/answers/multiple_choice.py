@@ -84,6 +84,18 @@ def letter_of_number(row: PromptRow) -> str:
     return LETTERS[int(answer)] if count >= _MIN_LETTERED and is_number else ""
 
 
+def lettered_options(row: PromptRow) -> dict[str, str]:
+    """The texts of a question's options by letter, from its column or the lines of its prompt."""
+    texts = options_of(row)
+    if texts:
+        return dict(zip(LETTERS, texts, strict=False))
+    found = [match for line in row.prompt.split("\n") if (match := _OPTION_LINE.match(line))]
+    letters = [match[1].upper() for match in found]
+    if len(letters) < _MIN_LETTERED or "".join(letters) != LETTERS[: len(letters)]:
+        return {}
+    return {letter: match[2].strip() for letter, match in zip(letters, found, strict=True)}
+
+
 def options_of(row: PromptRow) -> list[str]:
     """The options of a multiple-choice question that are a column of the data."""
     for name in OPTION_COLUMNS:

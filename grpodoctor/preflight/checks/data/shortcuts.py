@@ -1,0 +1,179 @@
+"""DAT123."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.constructed_answers import format_answer
+from grpodoctor.preflight.answers.multiple_choice import lettered_options
+from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
+from grpodoctor.preflight.answers.stated_answers import final_answer
+from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
+from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+
+_MAX_ROWS = 2000
+_SHOWN = 4
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
+
+Guess = Callable[[Sequence[str]], str]
+_BY_OPTION: Mapping[str, Guess] = {
+    "the longest option": lambda texts: max(texts, key=len),
+    "the shortest option": lambda texts: min(texts, key=len),
+}
+_BY_NUMBER: Mapping[str, Guess] = {
+    "the first number of the prompt": lambda numbers: numbers[0],
+    "the last number of the prompt": lambda numbers: numbers[-1],
+    "the largest number of the prompt": lambda numbers: max(numbers, key=float),
+    "the smallest number of the prompt": lambda numbers: min(numbers, key=float),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Guessed:
+    """A row with what can be guessed, and its answer."""
+
+    row: PromptRow
+    candidates: tuple[str, ...]
+    """Texts of the options, or numbers of the prompt."""
+    answer: str
+    """The right one of them, or another text."""
+    written: Mapping[str, str]
+    """How a response writes a candidate."""
+
+
+class Shortcuts(Check):
+    """A rule of thumb finds most answers without the question being understood.
+
+    What it sees:
+        Questions with lettered options: how often the longest or the shortest option is right.
+        Other questions whose answer is a number: how often the first, the last, the largest or the
+        smallest number of the prompt is the answer. The share is compared with that of answers in a
+        random order. With a reward function, the shortcut must also earn the reward.
+
+    Why it matters:
+        A model finds such a rule sooner than the solution. The reward rises, the responses get
+        short, and another data set shows that nothing was learnt.
+
+    What to do:
+        Write options of equal length, and vary the place of the answer in the text. Compare with a
+        held-out set from another source.
+
+    When it is wrong:
+        Tasks such as "copy the last number" or "which is the largest?" consist of the rule.
+
+    References:
+        Test writers make the right option longer: it has to be precise.
+    """
+
+    code: ClassVar[str] = "DAT123"
+    name: ClassVar[str] = "answered-by-a-shortcut"
+    summary: ClassVar[str] = "A rule of thumb finds most answers."
+    min_rows: ClassVar[int] = 20
+    warning_skill: ClassVar[float] = 0.5
+    """Part of the errors of a guess at random that the rule avoids, from which it is reported."""
+
+    def examine(self, context: PreflightContext) -> CheckResult:
+        """Try each rule."""
+        rows = [row for row in spread_rows(context.rows, _MAX_ROWS) if row.answer]
+        if not rows:
+            return REQUIRES_ANSWERS
+        choices = [each for row in rows if (each := _choice(row))]
+        chosen = {id(each.row) for each in choices}
+        numbers = [each for row in rows if id(row) not in chosen and (each := _number(row))]
+        findings: list[CheckFinding] = []
+        for rules, guessed in ((_BY_OPTION, choices), (_BY_NUMBER, numbers)):
+            if len(guessed) >= max(self.min_rows, len(rows) / 2):
+                findings += self._best(context, rules, guessed)
+        if not findings and len(rows) < self.min_rows:
+            return SkippedCheck(f"{len(rows)} answers are too few", "pass more prompts")
+        return findings
+
+    def _best(
+        self, context: PreflightContext, rules: Mapping[str, Guess], guessed: Sequence[_Guessed]
+    ) -> Iterator[CheckFinding]:
+        """The rule that finds most answers, if it is better than chance and the reward pays it."""
+        rates = {name: _rate(rule, guessed) for name, rule in rules.items()}
+        name, (rate, chance) = max(rates.items(), key=lambda entry: entry[1][0])
+        skill = (rate - chance) / max(1 - chance, 1e-9)
+        if skill < self.warning_skill:
+            return
+        paid = _share_paid(context, rules[name], guessed)
+        if paid is not None and paid < self.warning_skill:
+            return
+        hits = [each for each in guessed if rules[name](each.candidates) == each.answer]
+        yield CheckFinding(
+            "warning" if paid is not None or rules is _BY_OPTION else "info",
+            f"Always answering {name} is correct in {rate:.0%} of {len(guessed)} rows.",
+            ("Vary the place of the answer, or compare with a set from another source.",),
+            tuple(f"{each.row.location}: {each.answer!r:.60}" for each in hits[:_SHOWN]),
+            {"rate": rate, "chance": chance},
+        )
+
+
+def _choice(row: PromptRow) -> _Guessed | None:
+    options = lettered_options(row)
+    answer = options.get(final_answer(row.answer or "").strip("().: ").upper(), "")
+    if not answer or len(set(map(len, options.values()))) < 2:
+        return None
+    letters = {text: letter for letter, text in options.items()}
+    return _Guessed(row, tuple(options.values()), answer, letters)
+
+
+def _number(row: PromptRow) -> _Guessed | None:
+    answer = final_answer(row.answer or "").strip()
+    numbers = tuple(_NUMBER.findall(row.prompt))
+    if len(set(numbers)) < 2 or not _NUMBER.fullmatch(answer):
+        return None
+    return _Guessed(row, numbers, answer, {number: number for number in numbers})
+
+
+def _rate(rule: Guess, guessed: Sequence[_Guessed]) -> tuple[float, float]:
+    """Share of rows that a rule gets right, and what it would get right by chance.
+
+    By chance the answer is any candidate that could be right; if it need not be a candidate, the
+    answer of another row.
+    """
+    hits = sum(rule(each.candidates) == each.answer for each in guessed)
+    if all(each.answer in each.candidates for each in guessed):
+        chance = sum(1 / len(set(each.candidates)) for each in guessed)
+    else:
+        others = [each.answer for each in guessed]
+        random.Random(0).shuffle(others)  # noqa: S311 - a comparison, no secret
+        chance = sum(
+            rule(each.candidates) == other for each, other in zip(guessed, others, strict=True)
+        )
+    return hits / len(guessed), chance / len(guessed)
+
+
+def _share_paid(
+    context: PreflightContext, rule: Guess, guessed: Sequence[_Guessed]
+) -> float | None:
+    """Share of the rule's answers that earn the full reward; None without a reward function.
+
+    A function that rewards none of the data's answers wants something else, such as an equation.
+    """
+    if context.reward is None:
+        return None
+    answers = context.reference_answers
+    if answers is None or answers.threshold is None:
+        return 0.0
+    by_row = {id(each.row): each for each in guessed}
+    tried = [(row, by_row[id(row)]) for row in answers.rows if id(row) in by_row]
+    if not tried:
+        return 0.0
+    texts = [
+        format_answer(answers.answer_format, each.written[rule(each.candidates)])
+        for _, each in tried
+    ]
+    try:
+        rewards = context.reward([row for row, _ in tried], texts).total
+    except DataError:  # REW103 reports it
+        return 0.0
+    return sum(value > answers.threshold for value in rewards) / len(rewards)
