@@ -141,6 +141,19 @@ def known_or(knobs: Settings, name: str, placeholder: str) -> str:
     return format_setting(knobs[name]) if name in knobs else placeholder
 
 
+def overlong_weight(key: str, knobs: Settings) -> SettingLine:
+    """The weight of the soft overlong punishment, which must fit the rewards.
+
+    Args:
+        key: the framework's key.
+        knobs: the settings in force; a preset has a weight for rewards of 0 and 1.
+    """
+    if "overlong_weight" in knobs:
+        note = "for rewards of 0 and 1; 1.0 for -1 and 1, as in the paper"
+        return SettingLine(key, format_setting(knobs["overlong_weight"]), note)
+    return SettingLine(key, "1.0", "for rewards of -1 and 1, as in the paper; 0.5 for 0 and 1")
+
+
 def as_is(setting: Setting, _: Settings) -> Setting:
     """A reader for settings that have the knob's own values."""
     return setting

@@ -8,6 +8,9 @@ _RECENT = 10
 """Readings whose median is the recent level of a metric."""
 
 _MEAN_LENGTH, _MAX_LENGTH = "length/mean", "length/max"
+_TRUNCATED = "length/truncated_rate"
+_NEARLY_ALL = 0.95
+"""Truncated share from which the mean length is the limit, to a few percent."""
 _PEAKS = ("optimizer/learning_rate", _MAX_LENGTH)
 """Metrics whose maximum is used: a schedule lowers the rate, and not every batch contains a
 response of the maximum length."""
@@ -19,11 +22,13 @@ _RARE = ("clip/any_rate", "clip/high_rate", "clip/low_rate")
 def recent_readings(chart: Chart) -> dict[str, float]:
     """The recent level of each metric of a run.
 
-    Where the longest response is not logged, it is at least as long as the longest mean.
+    Where the longest response is not logged, it is the longest mean, unless a part of the responses
+    is known to be complete: the mean is then far below the longest.
     """
     series_by_name = {name: chart.series(name) for name in chart.names()}
     levels = {name: _level(name, series) for name, series in series_by_name.items() if len(series)}
-    if _MEAN_LENGTH in levels and _MAX_LENGTH not in levels:
+    is_mixed = 0 < levels.get(_TRUNCATED, 0.0) < _NEARLY_ALL
+    if _MEAN_LENGTH in levels and _MAX_LENGTH not in levels and not is_mixed:
         levels[_MAX_LENGTH] = _peak(series_by_name[_MEAN_LENGTH])
     return levels
 

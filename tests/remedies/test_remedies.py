@@ -9,8 +9,12 @@ from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.settings import ENGINE_SETTINGS, METHOD_SETTINGS, framework_settings
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
+from grpodoctor.remedies.recent_readings import recent_readings
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import KNOBS, Setting, check_change
 from grpodoctor.vocabulary.metrics import metric_of
+from grpodoctor.vocabulary.values import Mean
 
 UNTREATED: dict[str, Setting] = {
     "loss": "ppo_clip",
@@ -121,6 +125,19 @@ _WHOLE_CLIP: dict[str, Setting] = {
     "clip_high": 4e-4,
     "aggregation": "sequence-mean",
 }
+
+
+def test_the_mean_length_is_no_limit_where_a_part_of_the_responses_ends() -> None:
+    def longest(truncated: float) -> float | None:
+        values = {
+            "length/mean": Mean.of([7000.0]), "length/truncated_rate": Mean.of([truncated])
+        }  # fmt: skip
+        chart = Chart()
+        chart.observe(StepRecord(1, values))
+        return recent_readings(chart).get("length/max")
+
+    assert longest(0.4) is None
+    assert longest(1.0) == 7000
 
 
 def untreated(remedy: Remedy) -> dict[str, Setting]:

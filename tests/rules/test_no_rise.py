@@ -124,12 +124,13 @@ def test_the_stated_rise_is_within_the_stated_noise(seed: int, count: int) -> No
     curve = noisy(lambda step: 0.4 + 0.02 * (step % 40 < 20), 0.03, seed)
     found = Patient(steps(count, flat(reward__mean=curve))).findings("REW020")
     for finding in found:
-        pattern = r"Reward (\S+) → (\S+), (?:within|beyond) its noise of ([\d.]+\d)"
+        pattern = r"Reward (?:fell: )?(\S+) → (\S+), (?:within|beyond) its noise of ([\d.]+\d)"
         stated = re.match(pattern, finding.summary)
         assert stated, finding.summary
         before, after, noise = map(float, stated.groups())
         assert after - before <= 1.1 * noise, finding.summary
-        assert ("beyond" in finding.summary) == (before - after > noise), finding.summary
+        fell = before - after > noise
+        assert ("beyond" in finding.summary) == ("fell" in finding.summary) == fell, finding.summary
 
 
 @pytest.mark.parametrize("seed", range(1, 9))

@@ -192,6 +192,8 @@ def test_nan_in_a_metric_of_every_batch_counts_its_readings(name: str) -> None:
     finding = run({name: lambda step: NOTHING if step >= 40 else 0.5}).finding("OPT003")
     assert finding.onset_step == 40
     assert "is NaN or infinite in 20 of 60 readings." in finding.summary
+    assert math.isnan(finding.evidence[0].value)
+    assert finding.evidence[0].baseline == 0.5
 
 
 def test_a_partly_broken_mean_of_a_task_is_a_finding() -> None:
@@ -206,6 +208,7 @@ def test_a_component_that_makes_the_reward_nan_is_named_with_it() -> None:
     finding = run({COMPONENT: broken, "reward/mean": broken}).finding("OPT003")
     assert finding.severity == "critical"
     assert [each.metric for each in finding.evidence] == ["reward/mean", COMPONENT]
+    assert f"and so is {COMPONENT}" in finding.summary.replace("component code", COMPONENT)
     assert finding.remedies[1] == "recheck-reward"
 
 
@@ -432,6 +435,23 @@ def test_a_gradient_that_penalties_leave_is_not_called_alive() -> None:
     varying: dict[str, Curve] = {**curves, "advantage/max": 1.2, "advantage/min": -0.9}
     harmless = Patient(steps(60, varying)).finding("OPT001")
     assert "A loss of 0 is expected" in harmless.summary
+
+
+@pytest.mark.parametrize(
+    ("level", "remedies"),
+    [(1.0, ("dynamic-sampling", "harder-prompts")), (0.0, ("recheck-reward", "easier-prompts"))],
+)
+def test_what_to_do_without_signal_depends_on_the_reward(
+    level: float, remedies: tuple[str, ...]
+) -> None:
+    bounds = dict.fromkeys(("reward/max", "reward/min"), lambda step: level if step % 3 else 0.5)
+    curves: dict[str, Curve] = {
+        **bounds,
+        "reward/mean": lambda step: level if step % 3 else 0.5,
+        GRADIENT: lambda step: 0.0 if step % 3 else 0.2,
+    }
+    finding = Patient(steps(60, curves)).findings("OPT001")[-1]
+    assert finding.remedies[:2] == remedies, finding.summary
 
 
 def test_batches_with_signal_among_vanished_gradients_are_no_extreme_spikes() -> None:

@@ -14,6 +14,7 @@ from grpodoctor.frameworks.knob_mapping import (
     always,
     known_or,
     nothing_to_set,
+    overlong_weight,
     unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
@@ -40,7 +41,7 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     return (
         SettingLine("actor.overlong_reward_penalty", "true"),
         SettingLine("actor.overlong_tokens", buffer),
-        SettingLine("actor.overlong_penalty_factor", known_or(knobs, "overlong_weight", "1.0")),
+        overlong_weight("actor.overlong_penalty_factor", knobs),
     )
 
 

@@ -15,6 +15,7 @@ from grpodoctor.frameworks.knob_mapping import (
     as_is,
     known_or,
     nothing_to_set,
+    overlong_weight,
     unsupported,
 )
 from grpodoctor.frameworks.nemo_rl.methods import DEFAULTS, FACTS, METHODS
@@ -32,7 +33,7 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
             f"{_SHAPING}.overlong_buffer_length",
             known_or(knobs, "overlong_buffer", f"{limit} / 5>"),
         ),
-        SettingLine(f"{_SHAPING}.overlong_buffer_penalty", known_or(knobs, "overlong_weight", "1")),
+        overlong_weight(f"{_SHAPING}.overlong_buffer_penalty", knobs),
         SettingLine(f"{_SHAPING}.max_response_length", known_or(knobs, "max_length", f"{limit}>")),
     )
 

@@ -20,6 +20,7 @@ from grpodoctor.frameworks.knob_mapping import (
     format_setting,
     known_or,
     nothing_to_set,
+    overlong_weight,
     unsupported,
 )
 from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, METHODS
@@ -60,7 +61,7 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     buffer = known_or(knobs, "overlong_buffer", "<rollout.max_new_tokens / 5>")
     return (
         SettingLine("--reward.overlong_buffer_len", buffer),
-        SettingLine("--reward.overlong_penalty_factor", known_or(knobs, "overlong_weight", "1")),
+        overlong_weight("--reward.overlong_penalty_factor", knobs),
     )
 
 

@@ -46,7 +46,8 @@ def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     limit = known_or(knobs, "max_length", "<max_completion_length>")
     buffer = known_or(knobs, "overlong_buffer", "<max_completion_length / 5>")
     call = f"get_soft_overlong_punishment({limit}, {buffer})"
-    lines = [SettingLine("reward_funcs", f"[..., {call}]", "import it from trl.rewards")]
+    weight = "" if "overlong_weight" in knobs else "; reward_weights of 0.5 for rewards of 0 and 1"
+    lines = [SettingLine("reward_funcs", f"[..., {call}]", f"import it from trl.rewards{weight}")]
     if "overlong_weight" in knobs:
         weight = format_setting(knobs["overlong_weight"])
         lines.append(SettingLine("reward_weights", f"[..., {weight}]", "the punishment's is last"))

@@ -16,6 +16,7 @@ from grpodoctor.frameworks.knob_mapping import (
     as_is,
     known_or,
     nothing_to_set,
+    overlong_weight,
 )
 from grpodoctor.frameworks.verl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
@@ -83,15 +84,13 @@ def _replay(mode: str, *, of_rollout: bool) -> Lines:
 def _soft_overlong(_: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
     limit = known_or(knobs, "max_length", _LIMIT)
     buffer = known_or(knobs, "overlong_buffer", "<data.max_response_length / 5>")
-    is_preset = "overlong_weight" in knobs
-    scale = "for rewards of 0 and 1; 1.0 for -1 and 1, as in the paper" if is_preset else ""
     return (
         SettingLine("reward.reward_manager.name", "dapo"),
         SettingLine(f"{_REWARD_KWARGS}.max_resp_len", limit, "under reward_model before 0.7"),
         SettingLine(f"{_BUFFER}.enable", "True"),
         SettingLine(f"{_BUFFER}.log", "True"),
         SettingLine(f"{_BUFFER}.len", buffer),
-        SettingLine(f"{_BUFFER}.penalty_factor", known_or(knobs, "overlong_weight", "1.0"), scale),
+        overlong_weight(f"{_BUFFER}.penalty_factor", knobs),
     )
 
 

@@ -43,6 +43,9 @@ _MEASURED_UPDATES = ("optimizer/", "kl/")
 has no other explanation than a missing gradient."""
 
 
+_COMPONENTS = "reward/component/"
+
+
 class Circumstances(NamedTuple):
     """What else is known about the run."""
 
@@ -65,6 +68,8 @@ def is_plausible(
         path: the conditions from cause to effect, both included.
         circumstances: what else is known about the run.
     """
+    if path[0] == "constant-reward" and _is_component(cause):
+        return False  # the total still varies
     if path[0] == "gradient-spike":
         return cause.onset_step <= effect.onset_step + _SPIKE_SLACK * circumstances.stride
     if path[0] in _OWN_DOING and path[-1] == "reward-loss":
@@ -80,6 +85,13 @@ def is_plausible(
             mechanism((condition, path[0])) for condition, _ in circumstances.alarms
         )
     return "undersized-updates" not in path[1:-1]
+
+
+def _is_component(finding: Finding) -> bool:
+    """Whether a note is about a component of the reward that is never earned."""
+    metrics = [each.metric for each in finding.evidence]
+    are_components = bool(metrics) and all(name.startswith(_COMPONENTS) for name in metrics)
+    return finding.severity == "info" and are_components
 
 
 def _is_measured(finding: Finding) -> bool:

@@ -259,6 +259,8 @@ def _problem(
 ) -> Problem:
     rule, condition = context.rules.get(cause.code), context.condition(cause)
     confirm = (rule.confirm if rule else "") or CONFIRM.get(condition, "")
+    if cause.severity == "info" and not cause.remedies:
+        confirm = ""  # what is expected needs no test
     ordered = sorted(
         symptoms,
         key=lambda symptom: (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -110,11 +111,8 @@ class NanOrInf(Rule):
         broken.sort(key=lambda pair: self._rank(pair[0]))
         worst = broken[0][0]
         is_critical = worst.startswith(self.critical_metrics) and not self._was_skipped(chart)
-        evidence = tuple(
-            Evidence(name, chart.step, count, 0.0, _where(chart.readings[name]))
-            for name, count in broken[:_MOST_NAMED]
-        )
-        text = _summary(chart, *broken[0], others=len(broken) - 1)
+        evidence = tuple(_evidence(chart, name, count) for name, count in broken[:_MOST_NAMED])
+        text = _summary(chart, *broken[0], others=[name for name, _ in broken[1:]])
         onset = partial(_first_broken, chart, worst)
         severity: Severity = "critical" if is_critical else "warning"
         remedies = _OF_REWARD if is_total_broken else None
@@ -188,9 +186,19 @@ def _first_broken(chart: Chart, name: str) -> int:
     return next((step for step in chart.nonfinite.get(name, ()) if step > last), chart.step)
 
 
-def _summary(chart: Chart, name: str, count: int, others: int) -> str:
+def _evidence(chart: Chart, name: str, count: int) -> Evidence:
+    """NaN where the whole reading is, with the last level before; else the number of entries."""
+    reading = chart.readings[name]
+    if isinstance(reading, _WITH_COUNT) and not reading.count and not name.startswith(_COUNTERS):
+        series = chart.series(name)
+        return Evidence(name, chart.step, math.nan, series.last if len(series) else None)
+    return Evidence(name, chart.step, count, 0.0, _where(reading))
+
+
+def _summary(chart: Chart, name: str, count: int, others: Sequence[str]) -> str:
     """What is broken: the number of readings, or of entries if a reading has others as well."""
-    more = f" and {others} other metric{'s' if others > 1 else ''}" if others else ""
+    words = others[0] if len(others) == 1 else f"{len(others)} other metrics"
+    more = f" and {words}" if others else ""
     reading, steps = chart.readings[name], chart.nonfinite.get(name, ())
     if not isinstance(reading, _WITH_COUNT) or reading.count or not steps:
         return f"{name} has {count} NaN or infinite value{'s' if count > 1 else ''}{more}."
@@ -199,7 +207,7 @@ def _summary(chart: Chart, name: str, count: int, others: int) -> str:
         finite = sum(step >= steps[0] for step in chart.series(name).steps(WINDOW))
         latest = "the latest "
     total = len(steps) + finite
-    also = f", and so {'are' if others > 1 else 'is'}{more.removeprefix(' and')}" if others else ""
+    also = f", and so {'is' if len(others) == 1 else 'are'} {words}" if others else ""
     return f"{name} is NaN or infinite in {len(steps)} of {latest}{total} readings{also}."
 
 

@@ -27,6 +27,8 @@ _GROUP_STD = "groups/reward_std"
 _BATCH_STD = "reward/std"
 _ZERO_ADVANTAGE = "advantage/zero_rate"
 _REWARD = "reward/mean"
+_IF_FULL = ("dynamic-sampling", "harder-prompts")
+_IF_EMPTY = ("recheck-reward", "easier-prompts", "dynamic-sampling")
 _COUNTED = 10
 """Latest readings; the summary states how many of them are zero."""
 
@@ -180,7 +182,10 @@ class ZeroLossOrGradient(Rule):
         if gradient is None:
             text = "A loss of 0 is expected with centered advantages; the gradient is not logged."
         else:
-            text = f"A loss of 0 is expected here: the gradient norm is {gradient:.2g}."
+            text = (
+                "A loss of 0 is expected: centered advantages add up to 0, and the gradient norm "
+                f"is {gradient:.2g}."
+            )
         return self._sighting(chart, "info", text, ())
 
     def _first_loss(self, chart: Chart) -> float:
@@ -225,9 +230,10 @@ class ZeroLossOrGradient(Rule):
         elif self._lasts(chart):
             cause = "no group varies in reward"
         else:
-            cause = "no group varies in reward now"
+            cause = "no group varies in reward in these batches"
         text = f"{symptom} because {cause}."
-        remedies = ("recheck-reward", "easier-prompts", "dynamic-sampling")
+        is_full = chart.value("reward/min") == chart.value("reward/max") == 1
+        remedies = _IF_FULL if is_full else _IF_EMPTY
         return self._sighting(chart, self._no_signal_severity(chart), text, remedies)
 
     def _no_signal_severity(self, chart: Chart) -> Severity:

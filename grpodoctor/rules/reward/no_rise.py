@@ -86,6 +86,7 @@ class NoRise(Rule):
         within = noise if levels.is_bounded else "without a lasting rise"
         clause = f"; {reason.clause}" if reason.clause else ""
         noun = outcome_noun(chart).capitalize()
-        text = f"{noun} {levels.start:.3g} → {levels.now:.3g}, {within}{clause}."
+        course = f"{'fell: ' if fell else ''}{levels.start:.3g} → {levels.now:.3g}"
+        text = f"{noun} {course}, {within}{clause}."
         evidence = cite_all(chart, name, *reason.metrics)
         return Sighting("info", text, evidence, reason.remedies)

@@ -4,7 +4,7 @@ import pytest
 
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.problems import RunContext, problems_of
-from grpodoctor.rules.base import Finding
+from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import all_rules, rule_of
 
 RULES = {rule.code: rule for rule in all_rules()}
@@ -49,6 +49,25 @@ def test_a_symptom_says_why_it_follows_from_what_is_before_it():
         "OPT001": "equal rewards leave no advantage",
     }
     assert "sound to the end" in problem.confirm
+
+
+def test_a_component_that_is_never_earned_does_not_flatten_the_total():
+    def constant(metric):
+        cause = replace(finding("REW004", "info"), evidence=(Evidence(metric, 90, 0.0),))
+        return causes(cause, finding("OPT001", "info"))
+
+    assert constant("reward/mean") == {"REW004": ["OPT001"]}
+    found = constant("reward/component/format/mean")
+    assert found == {"REW004": [], "OPT001": []}
+
+
+def test_what_is_expected_needs_no_test():
+    note = finding("OPT001", "info")
+    (expected,) = problems_of([note], RunContext(rules=RULES))
+    (doubtful,) = problems_of(
+        [replace(note, remedies=("recheck-reward",))], RunContext(rules=RULES)
+    )
+    assert (expected.confirm, bool(doubtful.confirm)) == ("", True)
 
 
 def test_a_cause_begins_before_its_effect():

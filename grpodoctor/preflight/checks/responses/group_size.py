@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.checks.responses.pass_rates import REQUIRES_REWARDED_RESPONSES
+from grpodoctor.preflight.checks.responses.pass_rates import requires_rewarded_responses
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
@@ -62,7 +62,7 @@ class GroupSize(Check):
         """Estimate the number of informative groups."""
         solved = context.sampler.solved() if context.sampler and context.reward else None
         if solved is None:
-            return REQUIRES_REWARDED_RESPONSES
+            return requires_rewarded_responses(context)
         settings = context.settings
         share = signal_rate(solved, settings.group_size)
         groups = share * settings.batch_prompts

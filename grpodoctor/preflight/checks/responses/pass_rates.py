@@ -18,10 +18,19 @@ from grpodoctor.preflight.sampling.pass_rate_stats import (
 )
 from grpodoctor.rules.base import Severity
 
-REQUIRES_REWARDED_RESPONSES = SkippedCheck(
-    "no engine or no reward function was given",
-    "add --sampler ENGINE:MODEL and --reward FILE.py:function",
-)
+
+def requires_rewarded_responses(context: PreflightContext) -> SkippedCheck:
+    """Why no response has a reward, naming only what is missing."""
+    missing = {"engine": context.sampler is None, "reward function": context.reward is None}
+    names = [name for name, is_missing in missing.items() if is_missing]
+    options = {
+        "engine": "--sampler ENGINE:MODEL",
+        "reward function": "--reward FILE.py:function",
+    }
+    if not names:
+        return SkippedCheck("no response has a reward, see the checks of the reward")
+    words = " and ".join(options[name] for name in names)
+    return SkippedCheck(f"no {' and no '.join(names)} was given", f"add {words}")
 
 
 class PassRates(Check):
@@ -67,14 +76,14 @@ class PassRates(Check):
         """Sample, score and count."""
         sampler = context.sampler
         if sampler is None or context.reward is None:
-            return REQUIRES_REWARDED_RESPONSES
+            return requires_rewarded_responses(context)
         by_temperature: dict[float, NDArray[np.bool_]] = {}
         for temperature in context.settings.temperatures:
             solved = sampler.solved(temperature)
             if solved is not None:
                 by_temperature[temperature] = solved
         if not by_temperature:
-            return REQUIRES_REWARDED_RESPONSES
+            return requires_rewarded_responses(context)
         table = [self._line(*entry) for entry in by_temperature.items()]
         return (self._finding(next(iter(by_temperature.values())), (*table, sampler.criterion)),)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from grpodoctor.preflight.answers.constructed_answers import matches_format
 from grpodoctor.preflight.base import Check
-from grpodoctor.preflight.checks.responses.pass_rates import REQUIRES_REWARDED_RESPONSES
+from grpodoctor.preflight.checks.responses.pass_rates import requires_rewarded_responses
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.sampling.pass_rate_stats import rate_error
@@ -60,7 +60,7 @@ class CandidateTemplates(Check):
         for name, template in {_OWN: "", **context.templates}.items():
             outcome = _try_template(context, name, template)
             if outcome is None:
-                return REQUIRES_REWARDED_RESPONSES
+                return requires_rewarded_responses(context)
             if not np.isfinite(outcome.error):
                 return SkippedCheck(
                     "too few prompts to separate a difference from chance", "raise --limit"
