@@ -164,6 +164,9 @@ class _RuleState:
     why_inapplicable: str | None = None
     """Why the rule did not apply at its last examination."""
     onset: int = -1
+    continues: bool = False
+    """Whether the rule dates the latest sightings to before the end of the previous finding, and
+    no setting has changed since: what a treatment ended begins anew."""
     clear_count: int = 0
     """Consecutive examinations without a sighting."""
     milder_count: int = 0
@@ -361,6 +364,8 @@ class Engine:
     def _add_sighting(self, state: _RuleState, sighting: Sighting) -> Iterator[Change]:
         if not state.recent:
             began = self._began(state.rule, sighting)
+            unchanged = self.chart.knobs_changed_at <= state.last_finding_end
+            state.continues = unchanged and began <= state.last_finding_end
             state.onset = min(max(began, state.last_finding_end + 1), self.chart.step)
         state.recent.append(SEVERITIES.index(sighting.severity))
         state.clear_count = 0
@@ -373,7 +378,20 @@ class Engine:
             if is_eased and state.milder_count and is_persistent:
                 yield from self._ease(state, state.finding, sighting, severity)
         elif is_persistent:
+            if state.continues:
+                self._reopen(state)
             yield self._raise(state, sighting, severity)
+
+    def _reopen(self, state: _RuleState) -> None:
+        """Let a finding begin where the previous one of its rule did: the condition never ended.
+
+        Two periods without a gap between them read like a fault that was over.
+        """
+        for previous in reversed(self._resolved):
+            if previous.code == state.rule.code and previous.last_step == state.last_finding_end:
+                self._resolved.remove(previous)
+                state.onset = previous.onset_step
+                return
 
     def _began(self, rule: Rule, sighting: Sighting) -> int:
         """The step at which the rule dates the condition; this step if it cannot."""

@@ -103,12 +103,23 @@ def test_it_ends_after_clearance_and_a_later_one_is_new() -> None:
     assert (second.onset_step, second.active) == (8, True)
 
 
-def test_what_began_before_it_could_be_seen_begins_then_but_never_within_the_finding_before() -> (
-    None
-):
-    patient = watched([0, 0, *[1] * 4, *[0] * 5, *[1] * 3], SinceAlways())
-    first, second = patient.findings("TST001")
-    assert (first.onset_step, first.last_step) == (0, 5)
+def test_what_began_before_it_could_be_seen_begins_then() -> None:
+    finding = watched([0, 0, *[1] * 4], SinceAlways()).finding("TST001")
+    assert (finding.onset_step, finding.last_step) == (0, 5)
+
+
+def test_a_finding_that_is_dated_into_the_one_before_continues_it() -> None:
+    values = [0, 0, *[1] * 4, *[0] * 5, *[1] * 3]
+    patient = watched(values, SinceAlways())
+    assert [kind for _, kind in kinds(patient)] == ["raised", "resolved", "raised"]
+    (finding,) = patient.findings("TST001")
+    assert (finding.onset_step, finding.active) == (0, True)
+    treated = [
+        StepRecord(step, {REWARD: Mean.of([value])}, {"temperature": 0.9} if step == 7 else {})
+        for step, value in enumerate(values)
+    ]
+    first, second = Patient(treated, rules=[SinceAlways()]).findings("TST001")
+    assert (first.onset_step, first.last_step, first.active) == (0, 5, False)
     assert (second.onset_step, second.active) == (6, True)
 
 

@@ -475,7 +475,7 @@ def evaluated(correct: list[int], count: int = 664) -> Patient:
 def test_few_evaluations_that_only_fall_are_a_warning() -> None:
     """A public run: 376, 373, 361 and 338 of 664 while the reward held."""
     finding = evaluated([376, 373, 361, 338]).finding("REW003")
-    assert (finding.severity, finding.onset_step) == ("warning", 0)
+    assert (finding.severity, finding.onset_step) == ("warning", 10)
     assert "4 evaluations" in finding.summary
 
 
@@ -526,7 +526,7 @@ def counted(correct: list[int], count: int = 256) -> Patient:
 
 def test_a_first_evaluation_above_all_later_ones_is_a_warning() -> None:
     finding = counted([148, 88, 92, 104, 104, 88, 96]).finding("REW003")
-    assert (finding.severity, finding.onset_step) == ("warning", 0)
+    assert (finding.severity, finding.onset_step) == ("warning", 10)
     assert "6 evaluations since" in finding.summary
     assert counted([148, 120, 132, 136, 120, 144, 124]).findings("REW003") == []
     assert counted([148, 88, 92, 152, 104, 88, 96]).findings("REW003") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -169,8 +170,8 @@ class HeldOutDrop(Rule):
             f"{values[-1]:.3g}, while {train} did not."
         )
         evidence = (cite(chart, name, values[0]), cite(chart, train, opening.level))
-        first = series.first_step
-        return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
+        onset = partial(_first_below, series, values[0])
+        return loss / values[0], Sighting("warning", text, evidence, find_onset=onset)
 
     def _below_first(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
         """The evaluation before the training is above all later ones: the first steps did harm."""
@@ -192,8 +193,8 @@ class HeldOutDrop(Rule):
             f"{name} was {values[0]:.3g} at step {series.first_step}, and averages {later:.3g} in "
             f"the {len(values) - 1} evaluations since."
         )
-        first, evidence = series.first_step, (cite(chart, name, values[0]),)
-        return loss / values[0], Sighting("warning", text, evidence, find_onset=lambda: first)
+        onset, evidence = partial(_first_below, series, values[0]), (cite(chart, name, values[0]),)
+        return loss / values[0], Sighting("warning", text, evidence, find_onset=onset)
 
     def _lasting_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
         """Evaluations that fell once and have stayed low while the training reward rises."""
@@ -247,6 +248,11 @@ class HeldOutDrop(Rule):
         levels = [median(values[i : i + count]) for i in range(len(steps))]
         best = max(levels)
         return best, steps[levels.index(best)]
+
+
+def _first_below(series: Series, best: float) -> int:
+    """The first evaluation below the first one: the best checkpoint is the one before it."""
+    return first_step_where(series, lambda value: value < best)
 
 
 def _error(reading: Reading, level: float, series: Series) -> float:
