@@ -439,7 +439,13 @@ class JsonView:
 
 
 def _print_summary(report: Report) -> None:
+    import textwrap
+
+    from grpodoctor.cli.terminal import columns
     from grpodoctor.report.run.phrases import diagnosis_line, facts_line
     from grpodoctor.support.safe_text import plain
 
-    print(plain(f"{diagnosis_line(report)} ({facts_line(report)})"), file=sys.stderr)
+    line = plain(f"{diagnosis_line(report)} ({facts_line(report)})")
+    if sys.stderr.isatty():  # a terminal would break words
+        line = textwrap.fill(line, columns(), break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
