@@ -21,6 +21,14 @@ class Course:
     name: str
     curves: Mapping[str, Curve]
     noise: float = 0.03
+    steps: int = STEPS
+    limit: int = LIMIT
+    prompts: int = PROMPTS
+    group: int = GROUP
+
+    def is_evaluated(self, step: int) -> bool:
+        """Every ten steps."""
+        return step % 10 == 0
 
     def at(self, step: int) -> dict[str, float]:
         """All quantities at a step, with relative noise that depends on step and quantity only."""

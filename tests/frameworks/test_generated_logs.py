@@ -13,7 +13,7 @@ from grpodoctor.runs.reading.opening import open_run
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import scalar
 from tests.frameworks.courses import COURSES, LIMIT, PROMPTS, STEPS
-from tests.frameworks.generated_logs import WRITERS
+from tests.frameworks.generated_logs import FROM_ZERO, WRITERS
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def test_the_framework_and_every_step_are_read(name: str, directory: Path) -> No
     run = open_run(written(directory, name, "healthy"))
     steps = list(run.steps)
     assert run.manifest.framework == WRITERS[name][0]
-    first = 0 if name in ("slime", "tinker-cookbook", "roll", "roll agentic") else 1
+    first = 0 if name in FROM_ZERO else 1
     assert [step.step for step in steps] == list(range(first, first + STEPS))
     wanted = COURSES["healthy"].at(STEPS)
     assert number(steps[-1], "length/mean") == pytest.approx(wanted["length"], rel=1e-3)

@@ -1,0 +1,106 @@
+"""Print how often the first line of `check` names a planted cause.
+
+python -m tests.benchmarks.planted_runs --seed 1
+python -m tests.benchmarks.planted_runs --seed 1 --only entropy trl --misses
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from tests.benchmarks.planted_runs.examination import Answer, cases, examine
+from tests.benchmarks.planted_runs.plants import CAUSES, HEALTHY, Plant
+
+
+def _examine(name: str, layout: str, seed: str) -> Answer:
+    with tempfile.TemporaryDirectory(prefix="planted-") as directory:
+        return examine({**CAUSES, **HEALTHY}[name], layout, seed, Path(directory))
+
+
+def _answers(chosen: Sequence[tuple[Plant, str, str]], workers: int) -> Iterator[Answer]:
+    if workers < 2:
+        yield from (_examine(plant.name, layout, seed) for plant, layout, seed in chosen)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(
+            _examine, *zip(*((p.name, layout, seed) for p, layout, seed in chosen), strict=True)
+        )
+
+
+def _table(title: str, answers: Sequence[Answer], by: Callable[[Answer], str]) -> Iterator[str]:
+    """One row for each cause or format: planted, named first, named, missed."""
+    groups: dict[str, list[Answer]] = defaultdict(list)
+    for answer in answers:
+        groups[by(answer)].append(answer)
+    yield f"| {title} | planted | named first | named later | missed | first lines without it |"
+    yield "|---|---|---|---|---|---|"
+    for name, group in groups.items():
+        first = sum(answer.is_named_first for answer in group)
+        named = sum(answer.is_named for answer in group)
+        others = dict.fromkeys(
+            f"{answer.layout}: {' '.join(sorted(answer.first)) or answer.kind}"
+            for answer in group
+            if not answer.is_named_first
+        )
+        yield (
+            f"| {name} | {len(group)} | {first} | {named - first} | {len(group) - named} | "
+            f"{'; '.join(others)} |"
+        )
+
+
+def _report(answers: Sequence[Answer], *, misses: bool) -> Iterator[str]:
+    sick = [answer for answer in answers if answer.plant.codes]
+    healthy = [answer for answer in answers if not answer.plant.codes]
+    yield from _table("cause", sick, lambda answer: answer.plant.name)
+    yield ""
+    yield from _table("format", sick, lambda answer: answer.layout)
+    yield ""
+    yield "| healthy run | runs | without alarm | alarms |"
+    yield "|---|---|---|---|"
+    for name in dict.fromkeys(answer.plant.name for answer in healthy):
+        group = [answer for answer in healthy if answer.plant.name == name]
+        wrong = [f"{a.layout}: {' '.join(a.alarms)}" for a in group if not a.is_named_first]
+        yield f"| {name} | {len(group)} | {len(group) - len(wrong)} | {'; '.join(wrong)} |"
+    first, named = sum(a.is_named_first for a in sick), sum(a.is_named for a in sick)
+    quiet = sum(a.is_named_first for a in healthy)
+    yield ""
+    if sick:
+        yield (
+            f"planted: {first} of {len(sick)} named first ({first / len(sick):.1%}), {named} named"
+        )
+    yield f"healthy: {len(healthy) - quiet} of {len(healthy)} with an alarm"
+    if misses:
+        yield ""
+        for answer in answers:
+            if not answer.is_named_first:
+                yield f"{answer.plant.name}, {answer.layout}: {answer.line}"
+                yield f"    {' '.join(answer.findings)}"
+
+
+def main() -> None:
+    """Examine the runs of a seed and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="each seed is another examination")
+    parser.add_argument("--only", nargs="+", default=[], help="parts of names of plants or formats")
+    parser.add_argument("--formats", type=int, default=4, help="formats per plant; 0 for all")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--misses", action="store_true", help="print the first lines of misses")
+    options = parser.parse_args()
+    chosen = list(cases(options.seed, options.only, options.formats))
+    answers = []
+    for answer in _answers(chosen, options.workers):
+        answers.append(answer)
+        if sys.stderr.isatty():
+            print(f"\r{len(answers)}/{len(chosen)}", end="", file=sys.stderr, flush=True)
+    print(*_report(answers, misses=options.misses), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
