@@ -110,7 +110,7 @@ def _console(
     lines = []
     for step, row in rows(run, keys):
         if (score := heldout(run, step)) is not None:
-            row |= {key: score for key in validation}
+            row |= dict.fromkeys(validation, score)
         pairs = " - ".join(f"{key}:{value!r}" for key, value in row.items())
         lines.append(f"{prefix}step:{step} - {pairs}\n")
     path = directory / "train.log"
