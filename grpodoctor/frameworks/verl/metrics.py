@@ -134,6 +134,8 @@ _REWARD = (
         over="validation responses", how_to_log=_VALIDATION),
     KeyMeaning("val/<path>/test_score", "reward/heldout", over="validation episodes",
         caveat="logged by verl-agent"),
+    KeyMeaning("val/<path>/pass@1", "accuracy/heldout", over="validation responses",
+        caveat="logged by rLLM"),
     KeyMeaning("val/success_rate", "accuracy/heldout", over="validation episodes",
         caveat="logged by verl-agent"),
     *without_metric("val-<path>", "val/<path>"),

@@ -79,6 +79,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "expert-mismatch": {"engine-mismatch": "different experts give different probabilities"},
     "engine-mismatch": {
         "off-policy": "the learner trains on tokens of another distribution",
+        "reward-loss": "the gradient is biased by the gap between sampler and learner",
         "undersized-updates": LEVEL,
     },
     "off-policy": {
@@ -120,6 +121,9 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "large-kl": {
         "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,
         "entropy-loss": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
+    },
+    "reference-drift": {
+        "reward-loss": "far from its start, the policy no longer solves the task",
     },
     "clipped-tokens": {
         "entropy-loss": "the clip removes the gradient of rare tokens that would keep exploration",

@@ -35,9 +35,13 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 """Conditions under which a high reward is no success."""
 
 _WORTH_A_WORD: frozenset[Condition] = frozenset(
-    {"wrong-reference", "useless-critic", "tool-failures"}
-)
-"""Conditions that a run may learn with and its owner may not know of."""
+    {
+        "wrong-reference", "useless-critic", "tool-failures", "wrong-advantages", "off-policy",
+        "stale-weights", "engine-mismatch", "length-growth", "length-loss",
+    }
+)  # fmt: skip
+"""Conditions that a run may learn with and its owner may not know of. Success causes none of them,
+unlike low entropy or a large distance to the reference."""
 
 _LOST: tuple[Condition, ...] = ("reward-loss",)
 """The condition of an outcome that fell."""

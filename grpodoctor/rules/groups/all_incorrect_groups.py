@@ -21,9 +21,11 @@ from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import (
     FAILED_OUTCOME,
     FLAT_BATCHES,
+    RECENT,
     ZERO_VARIANCE_METRICS,
     current_metric,
     first_step_where,
+    has_alike_groups,
     has_critic,
     has_improved,
     has_lost_outcome,
@@ -183,6 +185,10 @@ class AllIncorrectGroups(Rule):
         series = chart.series(name)
         evidence = cite_all(chart, name, outcome_metric(chart))
         onset = partial(self._onset, chart, name)
+        zero_variance = chart.series(_RATES[1])
+        if len(zero_variance) and has_alike_groups(chart, typical_share(zero_variance, RECENT)):
+            text = f"{share:.0%} of groups are all-incorrect, and nearly all others all-correct."
+            return Sighting("info", text, evidence, find_onset=onset)  # GRP004 raises the alarm
         opening = series.opening
         if opening and self._has_worsened(series, share):
             text = (

@@ -16,6 +16,7 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     ZERO_VARIANCE_METRICS,
     first_step_where,
+    has_alike_groups,
     has_critic,
     has_improved,
     is_near_ceiling,
@@ -46,7 +47,9 @@ class ZeroRewardStd(Rule):
     What it sees:
         Zero-variance groups beyond those that are all-correct, all-incorrect or whose components
         cancel: the reward is the same for responses of different quality. In a log that does not
-        split such groups: more of them than accuracy or a binary reward can explain. The finding is
+        split such groups: more of them than accuracy or a binary reward can explain. Also nearly
+        all groups, if many of them are all-correct and many all-incorrect: the responses to one
+        prompt are copies or nearly so. The finding is
         `info` where the reward has an unknown scale and has not risen, since the log then does not
         separate success from failure. It is a warning once most batches have one and the same
         reward, without a rise in twenty readings: whatever the scale, nothing is learned. A
@@ -119,6 +122,9 @@ class ZeroRewardStd(Rule):
         zero_variance = self._share(series, is_inferred=is_inferred)
         if not zero_variance >= (self.starving_share if is_inferred else self.min_share):
             return quiet
+        alike = self._of_alike_responses(chart, zero_variance)
+        if alike is not None:
+            return alike
         unexplained = self._unexplained(chart, zero_variance)
         is_mixed = is_inferred and not zero_variance >= self.min_flat_batches
         if is_mixed or not unexplained >= self.min_share:
@@ -136,6 +142,26 @@ class ZeroRewardStd(Rule):
         severity: Severity = "critical" if is_critical else "warning"
         onset = self._onset(chart)
         return Sighting(severity, text, cite_all(chart, *metrics), remedies, onset)
+
+    def _of_alike_responses(self, chart: Chart, zero_variance: float) -> Sighting | None:
+        """A finding on groups that agree with themselves, whether they are right or wrong.
+
+        Independent responses to prompts with a chance between .1 and .9 disagree in most groups of
+        four and more, so that some mixed groups exist wherever both kinds of equal ones do.
+        """
+        if not has_alike_groups(chart, zero_variance):
+            return None
+        right = typical_share(chart.series(_ALL_CORRECT), RECENT)
+        text = (
+            f"{zero_variance:.0%} of groups have equal rewards, of which {right:.0%} are correct: "
+            "responses to one prompt are alike."
+        )
+        metrics = (_ZERO_VARIANCE, _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
+        evidence = cite_all(chart, *metrics)
+        onset = partial(
+            first_step_where, chart.series(_ZERO_VARIANCE), lambda value: value >= self.min_share
+        )
+        return Sighting("warning", text, evidence, _FOR_ALIKE_GROUPS, onset)
 
     def _of_batches(self, chart: Chart, share: float) -> tuple[str, tuple[str, ...] | None]:
         """The summary, and the remedies, where the extremes of a batch show that no group varies.

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.mismatch_levels import ORDINARY
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.mismatch_levels import (
+    GROWTH_FACTOR,
+    MIN_READINGS,
+    MIN_SPREADS,
+    ORDINARY,
+    grown_mismatch,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -49,25 +54,18 @@ class GrowingEngineMismatch(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", "recompute-old-logprobs")
     references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/pull/7519",)
 
-    growth_factor: float = 2.5
+    growth_factor: float = GROWTH_FACTOR
     """Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""
-    min_spreads: float = 6.0
+    min_spreads: float = MIN_SPREADS
     """Growth as a multiple of the starting value's spread."""
-    min_readings: int = 20
+    min_readings: int = MIN_READINGS
     """Minimum readings: the starting value and the current level must not overlap."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the starting value."""
-        name = next(metric for metric in ORDINARY if chart.is_fresh(metric))
-        series = chart.series(name)
-        start = series.baseline
-        if start is None or len(series) < self.min_readings or series.last < ORDINARY[name]:
+        grown = grown_mismatch(chart, self.growth_factor, self.min_spreads, self.min_readings)
+        if grown is None:
             return None
-        level = series.level(RECENT)
-        threshold = max(
-            self.growth_factor * start.level, start.level + self.min_spreads * start.spread
-        )
-        if not level > max(threshold, ORDINARY[name]):
-            return None
-        text = f"The sampler-learner mismatch grew from {start.level:.2g} to {level:.2g} ({name})."
-        return Sighting("warning", text, (cite(chart, name, start.level),))
+        start, now, name = grown.start, grown.now, grown.metric
+        text = f"The sampler-learner mismatch grew from {start:.2g} to {now:.2g} ({name})."
+        return Sighting("warning", text, (cite(chart, name, start),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from grpodoctor.rules.shared.run_health import (
     first_step_where,
     has_improved,
     has_stalled,
+    level_at,
     outcome_lost,
     outcome_metric,
     outcome_noun,
@@ -37,7 +39,8 @@ class LearningRateTooHigh(Rule):
         several times their lowest level, and above the level of ordinary runs, while the outcome
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
-        more in a run without a rise.
+        more in a run without a rise. Also a learning rate that rises fivefold from one reading to
+        the next, after which the outcome is lost.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
@@ -89,6 +92,9 @@ class LearningRateTooHigh(Rule):
     max_rate: float = 2e-3
     """Learning rate that no published recipe reaches: full fine-tuning uses up to 1e-5, LoRA up to
     5e-4. A step of AdamW changes a typical weight of 0.02 by a tenth of it."""
+    rate_jump: float = 5.0
+    """Ratio of two consecutive learning rates: a linear warm-up at most doubles the rate after its
+    first step. A warm restart may have it, and is the cause if the outcome falls then."""
     many_updates: float = 16
     """Updates per batch beyond those of published recipes, which take one to sixteen."""
     ordinary_rate: float = 2e-6
@@ -104,8 +110,31 @@ class LearningRateTooHigh(Rule):
         """Require a jump of both, then a falling or flat outcome."""
         name = next((kl for kl in _KLS if chart.is_fresh(kl)), None)
         if name is None or not self._sides(chart):
-            return self._by_rate(chart)
-        return self._by_steps(chart, name) or self._by_rate(chart)
+            return self._by_rate_jump(chart) or self._by_rate(chart)
+        by_rate = self._by_rate_jump(chart)
+        return by_rate or self._by_steps(chart, name) or self._by_rate(chart)
+
+    def _by_rate_jump(self, chart: Chart) -> Sighting | None:
+        """A schedule that multiplied the rate from one step to the next, before the outcome fell."""
+        rate = chart.series(_RATE)
+        if not chart.is_fresh(_RATE) or outcome_lost(chart) < self.lost_share:
+            return None
+        readings = list(rate)
+        for (_, before), (step, after) in reversed(list(itertools.pairwise(readings))):
+            has_jumped = before > 0 and after >= self.rate_jump * before
+            if has_jumped and rate.last >= after / 2 and self._lost_since(chart, step):
+                text = f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}."
+                evidence = cite_all(chart, _RATE, outcome_metric(chart))
+                return Sighting("warning", text, evidence, find_onset=partial(int, step))
+        return None
+
+    def _lost_since(self, chart: Chart, step: int) -> bool:
+        """Whether the outcome is far below its level before a step."""
+        outcome = chart.series(outcome_metric(chart) or "")
+        before = level_at(outcome, step - 1)
+        return before is not None and outcome.level(self.latest) <= before - self.lost_share * abs(
+            before
+        )
 
     def _by_rate(self, chart: Chart) -> Sighting | None:
         """A rate far above any published one, in a run that lost its reward or never had a rise."""

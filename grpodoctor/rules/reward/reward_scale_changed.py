@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -22,15 +25,25 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _SPREADS = ("reward/std", "groups/reward_std")
 _MEAN = "reward/mean"
+_BOUNDS = {"reward/max": "highest reward", "reward/min": "lowest reward"}
+_OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
 
 class RewardScaleChanged(Rule):
-    """The rewards of one step differ ten times as much as those of the steps before, and stay so.
+    """From one step to the next, all rewards are multiplied, and stay so.
 
     What it sees:
-        A spread of the rewards that rises by a factor of ten or more from one reading to the next
-        and keeps its level. Learning changes a spread within its bounds and over many steps.
+        One of these, from one reading to the next, with the new level kept:
+
+        - a spread of the rewards that rises by a factor of ten or more;
+        - a spread and a mean that change by the same factor, three or more in either direction;
+        - a highest or a lowest reward that had one value in every batch and has another now, three
+          times or a third of it;
+        - a mean reward that jumps while accuracy or pass@k keeps its level.
+
+        Learning changes a reward within its bounds and over many steps, and a failure of the
+        verifier changes the mean more than the spread.
 
     Why it matters:
         The reward function or its weights were replaced in the middle of the run: after a resume, a
@@ -39,8 +52,9 @@ class RewardScaleChanged(Rule):
         the same factor.
 
     Evidence it needs:
-        `reward/mean`, and `reward/std`, `groups/reward_std` or the spread of a component. Optional:
-        the setting `advantage`, which tells whether the updates grew as well.
+        `reward/mean`, and one of `reward/std`, `groups/reward_std`, the spread of a component,
+        `reward/max`, `reward/min`, `accuracy/train` or `pass_at_k`. Optional: the setting
+        `advantage`, which tells whether the updates grew as well.
 
     Remedies:
         Score one batch from before the step with the present reward function, and compare. Scale
@@ -59,7 +73,7 @@ class RewardScaleChanged(Rule):
     name: ClassVar[str] = "reward-scale-changed"
     condition: ClassVar[Condition] = "wrong-reward"
     explains: ClassVar[tuple[Condition, ...]] = ("gradient-spike", "oversized-updates")
-    summary: ClassVar[str] = "The spread of the rewards rose tenfold from one step to the next."
+    summary: ClassVar[str] = "All rewards were multiplied from one step to the next."
     inputs: ClassVar[tuple[Need, ...]] = (_MEAN,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
@@ -71,6 +85,15 @@ class RewardScaleChanged(Rule):
     factor: float = 10.0
     """Factor between the highest spread before the step and the lowest after it. Rewards of 0 and 1
     spread by .5 at most, and one success among 64 responses by .12."""
+    common_factor: float = 3.0
+    """Factor by which spread and mean, or the highest reward of every batch, change together."""
+    agreement: float = 1.4
+    """Ratio of the two factors up to which they agree. A verifier that rejects most correct
+    responses divides the mean by far more than the spread."""
+    noises: float = 4.0
+    """Jump of the mean, in standard deviations of the readings before it, with a level accuracy."""
+    min_jump: float = 0.25
+    """The same jump as a share of the mean before it."""
     after: int = 5
     """Readings since the step."""
 
@@ -78,9 +101,75 @@ class RewardScaleChanged(Rule):
         """Compare the latest readings with those before them."""
         of_parts = [f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart)]
         spreads = [name for name in (*_SPREADS, *of_parts) if chart.is_fresh(name)]
-        if not spreads:
+        bounds = [name for name in _BOUNDS if chart.is_fresh(name)]
+        outcomes = [name for name in chart.names() if name.startswith(_OUTCOMES)]
+        outcomes = [name for name in outcomes if chart.is_fresh(name)]
+        if not (spreads or bounds or outcomes):
             return NOT_LOGGED
-        return next(filter(None, (self._jump(chart, name) for name in spreads)), None)
+        jumps = (self._jump(chart, name) for name in spreads)
+        scaled = (self._scaled(chart, name) for name in spreads if name in _SPREADS)
+        stretched = (self._stretched(chart, name) for name in bounds)
+        alone = (self._alone(chart, name) for name in outcomes)
+        return next(filter(None, itertools.chain(jumps, scaled, stretched, alone)), None)
+
+    def _windows(self, chart: Chart, name: str) -> tuple[list[float], list[float]] | None:
+        """The readings before and since the step; None with too few of them."""
+        values = chart.series(name).tail(RECENT + self.after)
+        if len(values) < RECENT + self.after or not math.isfinite(sum(values)):
+            return None
+        return values[:RECENT], values[RECENT:]
+
+    def _scaled(self, chart: Chart, name: str) -> Sighting | None:
+        """A mean and a spread that change by the same factor."""
+        spreads, means = self._windows(chart, name), self._windows(chart, _MEAN)
+        if spreads is None or means is None:
+            return None
+        spread, mean = _factor(*spreads), _factor(*means)
+        if spread is None or mean is None or max(spread, 1 / spread) < self.common_factor:
+            return None
+        if not 1 / self.agreement <= spread / mean <= self.agreement:
+            return None
+        return self._sighting(chart, statistics.median(means[0]), statistics.median(means[1]), name)
+
+    def _stretched(self, chart: Chart, name: str) -> Sighting | None:
+        """A bound of the rewards that was the same in every batch, and is another one now."""
+        windows = self._windows(chart, name)
+        if windows is None or any(len(set(values)) > 1 for values in windows):
+            return None
+        factor = _factor(*windows)
+        if factor is None or max(factor, 1 / factor) < self.common_factor:
+            return None
+        return self._sighting(chart, windows[0][0], windows[1][0], name, _BOUNDS[name])
+
+    def _alone(self, chart: Chart, name: str) -> Sighting | None:
+        """A mean reward that jumps while another measure of the same responses stays."""
+        means, outcomes = self._windows(chart, _MEAN), self._windows(chart, name)
+        if means is None or outcomes is None:
+            return None
+        before, after = (statistics.median(values) for values in means)
+        scatter = statistics.stdev(means[0])
+        least = max(self.noises * scatter, self.min_jump * abs(before))
+        is_above = min(means[1]) > max(means[0])
+        if abs(after - before) < least or not (is_above or max(means[1]) < min(means[0])):
+            return None
+        moved = abs(statistics.fmean(outcomes[1]) - statistics.fmean(outcomes[0]))
+        noise = statistics.stdev(outcomes[0]) * math.sqrt(1 / RECENT + 1 / self.after)
+        usual = abs(statistics.fmean(outcomes[0]))
+        if not usual > 0 or moved > max(2 * noise, 0.1 * usual):
+            return None
+        return self._sighting(chart, before, after, name)
+
+    def _sighting(
+        self, chart: Chart, before: float, after: float, name: str, what: str = "mean reward"
+    ) -> Sighting:
+        step = chart.series(name).steps(self.after)[0]
+        text = f"The {what} went from {before:.3g} to {after:.3g} at step {step}"
+        reason = "as the spread did" if name in _SPREADS else "while the outcome stayed"
+        if name in _BOUNDS:
+            reason = "as for every batch since"
+        evidence = cite_all(chart, _MEAN, name)
+        text = f"{text}, {reason}: the reward function changed."
+        return Sighting("warning", text, evidence, find_onset=partial(int, step))
 
     def _jump(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
@@ -96,3 +185,11 @@ class RewardScaleChanged(Rule):
             text = f"{text}, and the updates with it"
         evidence = (cite(chart, name, highest), *cite_all(chart, _MEAN))
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
+
+
+def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:
+    """The ratio of two levels of one sign whose readings do not overlap; None without one."""
+    old, new = statistics.median(before), statistics.median(after)
+    if not old * new > 0 or not (min(after) > max(before) or max(after) < min(before)):
+        return None
+    return new / old

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
+
+GROWTH_FACTOR = 2.5
+"""Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""
+MIN_SPREADS = 6.0
+"""Growth as a multiple of the starting value's spread."""
+MIN_READINGS = 20
+"""Minimum readings: the starting value and the current level must not overlap."""
 
 HARMFUL: Mapping[str, float] = {
     "mismatch/prob_diff_mean": 0.02,
@@ -24,6 +33,43 @@ ORDINARY: Mapping[str, float] = {
 }
 """The upper end of what bf16 and fp8 engine pairs show (probability .0042, k3 .0042); in
 log-probability a little above twice that."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrownMismatch:
+    """A mismatch far above its start and above the level of ordinary engine pairs."""
+
+    metric: str
+    start: float
+    now: float
+
+
+def grown_mismatch(
+    chart: Chart,
+    growth_factor: float = GROWTH_FACTOR,
+    min_spreads: float = MIN_SPREADS,
+    min_readings: int = MIN_READINGS,
+) -> GrownMismatch | None:
+    """The mismatch that has grown; None without one.
+
+    Args:
+        chart: the run so far.
+        growth_factor: least multiple of the starting value.
+        min_spreads: least growth as a multiple of the starting value's spread.
+        min_readings: least number of readings.
+    """
+    name = next((metric for metric in ORDINARY if chart.is_fresh(metric)), None)
+    if name is None:
+        return None
+    series = chart.series(name)
+    start = series.baseline
+    if start is None or len(series) < min_readings or series.last < ORDINARY[name]:
+        return None
+    level = series.level(RECENT)
+    threshold = max(growth_factor * start.level, start.level + min_spreads * start.spread)
+    if not level > max(threshold, ORDINARY[name]):
+        return None
+    return GrownMismatch(name, start.level, level)
 
 
 def logged_mismatch(chart: Chart) -> str:

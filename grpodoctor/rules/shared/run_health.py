@@ -306,6 +306,26 @@ def typical_share(series: Series, count: int) -> float:
     return statistics.fmean(values)
 
 
+ALIKE_SHARE = 0.95
+"""Share of groups with equal rewards at which next to none is mixed."""
+BOTH_KINDS = 0.15
+"""Share of all-correct and of all-incorrect groups at which the prompts are neither all easy nor all
+hard: in between, independent responses would disagree."""
+
+
+def has_alike_groups(chart: Chart, zero_variance: float) -> bool:
+    """Whether next to all groups agree with themselves, some of them right and others wrong.
+
+    Args:
+        chart: the run so far.
+        zero_variance: the share of groups with equal rewards.
+    """
+    rates = [chart.series(f"groups/all_{kind}_rate") for kind in ("correct", "incorrect")]
+    if zero_variance < ALIKE_SHARE or any(len(rate) < 2 * RECENT for rate in rates):
+        return False
+    return all(typical_share(rate, RECENT) >= BOTH_KINDS for rate in rates)
+
+
 def level_at(series: Series, step: int) -> float | None:
     """Level of a metric at a step; its best level if the window does not reach back to it."""
     before = [value for at, value in series if at <= step][-RECENT:]

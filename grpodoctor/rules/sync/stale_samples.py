@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.engine_correction import correction_of
+from grpodoctor.rules.shared.mismatch_levels import grown_mismatch
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, outcome_lost, outcome_metric
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
@@ -23,7 +24,8 @@ class StaleSamples(Rule):
     What it sees:
         The mean number of optimizer steps between sampling and use, compared with what the run's
         loss and correction are known to tolerate. The finding is a warning if the outcome has
-        fallen or not risen, and `info` otherwise.
+        fallen or not risen, or if the mismatch has grown beyond that of ordinary engines, and
+        `info` otherwise.
 
     Why it matters:
         Asynchronous training reuses responses of earlier policies. Beyond a few steps most ratios
@@ -31,7 +33,8 @@ class StaleSamples(Rule):
         gradient. The loss curve stays calm; reward and KL show it later.
 
     Evidence it needs:
-        `staleness/mean` or `staleness/max`. Optional: the loss and the correction, from the config.
+        `staleness/mean` or `staleness/max`. Optional: the loss and the correction, from the config,
+        and the mismatch of sampler and learner.
 
     Remedies:
         Limit the staleness, correct by truncated importance sampling, or use a loss made for stale
@@ -40,7 +43,7 @@ class StaleSamples(Rule):
     When it is wrong:
         Many small optimizer steps at a low learning rate move the policy less than a few large
         ones: the tolerance is a count of steps, and the distance is what matters. A run that learns
-        is therefore never warned about.
+        is therefore warned about only if the log shows that distance.
 
     References:
         AReaL, arXiv 2505.24298 (eight steps with a decoupled loss); ScaleRL, arXiv 2510.13786
@@ -50,7 +53,7 @@ class StaleSamples(Rule):
 
     code: ClassVar[str] = "SYN001"
     name: ClassVar[str] = "stale-samples"
-    condition: ClassVar[Condition] = "off-policy"
+    condition: ClassVar[Condition] = "stale-weights"
     summary: ClassVar[str] = "The samples are older than the loss tolerates."
     inputs: ClassVar[tuple[Need, ...]] = (_STALENESS,)
     remedies: ClassVar[tuple[str, ...]] = ("limit-staleness", "tis", "m2po")
@@ -94,4 +97,9 @@ class StaleSamples(Rule):
             return Sighting(
                 "warning", f"{text}, and neither reward nor accuracy has risen.", evidence
             )
+        grown = grown_mismatch(chart)
+        if grown is not None:
+            start, now = grown.start, grown.now
+            text = f"{text}, and the mismatch grew from {start:.2g} to {now:.2g} ({grown.metric})"
+            return Sighting("warning", f"{text}.", cite_all(chart, name, grown.metric))
         return Sighting("info", f"{text}.", evidence)

@@ -186,6 +186,8 @@ def examine(plant: Plant, layout: str, seed: str, directory: Path) -> Answer:
     findings = report.diagnosis.findings
     alarms = dict.fromkeys(f.code for f in findings if f.active and f.severity != "info")
     codes = set(_CODE.findall(verdict.line)) | ({verdict.code} if verdict.code else set())
+    if verdict.kind == "sick":
+        codes.add(report.diagnosis.problems[0].present.code)
     named = tuple(f"{f.code}:{f.severity}{'' if f.active else ':past'}" for f in findings)
     return Answer(plant, layout, verdict.line, verdict.kind, frozenset(codes), tuple(alarms), named)
 

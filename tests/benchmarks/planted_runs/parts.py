@@ -92,6 +92,8 @@ class Task:
     """Added to the difficulty of training prompts."""
     heldout_shift: float = 0.0
     length_spread: float = 0.35
+    length_elasticity: float = 1.0
+    """How fast the length follows the advantages; below 1 where the task needs its length."""
     length_drift: float = 0.0
     """Change of the log length with each unit of skill."""
     prompt_length: float = 150.0

@@ -37,6 +37,7 @@ def _limit_lowered(random: Random, run: Simulation) -> Change:
 def _limit_too_low(random: Random, run: Simulation) -> None:
     """Most responses need more tokens than they have."""
     run.policy.log_length = math.log(run.sizes.limit * random.uniform(0.9, 1.6))
+    run.task.length_elasticity = 0.05
 
 
 @cause("length-explodes", ("LEN006", "LEN002", "LEN003", "LEN004", "LEN008"), ("length",))
@@ -203,6 +204,7 @@ def _policy_runs_away(random: Random, run: Simulation) -> Change:
 
     def run_away(run: Simulation) -> None:
         run.learner.rate = 0.15 / run.learner.step_size
+        run.learner.speed = 0.0
         run.policy.skill -= lost
 
     return each(first, run_away)

@@ -51,7 +51,7 @@ def _reward_random(random: Random, run: Simulation) -> None:
     run.rewards.coin = random.uniform(0.95, 1.0)
 
 
-@cause("reward-constant", ("REW004", "GRP004"), logged="heldout")
+@cause("reward-constant", _NO_SIGNAL, logged="heldout")
 def _reward_constant(random: Random, run: Simulation) -> None:
     """Every response earns the same reward."""
     run.rewards.constant = random.choice((0.0, 0.5, -1.0, 0.1))
@@ -86,7 +86,7 @@ def _format_pays(random: Random, run: Simulation) -> Change:
     return each(1, suffer)
 
 
-@cause("length-pays", ("LEN004", "LEN006", "REW013", "REW010", "REW005"), ("length",),
+@cause("length-pays", ("LEN004", "LEN006", "REW013", "REW010", *_HACKED), ("length",),
        optional="parts")  # fmt: skip
 def _length_pays(random: Random, run: Simulation) -> None:
     """Longer responses earn more, whatever their answer."""

@@ -1,10 +1,10 @@
 """A training run: sampling, rewards, updates and their measures, step by step.
 
-The policy has few features: the log-odds to solve a prompt, to keep the format, to exploit a hole of
-the verifier, the log length, the entropy. Each update moves a feature by the covariance of the
+The policy has few features: the log-odds to solve a prompt, to keep the format, to exploit a hole
+of the verifier, the log length, the entropy. Each update moves a feature by the covariance of the
 advantages with its noise, which is the policy gradient of a Bernoulli or a normal variable. A run
-therefore learns what its rewards pay for: a verifier that pays nothing teaches nothing, one that pays
-for the format teaches the format.
+therefore learns what its rewards pay for: a verifier that pays nothing teaches nothing, one that
+pays for the format teaches the format.
 """
 
 from __future__ import annotations
@@ -186,6 +186,8 @@ class Simulation:
         gain /= 1 + 20 * learner.kl_weight
         self._follow(batch, advantages, gain)
         policy.skill += self.random.normal(0, 0.3 * moved)
+        policy.entropy *= math.exp(self.random.normal(0, min(moved, 0.2)))
+        policy.log_length += self.random.normal(0, 0.5 * min(moved, 0.2))
         policy.skill -= learner.damage * max(moved - 0.2, 0.0)
         policy.skill -= learner.damage * 0.3 * share * max(self._bias - 0.03, 0.0)
         policy.entropy *= math.exp(learner.entropy_push * share)
@@ -226,7 +228,8 @@ class Simulation:
         if float(trick) > 0.3:
             policy.skill -= 2 * gain * float(trick)
         pull = float((centred * batch.length_noise).mean())
-        policy.log_length += 6 * gain * pull * task.length_spread + task.length_drift * gained
+        pull *= task.length_elasticity * task.length_spread
+        policy.log_length += 6 * gain * pull + task.length_drift * gained
         policy.entropy *= math.exp(-self.learner.entropy_slope * max(gained, 0.0))
 
     def _update_measures(self, advantages: Array, moved: float) -> dict[str, float]:

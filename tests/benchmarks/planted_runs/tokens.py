@@ -33,8 +33,10 @@ def gap(
         temperature: of the sampler, relative to the learner's.
     """
     free = 1 - learner
-    heavy = np.clip(random.standard_t(4, COUNT), -12, 12)
-    gaps = noise * 3.6 * free * heavy + (noise * 3.6 * free) ** 2
+    heavy = np.clip(random.standard_t(2.2, COUNT), -30, 30)
+    errors = noise * 2.6 * free * heavy
+    # Tokens that the sampler makes unlikely are rarely sampled: the mean weight stays at 1.
+    gaps = np.where(errors > 0, errors, -np.log1p(np.maximum(-errors, 0)))
     moved = stale * 2 * np.sqrt(free)
     gaps += random.normal(0, 1, COUNT) * moved + moved**2 / 2
     if temperature != 1:
@@ -43,6 +45,7 @@ def gap(
         likely = random.random(COUNT) < 0.5
         gaps += sharper * (np.where(likely, 0.6, -0.35) * surprise)
         gaps += 0.5 * sharper**2 * surprise
+        gaps += np.log(np.exp(-gaps).mean())
     return np.minimum(gaps, -np.log(np.clip(learner, 1e-9, 1 - 1e-9)))
 
 

@@ -30,8 +30,10 @@ def _openrlhf_keys(values: Values) -> Row:
         "rollout/truncated_rate": values["truncated"],
         "rollout/num_samples": 512.0,
         "timing/step_total": values["seconds"],
-        **given(values, {"timing/generation": "rollout_seconds", "timing/ppo_train": "learn_seconds"}),
-    }  # fmt: skip
+        **given(
+            values, {"timing/generation": "rollout_seconds", "timing/ppo_train": "learn_seconds"}
+        ),
+    }
 
 
 def openrlhf(run: LoggedRun, directory: Path) -> Path:

@@ -53,7 +53,7 @@ def prime_rl(run: LoggedRun, directory: Path) -> Path:
             "step": step,
             "entropy/all/mean": values["entropy"],
             "mismatch_kl/all/mean": values["engine_kl"],
-            "is_masked/mean": values.get("far_moved", values["clipped"]),
+            "is_masked/mean": values["far_moved" if "far_moved" in values else "clipped"],
             "loss/mean": values["loss"],
             "optim/grad_norm": values["grad_norm"],
             "optim/lr": values["learning_rate"],

@@ -38,13 +38,7 @@ def _keys(values: Values) -> Row:
         "frac_reward_zero_std": values["zero_variance"],
         **given(
             values,
-            {
-                "sampling/sampling_logp_difference/mean": "logprob_diff",
-                "kl": "kl",
-                "aux_loss": "aux_loss",
-                "tools/call_frequency": "tool_calls",
-                "tools/failure_frequency": "tool_failures",
-            },
+            {"kl": "kl"},
         ),
         "entropy": values["entropy"],
         "clip_ratio/low_mean": values.get("clip_low", values["clipped"] / 2),
@@ -57,7 +51,14 @@ def _keys(values: Values) -> Row:
 
 def _trl_keys(values: Values) -> Row:
     row = _keys(values)
+    names = {
+        "aux_loss": "aux_loss",
+        "tools/call_frequency": "tool_calls",
+        "tools/failure_frequency": "tool_failures",
+    }
+    row |= given(values, names)
     if "logprob_diff" in values:
+        row["sampling/sampling_logp_difference/mean"] = values["logprob_diff"]
         largest = values.get("logprob_diff_max", 8 * values["logprob_diff"])
         row["sampling/sampling_logp_difference/max"] = largest
         row["sampling/importance_sampling_ratio/mean"] = values["weight"]
@@ -80,7 +81,7 @@ def trl(run: LoggedRun, directory: Path) -> Path:
 
 
 def _swift_keys(values: Values) -> Row:
-    row = {key: value for key, value in _keys(values).items() if not key.startswith("sampling/")}
+    row = _keys(values)
     row["entropy/mean"] = row.pop("entropy")
     names = {
         "rollout_correction/kl": "engine_k1",

@@ -109,9 +109,9 @@ def _console(
 ) -> Path:
     lines = []
     for step, row in rows(run, keys):
-        if (score := heldout(run, step)) is not None:
-            row |= dict.fromkeys(validation, score)
-        pairs = " - ".join(f"{key}:{value!r}" for key, value in row.items())
+        score = heldout(run, step)
+        scores = {} if score is None else dict.fromkeys(validation, score)
+        pairs = " - ".join(f"{key}:{value!r}" for key, value in {**row, **scores}.items())
         lines.append(f"{prefix}step:{step} - {pairs}\n")
     path = directory / "train.log"
     path.write_text("".join(lines))
