@@ -207,6 +207,18 @@ def test_collapses_beginners_and_batches_of_few_responses_are_no_outages(
     assert patient(curves, count=120).findings("REW019") == []
 
 
+def test_batches_next_to_zero_are_outages_where_all_others_earn_alike() -> None:
+    """A judge that was down for nine in ten responses of a batch."""
+    dips = (30, 47, 64)
+    level = noisy(0.6, 0.04, 1)
+    curves: dict[str, Curve] = {REWARD: lambda step: 0.05 if step in dips else level(step)}
+    finding = patient(curves).finding("REW019")
+    assert (finding.severity, finding.onset_step) == ("warning", 30)
+    assert "3 of 80 batches (3 outages)" in finding.summary
+    curves = {REWARD: lambda step: 0.25 if step in dips else level(step)}
+    assert patient(curves).findings("REW019") == []
+
+
 def successes(share: float, responses: int, seed: int) -> Curve:
     """The share of successes in batches whose responses succeed independently."""
 

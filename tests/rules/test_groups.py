@@ -470,3 +470,16 @@ def test_rare_success_beside_other_rewards_is_no_equal_group() -> None:
     assert [each for each in taught if each.active] == []
     exact = plain({ACCURACY: 0.0, REWARD: 0.0}, 60).finding("GRP002")
     assert (exact.severity, "no group varies" in exact.summary) == ("critical", True)
+
+
+def test_groups_that_agree_with_themselves_while_prompts_differ_are_copies() -> None:
+    finding = run({**split(0.42, 0.56), **outcome(0.43)}).finding("GRP004")
+    assert (finding.severity, finding.remedies[1]) == ("warning", "raise-temperature")
+    assert "responses to one prompt are alike" in finding.summary
+    assert run({**split(0.42, 0.56), **outcome(0.43)}).finding("GRP002").severity == "info"
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(0.9, 0.08), (0.05, 0.93), (0.4, 0.45)])
+def test_easy_hard_and_mixed_prompts_are_no_copies(right: float, wrong: float) -> None:
+    found = run({**split(right, wrong), **outcome(right + (1 - right - wrong) / 2)})
+    assert [each for each in found.findings("GRP004") if "alike" in each.summary] == []

@@ -259,7 +259,43 @@ def test_the_spread_of_a_component_is_enough_and_without_any_the_scale_is_not_ju
     spreads = (SPREAD, "reward/std")
     scaled: dict[str, Curve] = {part: scaled_from(30, part, 100)}
     assert run(scaled, without=spreads).finding("REW016").onset_step == 30
-    assert "REW016" in skipped(run({}, without=(*spreads, part)))
+    others = ("accuracy/train", "reward/max", "reward/min")
+    assert "REW016" in skipped(run({}, without=(*spreads, part, *others)))
+
+
+def test_rewards_divided_by_ten_are_named_where_a_verifier_that_rejects_is_not() -> None:
+    names = ("reward/mean", "reward/std")
+    rescaled = {name: scaled_from(30, name, 0.1) for name in names}
+    assert run(rescaled, count=60).finding("REW016").onset_step == 30
+    rejected: dict[str, Curve] = {
+        "reward/mean": lambda step: 0.5 if step < 30 else 0.03,
+        "accuracy/train": lambda step: 0.5 if step < 30 else 0.03,
+        "reward/std": lambda step: 0.5 if step < 30 else 0.17,
+    }
+    assert run(rejected, count=60).findings("REW016") == []
+
+
+def test_another_highest_reward_of_every_batch_is_named() -> None:
+    bounds: dict[str, Curve] = {
+        "reward/max": lambda step: 1.0 if step < 30 else 5.0,
+        "reward/min": 0.0,
+    }
+    without = (SPREAD, "reward/std")
+    assert "from 1 to 5 at step 30" in run(bounds, without=without).finding("REW016").summary
+    bounds["reward/max"] = lambda step: 1.0 if step % 3 else 5.0
+    assert run(bounds, without=without).findings("REW016") == []
+
+
+def test_a_reward_that_jumps_while_the_accuracy_stays_is_named() -> None:
+    parts: dict[str, Curve] = {
+        "reward/mean": noisy(lambda step: 1.9 if step < 30 else 0.9, 0.04, 1),
+        "accuracy/train": noisy(0.5, 0.04, 2),
+    }
+    without = (SPREAD, "reward/std")
+    finding = run(parts, without=without).finding("REW016")
+    assert (finding.onset_step, finding.severity) == (30, "warning")
+    parts["accuracy/train"] = noisy(lambda step: 0.6 if step < 30 else 0.3, 0.04, 2)
+    assert run(parts, without=without).findings("REW016") == []
 
 
 @pytest.mark.parametrize("seed", range(20))

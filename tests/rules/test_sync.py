@@ -31,6 +31,16 @@ def test_staleness_is_judged_by_the_loss_and_the_outcome() -> None:
     assert "tolerates 8" in aged(12, FLAT, correction="tis_token").finding("SYN001").summary
 
 
+def test_staleness_that_comes_with_a_growing_mismatch_is_a_warning_and_its_cause() -> None:
+    aging: Curve = noisy(ramp(1, 30, 30, begin=20), 0.3, 1)
+    apart: Curve = noisy(ramp(0.006, 0.05, 30, begin=20), 0.0003, 2)
+    finding = run({AGE: aging, LOGPROB: apart, REWARD: RISING}).finding("SYN001")
+    assert finding.severity == "warning"
+    assert "the mismatch grew from" in finding.summary
+    alike: Curve = noisy(0.006, 0.0003, 2)
+    assert run({AGE: aging, LOGPROB: alike, REWARD: RISING}).finding("SYN001").severity == "info"
+
+
 @pytest.mark.parametrize(
     ("age", "knobs"),
     [(3, {}), (7, {"correction": "tis_token"}), (7, {"loss": "scalerl"}), (60, {"loss": "vespo"})],

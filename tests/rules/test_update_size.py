@@ -104,6 +104,27 @@ def test_one_of_them_alone_is_noise(name: str) -> None:
     assert run(curves).findings("OPT006") == []
 
 
+def test_a_rate_that_is_multiplied_before_the_outcome_falls_is_the_cause() -> None:
+    falling = noisy(lambda step: 0.6 if step < 32 else 0.1, 0.03, 4)
+    curves: dict[str, Curve] = {RATE: lambda step: 1e-6 if step < 30 else 4e-5, REWARD: falling}
+    finding = run(curves).finding("OPT006")
+    assert (finding.severity, finding.onset_step) == ("warning", 30)
+    assert "from 1e-06 to 4e-05 at step 30" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("rate", "reward"),
+    [
+        (ramp(0, 1e-5, 40), noisy(ramp(0.5, 0.2, 20, begin=35), 0.03, 4)),  # a warm-up
+        (lambda step: 1e-6 if step < 30 else 4e-5, RISING),
+        (lambda step: 1e-6 if step < 45 else 4e-5, lambda step: 0.6 if step < 30 else 0.1),
+        (lambda step: 4e-5 if step == 30 else 1e-6, lambda step: 0.6 if step < 40 else 0.1),
+    ],
+)
+def test_a_warm_up_and_a_rate_that_did_no_harm_are_quiet(rate: Curve, reward: Curve) -> None:
+    assert run({RATE: rate, REWARD: reward}).findings("OPT006") == []
+
+
 def test_large_steps_that_teach_are_quiet() -> None:
     assert run(hasty(noisy(ramp(0.3, 0.8, 60), 0.03, 4))).findings("OPT006") == []
 

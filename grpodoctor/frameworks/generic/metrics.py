@@ -223,6 +223,8 @@ _RLLM = (
         over="groups of two and more"),
     KeyMeaning("batch/default/fractions/too_easy", "groups/all_correct_rate",
         over="groups of two and more"),
+    KeyMeaning(("batch/default/fractions/too_hard", "batch/default/fractions/too_easy"),
+        "groups/zero_variance_rate", formula="sum", over="groups of two and more"),
     KeyMeaning("batch/default/fractions/effective", "groups/effective_rate",
         over="groups of two and more"),
     KeyMeaning("batch/termination_reason/max_response_length_exceeded", "length/truncated_rate",

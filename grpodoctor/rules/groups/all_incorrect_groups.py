@@ -197,6 +197,8 @@ class AllIncorrectGroups(Rule):
             )
             if share < self.all_share and has_lost_outcome(chart):
                 severity = "info"  # REW002 or REW005 raises the alarm
+            middle = (opening.level + share) / 2
+            onset = partial(first_step_where, series, lambda value: value >= middle)
             remedies = ("lower-learning-rate", "fewer-updates")
             return Sighting(severity, text, evidence, remedies, onset)
         is_counted = share >= _ROUNDED_TO_ALL or name == _RATES[0]

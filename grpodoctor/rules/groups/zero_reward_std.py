@@ -149,12 +149,12 @@ class ZeroRewardStd(Rule):
         Independent responses to prompts with a chance between .1 and .9 disagree in most groups of
         four and more, so that some mixed groups exist wherever both kinds of equal ones do.
         """
-        if not has_alike_groups(chart, zero_variance):
+        if has_critic(chart) or not has_alike_groups(chart, zero_variance):
             return None
         right = typical_share(chart.series(_ALL_CORRECT), RECENT)
         text = (
-            f"{zero_variance:.0%} of groups have equal rewards, of which {right:.0%} are correct: "
-            "responses to one prompt are alike."
+            f"{zero_variance:.0%} of groups have equal rewards, {right:.0%} all-correct and the "
+            "others all-incorrect: responses to one prompt are alike."
         )
         metrics = (_ZERO_VARIANCE, _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
         evidence = cite_all(chart, *metrics)

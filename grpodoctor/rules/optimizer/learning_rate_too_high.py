@@ -115,7 +115,7 @@ class LearningRateTooHigh(Rule):
         return by_rate or self._by_steps(chart, name) or self._by_rate(chart)
 
     def _by_rate_jump(self, chart: Chart) -> Sighting | None:
-        """A schedule that multiplied the rate from one step to the next, before the outcome fell."""
+        """A schedule that multiplied the rate from one step to the next before the outcome fell."""
         rate = chart.series(_RATE)
         if not chart.is_fresh(_RATE) or outcome_lost(chart) < self.lost_share:
             return None

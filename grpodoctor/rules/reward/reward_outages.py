@@ -18,16 +18,18 @@ _OUTCOMES = ("accuracy/train", "reward/mean")
 
 
 class RewardOutages(Rule):
-    """Every reward of some batches is exactly 0, while the batches before and after earn as usual.
+    """Some batches earn next to nothing, while the batches before and after earn as usual.
 
     What it sees:
-        Batches in which no response earns anything, between batches that all earn at least a
-        quarter of the usual reward. The finding is a warning from two outages on, and `info` after
-        one.
+        Batches in which no response earns anything, or whose mean reward is below a seventh of the
+        usual one, between batches that all earn at least half of it. Where the reward is exactly 0,
+        a quarter suffices for the others. The finding is a warning from two outages on, and `info`
+        after one.
 
     Why it matters:
         A policy does not forget everything in one step and remember it a few steps later. The
-        judge, the verifier or the environment failed and returned 0. Groups with equal rewards have
+        judge, the verifier or the environment failed and returned 0, for all responses or for those
+        that were scored during the failure. Groups with equal rewards have
         no gradient, so these steps are lost; if an outage ends in the middle of a batch, good
         responses are punished.
 
@@ -56,7 +58,7 @@ class RewardOutages(Rule):
         "zero-gradient",
         "noisy-reward",
     )
-    summary: ClassVar[str] = "Every reward of some batches is 0; the others earn as usual."
+    summary: ClassVar[str] = "Some batches earn next to nothing; the others earn as usual."
     inputs: ClassVar[tuple[Need, ...]] = (_OUTCOMES,)
     remedies: ClassVar[tuple[str, ...]] = ("drop-failed-rollouts", "recheck-reward")
     references: ClassVar[tuple[str, ...]] = ("huggingface.co/docs/trl/grpo_trainer",)
@@ -70,6 +72,11 @@ class RewardOutages(Rule):
     """Readings without any reward."""
     max_dead: float = 0.5
     """Share of readings without any reward, above which earning is the exception."""
+    low_share: float = 0.15
+    """Share of the usual reward below which a batch is an outage if all others earn half of it or
+    more: such batches are three to seven times as far apart as the others are from each other."""
+    full_share: float = 0.5
+    """Share of the usual reward that every other batch then earns at least."""
     least_share: float = 0.25
     """Share of the usual reward that every other batch earns at least: the outages are apart."""
     min_noises: float = 6.0
@@ -84,27 +91,36 @@ class RewardOutages(Rule):
         name = current_metric(chart, _OUTCOMES)
         series = chart.series(name)
         values = series.tail(WINDOW)
-        dead = values.count(0.0)
+        limit = self._limit(values)
+        dead = sum(value <= limit for value in values)
         if not self.min_dead <= dead <= self.max_dead * len(values):
             return None
-        alive = [value for value in values if value and math.isfinite(value)]
+        alive = [value for value in values if value > limit and math.isfinite(value)]
         if len(alive) < self.min_alive:
             return None
         usual = statistics.median(alive)
-        if not min(alive) >= self.least_share * usual > 0:
+        if not min(alive) >= (self.full_share if limit else self.least_share) * usual > 0:
             return None
         if usual < self.min_noises * max(step_noise(alive), self._counting_noise(alive, usual)):
             return None
-        runs = [is_dead for is_dead, _ in itertools.groupby(values, key=lambda value: value == 0)]
+        runs = [low for low, _ in itertools.groupby(values, key=lambda value: value <= limit)]
         outages = sum(runs[1:-1])  # between batches that earn
         if not outages:
             return None
-        step = next(at for at, value in zip(series.steps(WINDOW), values, strict=True) if not value)
+        readings = zip(series.steps(WINDOW), values, strict=True)
+        step = next(at for at, value in readings if value <= limit)
         severity: Severity = "warning" if outages > 1 else "info"
         times = f"{outages} outages" if outages > 1 else "one outage"
         share = f"{dead} of {len(values)} batches ({times})"
-        text = f"Every reward is 0 in {share}; the others earn {usual:.2g}."
+        what = f"The mean reward is below {limit:.2g}" if limit else "Every reward is 0"
+        text = f"{what} in {share}; the others earn {usual:.2g}."
         return Sighting(severity, text, (cite(chart, name, usual),), find_onset=lambda: step)
+
+    def _limit(self, values: Sequence[float]) -> float:
+        """The highest reward of an outage: 0 if there are batches of 0 or negative ones."""
+        if min(values) <= 0:
+            return 0.0
+        return self.low_share * statistics.median(values)
 
     def _counting_noise(self, alive: Sequence[float], usual: float) -> float:
         """Noise of a reward that counts successes, whatever the readings without any show.

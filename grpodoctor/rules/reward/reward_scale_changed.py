@@ -72,7 +72,11 @@ class RewardScaleChanged(Rule):
     code: ClassVar[str] = "REW016"
     name: ClassVar[str] = "reward-scale-changed"
     condition: ClassVar[Condition] = "wrong-reward"
-    explains: ClassVar[tuple[Condition, ...]] = ("gradient-spike", "oversized-updates")
+    explains: ClassVar[tuple[Condition, ...]] = (
+        "gradient-spike",
+        "oversized-updates",
+        "reward-loss",
+    )
     summary: ClassVar[str] = "All rewards were multiplied from one step to the next."
     inputs: ClassVar[tuple[Need, ...]] = (_MEAN,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)

@@ -309,8 +309,8 @@ def typical_share(series: Series, count: int) -> float:
 ALIKE_SHARE = 0.95
 """Share of groups with equal rewards at which next to none is mixed."""
 BOTH_KINDS = 0.15
-"""Share of all-correct and of all-incorrect groups at which the prompts are neither all easy nor all
-hard: in between, independent responses would disagree."""
+"""Share of all-correct and of all-incorrect groups at which the prompts are neither all easy nor
+all hard: in between, independent responses would disagree."""
 
 
 def has_alike_groups(chart: Chart, zero_variance: float) -> bool:

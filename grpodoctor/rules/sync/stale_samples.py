@@ -100,6 +100,7 @@ class StaleSamples(Rule):
         grown = grown_mismatch(chart)
         if grown is not None:
             start, now = grown.start, grown.now
-            text = f"{text}, and the mismatch grew from {start:.2g} to {now:.2g} ({grown.metric})"
-            return Sighting("warning", f"{text}.", cite_all(chart, name, grown.metric))
+            text = f"Samples are {level:.0f} optimizer steps old ({described} tolerates "
+            text += f"{tolerance:.0f}), and the mismatch grew from {start:.2g} to {now:.2g}."
+            return Sighting("warning", text, cite_all(chart, name, grown.metric))
         return Sighting("info", f"{text}.", evidence)

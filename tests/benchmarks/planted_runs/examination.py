@@ -167,9 +167,13 @@ def simulate(plant: Plant, layout: str, seed: str) -> SimulatedRun:
     if layout in _ALWAYS_COMPARED:
         hidden -= _MISMATCH
     shown = [
-        {name: value for name, value in row.items() if name not in hidden and _has(name, sizes.optional)}
+        {
+            name: value
+            for name, value in row.items()
+            if name not in hidden and _has(name, sizes.optional)
+        }
         for row in rows
-    ]  # fmt: skip
+    ]
     return SimulatedRun(sizes.steps, limit, sizes.prompts, sizes.group, shown)
 
 

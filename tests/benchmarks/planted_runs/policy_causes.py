@@ -161,7 +161,7 @@ def _nan(random: Random, run: Simulation) -> Change:
     return at(onset(random, run), learner__broken=True)
 
 
-@cause("optimizer-state-lost", (*_TOO_FAR, *FALL, "OPT002", "OPT004", "SYN004", "SYN009"),
+@cause("optimizer-state-lost", (*_TOO_FAR, *FALL, "KLD002", "OPT002", "OPT004", "SYN004", "SYN009"),
        ("grad_norm reward",), prepare=_several_updates)  # fmt: skip
 def _optimizer_state_lost(random: Random, run: Simulation) -> Change:
     """A resumed run without moments and warm-up takes a few huge steps."""

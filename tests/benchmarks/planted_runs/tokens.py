@@ -45,7 +45,7 @@ def gap(
         likely = random.random(COUNT) < 0.5
         gaps += sharper * (np.where(likely, 0.6, -0.35) * surprise)
         gaps += 0.5 * sharper**2 * surprise
-        gaps += np.log(np.exp(-gaps).mean())
+    gaps += np.log(np.exp(-np.clip(gaps, -20, 20)).mean())
     return np.minimum(gaps, -np.log(np.clip(learner, 1e-9, 1 - 1e-9)))
 
 

@@ -35,6 +35,14 @@ def test_a_note_that_questions_the_reward_is_part_of_the_verdict(rose):
     assert "but note" not in verdict_of([over], EVIDENCE, "").line
 
 
+@pytest.mark.parametrize("condition", ["wrong-advantages", "engine-mismatch", "length-growth"])
+def test_a_note_on_what_success_does_not_cause_is_part_of_the_verdict(condition):
+    note = problem("GRP005", condition, severity="info")
+    assert "but note GRP005" in verdict_of([note], EVIDENCE, "").line
+    low_entropy = problem("ENT001", "entropy-loss", severity="info")
+    assert "but note" not in verdict_of([low_entropy], EVIDENCE, "").line
+
+
 def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
     assert "0.6 over 991 steps;" in verdict_of([], replace(EVIDENCE, span=991), "").line
 
