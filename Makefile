@@ -16,7 +16,7 @@ export HF_HUB_OFFLINE := 1
 # time that vLLM takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight planted-runs pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -100,6 +100,9 @@ fuzz: venv  ## feed 100,000 damaged files and 1,000 odd command lines to every r
 	$(BIN)/python -m tests.fuzz --inputs 100000
 	$(BIN)/python -m tests.fuzz.command_lines --count 1000
 
+planted-runs: venv  ## simulate runs with planted causes in every log format, print whether check names them
+	$(BIN)/python -m tests.benchmarks.planted_runs --seed $(SEED)
+
 planted-preflight: venv  ## print which planted faults a preflight names, and alarms on healthy sets
 	$(BIN)/python -m tests.benchmarks.planted_preflight
 
@@ -112,6 +115,7 @@ pictures: venv  ## capture the terminal pictures of the README; needs tmux and c
 probe-grid: venv venv-vllm  ## run the grid of docs/probe.md: vLLM against real learners, half an hour
 	$(BIN)/python -m tests.benchmarks.probe_grid
 
+SEED ?= 1
 TRIALS ?= trials
 evidence: venv  ## train all trials and the healthy runs in TRIALS (directory), publish them; hours
 	$(BIN)/grpodoctor trials --dir $(TRIALS)

@@ -77,6 +77,8 @@ NAMED: dict[str, set[str]] = {
 @pytest.mark.parametrize("course", NAMED)
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_sick_run_is_named(name: str, course: str, directory: Path) -> None:
+    if (name, course) == ("verl, early", "mismatched"):
+        pytest.skip("early versions of verl do not compare sampler and learner")
     found = families(checked(directory, name, course))
     assert found & NAMED[course], found
 

@@ -45,6 +45,17 @@ def test_a_rate_below_the_usual_one_is_raised_first(rate: float, first: str) -> 
     assert run(curves, learning_rate=rate).finding("OPT005").remedies[0] == first
 
 
+def test_a_level_policy_stays_a_finding_beyond_the_window() -> None:
+    level: dict[str, Curve] = {
+        **still(), REWARD: noisy(0.4, 0.03, 9), "entropy/mean": noisy(0.5, 0.01, 3),
+        "length/mean": noisy(400, 8, 4, low=1),
+    }  # fmt: skip
+    patient = Patient(steps(300, level))
+    found = patient.finding("OPT005")
+    assert found.active
+    assert found.last_step > 280
+
+
 def test_small_updates_that_teach_are_no_fault() -> None:
     learning = {**still(), CHANGED: noisy(0.004, 0.001, 2), REWARD: RISING}
     assert run(learning).findings("OPT005") == []

@@ -204,15 +204,13 @@ class UpdatesTooSmall(Rule):
         outcome = chart.series(outcome_metric(chart) or "")
         if not all(self._is_level(chart.series(name), outcome) for name in names):
             return None
-        return f"Entropy and length are level over {len(chart.series(names[0]))} readings"
+        return f"Entropy and length are level over {chart.series(names[0]).readings} readings"
 
     def _is_level(self, series: Series, outcome: Series) -> bool:
         """Whether neither the halves of the run differ nor its first and latest readings."""
         values = series.tail(WINDOW)
         if len(values) < self.min_readings or series.opening is None:
             return False
-        if series.steps(WINDOW)[0] > series.opening.step:
-            return False  # the window no longer reaches back to the start
         middle = len(values) // 2
         if not abs(level_shift(values[:middle], values[middle:])) < self.max_shift:
             return False
@@ -222,4 +220,13 @@ class UpdatesTooSmall(Rule):
         if not abs(moved) < self.max_shift * error or not series.highest or not series.lowest:
             return False
         # Both are medians of ten, like the current level; `error` is that of two of them.
-        return series.highest.level - series.lowest.level < self.max_range * error
+        most = self.max_range * self._range_factor(series)
+        return series.highest.level - series.lowest.level < most * error
+
+    def _range_factor(self, series: Series) -> float:
+        """How much wider the range of all levels of a run is by chance than in a window.
+
+        The expected range of n normal numbers grows with the square root of log n.
+        """
+        levels, usual = max(series.readings, WINDOW) / RECENT, WINDOW / RECENT
+        return math.sqrt(math.log(levels) / math.log(usual))
