@@ -286,6 +286,16 @@ def test_another_highest_reward_of_every_batch_is_named() -> None:
     assert run(bounds, without=without).findings("REW016") == []
 
 
+def test_a_mean_beyond_the_rewards_of_before_is_named_without_other_metrics() -> None:
+    without = (SPREAD, "reward/std", "accuracy/train")
+    means: dict[str, Curve] = {
+        "reward/mean": noisy(lambda step: 0.4 if step < 30 else 4.0, 0.03, 1)
+    }
+    assert run(means, without=without).finding("REW016").onset_step == 30
+    means["reward/mean"] = noisy(lambda step: 0.05 if step < 30 else 0.6, 0.01, 1)
+    assert run(means, without=without).findings("REW016") == []
+
+
 def test_a_reward_that_jumps_while_the_accuracy_stays_is_named() -> None:
     parts: dict[str, Curve] = {
         "reward/mean": noisy(lambda step: 1.9 if step < 30 else 0.9, 0.04, 1),

@@ -40,7 +40,8 @@ class RewardScaleChanged(Rule):
         - a spread and a mean that change by the same factor, three or more in either direction;
         - a highest or a lowest reward that had one value in every batch and has another now, three
           times or a third of it;
-        - a mean reward that jumps while accuracy or pass@k keeps its level.
+        - a mean reward that jumps while accuracy or pass@k keeps its level;
+        - a mean reward that was at most 1 in every batch and is three times as high and above 1 now.
 
         Learning changes a reward within its bounds and over many steps, and a failure of the
         verifier changes the mean more than the spread.
@@ -52,9 +53,9 @@ class RewardScaleChanged(Rule):
         the same factor.
 
     Evidence it needs:
-        `reward/mean`, and one of `reward/std`, `groups/reward_std`, the spread of a component,
-        `reward/max`, `reward/min`, `accuracy/train` or `pass_at_k`. Optional: the setting
-        `advantage`, which tells whether the updates grew as well.
+        `reward/mean`. Optional: `reward/std`, `groups/reward_std`, the spread of a component,
+        `reward/max`, `reward/min`, `accuracy/train`, `pass_at_k`, and the setting `advantage`,
+        which tells whether the updates grew as well.
 
     Remedies:
         Score one batch from before the step with the present reward function, and compare. Scale
@@ -108,6 +109,9 @@ class RewardScaleChanged(Rule):
         bounds = [name for name in _BOUNDS if chart.is_fresh(name)]
         outcomes = [name for name in chart.names() if name.startswith(_OUTCOMES)]
         outcomes = [name for name in outcomes if chart.is_fresh(name)]
+        leap = self._leap(chart)
+        if leap is not None:
+            return leap
         if not (spreads or bounds or outcomes):
             return NOT_LOGGED
         jumps = (self._jump(chart, name) for name in spreads)
@@ -145,6 +149,16 @@ class RewardScaleChanged(Rule):
             return None
         return self._sighting(chart, windows[0][0], windows[1][0], name, _BOUNDS[name])
 
+    def _leap(self, chart: Chart) -> Sighting | None:
+        """A mean that leaves the range of rewards of 0 and 1 in one step."""
+        windows = self._windows(chart, _MEAN)
+        if windows is None or not 0 < max(windows[0]) <= 1 < min(windows[1]):
+            return None
+        if min(windows[1]) < self.common_factor * max(windows[0]):
+            return None
+        before, after = (statistics.median(values) for values in windows)
+        return self._sighting(chart, before, after, _MEAN)
+
     def _alone(self, chart: Chart, name: str) -> Sighting | None:
         """A mean reward that jumps while another measure of the same responses stays."""
         means, outcomes = self._windows(chart, _MEAN), self._windows(chart, name)
@@ -171,7 +185,9 @@ class RewardScaleChanged(Rule):
         reason = "as the spread did" if name in _SPREADS else "while the outcome stayed"
         if name in _BOUNDS:
             reason = "as for every batch since"
-        evidence = cite_all(chart, _MEAN, name)
+        if name == _MEAN:
+            reason = "beyond rewards of 0 to 1"
+        evidence = cite_all(chart, *dict.fromkeys((_MEAN, name)))
         text = f"{text}, {reason}: the reward function changed."
         return Sighting("warning", text, evidence, find_onset=partial(int, step))
 

@@ -149,7 +149,6 @@ def simulate(plant: Plant, layout: str, seed: str) -> SimulatedRun:
     if plant.prepare:
         plant.prepare(random, sizes)
     needed = frozenset().union(*plant.evidence) & logged_quantities()[layout]
-    limit = sizes.limit
     run = Simulation(sizes, seed)
     change = plant.plan(random, run)
     run.start = run.policy.copy()
@@ -174,7 +173,7 @@ def simulate(plant: Plant, layout: str, seed: str) -> SimulatedRun:
         }
         for row in rows
     ]
-    return SimulatedRun(sizes.steps, limit, sizes.prompts, sizes.group, shown)
+    return SimulatedRun(sizes.steps, sizes.limit, sizes.prompts, sizes.group, shown)
 
 
 def _has(name: str, optional: set[str]) -> bool:

@@ -186,7 +186,7 @@ class Simulation:
         gain /= 1 + 20 * learner.kl_weight
         self._follow(batch, advantages, gain)
         policy.skill += self.random.normal(0, 0.3 * moved)
-        policy.entropy *= math.exp(self.random.normal(0, min(moved, 0.2)))
+        policy.entropy *= math.exp(self.random.normal(0, 0.5 * min(moved, 0.2)))
         policy.log_length += self.random.normal(0, 0.5 * min(moved, 0.2))
         policy.skill -= learner.damage * max(moved - 0.2, 0.0)
         policy.skill -= learner.damage * 0.3 * share * max(self._bias - 0.03, 0.0)
