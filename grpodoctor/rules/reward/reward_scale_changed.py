@@ -41,7 +41,7 @@ class RewardScaleChanged(Rule):
         - a highest or a lowest reward that had one value in every batch and has another now, three
           times or a third of it;
         - a mean reward that jumps while accuracy or pass@k keeps its level;
-        - a mean reward that was at most 1 in every batch and is three times as high and above 1 now.
+        - a mean reward that was at most 1 in every batch and is above 1 now, three times as high.
 
         Learning changes a reward within its bounds and over many steps, and a failure of the
         verifier changes the mean more than the spread.
