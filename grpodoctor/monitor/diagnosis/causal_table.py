@@ -122,9 +122,6 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,
         "entropy-loss": _TOO_FAR, "reward-loss": _TOO_FAR, "zero-rewards": _RUINED,
     },
-    "reference-drift": {
-        "reward-loss": "far from its start, the policy no longer solves the task",
-    },
     "clipped-tokens": {
         "entropy-loss": "the clip removes the gradient of rare tokens that would keep exploration",
         "entropy-rise": "updates outside the trust region ruin the policy",

@@ -320,13 +320,9 @@ def _no_rise(findings: Sequence[Finding]) -> Finding | None:
 def _problem_action(problem: Problem, advice: Mapping[str, Advice]) -> str:
     """What to do first about a problem.
 
-    If its cause is over and has ruined the policy, the remedy of the cause alone helps no more. Nor
-    does it far from the reference, where the distance is the damage.
+    If its cause is over and has ruined the policy, the remedy of the cause alone helps no more.
     """
     action, present = _first_action(problem.cause, advice), problem.present
-    if problem.condition == "reference-drift" and present is problem.cause:
-        lost = [each.finding for each in problem.symptoms if _is_lost(each.finding, advice)]
-        present = lost[0] if lost and lost[0].active else present
     if not action or present is problem.cause or not _is_lost(present, advice):
         return action
     return _after_return(min(problem.cause.onset_step, present.onset_step), action)

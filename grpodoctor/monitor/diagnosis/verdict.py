@@ -47,8 +47,7 @@ _LOST: tuple[Condition, ...] = ("reward-loss",)
 """The condition of an outcome that fell."""
 
 _FALL = re.compile(
-    r"(?:^|, and | while |; )(?P<noun>reward|accuracy) (?:fell|went) from [^\s,;]+ to [^\s,;]+",
-    re.IGNORECASE,
+    r"(?:^|, and | while )(?P<noun>reward|accuracy) fell from [^\s,;]+ to [^\s,;]+", re.IGNORECASE
 )
 """The fall of an outcome in the summary of another fault."""
 
