@@ -109,16 +109,14 @@ class RewardScaleChanged(Rule):
         bounds = [name for name in _BOUNDS if chart.is_fresh(name)]
         outcomes = [name for name in chart.names() if name.startswith(_OUTCOMES)]
         outcomes = [name for name in outcomes if chart.is_fresh(name)]
-        leap = self._leap(chart)
-        if leap is not None:
-            return leap
         if not (spreads or bounds or outcomes):
-            return NOT_LOGGED
+            return self._leap(chart) or NOT_LOGGED
         jumps = (self._jump(chart, name) for name in spreads)
         scaled = (self._scaled(chart, name) for name in spreads if name in _SPREADS)
         stretched = (self._stretched(chart, name) for name in bounds)
         alone = (self._alone(chart, name) for name in outcomes)
-        return next(filter(None, itertools.chain(jumps, scaled, stretched, alone)), None)
+        found = next(filter(None, itertools.chain(jumps, scaled, stretched, alone)), None)
+        return found or self._leap(chart)
 
     def _windows(self, chart: Chart, name: str) -> tuple[list[float], list[float]] | None:
         """The readings before and since the step; None with too few of them."""
@@ -186,7 +184,7 @@ class RewardScaleChanged(Rule):
         if name in _BOUNDS:
             reason = "as for every batch since"
         if name == _MEAN:
-            reason = "beyond rewards of 0 to 1"
+            reason = "above 1"
         evidence = cite_all(chart, *dict.fromkeys((_MEAN, name)))
         text = f"{text}, {reason}: the reward function changed."
         return Sighting("warning", text, evidence, find_onset=partial(int, step))
