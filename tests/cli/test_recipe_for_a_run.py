@@ -10,7 +10,8 @@ from grpodoctor.trainer.config.preset_translation import translate
 from grpodoctor.trainer.config.presets import preset_of
 from tests.cli import in_process
 from tests.frameworks.courses import COURSES, LIMIT
-from tests.frameworks.generated_logs import WRITERS, trl
+from tests.frameworks.generated_logs import WRITERS
+from tests.frameworks.log_writers.trl import trl
 
 
 def trl_run(directory: Path, course: str = "truncated") -> Path:
