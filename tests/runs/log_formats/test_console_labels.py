@@ -273,3 +273,39 @@ def test_labels_before_the_dict_of_a_line_belong_to_its_row(tmp_path: Path) -> N
         "mean_reward": 0.2,
         "format_reward": 0.9,
     }
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2026-01-02 03:04:05,678 - pkg.trainer - INFO - ",
+        "2026-01-02 03:04:05,678 - INFO - ",
+        "2026-01-02 03:04:05,678 INFO     __main__ - ",
+        "2026-01-02 03:04:05.678 | INFO     | __main__:train:112 - ",
+        "[2026-01-02 03:04:05,678][INFO] ",
+        "[2026-01-02 03:04:05,678] [INFO] [trainer.py:23:train] ",
+        "INFO:pkg.trainer:",
+    ],
+)
+def test_the_prefix_of_a_logger_hides_no_list_below_a_heading(prefix: str, tmp_path: Path) -> None:
+    lines = [
+        each
+        for step in range(1, 4)
+        for each in (
+            f"📊 Iteration {step} metrics:",
+            f"  - Average Reward: 0.{step}",
+            "  - KL: 0.01",
+        )
+    ]
+    rows = rows_of("".join(f"{prefix}{line}\n" for line in lines), tmp_path)
+    assert [(row.step, row.values["line/average_reward"]) for row in rows] == [
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.3),
+    ]
+
+
+def test_a_message_that_begins_like_a_loggers_name_keeps_its_labels(tmp_path: Path) -> None:
+    text = "2026-01-02 03:04:05,678 INFO step: 7, loss: 0.5, reward: 0.25, kl: 0.1\n"
+    (row,) = rows_of(text, tmp_path)
+    assert (row.step, row.values["line/reward"], row.values["line/kl"]) == (7, 0.25, 0.1)

@@ -28,6 +28,16 @@ _JOB = re.compile(
     r"^\s*\((?P<name>[\w./-]{1,120}), (?P<rank>rank=\d+, )?pid=\d+(?:, ip=[\d.a-fA-F:]+)?\)\s?"
 )
 """SkyPilot's prefix: the job, and the rank in a job on several nodes."""
+_WHEN = r"\[?\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?"
+_LOGGER = r"[A-Za-z_][\w.]{0,100}(?::[\w.<>]{1,60}){0,2}"
+_BETWEEN = r"(?:\s{0,3}[-|]\s{1,3}|\s{0,3}(?=\[)|\s{1,3})"
+_LOGGING = re.compile(
+    rf"^\s{{0,3}}(?:{_WHEN}{_BETWEEN}(?:\[?{_LOGGER}\]?{_BETWEEN})?\[?(?:INFO|DEBUG|WARNING)\]?"
+    rf"(?:\s{{0,9}}[-|]\s{{1,3}}|\s{{1,9}}|(?=\[))(?:\[{_LOGGER}\]\s?|{_LOGGER}\s(?:-|\|)\s)?"
+    rf"|(?:INFO|DEBUG|WARNING):{_LOGGER}:)"
+)
+"""The prefix of Python's `logging` or of loguru: time, level and logger, in their usual orders."""
+_LEVELS = ("INFO", "DEBUG", "WARNING")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 
 _DASHED_START = re.compile(r"(?<![\w/])step:\s{0,4}(\d{1,12})\s+-\s")
@@ -110,14 +120,20 @@ _BATCH_HEADING = re.compile(
 
 _LIST_HEADING = re.compile(
     r"\W{0,20}(?:global |train(?:ing)? |rl |grpo )?(?:step|iteration|iter|update|round)\W{1,3}"
-    r"(\d{1,12})(?:\s{0,2}/\s{0,2}\d{1,12})?\W{0,80}",
+    r"(\d{1,12})(?:\s{0,2}/\s{0,2}\d{1,12})?"
+    r"(?:\W{1,3}(?:train(?:ing)? |data )?"
+    r"(?:metrics|statistics|stats|summary|results|report|completed?|done|finished))?\W{0,80}",
     re.IGNORECASE,
 )
+"""`=== Step 12/100 ===` or `Iteration 12 metrics:`. A sentence of a response goes on otherwise."""
 _LIST_HEADING_BEHIND_TIME = re.compile(
     r"(?:^|[\]\s])(?:rollout|iteration|step)\s(\d{1,12})\s[a-z][a-z ]{2,60}:\s{0,20}$",
     re.IGNORECASE,
 )
-"""`[2025-12-26 18:30:27][INFO] Rollout 3 data statistics:`, as XTuner prints it."""
+_ROLLOUT_STATISTICS = re.compile(
+    r"rollout (\d{1,12}) [a-z ]{0,30}statistics:\s{0,20}", re.IGNORECASE
+)
+"""`Rollout 3 data statistics:`, as XTuner prints it."""
 _LIST_ENTRY = re.compile(
     rf"\s{{0,12}}(?:-\s)?([A-Za-z][\w ./()-]{{1,60}}?)\s{{0,20}}[:=]\s{{0,20}}({NUMBER})"
     r"\s{0,3}(%|[A-Za-z/]{1,10})?\s{0,20}"
@@ -130,7 +146,7 @@ _MAX_LINE = 200_000
 def visible_segments(line: str) -> list[str]:
     """Split a line at carriage returns into the texts that a terminal shows one after another.
 
-    Colors and the prefixes of Ray and SkyPilot are removed.
+    Colors and the prefixes of Ray, SkyPilot and loggers are removed.
     """
     text = line[:_MAX_LINE]
     if "\x1b" in text:
@@ -138,6 +154,8 @@ def visible_segments(line: str) -> list[str]:
     segments = text.split("\r") if "\r" in text else [text]
     if "pid=" in text:
         segments = [_RAY.sub("", _JOB.sub("", segment)) for segment in segments]
+    if any(level in text for level in _LEVELS):
+        segments = [_LOGGING.sub("", segment, count=1) for segment in segments]
     if "[repeated " in text:
         segments = [_REPEATED.sub("", segment) for segment in segments]
     return [segment for segment in segments if segment and not segment.isspace()]
@@ -361,7 +379,7 @@ def parse_json_object(text: str) -> dict[str, Any] | None:
 def parse_list_heading(text: str) -> int | None:
     """Parse `Iteration 12`, a separate line above a list of `Mean reward: 0.5`."""
     if len(text) < 80:
-        match = _LIST_HEADING.fullmatch(text)
+        match = _LIST_HEADING.fullmatch(text) or _ROLLOUT_STATISTICS.fullmatch(text)
     elif len(text) < 300 and text.rstrip().endswith(":"):
         match = _LIST_HEADING_BEHIND_TIME.search(text)
     else:
