@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import codecs
 import re
-from itertools import zip_longest
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 from math import isfinite
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -47,7 +48,8 @@ _NOT_LOGS = re.compile(
 )
 """Settings, tokenizers, summaries and other JSON files."""
 
-_HISTORY_KEYS = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", *_NAMES)
+_HISTORY_KEYS = ("step", "global_step", "iteration", "loss", "reward", "reward_mean", "mean_reward",
+                 "total_reward", *_NAMES)  # fmt: skip
 """A history has one of these keys near its beginning."""
 
 _COLUMN = re.compile(
@@ -69,6 +71,12 @@ _LEADING = b" \t\r\n" + codecs.BOM_UTF8
 _CHECKED_ENTRIES = 20
 """Entries that are searched for a number."""
 
+_MIN_ENTRIES = 3
+"""Entries that count."""
+
+_MAX_DEPTH = 3
+"""Objects inside one another that are searched for a history under an unknown name."""
+
 
 class JsonHistory(TrainerState):
     """Reads a history that a user's script writes, in any of the usual shapes."""
@@ -82,9 +90,45 @@ class JsonHistory(TrainerState):
         if several is not None:
             return several
         if isinstance(data, dict):
-            inner = next((data[name] for name in _NAMES if _is_nested(data.get(name))), data)
+            inner = next((data[name] for name in _NAMES if _is_nested(data.get(name))), None)
+            if inner is None:
+                inner = _counting_list(data) or data
             return _from_columns(inner) if isinstance(inner, dict) else _from_list(inner)
         return _from_list(data)
+
+
+def _counting_list(data: dict[str, object], depth: int = 0) -> list[object] | None:
+    """The longest list under any name whose entries count their steps; None if there is none.
+
+    The entries of an evaluation have numbers too, but seldom count.
+    """
+    lists = [value for value in data.values() if _counts(value)]
+    if not lists and depth < _MAX_DEPTH:
+        inner = (value for value in data.values() if isinstance(value, dict))
+        lists = [found for value in inner if (found := _counting_list(value, depth + 1))]
+    return max(lists, key=len, default=None)
+
+
+def _counts(value: object) -> TypeGuard[list[object]]:
+    """Whether a value is a list of objects with a step that never falls, and with an outcome."""
+    if not isinstance(value, list) or len(value) < _MIN_ENTRIES:
+        return False
+    entries = [entry for entry in value[:_CHECKED_ENTRIES] if isinstance(entry, dict)]
+    if len(entries) < min(len(value), _CHECKED_ENTRIES):
+        return False
+    names = _COUNTERS.intersection(*entries)
+    return any(_rises([entry[name] for entry in entries]) for name in names) and any(
+        generic_framework().knows(key) for key in entries[0] if key not in _COUNTERS
+    )
+
+
+def _rises(values: Sequence[object]) -> bool:
+    """Whether numbers rise from entry to entry."""
+    numbers = [parse_number(value) for value in values]
+    return all(
+        before is not None and after is not None and before < after
+        for before, after in pairwise(numbers)
+    )
 
 
 def _several_runs(data: object) -> list[object] | None:

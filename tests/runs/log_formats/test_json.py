@@ -44,6 +44,36 @@ def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
     assert [(row.step, row.values["reward_mean"]) for row in rows] == [(0, 0), (1, 0.1), (2, 0.2)]
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"n_episodes": 3, "grpo_run": ROWS},
+        {"model": "m", "results": {"grpo": {"per_update": ROWS}}},
+        {"training": ROWS, "eval": ROWS[:1], "examples": [{"question": "q", "reward": 0}] * 9},
+    ],
+)
+def test_a_list_that_counts_is_the_history_under_any_name(
+    data: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = rows_of(data, tmp_path)
+    assert [(row.step, row.values["reward_mean"]) for row in rows] == [(0, 0), (1, 0.1), (2, 0.2)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"results": [{"id": each, "score": 1.0} for each in range(9)]},
+        {"problems": [{"step": 1, "reward": 1.0} for _ in range(9)]},
+        {"plan": [{"step": each, "instruction": "add", "cost": 2} for each in range(9)]},
+    ],
+)
+def test_a_list_that_does_not_count_or_has_no_known_name_is_no_history(
+    data: dict[str, Any],
+) -> None:
+    (entries,) = data.values()
+    assert JsonHistory.history_of(data) != entries
+
+
 @pytest.mark.parametrize("data", [3, "text", [], {}, [1, 2], {"history": "none"}, None])
 def test_other_json_is_damage(data: Any, tmp_path: Path) -> None:
     path = tmp_path / "history.json"
