@@ -47,7 +47,7 @@ _OF_THE_BATCH: frozenset[Condition] = frozenset(
 damage to the policy lasts, and stays explained."""
 
 
-_SETTINGS = "CFG"
+SETTINGS = "CFG"
 """Family of the rules that judge settings and not what the run shows."""
 
 
@@ -310,7 +310,7 @@ def _is_unobserved(problem: Problem) -> bool:
 
 
 def _is_setting(finding: Finding) -> bool:
-    return finding.code.startswith(_SETTINGS)
+    return finding.code.startswith(SETTINGS)
 
 
 def _outlasts(one: Problem, other: Problem) -> bool:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from grpodoctor.monitor.diagnosis.costs import Cost
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.missing_reward import NAME_ITS_KEY
-from grpodoctor.monitor.diagnosis.problems import Problem, is_alarm
+from grpodoctor.monitor.diagnosis.problems import SETTINGS, Problem, is_alarm
 from grpodoctor.rules.base import SEVERITIES, Finding
+from grpodoctor.rules.config.loss.group_of_one import GroupOfOne
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.plain_names import in_plain_words
@@ -42,6 +43,9 @@ _WORTH_A_WORD: frozenset[Condition] = frozenset(
 )  # fmt: skip
 """Conditions that a run may learn with and its owner may not know of. Success causes none of them,
 unlike low entropy or a large distance to the reference."""
+
+_WRONG_SETTINGS = frozenset({GroupOfOne.code})
+"""Settings that are wrong although the outcome rises: a group of one response has no baseline."""
 
 _LOST: tuple[Condition, ...] = ("reward-loss",)
 """The condition of an outcome that fell."""
@@ -194,11 +198,17 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
 
 def _doubts(problems: Sequence[Problem]) -> str:
     """The active note that questions the reward or the setup: the verdict must not deny it."""
+    active = [problem for problem in problems if problem.cause.active]
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
-        for problem in problems:
-            if problem.condition in conditions and problem.cause.active:
+        for problem in active:
+            if problem.condition in conditions and not _is_choice(problem.cause):
                 return f", but note {problem.cause.code}: {_clause(problem.cause.summary)}"
     return ""
+
+
+def _is_choice(finding: Finding) -> bool:
+    """Whether a finding is about a setting that a rise of the outcome excuses."""
+    return finding.code.startswith(SETTINGS) and finding.code not in _WRONG_SETTINGS
 
 
 def _is_alarming(problem: Problem) -> bool:

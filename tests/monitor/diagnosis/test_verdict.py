@@ -43,6 +43,15 @@ def test_a_note_on_what_success_does_not_cause_is_part_of_the_verdict(condition)
     assert "but note" not in verdict_of([low_entropy], EVIDENCE, "").line
 
 
+def test_a_group_of_one_is_noted_although_the_reward_rises():
+    """Other findings with its condition are about choices that a rise excuses."""
+    note = problem("CFG006", "wrong-advantages", severity="info")
+    verdict = verdict_of([note], EVIDENCE, "")
+    assert verdict.line.endswith(f"and found no fault, but note CFG006: {note.cause.summary}")
+    other = problem("CFG020", "wrong-advantages", severity="info")
+    assert "but note" not in verdict_of([other], EVIDENCE, "").line
+
+
 def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
     assert "0.6 over 991 steps;" in verdict_of([], replace(EVIDENCE, span=991), "").line
 
