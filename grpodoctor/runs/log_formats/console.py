@@ -18,6 +18,7 @@ from grpodoctor.runs.log_formats.decoding.iteration_results import IterationResu
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
 from grpodoctor.runs.log_formats.decoding.printed_numbers import ParsedLine
 from grpodoctor.runs.log_formats.decoding.printed_settings import PrintedSettings, parse_argument
+from grpodoctor.runs.log_formats.decoding.printed_tables import PrintedTable
 from grpodoctor.runs.log_formats.decoding.recurring_lines import (
     RecurringLines,
     parse_recurring_line,
@@ -84,6 +85,7 @@ class Console:
         self._bars = _ProgressBarSteps()
         self._recurring = RecurringLines()
         self._results = IterationResults()
+        self._table = PrintedTable()
         self._jobs: dict[str, Console] = {}
 
     @property
@@ -123,7 +125,8 @@ class Console:
             rows += self._finish()
         if any(row.step is not None or _is_training_row(row) for row in rows):
             self._results.discard()  # the rows of the run have another notation
-        rows += self._results.take(ended=not more)
+            self._table.discard()
+        rows += self._table.take() or self._results.take(ended=not more)
         rows, notes = self._bars.numbered(rows)
         for job in sorted(by_job.keys() | (set() if more else self._jobs.keys())):
             job_rows, job_notes = self._parse_job(job, by_job.get(job, ()), more=more)
@@ -300,6 +303,7 @@ class Console:
             if pairs := lines.parse_values_of_rollout(text):
                 yield LogRow(step, pairs)
             return
+        self._table.add_line(text)
         self._results.add_line(text)
 
     def _heading_in(self, text: str) -> int | None:
