@@ -24,7 +24,7 @@ _HELD_OUT_SETS = (*_HELD_OUT, "eval/<set>/")
 """`eval/math/accuracy` is the accuracy on one of several held-out sets."""
 _REWARDS = ("reward", "rewards", "score", "scores", "raw_reward", "task_reward", "outcome_reward",
             "total_reward", "episode_reward", "episode_return", "ep_rew", "ep_reward", "ep_return",
-            "terminal_reward")
+            "terminal_reward", "return")
 _PROXIES = ("proxy", "proxy_reward", "proxy_score")
 _GOLDS = ("gold", "gold_reward", "gold_score", "true_reward")
 """What is optimized, and what it stands for, in the terms of Gao et al. 2022: the gold reward takes

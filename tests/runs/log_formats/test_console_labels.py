@@ -309,3 +309,25 @@ def test_a_message_that_begins_like_a_loggers_name_keeps_its_labels(tmp_path: Pa
     text = "2026-01-02 03:04:05,678 INFO step: 7, loss: 0.5, reward: 0.25, kl: 0.1\n"
     (row,) = rows_of(text, tmp_path)
     assert (row.step, row.values["line/reward"], row.values["line/kl"]) == (7, 0.25, 0.1)
+
+
+def test_a_list_below_a_heading_may_state_spreads(tmp_path: Path) -> None:
+    text = "".join(
+        f"===== GRPO step {step} =====\nmean reward: 0.{step} (std: 0.2)\n"
+        "  pass@1   : 25%\nkl: 0.01 ± 0.001\n"
+        for step in range(1, 4)
+    )
+    rows = rows_of(text, tmp_path)
+    assert [(row.step, row.values["line/mean_reward"]) for row in rows] == [
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.3),
+    ]
+    assert (rows[0].values["line/pass@1"], rows[0].values["line/kl"]) == (0.25, 0.01)
+
+
+def test_the_steps_of_an_episode_are_its_length(tmp_path: Path) -> None:
+    text = "".join(f"Episode {each} | Return: {each}.5 | Steps: 12\n" for each in range(1, 8))
+    steps = list(open_run(written(text, tmp_path)).steps)
+    assert [each.step for each in steps] == list(range(1, 8))
+    assert scalar(steps[0].values["reward/mean"]) == 1.5

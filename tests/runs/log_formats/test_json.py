@@ -242,3 +242,26 @@ def test_texts_that_spell_no_dict_are_left_alone(text: str, tmp_path: Path) -> N
     path.write_text(json.dumps({"step": 1, "loss": 0.1, "metrics": text}) + "\n")
     (row,) = JsonLines(path, RowKeys()).read().records
     assert row.values == {"loss": 0.1}
+
+
+@pytest.mark.parametrize("name", ["metric", "name", "key", "tag"])
+def test_rows_with_one_value_hold_its_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"step": step, name: key, "value": step / 10}) + "\n"
+            for step in range(3)
+            for key in ("reward", "kl")
+        )
+    )
+    steps = list(open_run(path).steps)
+    assert [each.step for each in steps] == [0, 1, 2]
+    assert scalar(steps[2].values["reward/mean"]) == 0.2
+
+
+def test_the_rewards_of_a_batch_have_a_mean_unless_they_are_components(tmp_path: Path) -> None:
+    row = {"step": 1, "rewards": [0.0, 1.0, 1.0, 0.0]}
+    (read,) = rows_of([row], tmp_path)
+    assert read.values["reward_mean"] == read.values["batch_reward_std"] == 0.5
+    (read,) = rows_of([{**row, "total_reward": 3.0}], tmp_path)
+    assert "reward_mean" not in read.values

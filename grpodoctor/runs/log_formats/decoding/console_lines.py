@@ -135,9 +135,11 @@ _ROLLOUT_STATISTICS = re.compile(
 )
 """`Rollout 3 data statistics:`, as XTuner prints it."""
 _LIST_ENTRY = re.compile(
-    rf"\s{{0,12}}(?:-\s)?([A-Za-z][\w ./()-]{{1,60}}?)\s{{0,20}}[:=]\s{{0,20}}({NUMBER})"
-    r"\s{0,3}(%|[A-Za-z/]{1,10})?\s{0,20}"
+    rf"\s{{0,12}}(?:-\s)?([A-Za-z][\w ./@()-]{{1,60}}?)\s{{0,20}}[:=]\s{{0,20}}({NUMBER})"
+    r"\s{0,3}(%|[A-Za-z/]{1,10})?"
+    rf"(?:\s{{0,3}}(?:±|\+/-|\(±|\(std\s?[:=]?)\s?{NUMBER}\)?)?\s{{0,20}}"
 )
+"""An entry may state its spread: `Mean reward: 0.5 (std: 0.2)`."""
 
 _MAX_LINE = 200_000
 """Characters of a line that are parsed."""

@@ -68,6 +68,10 @@ _FAMILY_STEPS = {
 _NOT_RIVALS = frozenset({"_step", "eval/step", "system/step", "system/global_step"})
 """Keys of steps that count something else, so they never replace another key."""
 
+_VALUE = "value"
+_NAMES = ("metric", "metric_name", "name", "key", "tag")
+"""Keys of the name of `value`, where each row has one value: `{"metric": "reward", "value": 1}`."""
+
 _EPISODE = "episode"
 """The step if no other key is. It is a number of the row as well."""
 EPISODE_LENGTH = "steps"
@@ -108,6 +112,8 @@ class _Layout(NamedTuple):
     """Whether a name holds lists of rewards."""
     rivals: tuple[str, ...]
     """The names that may hold the step if the values must decide; empty if the first one does."""
+    name: str
+    """The name that holds the key of a row's only value; empty if rows have several values."""
 
 
 class RowDecoder:
@@ -143,6 +149,8 @@ class RowDecoder:
             return LogRow(None, {}, 0.0, texts)
         if layout.has_rewards:
             numbers = {**group_numbers(flat), **numbers}
+        if layout.name and _VALUE in numbers and layout.name in texts:
+            numbers[texts[layout.name]] = numbers.pop(_VALUE)
         step_key, step = _step_of(flat, layout.steps)
         time = next((numbers[key] for key in layout.times if key in numbers), 0.0)
         counter = _event_of(event, layout.flags, numbers) or _FAMILY_STEPS.get(step_key, "")
@@ -168,6 +176,7 @@ class RowDecoder:
             has_event=not known.isdisjoint(_EVENT_KEYS),
             has_rewards=not known.isdisjoint(REWARD_LISTS),
             rivals=_rivals(steps, known),
+            name=next((key for key in _NAMES if key in known), "") if _VALUE in known else "",
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()

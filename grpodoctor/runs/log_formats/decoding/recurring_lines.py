@@ -21,9 +21,9 @@ _MOST_PARTS = 0.25
 """Share of the lines that may repeat a step with other values. More of them are lines of the
 responses or groups of a step, and none of them stands for the step."""
 _NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,4}|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_STEP_NAMES = ("global_step", "step", "steps", "iteration", "iter", "it", "update", "batch",
-               "rollout", "episode", "round", "epoch")  # fmt: skip
-"""Names of a step counter, the finest first."""
+_STEP_NAMES = ("global_step", "step", "iteration", "iter", "it", "update", "batch",
+               "rollout", "episode", "steps", "round", "epoch")  # fmt: skip
+"""Names of a step counter, the finest first. Next to `episode`, `steps` is its length."""
 _ITEM_NAMES = frozenset(
     ("sample", "prompt", "completion", "group", "worker", "env", "rank", "task", "example",
      "problem", "question", "trajectory", "response", "idx", "index", "seed", "gpu", "layer",

@@ -9,6 +9,9 @@ from typing import Any
 REWARD_LISTS = ("rewards", "group_rewards", "rewards_per_group", "reward_groups", "grouped_rewards")
 """Keys of lists with one list of rewards for each group."""
 
+_LEAST_REWARDS = 4
+"""Rewards that make a batch; fewer may be components."""
+
 _MOST_REWARDS = 100_000
 """Limit on the rewards of one row."""
 
@@ -26,7 +29,22 @@ def group_numbers(values: Mapping[str, Any]) -> dict[str, float]:
         groups = _groups_in(values.get(key))
         if groups:
             return _numbers(groups)
-    return {}
+    return _of_batch(values)
+
+
+def _of_batch(values: Mapping[str, Any]) -> dict[str, float]:
+    """The mean and spread of the rewards of a batch whose groups are unknown.
+
+    Next to another number of the reward, a list may hold its components.
+    """
+    rewards = values.get(REWARD_LISTS[0])
+    if not isinstance(rewards, list) or not _LEAST_REWARDS <= len(rewards) <= _MOST_REWARDS:
+        return {}
+    if any("reward" in key or "score" in key for key in values if key != REWARD_LISTS[0]):
+        return {}
+    if not all(type(reward) in (int, float) and abs(reward) <= _LARGEST for reward in rewards):
+        return {}
+    return {"reward_mean": fmean(rewards), "batch_reward_std": pstdev(rewards)}
 
 
 def _groups_in(value: object) -> list[list[float]]:
