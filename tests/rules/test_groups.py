@@ -355,6 +355,20 @@ def test_a_noisy_opening_is_no_decline() -> None:
     assert "got worse" not in finding.summary
 
 
+@pytest.mark.parametrize(("kl", "is_worse"), [(0.0003, False), (0.3, True)])
+def test_a_policy_at_its_reference_did_not_get_worse(kl: float, is_worse: bool) -> None:
+    """The first prompts were easier."""
+    wrong = [0.5, 0.5, 0.5] + [1.0] * 40
+    curves: dict[str, Curve] = {
+        WRONG: wrong,
+        REWARD: [0.03] * 3 + [0.0] * 40,
+        "kl/reference/k3": kl,
+    }
+    finding = verl(curves).finding("GRP002")
+    assert ("got worse" in finding.summary) is is_worse
+    assert (finding.remedies[0] == "lower-learning-rate") is is_worse
+
+
 def test_equal_groups_at_a_high_reward_are_the_correct_ones() -> None:
     """A public run: 93 % flat groups at a reward of .955 produced no finding."""
     curves: dict[str, Curve] = {FLAT: noisy(0.93, 0.02, 1), REWARD: noisy(0.955, 0.01, 2)}

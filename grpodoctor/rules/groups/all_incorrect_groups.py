@@ -18,6 +18,7 @@ from grpodoctor.rules.base import (
 )
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.kept_policy import is_at_reference
 from grpodoctor.rules.shared.run_health import (
     FAILED_OUTCOME,
     FLAT_BATCHES,
@@ -53,7 +54,8 @@ class AllIncorrectGroups(Rule):
         A large share of groups without a correct response, for long enough and without a rise of
         accuracy or reward. If all groups are all-incorrect for twenty readings, nothing is being
         learned, and the finding is critical. If few groups were all-incorrect at the start, the
-        policy got worse; the prompts are not too hard. The finding then has other remedies, and is
+        policy got worse, unless the KL to the reference shows that it has hardly changed; the
+        prompts are not too hard. The finding then has other remedies, and is
         `info` alongside REW002. Where groups are not counted, the rule uses what the log implies:
         pass@k, equal rewards in a batch, or a success rate near zero. At a success rate p, at most
         G x p of the groups of G responses contain a success. If the reward differs between batches
@@ -190,7 +192,7 @@ class AllIncorrectGroups(Rule):
             text = f"{share:.0%} of groups are all-incorrect, and nearly all others all-correct."
             return Sighting("info", text, evidence, find_onset=onset)  # GRP004 raises the alarm
         opening = series.opening
-        if opening and self._has_worsened(series, share):
+        if opening and self._has_worsened(series, share) and not is_at_reference(chart):
             text = (
                 f"All-incorrect groups rose from {opening.level:.0%} to {share:.0%}, "
                 "so the policy got worse."

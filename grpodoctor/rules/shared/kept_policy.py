@@ -35,6 +35,12 @@ _LARGE_GRADIENT = 5.0
 """Multiple of the usual gradient norm that could change a policy in one step."""
 
 
+def is_at_reference(chart: Chart) -> bool:
+    """Whether the policy is as close to its reference as if it had hardly changed."""
+    name = reference_kl(chart)
+    return name is not None and abs(chart.series(name).level(RECENT)) <= _LEAST_KL
+
+
 def fell_from_outside(chart: Chart, series: Series) -> str:
     """What shows that the fall of an outcome came from outside the policy; empty if nothing does.
 
