@@ -379,8 +379,11 @@ def _found(resolved: Sequence[Problem]) -> str:
     if not resolved:
         return "found no fault"
     problem, *others = resolved
+    what = ""
+    if problem.cause.severity == "critical":
+        what = f" ({lower_first(_clause(problem.cause.summary))})"
     more = f" and {len(others)} more" if others else ""
-    return f"found no active fault; resolved: {_past_problem(problem)}{more}"
+    return f"found no active fault; resolved: {_past_problem(problem)}{what}{more}"
 
 
 def _past_problem(problem: Problem) -> str:

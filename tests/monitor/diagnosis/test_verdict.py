@@ -52,6 +52,15 @@ def test_a_group_of_one_is_noted_although_the_reward_rises():
     assert "but note" not in verdict_of([other], EVIDENCE, "").line
 
 
+@pytest.mark.parametrize("severity", ["warning", "critical"])
+def test_a_resolved_fault_states_what_was_found_if_it_was_critical(severity):
+    over = problem("OPT004", severity=severity)
+    cause = replace(over.cause.resolved(), summary="The loss is 6e+11: no bound.")
+    over = replace(over, cause=cause)
+    line = verdict_of([over], replace(EVIDENCE, rose=False), "").line
+    assert ("(the loss is 6e+11: no bound)" in line) is (severity == "critical")
+
+
 def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
     assert "0.6 over 991 steps;" in verdict_of([], replace(EVIDENCE, span=991), "").line
 
