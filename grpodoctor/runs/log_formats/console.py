@@ -23,6 +23,7 @@ from grpodoctor.runs.log_formats.decoding.recurring_lines import (
     RecurringLines,
     parse_recurring_line,
 )
+from grpodoctor.runs.log_formats.decoding.reward_lines import RewardLines
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 
@@ -86,6 +87,7 @@ class Console:
         self._recurring = RecurringLines()
         self._results = IterationResults()
         self._table = PrintedTable()
+        self._reward_lines = RewardLines()
         self._jobs: dict[str, Console] = {}
 
     @property
@@ -126,7 +128,12 @@ class Console:
         if any(row.step is not None or _is_training_row(row) for row in rows):
             self._results.discard()  # the rows of the run have another notation
             self._table.discard()
-        rows += self._table.take() or self._results.take(ended=not more)
+            self._reward_lines.discard()
+        further = self._table.take() or self._results.take(ended=not more)
+        if further:
+            self._reward_lines.discard()
+        # Other rows are dicts in the displayed responses, if lines of rewards make a series.
+        rows = self._reward_lines.take() or [*rows, *further]
         rows, notes = self._bars.numbered(rows)
         for job in sorted(by_job.keys() | (set() if more else self._jobs.keys())):
             job_rows, job_notes = self._parse_job(job, by_job.get(job, ()), more=more)
@@ -304,6 +311,7 @@ class Console:
                 yield LogRow(step, pairs)
             return
         self._table.add_line(text)
+        self._reward_lines.add_line(text)
         self._results.add_line(text)
 
     def _heading_in(self, text: str) -> int | None:
