@@ -72,7 +72,7 @@ _VALUE = "value"
 _NAMES = ("metric", "metric_name", "name", "key", "tag")
 """Keys of the name of `value`, where each row has one value: `{"metric": "reward", "value": 1}`."""
 
-_EPISODE = "episode"
+EPISODE = "episode"
 """The step if no other key is. It is a number of the row as well."""
 EPISODE_LENGTH = "steps"
 """A key of the step that is as often the length of an episode."""
@@ -189,8 +189,8 @@ def _rivals(steps: tuple[str, ...], known: frozenset[str]) -> tuple[str, ...]:
     rivals = [key for key in steps if key not in _NOT_RIVALS]
     if not rivals or rivals[0] != steps[0]:
         return ()
-    if _EPISODE in known:
-        rivals.append(_EPISODE)
+    if EPISODE in known:
+        rivals.append(EPISODE)
     return tuple(rivals) if len(rivals) > 1 or rivals[0] == EPISODE_LENGTH else ()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.log_formats.decoding.json_rows import EPISODE_LENGTH, parse_step
+from grpodoctor.runs.log_formats.decoding.json_rows import EPISODE, EPISODE_LENGTH, parse_step
 
 DECIDING_ROWS = 50
 """Rows of a file that decide, at its beginning. Later rows change nothing, so that a log that is
@@ -87,8 +87,9 @@ class StepColumn:
             for name, course in self._courses.items()
             if course.rows == self._rows and course.always_rises
         )
-        has_falls = preferred.falls > 0 and self.preferred == EPISODE_LENGTH
-        return next(others, "" if has_falls else None)
+        is_length = preferred.falls > 0 or EPISODE in self._courses
+        counts_rows = is_length and self.preferred == EPISODE_LENGTH
+        return next(others, "" if counts_rows else None)
 
     def with_step(self, row: LogRow) -> LogRow:
         """The row with the step of the chosen column; of its preferred one if none is chosen."""

@@ -49,6 +49,13 @@ def test_rows_are_counted_if_no_column_rises(tmp_path: Path) -> None:
     assert notes == ["the rows are counted, because steps does not rise from row to row"]
 
 
+def test_rows_are_counted_if_episodes_of_one_length_begin_again(tmp_path: Path) -> None:
+    steps, _ = steps_of(tmp_path / "log.jsonl", lambda row: {"episode": row % 2, "steps": 50})
+    assert steps == list(range(1, 61))
+    # Without episodes nothing shows that it is a length.
+    assert set(steps_of(tmp_path / "other.jsonl", lambda _: {"steps": 50})[0]) == {50}
+
+
 def test_a_step_that_begins_again_in_each_epoch_gives_way_to_the_global_one(tmp_path: Path) -> None:
     def columns(row: int) -> dict[str, int]:
         return {"step": row % 6, "global_step": row}
