@@ -1,6 +1,7 @@
 """The public API of the package."""
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,22 @@ def test_one_run_of_an_exported_chart_is_chosen(tmp_path):
     assert grpodoctor.open_run(log, where={"run": "up"}).records[-1].values[
         "reward/mean"
     ].value == pytest.approx(0.59)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.01])
+def test_a_flat_run_behind_a_sick_one_says_so(slope, tmp_path):
+    log = tmp_path / "log.jsonl"
+    noise = random.Random(1)
+    rows = [
+        {"step": step, "reward": first + rise * step + noise.gauss(0, 0.01)}
+        for first, rise in ((0.9, -0.02), (0.9, -0.02), (0.2, slope))
+        for step in range(40)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    verdict = grpodoctor.check(log).verdict
+    assert verdict.kind == ("healthy" if slope else "flat")
+    looks_back = verdict.line.endswith(" Earlier in this log, runs 1 and 2 were sick.")
+    assert looks_back is (not slope)
 
 
 def test_one_of_two_runs_in_a_log_is_chosen_by_its_number(tmp_path):

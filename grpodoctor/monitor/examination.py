@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
@@ -16,7 +17,13 @@ from grpodoctor.monitor.diagnosis.costs import CostTracker
 from grpodoctor.monitor.diagnosis.diagnose import Reading, diagnose
 from grpodoctor.monitor.diagnosis.problems import is_alarm
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
-from grpodoctor.monitor.report import EarlierRun, Report, RunFacts, TreatmentEntry
+from grpodoctor.monitor.report import (
+    EarlierRun,
+    Report,
+    RunFacts,
+    TreatmentEntry,
+    with_earlier_runs,
+)
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Finding, Rule
@@ -105,7 +112,7 @@ class Examination:
         if first is None or last - first < MIN_RUN_STEPS:
             return
         self._runs_before += 1
-        verdict = self.report().diagnosis.verdict
+        verdict = self._report(None, ()).diagnosis.verdict
         self._earlier_runs.append(EarlierRun(self._runs_before, first, last, verdict))
 
     def note(self, event: Event) -> None:
@@ -174,13 +181,18 @@ class Examination:
         Args:
             framework: framework whose keys the remedies show; the run's own if None.
         """
+        return self._report(framework, tuple(self._earlier_runs))
+
+    def _report(self, framework: str | None, earlier: tuple[EarlierRun, ...]) -> Report:
         results = self.engine.diagnosis()
         remedies = {remedy for finding in results.findings for remedy in finding.remedies}
         advice = self.advice(with_alternatives(remedies), framework)
         reading = Reading(self.steps, self._first_step, self.gpus, self._unmapped, self._components)
+        diagnosis = diagnose(self.engine, self.rules, self.costs, reading, advice)
+        verdict = with_earlier_runs(diagnosis.verdict, earlier)
         return Report(
             run=self.facts(),
-            diagnosis=diagnose(self.engine, self.rules, self.costs, reading, advice),
+            diagnosis=replace(diagnosis, verdict=verdict),
             advice=advice,
             skipped=results.skipped,
             not_applicable=results.not_applicable,
@@ -195,7 +207,7 @@ class Examination:
             damage=tuple(self.damage),
             damage_total=self.damage_total,
             treatments=tuple(self.treatments),
-            earlier_runs=tuple(self._earlier_runs),
+            earlier_runs=earlier,
         )
 
     def findings_by_cause(self) -> tuple[list[Finding], dict[str, Finding]]:

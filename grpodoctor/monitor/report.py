@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpodoctor.monitor.advice import Advice, usable
@@ -108,6 +108,19 @@ class EarlierRun:
             "last_step": self.last_step,
             "verdict": self.verdict.to_json(),
         }
+
+
+def with_earlier_runs(verdict: Verdict, runs: Sequence[EarlierRun]) -> Verdict:
+    """The verdict on the last run of a log, with the earlier ones that were sick.
+
+    A run that learns needs no look back: its user mended what was wrong before.
+    """
+    sick = [str(run.number) for run in runs if run.verdict.kind == "sick"]
+    if not sick or verdict.kind not in ("flat", "too short"):
+        return verdict
+    *others, last = sick
+    names = f"runs {', '.join(others)} and {last} were" if others else f"run {last} was"
+    return replace(verdict, sentence=f"{verdict.sentence} Earlier in this log, {names} sick.")
 
 
 @dataclass(frozen=True, slots=True)
