@@ -164,12 +164,14 @@ def diagnose(
     )
     readings = max(len(chart.series(name)) for name in _OUTCOMES)
     no_rise = _no_rise(results.findings)
+    change, noise = _change_and_noise(chart)
     evidence = RunEvidence(
         steps=reading.steps,
         readings=readings,
         coverage=coverage,
         progress=_progress(chart),
-        noise=_noise(chart),
+        noise=noise,
+        fell=change is not None and noise is not None and change < -noise,
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
@@ -369,18 +371,22 @@ def _progress(chart: Chart) -> str:
     return ", ".join(f"{nouns[name]} {moved[name]}" for name in shown)
 
 
-def _noise(chart: Chart) -> float | None:
-    """The noise of the rise of the outcome that the verdict states; None if that is no bound."""
+def _change_and_noise(chart: Chart) -> tuple[float | None, float | None]:
+    """How far the outcome that the verdict states moved, and its noise; None if that is no bound.
+
+    The noise is no bound of a rise that exceeds it.
+    """
     outcome = next((name for name in _OUTCOMES if _movement(chart, name)), None)
     level_change = level_change_of(chart, outcome) if outcome else None
     if outcome is None or level_change is None:
-        return None
+        return None, None
     series = chart.series(outcome)
     levels = flat_levels(series)
     is_same = (levels.start, levels.now) == (level_change.start, level_change.now)
     noise = levels.noise if is_same else median_noise(series)
     is_bound = level_change.basis != QUARTERS or is_same
-    return noise if is_bound and level_change.now - level_change.start <= noise else None
+    change = level_change.now - level_change.start
+    return change, noise if is_bound and change <= noise else None
 
 
 def _has_risen(series: Series) -> bool:

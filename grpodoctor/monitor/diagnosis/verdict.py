@@ -76,6 +76,8 @@ class RunEvidence:
     """How the reward moved, such as `reward 0.18 → 1.45`; empty if unknown."""
     noise: float | None = None
     """The noise of the rise in `progress`; None if that rise exceeds it or it is unknown."""
+    fell: bool = False
+    """Whether the reward in `progress` fell by more than its noise."""
     rose: bool = True
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     span: int | None = None
@@ -183,6 +185,8 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
     """The verdict on a run without a fault and without a rise: what keeps it there, if known."""
     is_bound = evidence.noise is not None
     found = f"no rise beyond its noise of {evidence.noise:.2g}" if is_bound else "no lasting rise"
+    if is_bound and evidence.fell:
+        found = f"a fall beyond its noise of {evidence.noise:.2g}"
     parts = [f"{each}, {found}" for each in _progress(evidence)]
     code = ""
     if evidence.no_rise is not None:

@@ -71,6 +71,8 @@ def test_a_run_without_a_rise_is_not_called_healthy():
     assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no lasting rise; 20")
     noisy = verdict_of([], replace(EVIDENCE, noise=0.0949, rose=False), "")
     assert "no rise beyond its noise of 0.095; 20 of" in noisy.line
+    fallen = verdict_of([], replace(EVIDENCE, noise=0.0949, fell=True, rose=False), "")
+    assert "a fall beyond its noise of 0.095; 20 of" in fallen.line
 
 
 def test_the_first_sentence_of_a_sick_run_says_what_and_what_first():
