@@ -205,14 +205,16 @@ def _doubts(problems: Sequence[Problem]) -> str:
     active = [problem for problem in problems if problem.cause.active]
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
         for problem in active:
-            if problem.condition in conditions and not _is_choice(problem.cause):
+            if problem.condition in conditions and not _is_choice(problem):
                 return f", but note {problem.cause.code}: {_clause(problem.cause.summary)}"
     return ""
 
 
-def _is_choice(finding: Finding) -> bool:
-    """Whether a finding is about a setting that a rise of the outcome excuses."""
-    return finding.code.startswith(SETTINGS) and finding.code not in _WRONG_SETTINGS
+def _is_choice(problem: Problem) -> bool:
+    """Whether a setting of the advantages was chosen, and a rise of the outcome excuses it."""
+    is_setting = problem.cause.code.startswith(SETTINGS)
+    is_about_advantages = problem.condition == "wrong-advantages"
+    return is_setting and is_about_advantages and problem.cause.code not in _WRONG_SETTINGS
 
 
 def _is_alarming(problem: Problem) -> bool:
