@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.probe.plants import engine_bugs, fresh, further, sharded, similar, unseen_catalogue
+from tests.probe.plants import (
+    engine_bugs,
+    field_bugs,
+    fresh,
+    further,
+    sharded,
+    similar,
+    unseen_catalogue,
+)
 from tests.probe.plants.families import FAMILIES
 
-MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED)
+MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED, *field_bugs.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -259,6 +267,7 @@ def unseen() -> Iterator[Plant]:
     yield from _fresh()
     yield from _sharded()
     yield from _engine_bugs()
+    yield from _field_bugs()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -277,6 +286,26 @@ def _engine_bugs() -> Iterator[Plant]:
         is_stale = ("partial-sync",) in accepted
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "engine-bugs-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+
+
+def _field_bugs() -> Iterator[Plant]:
+    """The plants of `field_bugs`."""
+    for family, options, others, sampling in field_bugs.HEALTHY:
+        yield Plant(
+            family, "", (), "field-bugs-healthy", options=options, others=others, sampling=sampling
+        )
+    for family, fault, names in (*field_bugs.COMPUTED, *field_bugs.SERVED):
+        yield Plant(family, fault, (frozenset(names),), "field-bugs")
+    for family, fault, names in field_bugs.LEARNER:
+        yield Plant(family, fault, (frozenset(names),), "field-bugs", side="learner")
+    for family, fault, names in field_bugs.WEIGHTS:
+        yield Plant(family, fault, (frozenset(names),), "field-bugs", stale=True)
+    for family, fault, accepted in field_bugs.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "field-bugs-double", stale=is_stale,
             options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.probe.plants.engine_bug_families import ENGINE_BUG_FAMILIES
+from tests.probe.plants.field_bug_families import FIELD_BUG_FAMILIES
 from tests.probe.plants.fresh import FRESH_FAMILIES
 from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
 
@@ -74,7 +75,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Class prefix and settings by family; deepseek_v3 has multi-head latent attention."""
 
-_ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | ENGINE_BUG_FAMILIES
+_CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES
+_ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED
 
 
 def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0) -> Path:
@@ -82,7 +84,7 @@ def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0
 
     Args:
         folder: to write; an existing one is returned unchanged.
-        family: a key of `FAMILIES`, `UNSEEN_FAMILIES`, `FRESH_FAMILIES` or `ENGINE_BUG_FAMILIES`.
+        family: a key of `FAMILIES`, or of the families of another module of plants.
         seed: of the weights.
         changed: noise on every tensor, relative to its deviation: an older checkpoint.
     """
@@ -96,7 +98,7 @@ def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0
         for name, weight in model.named_parameters():
             draw = _drawn if family in FAMILIES else drawn_unseen
             weight.copy_(draw(name, weight, family))
-        if family in ENGINE_BUG_FAMILIES:  # routers' corrections are buffers of zeros
+        if family in _CORRECTED:  # routers' corrections are buffers of zeros
             for name, buffer in model.named_buffers():
                 if name.endswith("correction_bias"):
                     buffer.copy_(0.3 * torch.randn_like(buffer))

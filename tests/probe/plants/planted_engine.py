@@ -22,6 +22,7 @@ from contract import Processing, Response, Sampling, serve
 from tests.probe.plants import (
     computing,
     engine_bugs,
+    field_bugs,
     fresh,  # noqa: F401  # registers its faults
     further,
     reporting,
@@ -66,6 +67,7 @@ class Planted:
         drawn = further.changed_responses(self._faults, drawn)
         drawn = engine_bugs.drawn(self._engine, read, sampling, want, drawn, self._faults)
         drawn = unseen_serving.reported(drawn, self._raw, self._faults)
+        drawn = field_bugs.reported(drawn, self._raw, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -113,8 +115,8 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     rest = dict(options)
     listed = [fault.partition(":") for fault in str(rest.pop("faults")).split("+") if fault]
     faults = {name: value for name, _, value in listed}
-    need_eager = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
-    if faults.keys() & engine_bugs.NEED_EAGER.union(*need_eager):
+    sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
+    if faults.keys() & engine_bugs.NEED_EAGER.union(field_bugs.NEED_EAGER, *sets):
         rest["attention"] = "eager"
     if "dtype" in faults:
         rest["dtype"] = faults["dtype"]
