@@ -34,13 +34,22 @@ def _trunk_output(hidden: Tensor) -> Any:
 
 
 def _trunk_of(model: Any) -> Any:
-    """The part that the model's forward pass calls: its base model, or the decoder within it."""
+    """The part that the model's forward pass calls: its base model, or the decoder within it.
+
+    The prefix of Llama 4's text model names no part of it, so the base model is the model itself.
+    Its trunk is the part with a list of layers.
+    """
     base = model.base_model
+    called = inspect.unwrap(type(model).forward).__code__.co_names
+    if base is model:
+        parts = (part for name, part in model.named_children() if name in called)
+        return next((part for part in parts if _has_layers(part)), model)
     decoder = getattr(base, "decoder", None)
-    if decoder is None or base is model:
-        return base
-    forward = inspect.unwrap(type(model).forward)
-    return decoder if "decoder" in forward.__code__.co_names else base
+    return decoder if decoder is not None and "decoder" in called else base
+
+
+def _has_layers(part: torch.nn.Module) -> bool:
+    return any(isinstance(child, torch.nn.ModuleList) for child in part.children())
 
 
 class _Pulse:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
@@ -206,3 +208,18 @@ def test_weights_that_change_within_a_response(
         edited = scores(engine, drawn)
     assert np.abs(edited - wanted).max() < 2e-4
     assert np.abs(scores(engine, drawn) - wanted).max() > 0.1
+
+
+def test_a_model_that_is_its_own_base_model_can_be_probed(root: Path) -> None:
+    """Llama 4's text model names no part as its base model; its trunk is found nevertheless."""
+    folder = checkpoint(root / "llama4", "llama4")
+    engine = loaded(folder)
+    rows = responses(engine)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    for row, values in zip(rows, engine.score(rows, Processing(), ("experts",)), strict=True):
+        ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+        with torch.no_grad():
+            logprobs = plain(ids).logits[0, :-1].log_softmax(-1)
+        wanted = logprobs.gather(1, ids[0, 1:, None])[len(row.prompt_ids) - 1 :, 0]
+        assert np.abs(np.array(values.logprobs) - wanted.numpy()).max() < 1e-5
+        assert values.extras["experts"].shape == (len(row.response_ids), 3, 1)
