@@ -74,6 +74,26 @@ CASES = [
     ("cohere", "transposed:1", ("transposed", ["1.self_attn.o_proj", True])),
     ("mpt", "residual_bf16", ("residual_rounding", "bfloat16")),
     ("opt", "position_offset:0", ("position_start", -2)),
+    ("youtu", "lse_base2:8", ("split_attention", 8)),
+    ("solar_open", "kv_saturated:1", ("kv_saturation", 1.0)),
+    ("glm", "gate_up_interleaved", ("weight_layout", ["gate_up_proj", "in turn"])),
+    (
+        "granitemoehybrid", "halves_swapped:shared_mlp.input_linear",
+        ("weight_layout", ["input_linear", "swapped"]),
+    ),
+    ("hyperclovax", "qkv_grouped", ("weight_layout", ["qkv", "groups"])),
+    ("olmo", "norm_uncentred", ("norm_mean", "without")),
+    ("jais2", "norm_uncentred", ("norm_mean", "without")),
+    ("afmoe", "norm_centred", ("norm_mean", "with")),
+    ("nemotron_h", "norm_whole", ("norm_group_width", 128)),
+    ("granitemoehybrid", "norm_weight_lost:rmsnormgated", ("unweighted_norm", "mamba.norm")),
+    ("nemotron_h", "time_step_floor:1", ("setting", ["time_step_limit[0]", 1.0])),
+    ("llama4", "router_on_output", ("router_place", "output")),
+    ("llama4", "chunks_ignored", ("layer_pattern", ["layer_types", 1])),
+    ("ministral", "rope_table:16", ("position_limit", 16)),
+    ("flex_olmo", "inv_freq_bf16", ("rope_precision", "bfloat16/frequencies")),
+    ("solar_open", "groups_by_max", ("router_groups", "best")),
+    ("afmoe", "kv_heads_reversed", ("head_order", "reversed")),
 ]  # fmt: skip
 
 
@@ -108,19 +128,28 @@ NEW = (
     "rotary_width",
     "rope_type",
     "without_",
-    "norm_parts",
+    "norm_",
+    "head_order",
+    "kv_saturation",
+    "split_",
+    "unweighted_",
+    "weight_layout",
+    "position_limit",
+    "router_",
+    "rope_precision",
     "adapter",
     "position_start",
     "alibi_",
     "open_",
     "residual_",
-    "router_weights",
     "transposed",
     "weights_from",
 )
 
 
-@pytest.mark.parametrize("family", ["gemma3", "smollm3", "phi3", "gpt2", "mpt", "dots1"])
+@pytest.mark.parametrize(
+    "family", ["gemma3", "smollm3", "phi3", "gpt2", "mpt", "dots1", "glm", "nemotron_h", "llama4"]
+)
 def test_every_edit_is_undone(root: Path, family: str) -> None:
     engine = loaded(checkpoint(root / family, family))
     rows = responses(engine, 1)

@@ -5,22 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from grpodoctor.probe.attribution.computed_cause import ComputedCause
 from grpodoctor.probe.attribution.edits import Edit, shown
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedCause:
-    """A cause that is named through an edit."""
-
-    id: str
-    title: str
-    """With `{side}` for the deviating side."""
-    change: str
-    """What the other engine does with the edit, with `{value}`."""
-    remedy: str
+from grpodoctor.probe.attribution.structure_causes import STRUCTURE, layout_in_words
 
 
 def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # noqa: A002 - its name
@@ -29,6 +18,7 @@ def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # n
 
 _CHECK = "Compare this setting in the config.json that each engine loads and in its start options."
 _BY_NAME: dict[str, ComputedCause] = {
+    **STRUCTURE,
     "window": _cause(
         "sliding-window", "The {side} uses another sliding window",
         "a sliding window of {value} tokens",
@@ -445,26 +435,10 @@ def described(edit: Edit) -> str:
     name, value = edit[0], json.loads(edit[1])
     if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
-    if name == "layer_pattern":
-        return _pattern(*value)
-    if name == "lost_part":
-        return _lost(*value)
     if name in _PAIRED:
         return _PAIRED[name](str(value[0])).format(shown(value[1]))
-    if name == "layer_rope_like":
-        kind, other = (each.replace("_", " ") for each in value)
-        return f"the rotary positions of {other} in layers with {kind}"
-    if name == "vocabulary_part":
-        number, _, count = value[0].partition("/")
-        return (
-            f"{shown(value[1])} added to the logits of part {number} of {count} of the vocabulary"
-        )
-    if name == "layer_from":
-        return _other_layer(*value)
-    if name == "weights_from":
-        return _sibling(*value)
-    if name == "transposed":
-        return f"{_placed(value[0])} transposed"
+    if name in _WORDED:
+        return _WORDED[name](*value)
     return cause_of(edit).change.format(value=shown(value))
 
 
@@ -480,6 +454,16 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     "setting": lambda name: f"{name} {{}}",
 }
 """Edits of a name and a number: from the name, the sentence with a place for the number."""
+
+
+def _like(kind: str, other: str) -> str:
+    one, two = kind.replace("_", " "), other.replace("_", " ")
+    return f"the rotary positions of {two} in layers with {one}"
+
+
+def _vocabulary(part: str, added: float) -> str:
+    number, _, count = part.partition("/")
+    return f"{shown(added)} added to the logits of part {number} of {count} of the vocabulary"
 
 
 def _lost(block: str, part: str) -> str:
@@ -518,3 +502,16 @@ def _pattern(name: str, change: Any) -> str:
     if isinstance(change, str):
         return f"{what} taken from the {change} layer"
     return f"{what} of layer {change} in all layers"
+
+
+_WORDED: dict[str, Callable[..., str]] = {
+    "layer_from": _other_layer,
+    "layer_pattern": _pattern,
+    "layer_rope_like": _like,
+    "lost_part": _lost,
+    "transposed": lambda place, _: f"{_placed(place)} transposed",
+    "vocabulary_part": _vocabulary,
+    "weight_layout": layout_in_words,
+    "weights_from": _sibling,
+}
+"""Edits whose value is a pair, in words."""

@@ -22,7 +22,7 @@ _WITH_ATTRIBUTE = frozenset(
         "bias_scale", "layer_from", "layer_pattern", "layer_rope_base", "layer_rope_like",
         "layer_rope_scaling", "layer_scale", "layer_window", "lost_part", "output_scale",
         "recent_repetition", "setting",
-        "transposed", "vocabulary_part", "weights_from", "weights_until",
+        "transposed", "vocabulary_part", "weight_layout", "weights_from", "weights_until",
     }
 )  # fmt: skip
 """Edits whose values are pairs of a name and a number."""

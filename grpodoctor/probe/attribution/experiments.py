@@ -226,14 +226,25 @@ class Experiments:
         *,
         backwards: bool = False,
         repeat: int = 0,
+        rollouts: Path | None = None,
     ) -> Floats:
         """An engine's log-probabilities of the part's tokens, shape (N,).
+
+        Args:
+            engine: that scores.
+            processing: of its log-probabilities.
+            backwards: whether the responses are in reverse order.
+            repeat: number of the repetition.
+            rollouts: responses to score instead of the part's.
 
         Raises:
             EngineError: if the engine cannot score.
             BudgetSpentError: if the time budget is used up.
         """
-        job = self._job(Setup(engine, processing), backwards=backwards, repeat=repeat)
+        if rollouts is not None:
+            job = ScoreJob(rollouts=rollouts, processing=processing)
+        else:
+            job = self._job(Setup(engine, processing), backwards=backwards, repeat=repeat)
         return self._score(engine, job).logprobs_N
 
     def _score(self, engine: EngineSpec, job: ScoreJob) -> _Scores:

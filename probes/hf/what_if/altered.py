@@ -12,8 +12,18 @@ from contract import InapplicableError, RefusalError, Response
 from torch import Tensor
 
 from hf.adapters import adapter_times
-from hf.what_if import exchanged, layer_patterns, modules, numerics, parts, positions, routing
-from hf.what_if.attention import AttentionEdits, KeptCache, edited_attention
+from hf.what_if import (
+    exchanged,
+    layer_patterns,
+    modules,
+    norm_kinds,
+    numerics,
+    parts,
+    positions,
+    routing,
+    weight_layout,
+)
+from hf.what_if.attention import AttentionEdits, KeptCache, PromptEnds, edited_attention
 from hf.what_if.processors import ProcessorEdits
 
 Edit = tuple[str, Any]
@@ -39,6 +49,8 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "lost_part": parts.lost_part,
     "missing_layer": modules.missing_layer,
     "norm_epsilon": modules.norm_epsilon,
+    "norm_group_width": norm_kinds.norm_group_width,
+    "norm_mean": norm_kinds.norm_mean,
     "norm_offset": modules.norm_offset,
     "norm_parts": modules.norm_parts,
     "open_gate": modules.open_gate,
@@ -53,11 +65,15 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "rope_share": positions.rope_share,
     "rope_type": positions.rope_type,
     "rotary_width": positions.rotary_width,
+    "router_groups": routing.router_groups,
+    "router_place": routing.router_place,
     "router_precision": routing.router_precision,
     "router_weights": routing.router_weights,
     "setting": modules.setting,
     "transposed": exchanged.transposed,
+    "unweighted_norm": norm_kinds.unweighted_norm,
     "vocabulary_part": parts.vocabulary_part,
+    "weight_layout": weight_layout.weight_layout,
     "weight_rounding": numerics.weight_rounding,
     "weights_from": exchanged.weights_from,
     "without_alibi": positions.without_alibi,
@@ -67,7 +83,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
 }
 _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
-_ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept"}
+_ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept", "ends"}
 _PROCESSORS = {each.name for each in fields(ProcessorEdits)}
 _INVALID = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
 """What a model raises if an edit does not fit it."""
@@ -85,6 +101,7 @@ class WhatIf:
         self._model = model
         self._edits = {**_EDITS, "other_weights": others.edit()}
         self._mixed: _MixedWeights | None = None
+        self._ends = PromptEnds()
         self.processors = ProcessorEdits()
         """The edits of inputs and logits, which the engine applies."""
 
@@ -109,7 +126,7 @@ class WhatIf:
                     self._mixed = _MixedWeights(self._other_weights(mixed[0]), int(mixed[1]))
                     attention["kept"] = self._mixed.kept
                 if attention:
-                    changed = AttentionEdits(**attention)
+                    changed = AttentionEdits(**attention, ends=self._ends)
                     stack.enter_context(edited_attention(self._model, changed))
                 self.processors = ProcessorEdits(**_chosen(edits, _PROCESSORS))
                 yield
@@ -135,6 +152,7 @@ class WhatIf:
             responses: the rows.
             ids_BL: their tokens.
         """
+        self._ends.ends_B = torch.tensor([len(each.prompt_ids) for each in responses])
         return run() if self._mixed is None else self._mixed.hidden(run, responses, ids_BL)
 
     def logits(self, head: Callable[[Tensor], Tensor], hidden_NH: Tensor, rows_N: Tensor) -> Tensor:

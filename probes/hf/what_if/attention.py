@@ -1,16 +1,18 @@
-"""Edits of attention: window, scale, soft-cap, precision of the key-value cache, order of heads."""
+"""Edits of attention: masks, scale, soft-cap, precision of the key-value cache, order of heads."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from contract import InapplicableError
 from torch import Tensor, nn
 
-from hf.what_if.rounding import rounded
+from hf.what_if.rounding import rounded, saturated
 
 _NAME = "grpodoctor_what_if"
 
@@ -33,6 +35,21 @@ class KeptCache:
         return torch.where(places, old_key, key), torch.where(places, old_value, value)
 
 
+class PromptEnds:
+    """Where the prompts of the present forward pass end."""
+
+    def __init__(self) -> None:
+        self.ends_B: Tensor | None = None
+        """The number of tokens of each row's prompt."""
+
+    def within(self, count: int, device: torch.device) -> Tensor:
+        """Pairs of places that are both in the prompt, shape (B, 1, L, L)."""
+        if self.ends_B is None:
+            raise InapplicableError("the prompts of this pass are unknown")
+        inside_BL = torch.arange(count, device=device) < self.ends_B.to(device)[:, None]
+        return inside_BL[:, None, :, None] & inside_BL[:, None, None, :]
+
+
 @dataclass(frozen=True)
 class AttentionEdits:
     """Changes of attention that apply together; the defaults change nothing."""
@@ -48,7 +65,16 @@ class AttentionEdits:
     kv_cache: str = ""
     """Rounding of keys and values; see `rounding.rounded`."""
     head_order: str = ""
-    """`tiled` assigns query heads to key-value heads in turn instead of in blocks."""
+    """`tiled` assigns query heads to key-value heads in turn instead of in blocks; `reversed` and
+    `next`: key-value heads in another order, as ranks may load them."""
+    kv_saturation: float = 0.0
+    """Keys and values in fp8 with a scale that clips them at this number; 0 does not."""
+    split_attention: int = 0
+    """Attention to this many first tokens is merged with the rest by weights of another base."""
+    open_prompt: bool = False
+    """Whether tokens of a prompt see its later tokens."""
+    ends: PromptEnds | None = None
+    """Where prompts end, for `open_prompt`."""
     layer_window: tuple[str, int] = ("", 0)
     """A window in some layers only: `even`, `odd`, or the number of one; and its width."""
     distance_bias: float = 0.0
@@ -96,6 +122,8 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
     ) -> tuple[Tensor, None]:  # fmt: skip
         if edits.kv_cache:
             key, value = rounded(key, edits.kv_cache), rounded(value, edits.kv_cache)
+        if edits.kv_saturation:
+            key, value = (saturated(each, float(edits.kv_saturation)) for each in (key, value))
         if edits.kept is not None:
             key, value = edits.kept.applied(module, key, value)
         groups = query.shape[1] // key.shape[1]
@@ -106,7 +134,11 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         if cap:
             scores = torch.tanh(scores / cap) * cap
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
-        weights = _softmax(scores, None if edits.without_sinks else s_aux).to(query.dtype)
+        sinks = None if edits.without_sinks else s_aux
+        if edits.split_attention:
+            weights = _merged(scores, int(edits.split_attention)).to(query.dtype)
+        else:
+            weights = _softmax(scores, sinks).to(query.dtype)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend
@@ -116,6 +148,8 @@ def _per_head(keys: Tensor, groups: int, order: str) -> Tensor:
     """Keys or values repeated for each query head."""
     if order == "tiled":
         return keys.repeat(1, groups, 1, 1)
+    if order:
+        keys = keys.flip(1) if order == "reversed" else keys.roll(1, 1)
     return keys.repeat_interleave(groups, dim=1)
 
 
@@ -129,10 +163,23 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
         unseen |= ages >= edits.window
     lowest = torch.finfo(torch.float32).min
     mask = (-edits.distance_bias * ages.float()).masked_fill(unseen, lowest)
-    if given is None or edits.full_attention:
-        return mask
-    seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
-    return mask.masked_fill(~seen[..., : lengths[1]], lowest)
+    if given is not None and not edits.full_attention:
+        seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
+        mask = mask.masked_fill(~seen[..., : lengths[1]], lowest)
+    if edits.open_prompt and edits.ends is not None:
+        mask = mask.masked_fill(edits.ends.within(lengths[1], mask.device), 0.0)
+    return mask
+
+
+def _merged(scores: Tensor, first: int) -> Tensor:
+    """Weights of two parts, each a softmax, merged by base-2 logarithms as if they were natural."""
+    places = torch.arange(scores.shape[-1], device=scores.device) < first
+    lowest = torch.finfo(torch.float32).min
+    parts = [scores.masked_fill(where, lowest) for where in (~places, places)]
+    sums = torch.stack([part.logsumexp(dim=-1) for part in parts], dim=-1)
+    shares = (sums / math.log(2)).softmax(dim=-1)
+    one, other = (part.softmax(dim=-1) * shares[..., [n]] for n, part in enumerate(parts))
+    return one + other
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:

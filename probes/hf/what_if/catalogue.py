@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,26 @@ from contract import InapplicableError
 
 from hf.adapters import has_adapter
 from hf.routers import Routers
-from hf.what_if import exchanged, layer_patterns, modules, parts, positions
+from hf.what_if import (
+    exchanged,
+    layer_patterns,
+    modules,
+    norm_kinds,
+    parts,
+    positions,
+    routing,
+    weight_layout,
+)
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
 from hf.what_if.positions import rotary_modules
 
 _FACTORS = (0.25, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 4.0)
 _WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_LIMITS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_SPLITS = (4, 8, 16, 32, 64, 128, 256, 512)
+_LIMITED = (0.001, 0.01, 0.1, 0.3, 1.0, 10.0)
+"""For an end of a range, which often is 0 or infinite."""
 _COARSE_WINDOWS = _WINDOWS[1::2]
 """For the many groups of layers; the search refines them."""
 _ADAPTER = (0.0, 0.25, 0.5, 2.0, 4.0, 8.0)
@@ -89,7 +103,9 @@ _NEUTRAL = {
 def _now(model: Any, name: str, values: Any) -> float | None:
     """The value of a number that changes nothing."""
     if name == "setting":
-        now = settings_of(model).get(values[0][0])
+        now = {**settings_of(model), **_limits_of(model)}.get(values[0][0])
+        if isinstance(now, float) and not math.isfinite(now):
+            return None
         return None if isinstance(now, bool) else now
     if name == "norm_epsilon":
         first = next(module for _, module in norms(model))
@@ -109,7 +125,10 @@ def _attention(model: Any) -> _Listed:
     yield "attention_soft_cap", _CAPS, "number"
     yield "attention_soft_cap", [0.0], "choice"
     yield "kv_cache", _CACHES, "choice"
-    yield "head_order", ["tiled"], "choice"
+    yield "kv_saturation", _LIMITS, "number"
+    yield "head_order", ["tiled", "reversed", "next"], "choice"
+    yield "open_prompt", [True], "choice"
+    yield "split_attention", [width for width in _SPLITS if width < context], "choice"
     yield "distance_bias", _SLOPES, "number"
     sinks = any(name.rpartition(".")[2] == "sinks" for name, _ in model.named_parameters())
     yield "without_sinks", [True] if sinks else [], "choice"
@@ -141,7 +160,10 @@ def _positions(model: Any) -> _Listed:
     yield "rope_scaling", _SCALINGS, "number"
     yield "rope_off", [True], "choice"
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
-    yield "rope_precision", ["bfloat16", "float16"], "choice"
+    forms = [form + part for form in _HALVES for part in ("", "/frequencies")]
+    yield "rope_precision", forms, "choice"
+    limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
+    yield "position_limit", [far for far in _WINDOWS if far < limit], "integer"
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
     yield "rope_layout", ["interleaved", "halves"], "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
@@ -168,6 +190,9 @@ def _modules(model: Any) -> _Listed:
     if norms(model):
         yield "norm_epsilon", _EPSILONS, "number"
         yield "norm_offset", [1.0, -1.0], "choice"
+    yield "norm_mean", norm_kinds.mean_kinds(model), "choice"
+    yield "norm_group_width", norm_kinds.group_widths(model), "choice"
+    yield "unweighted_norm", norm_kinds.weighted(model), "choice"
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in norms(model)))
     pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in positions.QK_NORMS]
     yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
@@ -190,6 +215,8 @@ def _modules(model: Any) -> _Listed:
         yield "open_gate", modules.gated_blocks(model), "choice"
         yield "residual_rounding", _HALVES, "choice"
         yield "missing_layer", list(range(len(layers(model)))), "choice"
+        for layout in weight_layout.layouts(model):
+            yield "weight_layout", [layout], "choice"
         for name in modules.blocks(model):
             yield "output_scale", [[name, factor] for factor in _PARTS], "number"
     except InapplicableError:
@@ -200,6 +227,8 @@ def _routing(model: Any) -> _Listed:
     if Routers(model):
         forms = [f"{form}{part}" for form in ("bfloat16", "float16") for part in ("", "/inputs")]
         yield "router_precision", forms, "choice"
+        yield "router_place", routing.score_places(model), "choice"
+        yield "router_groups", ["best", "two"], "choice"
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
         yield "router_weights", forms, "choice"
 
@@ -228,6 +257,9 @@ def _settings(model: Any) -> _Listed:
             yield "setting", [[name, 1.0] for _ in range(now != 1)] + factors, "number"
             if "cap" in name:
                 yield "setting", [[name, None]], "choice"
+    for name, now in sorted(_limits_of(model).items()):
+        multiples = [now * factor for factor in _FACTORS if 0 < now < math.inf]
+        yield "setting", [[name, value] for value in (*_LIMITED, *multiples)], "number"
 
 
 def settings_of(model: Any) -> dict[str, Any]:
@@ -237,6 +269,17 @@ def settings_of(model: Any) -> dict[str, Any]:
         for name, value in vars(owner).items():
             if _is_setting(name, value):
                 found.setdefault(name, value)
+    return found
+
+
+def _limits_of(model: Any) -> dict[str, float]:
+    """The ends of ranges, `limits[0]` and `limits[1]`, of configuration and modules."""
+    found: dict[str, float] = {}
+    for owner in owners_of(model):
+        for name, value in vars(owner).items():
+            is_pair = isinstance(value, tuple | list) and len(value) == 2
+            if is_pair and all(type(end) is float for end in value) and _is_setting(name, 0.0):
+                found |= {f"{name}[{place}]": end for place, end in enumerate(value)}
     return found
 
 

@@ -345,19 +345,28 @@ def times(factor: float) -> Callable[[nn.Module, Any, Any], Any]:
 
 @contextmanager
 def setting(model: Any, value: Any) -> Iterator[None]:
-    """Set an attribute, `[name, value]`, in the configuration and in every module that has it."""
+    """Set an attribute, `[name, value]`, in the configuration and in every module that has it.
+
+    `limits[0]` is the first of a pair of numbers.
+    """
     name, wanted = value
-    owners = [owner for owner in owners_of(model) if isinstance(_plain(owner, name), _PLAIN)]
+    name, _, place = str(name).removesuffix("]").partition("[")
+    kinds = tuple | list if place else _PLAIN
+    owners = [owner for owner in owners_of(model) if isinstance(_plain(owner, name), kinds)]
     if not owners:
         raise InapplicableError(f"this model has no setting {name}")
     before = [(owner, getattr(owner, name)) for owner in owners]
     try:
-        for owner in owners:
-            setattr(owner, name, wanted)
+        for owner, now in before:
+            setattr(owner, name, _with_item(now, int(place), wanted) if place else wanted)
         yield
     finally:
         for owner, now in before:
             setattr(owner, name, now)
+
+
+def _with_item(pair: Any, place: int, wanted: Any) -> Any:
+    return type(pair)(wanted if n == place else item for n, item in enumerate(pair))
 
 
 def owners_of(model: Any) -> list[Any]:

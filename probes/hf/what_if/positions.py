@@ -65,10 +65,17 @@ def rope_share(model: nn.Module, value: Any) -> Iterator[None]:
 
 @contextmanager
 def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
-    """Round the sines and cosines."""
-    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[str(value)]
+    """Round the sines and cosines; with `bfloat16/frequencies` the inverse frequencies."""
+    form, _, part = str(value).partition("/")
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[form]
+    if part:
+        with _frequencies(model, lambda kept: kept.to(dtype).to(kept.dtype)):
+            yield
+        return
 
     def lowered(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, Tensor):  # complex numbers, as in Llama 4 and DeepSeek-V2
+            return torch.view_as_complex(torch.view_as_real(output).to(dtype).float())
         return tuple(part.to(dtype).to(part.dtype) for part in output)
 
     modules = {id(module): module for module, _ in rotary_modules(model)}.values()

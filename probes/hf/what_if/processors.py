@@ -26,6 +26,8 @@ class ProcessorEdits:
     """Position of the first token."""
     padded_positions: int = 0
     """Positions count padding on the left up to this width, without a mask for it."""
+    position_limit: int = 0
+    """Later tokens have this position, the last one of a table; 0 for none."""
     repetition_penalty: float = 1.0
     """On tokens of prompt and response, as in transformers and vLLM."""
     recent_repetition: Any = None
@@ -53,18 +55,21 @@ class ProcessorEdits:
     @property
     def changes_logits(self) -> bool:
         """Whether logits change."""
-        without = replace(self, padding=None, position_gap=0, position_start=0, padded_positions=0)
-        return without != ProcessorEdits()
+        plain = dict.fromkeys(_POSITIONS, 0)
+        return replace(self, padding=None, **plain) != ProcessorEdits()
 
     def positions(self, responses: Sequence[Response], ids_BL: Tensor) -> Tensor | None:
         """The positions of tokens that are padded on the right; None if they are as usual."""
-        if not (self.position_gap or self.position_start or self.padded_positions):
+        if not any(getattr(self, name) for name in _POSITIONS):
             return None
         place_L = torch.arange(ids_BL.shape[1])
         prompts_B1 = torch.tensor([[len(each.prompt_ids)] for each in responses])
         first_B1 = (int(self.padded_positions) - prompts_B1).clamp(min=0)
         moved_BL = int(self.position_gap) * (place_L >= prompts_B1) + int(self.position_start)
-        return place_L + moved_BL + first_B1
+        position_BL = place_L + moved_BL + first_B1
+        return (
+            position_BL.clamp(max=int(self.position_limit)) if self.position_limit else position_BL
+        )
 
     def read(self, responses: Sequence[Response]) -> list[Response]:
         """The responses with the prompts that the model reads."""
@@ -103,6 +108,10 @@ class ProcessorEdits:
             further = logits_NV.new_zeros(len(logits_NV), int(self.padded_vocabulary))
             logits_NV = torch.cat([logits_NV, further], dim=1)
         return logits_NV
+
+
+_POSITIONS = ("position_gap", "position_start", "padded_positions", "position_limit")
+"""Edits of positions; they leave the logits' processors alone."""
 
 
 def _penalized(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:

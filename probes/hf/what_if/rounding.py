@@ -62,3 +62,10 @@ def _scaled(values: Tensor, largest: Tensor, form: str) -> Tensor:
     if form in _FLOATS:
         return (values / scale).to(_FLOATS[form]).float() * scale
     return (values / scale).round().clamp(-most, most) * scale
+
+
+def saturated(values: Tensor, limit: float) -> Tensor:
+    """Rounded to fp8 with a scale whose largest number is the limit, which clips the others."""
+    scale = limit / torch.finfo(torch.float8_e4m3fn).max
+    kept = values.float().clamp(-limit, limit) / scale
+    return (kept.to(torch.float8_e4m3fn).float() * scale).to(values.dtype)

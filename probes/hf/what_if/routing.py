@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from contract import InapplicableError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from hf.routers import Routers
 from hf.what_if.modules import replaced
@@ -85,6 +89,108 @@ def _weights(module: nn.Module, logits: Tensor, scores: Tensor, ids: Tensor, for
     if torch.allclose(totals, totals.mean(), rtol=_SAME):  # weights are normalized
         return new / new.sum(dim=-1, keepdim=True) * totals
     return scores * new / own
+
+
+def score_places(model: Any) -> list[str]:
+    """`output` if the router scales the inputs of experts; `input` if it scales their outputs."""
+    counts = {_inputs_of(experts) for experts in Routers(model).expert_modules}
+    return [name for name, count in (("output", 1), ("input", _PARTS)) if counts == {count}]
+
+
+def _inputs_of(experts: nn.Module) -> int:
+    return len(inspect.signature(experts.forward).parameters)
+
+
+@contextmanager
+def router_place(model: Any, value: Any) -> Iterator[None]:
+    """The router scales the `output` of experts in a family that scales their input, or `input`.
+
+    Experts that receive scaled inputs see each token once per expert, in the order of the experts.
+    """
+    found = Routers(model)
+    if value not in score_places(model):
+        raise InapplicableError(f"the routers of this model do not scale another {value}")
+    with ExitStack() as stack:
+        for router, experts in zip(found.modules, found.expert_modules, strict=True):
+            if value == "input":
+                plain = experts.forward
+                changed = partial(_by_slot, plain)
+                stack.enter_context(mock.patch.object(experts, "forward", changed))
+                continue
+            kept: list[Tensor] = []
+            for hook in _scaled_after(router, experts, kept):
+                stack.callback(hook.remove)
+        yield
+
+
+def _by_slot(plain: Any, hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+    """The outputs of experts for inputs times their weights, slot by slot."""
+    ones = torch.ones_like(weights[:, :1])
+    slots = [
+        plain(hidden * weights[:, [n]].to(hidden.dtype), ids[:, [n]], ones)
+        for n in range(ids.shape[1])
+    ]
+    return torch.stack(slots).sum(dim=0)
+
+
+def _scaled_after(router: nn.Module, experts: nn.Module, kept: list[Tensor]) -> Iterator[Any]:
+    """Hooks that divide the experts' inputs by the router's scores, and multiply the outputs."""
+
+    def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        kept[:] = [output[0].T.reshape(-1, 1)]
+
+    def unscaled(_module: nn.Module, inputs: Any) -> Any:
+        return (inputs[0] / kept[0].where(kept[0] > 0, 1.0), *inputs[1:])
+
+    def scaled(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        return (output.flatten(0, -2) * kept[0]).view(output.shape)
+
+    yield router.register_forward_hook(note)
+    yield experts.register_forward_pre_hook(unscaled)
+    yield experts.register_forward_hook(scaled)
+
+
+@contextmanager
+def router_groups(model: Any, value: Any) -> Iterator[None]:
+    """Groups of experts are compared by their `best` expert, or by the sum of their best `two`."""
+    plain = [(each, each.forward) for each in _routers(model)]
+    mode = _BestOfGroup if value == "best" else _TwoOfGroup
+
+    def within(forward: Any, *inputs: Any, **named: Any) -> Any:
+        with mode():
+            return forward(*inputs, **named)
+
+    with ExitStack() as stack:
+        for router, forward in plain:
+            changed = partial(within, forward)
+            stack.enter_context(mock.patch.object(router, "forward", changed))
+        yield
+
+
+class _BestOfGroup(TorchFunctionMode):
+    """The two best scores of a group are replaced by its best one."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in (torch.topk, Tensor.topk) and args[0].ndim == _GROUPED:
+            values, indices = found
+            return (values[..., :1].expand(values.shape), indices)
+        return found
+
+
+class _TwoOfGroup(TorchFunctionMode):
+    """The best score of a group is replaced by the sum of its two best ones."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in (torch.max, Tensor.max) and args[0].ndim == _GROUPED:
+            two = args[0].topk(2, dim=-1).values.sum(dim=-1)
+            return type(found)((two, found.indices))
+        return found
+
+
+_GROUPED = 3
+"""Dimensions of scores by token, group and expert."""
 
 
 def _vectors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

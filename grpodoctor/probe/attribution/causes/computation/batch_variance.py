@@ -7,12 +7,14 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import difference_gap
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
-_LEAST = 0.2
+_LEAST, _PROVEN = 0.2, 0.5
+"""Shares of the gap."""
 
 
 class BatchVariance(Cause):
-    """Proven by scoring the same tokens twice, in opposite orders."""
+    """Proven by scoring the same tokens twice, in opposite orders or in another batch."""
 
     id = "batch-variance"
     title = "An engine's log-probabilities depend on the rest of the batch"
@@ -39,33 +41,55 @@ class BatchVariance(Cause):
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
-        """Compare each engine with itself in reverse order, as a share of the gap."""
-        found = {"learner": self._against_itself(experiments, variant, "learner")}
-        if found["learner"] < _LEAST * variant.gap:
-            try:
-                found["sampler"] = self._against_itself(experiments, variant, "sampler")
-            except EngineError:
-                found["sampler"] = 0.0  # the sampler cannot score
-        side = max(found, key=lambda name: found[name])
-        share = found[side] / variant.gap
-        if share < _LEAST:
-            return None
-        return ExperimentResult(
-            summary=(
-                f"reordering the batch changes the {side}'s log-probabilities by k3 "
-                f"{found[side]:.2g} nats per token; the gap is {variant.gap:.2g}"
-            ),
-            explained=min(1.0, share),
-            confidence="proven" if share > 0.5 else "likely",
-            details=(side,),
-            figures={"itself": found[side]},
-        )
+        """Compare each engine with itself in reverse order, then with a few responses alone.
 
-    @staticmethod
-    def _against_itself(experiments: Experiments, variant: Variant, side: str) -> float:
-        setup, case = variant.setup, experiments.case
-        learner = case.learner if setup.swapped else setup.learner  # a reference is neither side
-        engine = learner if side == "learner" else setup.rescored or case.sampler
-        given_N = experiments.score(engine, setup.processing)
-        turned_N = experiments.score(engine, setup.processing, backwards=True)
-        return difference_gap(given_N, turned_N)
+        An engine that sorts responses by length gives most of them the same place in either order.
+        """
+        for words, compare in (
+            ("reordering the batch", self._reordered),
+            ("scoring a few of the responses alone", self._alone),
+        ):
+            found = {"learner": compare(experiments, variant, "learner")}
+            if found["learner"] < _LEAST * variant.gap:
+                try:
+                    found["sampler"] = compare(experiments, variant, "sampler")
+                except EngineError:
+                    found["sampler"] = 0.0  # the sampler cannot score
+            side = max(found, key=lambda name: found[name])
+            if found[side] >= _LEAST * variant.gap:
+                return _result(variant, side, found[side], words)
+        return None
+
+    def _reordered(self, experiments: Experiments, variant: Variant, side: str) -> float:
+        engine, processing = _engine(experiments, variant, side), variant.setup.processing
+        given_N = experiments.score(engine, processing)
+        return difference_gap(given_N, experiments.score(engine, processing, backwards=True))
+
+    def _alone(self, experiments: Experiments, variant: Variant, side: str) -> float:
+        """The same between all responses at once and a few of them."""
+        engine, processing = _engine(experiments, variant, side), variant.setup.processing
+        folder, at = experiments.sub_sample(variant)
+        if folder is None or variant.setup.behind is not None or engine.is_record:
+            return 0.0
+        alone_N = experiments.score(engine, processing, rollouts=folder)
+        return difference_gap(experiments.score(engine, processing)[at], alone_N)
+
+
+def _engine(experiments: Experiments, variant: Variant, side: str) -> EngineSpec:
+    setup, case = variant.setup, experiments.case
+    learner = case.learner if setup.swapped else setup.learner  # a reference is neither side
+    return learner if side == "learner" else setup.rescored or case.sampler
+
+
+def _result(variant: Variant, side: str, changed: float, words: str) -> ExperimentResult:
+    share = changed / variant.gap
+    return ExperimentResult(
+        summary=(
+            f"{words} changes the {side}'s log-probabilities by k3 {changed:.2g} nats per token; "
+            f"the gap is {variant.gap:.2g}"
+        ),
+        explained=min(1.0, share),
+        confidence="proven" if share > _PROVEN else "likely",
+        details=(side,),
+        figures={"itself": changed},
+    )
