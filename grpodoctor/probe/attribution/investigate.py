@@ -48,6 +48,7 @@ from grpodoctor.probe.attribution.search.together import (
     judged_together,
     simpler,
 )
+from grpodoctor.probe.attribution.split_steps import in_steps
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
@@ -447,6 +448,14 @@ class _Investigation:
         before, after = tried.outcome.before or self.variant, tried.outcome.after
         if before is None or after is None:
             return
+        for step in in_steps(self.experiments, tried, before, after):
+            self._accept_step(step)
+        self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
+
+    def _accept_step(self, tried: TriedCause) -> None:
+        before, after = tried.outcome.before or self.variant, tried.outcome.after
+        if before is None or after is None:
+            return
         sure = is_sure(tried.explained, left=self.left, is_settled=self._settles(tried))
         self.tests.learn_rounding(tried, before, after)
         if tried.cause.repeats and self.before_edits is None and self.variant is not None:
@@ -456,7 +465,7 @@ class _Investigation:
         if self.variant is not None:
             self.steps.append(tried.step(self.variant.setup, after.setup))
         self.left *= 1 - tried.explained
-        self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
+        self.variant = after
 
     def _refreshed(self, variant: Variant) -> Variant:
         """The variant with the columns that the next signatures need."""

@@ -141,6 +141,10 @@ def processed(logits_NV: Any, processing: Processing) -> Any:
     if 0 < processing.top_k < VOCABULARY:
         kth = np.sort(logprobs_NV, axis=-1)[:, -processing.top_k, None]
         logprobs_NV = np.where(logprobs_NV >= kth, logprobs_NV, -np.inf)
+    if processing.top_p < 1:
+        probs_NV = np.exp(logprobs_NV)
+        above_NV = (probs_NV[:, None] * (probs_NV[:, None] > probs_NV[..., None])).sum(-1)
+        logprobs_NV = np.where(above_NV < processing.top_p, logprobs_NV, -np.inf)
     return log_softmax(logprobs_NV, axis=-1)
 
 

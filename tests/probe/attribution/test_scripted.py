@@ -15,9 +15,17 @@ from grpodoctor.probe.attribution.catalogue import all_causes
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.contract import Processing, Sampling
+from grpodoctor.probe.engines.jobs import ScoreJob
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import Control
-from tests.probe.attribution.scripted import TOKENS, Scripted, case_of, noisy
+from tests.probe.attribution.scripted import (
+    TOKENS,
+    Scripted,
+    case_of,
+    noisy,
+    processed,
+    read_responses,
+)
 
 LEARNER = EngineSpec.of("transformers", "model", {})
 VLLM = EngineSpec.of("vllm", "model", {})
@@ -470,3 +478,46 @@ def test_what_vllm_overrides_counts_as_configuration(tmp_path: Path) -> None:
     (named,) = attribute(runner, case_of(runner, sampler, learner))
     assert (named.cause, named.confidence) == ("model-config", "proven")
     assert named.details == ("rope_theta: sampler 500.0, learner 10000.0",)
+
+
+@pytest.mark.parametrize("heat", [0.8, 1.25])
+def test_a_truncation_below_another_temperature_is_two_causes(tmp_path: Path, heat: float) -> None:
+    """The kept mass shows at the sampler's temperature, not at the learner's."""
+
+    def cut(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        if engine.engine != "vllm":
+            return logits_NV
+        return processed(logits_NV, Processing(temperature=heat, top_p=0.9))
+
+    runner = Scripted(tmp_path, cut)
+    found = attribute(runner, case_of(runner, VLLM, LEARNER))
+    assert {each.cause: each.confidence for each in found} == {
+        "temperature": "proven", "truncation": "proven",
+    }  # fmt: skip
+    figures = {each.cause: each.figures for each in found}
+    assert figures["temperature"]["fitted"] == pytest.approx(heat)
+    assert figures["truncation"]["top_p"] == pytest.approx(0.9)
+
+
+class Crowded(Scripted):
+    """The learner drops something whenever it scores many responses at once."""
+
+    def _done(self, engine: EngineSpec, job: Any) -> Path:
+        self.crowd = 0
+        if isinstance(job, ScoreJob) and engine.engine == "transformers":
+            self.crowd = sum(len(read_responses(path)) for path in job.rollouts.glob("shard-*.npz"))
+        return super()._done(engine, job)
+
+
+def test_a_dependence_on_the_batch_that_no_order_shows(tmp_path: Path) -> None:
+    """An engine that sorts responses by length gives them the same place in either order."""
+    runner = Crowded(tmp_path, exact)
+
+    def dropped(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+        return noisy(logits_NV, 0.5 if getattr(runner, "crowd", 0) > 64 else 0.0, generator)
+
+    runner.logits = dropped
+    case = case_of(runner, VLLM, LEARNER)
+    (named,) = [each for each in attribute(runner, case) if each.cause == "batch-variance"]
+    assert named.confidence == "proven"
+    assert "scoring a few of the responses alone changes the learner's" in named.summary

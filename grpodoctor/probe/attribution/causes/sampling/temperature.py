@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import Floats
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.contract import TEMPERATURES, Processing
 
@@ -141,6 +141,14 @@ def fit_truncated(variant: Variant) -> float | None:
         return float(np.mean(np.square(np.clip(learner_N - sampler_N, 0.0, 5.0))))
 
     return _least(columns_NT, above)
+
+
+def learner_at(tokens: Tokens, now: Processing, temperature: float) -> Floats:
+    """The learner's log-probabilities at a temperature, shape (N,); as they are without columns."""
+    columns_NT = tokens.at_temperature_NT
+    if columns_NT is None or temperature == now.temperature:
+        return tokens.learner_N
+    return _between(columns_NT.astype(np.float64), temperature)
 
 
 def _least(columns_NT: Floats, loss: Callable[[Floats], float]) -> float:

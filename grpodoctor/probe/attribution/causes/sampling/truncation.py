@@ -8,10 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.causes.sampling.temperature import best_processing, fit_truncated
+from grpodoctor.probe.attribution.causes.sampling.temperature import (
+    best_processing,
+    fit_truncated,
+    learner_at,
+)
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit import refitted
-from grpodoctor.probe.attribution.tokens import Tokens
+from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.contract import Processing
 
@@ -71,7 +75,9 @@ class Truncation(Cause):
         after = best_processing(experiments, variant, candidates) if candidates else None
         if after is None or experiments.exceeds_rounding(after):
             candidates += [
-                cut for each in _temperatures_to_try(variant) for cut in _guessed(tokens, each)
+                cut
+                for each in _temperatures_to_try(variant)
+                for cut in _guessed(tokens, each, learner_at(tokens, now, each.temperature))
             ]
             if not candidates:
                 return None
@@ -146,8 +152,14 @@ def _temperatures_to_try(variant: Variant) -> list[Processing]:
     return [now, replace(now, temperature=round(fitted * 20) / 20)]
 
 
-def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
-    """Truncations that no sampled token contradicts, tightest first."""
+def _guessed(tokens: Tokens, now: Processing, learner_N: Floats) -> list[Processing]:
+    """Truncations that no sampled token contradicts, tightest first.
+
+    Args:
+        tokens: of the variant.
+        now: the processing without them.
+        learner_N: the learner's log-probabilities at its temperature.
+    """
     at = tokens.finite_N
     guesses: list[Processing] = []
     if tokens.rank_N is not None:
@@ -157,7 +169,7 @@ def _guessed(tokens: Tokens, now: Processing) -> list[Processing]:
         near = [now.top_k - 1, now.top_k + 1] if now.top_k > 1 else []  # miscounted
         guesses += [replace(now, top_k=k) for k in (*near, *sizes[:_MOST_OF_A_KIND])]
     # Top-p keeps the mass p or slightly more, so the smallest kept mass is close to p.
-    kept_N = np.exp(np.minimum(tokens.difference_N[at], 0.0))
+    kept_N = np.exp(np.minimum((learner_N - tokens.sampler_N)[at], 0.0))
     low, high = (float(np.quantile(kept_N, q)) for q in (1e-3, 0.1))
     usual = [p for p in _USUAL_P if low - 0.02 <= p <= high + 0.02]
     exact = [round(low, 2), round(low * 20) / 20]
