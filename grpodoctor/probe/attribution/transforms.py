@@ -121,6 +121,26 @@ def _likeliest(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[R
     yield replace(found, least=_NEARLY_WHOLE)
 
 
+def _repeated(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """The value of a run's first token for the whole run, as for tokens accepted in one step."""
+    steps_N = np.abs(np.diff(other_N)) > _MEASURABLE
+    pairs_N = (np.diff(tokens.rows_N) == 0) & tokens.finite_N[1:] & tokens.finite_N[:-1] & steps_N
+    equal_N = np.diff(changed_N) == 0
+    if not pairs_N.any() or not _OFTEN < equal_N[pairs_N].mean() < _NEARLY_ALL:
+        return
+    is_first_N = np.concatenate([[True], (np.diff(tokens.rows_N) != 0) | ~equal_N])
+    first_N = np.maximum.accumulate(np.where(is_first_N, np.arange(is_first_N.size), 0))
+    made = ColumnMap(lambda _, column_N: column_N[first_N], True)
+    what = "repeated for the tokens after the first one of a run"
+    found = _same(tokens, "repeated-values", what, changed_N, other_N, made)
+    yield replace(found, least=_NEARLY_WHOLE)
+
+
+_OFTEN = 0.2
+"""Share of pairs of tokens with exactly equal values, where the other side's differ, that makes
+repetition: float32 values of two tokens are hardly ever equal."""
+
+
 def _rescaled(
     tokens: Tokens, what: str, changed_N: Floats, other_N: Floats, factor: float
 ) -> Recognized:
@@ -417,5 +437,6 @@ def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
 
 
 _RECOGNIZERS: tuple[Recognizer, ...] = (
-    _units, _scaled_each, _likeliest, _rounded, _stored, _averaged, _summed, _clipped, _reordered,
+    _units, _scaled_each, _likeliest, _repeated, _rounded, _stored, _averaged, _summed, _clipped,
+    _reordered,
 )  # fmt: skip

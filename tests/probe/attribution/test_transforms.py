@@ -110,6 +110,25 @@ def test_values_of_the_likeliest_token() -> None:
     assert Units().hypothesize(None, Variant(plain.setup, greedy)) is None
 
 
+@pytest.mark.parametrize("lengths", [[3], [1, 4, 2]])
+def test_one_value_for_all_tokens_of_a_step(lengths: list[int]) -> None:
+    """Steps of speculative decoding accept several tokens; their number may differ."""
+    plain = variant()
+    period, places = sum(lengths), np.arange(LENGTH)
+    firsts = np.repeat(np.cumsum([0, *lengths])[:-1], lengths)
+    source = places - places % period + firsts[places % period]
+    rows = plain.tokens.sampler_N.reshape(RESPONSES, LENGTH)[:, np.minimum(source, LENGTH - 1)]
+    repeated = Variant(plain.setup, plain.tokens.with_sampler(rows.ravel()))
+    hypothesis = Units().hypothesize(None, repeated)
+    assert hypothesis is not None
+    found = Units().experiment(None, repeated, hypothesis)
+    assert found is not None
+    assert found.identity is not None
+    assert found.after is not None
+    assert found.identity.id == "repeated-values"
+    assert found.after.gap < 1e-9
+
+
 @pytest.mark.parametrize("noise", [1e-6, 0.02, 0.3])
 def test_noise_is_no_change_of_units(noise: float) -> None:
     assert Units().hypothesize(None, variant(noise=noise)) is None

@@ -17,6 +17,7 @@ _TITLES = {
     "log-base": "The {side}'s log-probabilities are not natural logarithms",
     "scaled-logprobs": "The {side}'s log-probabilities are scaled",
     "likeliest-token": "The {side} reports the likeliest token's log-probability",
+    "repeated-values": "The {side} repeats one log-probability for several tokens",
     "rounding": "The {side}'s log-probabilities are rounded",
     "storage-precision": "The {side}'s log-probabilities are stored in 16 bits",
     "averaging": "The {side} reports averages instead of each token's log-probability",
@@ -30,6 +31,8 @@ _REMEDIES = {
     "scaled-logprobs": "Remove the factor where the values are read or written.",
     "likeliest-token": "Look up the sampled token among the returned log-probabilities by its id, "
     "not the first one of the list.",
+    "repeated-values": "Report one value per token where a step accepts several tokens, as in "
+    "speculative decoding: slice the values by the number of accepted tokens.",
     "rounding": "Report full float32 values; JSON and log formats often shorten numbers.",
     "storage-precision": "Store log-probabilities in float32.",
     "averaging": "Report one log-probability per token; average only in the loss.",
