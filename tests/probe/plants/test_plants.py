@@ -19,6 +19,7 @@ SAMPLE = (
     "starcoder2: end_zero",
     "stablelm: first_raw",
     pytest.param("qwen3: mlp_slice_lost:1,1,2", marks=pytest.mark.slow),
+    pytest.param("lfm2_moe: state_rows", marks=pytest.mark.slow),
 )
 
 

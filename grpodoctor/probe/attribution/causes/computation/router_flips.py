@@ -74,6 +74,8 @@ class RouterFlips(Cause):
             )
             figures |= {"coverage": coverage, "replay_closes": closed}
             return ExperimentResult(summary=summary, after=held, details=details, figures=figures)
+        if _follow_from_generation(experiments, variant):
+            return None
         without = Variant(variant.setup, tokens.where(~flipped_N))
         return ExperimentResult(
             summary=summary, after=without, confidence="likely", details=details, figures=figures
@@ -88,3 +90,17 @@ def _replayed(experiments: Experiments, variant: Variant) -> Variant | None:
         return experiments.vary(variant, replay=True)
     except EngineError:
         return None
+
+
+def _follow_from_generation(experiments: Experiments, variant: Variant) -> bool:
+    """Whether the sampler's scores of its own tokens agree: flips then follow from another cause.
+
+    Only excluding the flipped tokens needs this test; a replay shows what the flips carry.
+    """
+    if variant.setup.rescored is not None:
+        return False
+    try:
+        after = experiments.vary(variant, rescored=experiments.case.sampler)
+    except EngineError:
+        return False  # the sampler cannot score
+    return not experiments.is_loud(after.gap)
