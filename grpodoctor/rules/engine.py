@@ -165,8 +165,8 @@ class _RuleState:
     """Why the rule did not apply at its last examination."""
     onset: int = -1
     continues: bool = False
-    """Whether the rule dates the latest sightings to before the end of the previous finding, and
-    no setting has changed since: what a treatment ended begins anew."""
+    """Whether the rule dates the latest sightings into the previous finding. After a change of a
+    setting it is False: what returns after a treatment is a new finding."""
     clear_count: int = 0
     """Consecutive examinations without a sighting."""
     milder_count: int = 0
