@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import (
@@ -107,8 +107,7 @@ class RewardScaleChanged(Rule):
         of_parts = [f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart)]
         spreads = [name for name in (*_SPREADS, *of_parts) if chart.is_fresh(name)]
         bounds = [name for name in _BOUNDS if chart.is_fresh(name)]
-        outcomes = [name for name in chart.names() if name.startswith(_OUTCOMES)]
-        outcomes = [name for name in outcomes if chart.is_fresh(name)]
+        outcomes = _outcomes_among(chart.fresh)
         if not (spreads or bounds or outcomes):
             return self._leap(chart) or NOT_LOGGED
         jumps = (self._jump(chart, name) for name in spreads)
@@ -162,11 +161,11 @@ class RewardScaleChanged(Rule):
         means, outcomes = self._windows(chart, _MEAN), self._windows(chart, name)
         if means is None or outcomes is None:
             return None
+        if not _are_apart(*means):
+            return None
         before, after = (statistics.median(values) for values in means)
         scatter = statistics.stdev(means[0])
-        least = max(self.noises * scatter, self.min_jump * abs(before))
-        is_above = min(means[1]) > max(means[0])
-        if abs(after - before) < least or not (is_above or max(means[1]) < min(means[0])):
+        if abs(after - before) < max(self.noises * scatter, self.min_jump * abs(before)):
             return None
         moved = abs(statistics.fmean(outcomes[1]) - statistics.fmean(outcomes[0]))
         noise = statistics.stdev(outcomes[0]) * math.sqrt(1 / RECENT + 1 / self.after)
@@ -207,7 +206,18 @@ class RewardScaleChanged(Rule):
 
 def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:
     """The ratio of two levels of one sign whose readings do not overlap; None without one."""
-    old, new = statistics.median(before), statistics.median(after)
-    if not old * new > 0 or not (min(after) > max(before) or max(after) < min(before)):
+    if not _are_apart(before, after):
         return None
-    return new / old
+    old, new = statistics.median(before), statistics.median(after)
+    return new / old if old * new > 0 else None
+
+
+def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether all readings since a step are above, or below, all those before; a fast test."""
+    return min(after) > max(before) or max(after) < min(before)
+
+
+@lru_cache(maxsize=64)
+def _outcomes_among(names: frozenset[str]) -> tuple[str, ...]:
+    """The measures of success among the metrics of a step, which are the same in most steps."""
+    return tuple(sorted(name for name in names if name.startswith(_OUTCOMES)))
