@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.monitor.diagnosis.costs import gpus_of
@@ -44,7 +44,10 @@ class Tick:
     """The result of one poll of the run."""
 
     restarted: bool = False
-    """Whether another run replaced the previous one, whose state was discarded."""
+    """Whether the previous run is gone, so that its state was discarded."""
+    replaced: Literal["", "restarted", "removed"] = ""
+    """What became of the previous run, once that is known: another one follows, or nothing does.
+    Files of a directory vanish one by one, so it may be known later than `restarted`."""
     steps: int = 0
     """Number of new steps."""
     changes: tuple[Change, ...] = ()
@@ -100,6 +103,8 @@ class Session:
         self._options = options
         self._follower = self._follow()
         self._mailbox = Mailbox(run_dir)
+        self._is_previous_open = False
+        """Whether a run is gone of which it is not known whether another one follows."""
         self._begin(Manifest())
 
     def _begin(self, manifest: Manifest) -> None:
@@ -132,6 +137,7 @@ class Session:
         self._take_manifest(poll)
         if poll.restarted or poll.manifest is not None or poll.steps:
             self.waiting = poll.manifest is None and not poll.steps
+        self._is_previous_open |= poll.restarted
         self._note_reading(poll)
         changes = [change for record in poll.steps for change in self._observe(record)]
         for event in poll.events:
@@ -142,12 +148,23 @@ class Session:
             self._treat()
         return Tick(
             restarted=poll.restarted,
+            replaced=self._replaced(),
             steps=len(poll.steps),
             changes=tuple(changes),
             events=tuple(poll.events),
             more=poll.more,
             held=poll.pending,
         )
+
+    def _replaced(self) -> Literal["", "restarted", "removed"]:
+        """What became of the previous run; empty if nothing new is known."""
+        if not self._is_previous_open:
+            return ""
+        is_gone = not self.run_dir.exists()
+        if self.waiting and not is_gone:
+            return ""
+        self._is_previous_open = False
+        return "removed" if is_gone else "restarted"
 
     def _poll(self, final: bool) -> Poll:
         """The new data; the origin of a run is known once it has written something.
@@ -265,10 +282,9 @@ class Session:
         news = sorted(
             [*findings, *journal], key=lambda each: (int(each["step"]), bool(each.get("cause")))
         )
-        is_gone = tick.restarted and not self.run_dir.exists()
-        kind = "removed" if is_gone else "restarted"
-        restart = {"kind": kind, "run": self.examination.facts().to_json()}
-        return [restart, *news] if tick.restarted else news
+        if not tick.replaced:
+            return news
+        return [{"kind": tick.replaced, "run": self.examination.facts().to_json()}, *news]
 
     def _finding_news(self, change: Change, causes: Mapping[str, Finding]) -> dict[str, Any]:
         cause = causes.get(change.finding.code)

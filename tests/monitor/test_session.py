@@ -23,6 +23,38 @@ def test_a_run_that_was_removed_is_waited_for_again(tmp_path):
     assert session.snapshot().facts.last_step == 2
 
 
+@pytest.mark.parametrize("last", ["run.json", "events.jsonl", "rollouts", ""])
+def test_a_run_whose_files_vanish_one_by_one_was_removed(tmp_path, last):
+    """Whatever file is left when the watch looks, the removal is news, and it is the last news."""
+    path = record_run(tmp_path / "run", 5, finished=False)
+    (path / "rollouts").mkdir(exist_ok=True)
+    session = Session(path)
+    session.read_all()
+    for each in list(path.iterdir()):
+        if each.name != last:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    news = session.news(session.tick())
+    shutil.rmtree(path)
+    news += session.news(session.tick())
+    kinds = [each["kind"] for each in news if each["kind"] in ("restarted", "removed")]
+    assert kinds[-1] == "removed"
+    assert kinds.count("removed") == 1
+    assert session.snapshot().waiting
+    record_run(path, 3, run_id="second", finished=False)
+    assert "removed" not in [each["kind"] for each in session.news(session.tick())]
+
+
+def test_a_log_that_begins_again_is_news_once_it_has_a_step(tmp_path):
+    path = record_run(tmp_path / "run", 5, finished=False)
+    session = Session(path)
+    session.read_all()
+    for name in ("run.json", "steps.jsonl", "events.jsonl"):
+        (path / name).unlink()
+    assert session.news(session.tick()) == []
+    record_run(path, 3, run_id="second", finished=False)
+    assert session.news(session.tick())[0]["kind"] == "restarted"
+
+
 @pytest.mark.parametrize("apply", ["none", "safe"])
 def test_a_watch_that_begins_while_the_recorder_opens_its_directory_sees_the_run(tmp_path, apply):
     path = tmp_path / "run"

@@ -25,7 +25,7 @@ from grpodoctor.runs.records import (
 from grpodoctor.runs.rollout_dumps.self_check import SelfCheck
 from grpodoctor.runs.rollouts import read_rollouts
 from grpodoctor.support.files.growing_files import LONGEST_LINE, Chunk, Damage, T, Tail
-from grpodoctor.support.files.regular_files import translated_os_errors, unreadable
+from grpodoctor.support.files.regular_files import is_missing, translated_os_errors, unreadable
 from grpodoctor.support.progress import NoProgress, Progress
 
 if TYPE_CHECKING:
@@ -49,6 +49,16 @@ class _ManifestFile:
     def forget(self) -> None:
         """Return the manifest again at the next read."""
         self._signature = None
+
+    def was_removed(self) -> bool:
+        """Whether a manifest that was read is gone; a new one replaces it without a gap."""
+        if self._signature is None:
+            return False
+        try:
+            self._path.stat()
+        except OSError as error:
+            return is_missing(error)
+        return False
 
     def read(self) -> tuple[Manifest | None, list[Damage]]:
         """Return the manifest if it is new or has changed, and its damage.
@@ -119,7 +129,9 @@ class NativeFollower:
         Raises:
             RunError: if the run cannot be read, or a newer version wrote it.
         """
-        poll = Poll(restarted=self._steps.was_replaced() or self._events.was_replaced())
+        # All three, because a directory that is being removed loses its files in any order.
+        files = (self._steps.was_replaced, self._events.was_replaced, self._manifest.was_removed)
+        poll = Poll(restarted=any(is_gone() for is_gone in files))
         if poll.restarted:
             self._manifest.forget()
         poll.manifest, poll.damage = self._manifest.read()
