@@ -2,6 +2,9 @@
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import TimeoutError as WaitedTooLong
 
 WIDTH, HEIGHT = 1280, 900
 SECONDS = 300_000
@@ -49,9 +52,15 @@ class Browser:
         self.settle()
 
     def go(self, title: str) -> None:
-        """Click a page in the navigation."""
-        self.page.get_by_test_id("stTopNavLink").get_by_text(title, exact=True).click()
-        self.page.wait_for_url(re.compile(r".*/[a-z]*\?.*"), timeout=SECONDS)
+        """Click a page in the navigation, and wait until the address is that of the page."""
+        name = self.page.get_by_text(title, exact=True)
+        link = self.page.get_by_test_id("stTopNavLink").filter(has=name)
+        path = urlsplit(link.get_attribute("href") or "").path
+        link.click()
+        try:
+            self.page.wait_for_url(lambda url: _is_restored(url, path), timeout=SECONDS)
+        except WaitedTooLong as error:
+            raise AssertionError(self._state(f"the click on {title} led nowhere")) from error
         self.settle()
 
     def settle(self) -> None:
@@ -62,7 +71,16 @@ class Browser:
 
     def sees(self, text: str | re.Pattern[str]) -> None:
         """Wait until the page has the text."""
-        self.page.get_by_text(text).filter(visible=True).first.wait_for(timeout=SECONDS)
+        found = self.page.get_by_text(text).filter(visible=True).first
+        try:
+            found.wait_for(timeout=SECONDS)
+        except WaitedTooLong as error:
+            raise AssertionError(self._state(f"the page lacks {text!r}")) from error
+
+    def _state(self, defect: str) -> str:
+        """A defect with all that explains it."""
+        shown = self.page.inner_text("body")[:3000]
+        return f"{defect}: {self.page.url} {self.complaints}\n{shown}"
 
     def draws(self) -> None:
         """Wait until a chart is drawn."""
@@ -74,3 +92,9 @@ class Browser:
         assert self.page.get_by_text("This section cannot be shown").all_inner_texts() == []
         assert self.complaints == []
         assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+
+
+def _is_restored(url: str, path: str) -> bool:
+    """Whether the address is that of a page, with the place that the page puts back into it."""
+    parts = urlsplit(url)
+    return parts.path.strip("/") == path.strip("/") and bool(parts.query)
