@@ -302,9 +302,9 @@ def _is_one_line(column: Column) -> bool:
 def _column_widths(table: Table, width: int) -> list[int | None]:
     """The widths of the columns of a table; None for those that rich may choose.
 
-    Numbers and headings stay whole. A cut column gets what it needs, but at most two fifths of the
-    rest; the last one gets the rest. In a table of names and numbers that does not fit, names give
-    way.
+    Numbers and headings stay whole. Beside a column that is cut, each column of names or text gets
+    what it needs, but at most two fifths of the rest; the last one gets the rest. In a table of
+    names and numbers that does not fit, names give way.
     """
     needed = [
         max(
@@ -326,22 +326,24 @@ def _column_widths(table: Table, width: int) -> list[int | None]:
 
 
 def _cut_widths(table: Table, needed: list[int], rest: int) -> list[int]:
-    """The widths of a table with columns that are cut.
+    """The widths of a table with columns that are cut; text in others breaks into lines.
 
     Args:
         table: the table.
         needed: the width that each column needs.
         rest: columns of the terminal without the gaps.
     """
-    fixed = (need for need, column in zip(needed, table.columns, strict=True) if not column.cut)
-    rest = max(0, rest - sum(fixed))
-    last = max(place for place, column in enumerate(table.columns) if column.cut)
+    elastic = [place for place, column in enumerate(table.columns) if _is_elastic(column)]
+    rest = max(0, rest - sum(need for place, need in enumerate(needed) if place not in elastic))
     widths = list(needed)
-    for place, column in enumerate(table.columns):
-        if column.cut:
-            widths[place] = min(needed[place], rest if place == last else rest * 2 // 5)
-            rest -= widths[place]
+    for place in elastic:
+        widths[place] = min(needed[place], rest if place == elastic[-1] else rest * 2 // 5)
+        rest -= widths[place]
     return [max(1, each) for each in widths]
+
+
+def _is_elastic(column: Column) -> bool:
+    return column.cut or not (column.numeric or column.unbroken)
 
 
 def _fitted(cells: list[Text], column: Column, width: int | None) -> list[Text]:

@@ -106,7 +106,7 @@ def _blocks(reports: Sequence[Report], root: str) -> Iterator[Block]:
         Column("verdict", unbroken=True),
         Column("since step", numeric=True),
         Column("run", unbroken=True, cut=True),
-        Column("cause", cut=True),
+        Column("cause"),
     )
     is_one_log = bool(_shared_log(reports))
     names = [_log_and_run(each)[1] if is_one_log else _path_below(each, root) for each in reports]
@@ -126,11 +126,12 @@ def _row(report: Report, path: str) -> tuple[Inline, ...]:
 
 
 def _cause(report: Report) -> str:
+    """The verdict's finding as a whole, code first; without one, what the verdict says first."""
     verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
     for problem in problems:
         if problem.cause.code == verdict.code:
-            return f"{problem.present.summary.rstrip('.')} ({problem.present.code})"
-    return verdict.sentence
+            return f"{problem.present.code}: {problem.present.summary.rstrip('.')}"
+    return verdict.sentence.split("; ")[0].rstrip(".")
 
 
 def _json(reports: Sequence[Report], unreadable: Sequence[UnreadableRun]) -> dict[str, Any]:
