@@ -62,9 +62,8 @@ def show(arguments: Sequence[str]) -> None:
     url_state.restore()
     url_state.save(settings.token)  # a click may end this drawing before the page is complete
     pages = _pages(settings, arguments[0])
-    chosen = st.navigation(list(pages.values()), position="top")
     _follow_deep_link(pages, arguments[0])
-    chosen.run()
+    st.navigation(list(pages.values()), position="top").run()
     url_state.save(settings.token)
 
 
@@ -123,6 +122,8 @@ def _follow_deep_link(pages: Mapping[str, st.Page], settings_json: str) -> None:
     wanted = next((name for name in _DEEP_LINKS if name in params), "")
     path = _DEEP_LINKS.get(wanted, "" if params else _page_without_runs(settings_json))
     if path:
+        # The links come with the next page: Streamlit loses a click that meets a change of page.
+        st.navigation(list(pages.values()), position="hidden")
         st.switch_page(pages[path], query_params=url_state.changed(params))
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.Navigation_pb2 import Navigation
 
 from grpodoctor.probe.results.results_json import write_result
 from grpodoctor.runs.records import Event, StepRecord
@@ -93,6 +95,24 @@ def test_text_of_a_run_is_shown_and_never_run(
     assert browser.page.locator("img[onerror], a[href*='www.a.b']").count() == 0
     assert "\u202e" not in browser.page.inner_text("body")
     browser.check()
+
+
+def test_links_appear_with_the_page_that_an_address_names(
+    server: Server, browser: Browser, folder: Path
+) -> None:
+    """Streamlit loses a click on a link while the script of `/` leads to another page."""
+    positions: list[int] = []
+
+    def note(frame: Any) -> None:
+        message = ForwardMsg.FromString(frame)
+        if message.WhichOneof("type") == "navigation":
+            positions.append(message.navigation.position)
+
+    browser.page.on("websocket", lambda socket: socket.on("framereceived", note))
+    browser.open(server.url(run=f"{folder.name}/finished"))
+    browser.page.get_by_test_id("stTopNavLink").first.wait_for(timeout=SECONDS)
+    assert positions[0] == Navigation.Position.HIDDEN
+    assert positions[-1] == Navigation.Position.TOP
 
 
 @pytest.mark.slow
