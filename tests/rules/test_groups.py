@@ -277,6 +277,9 @@ def test_batches_without_a_negative_advantage_have_no_baseline(
     assert finding.summary.startswith("No advantage is negative in 20 batches")
     assert Patient(steps(60, curves), knobs={"advantage": "gae"}).findings("GRP005") == []
     assert Patient(steps(60, curves | some_below)).findings("GRP005") == []
+    # open-instruct logs the reward after filtering, which says nothing, and the accuracy.
+    accuracy = {"accuracy/train": noisy(0.5, 0.1, 1), **none_below}
+    assert Patient(steps(60, accuracy)).finding("GRP005").severity == "warning"
 
 
 def test_batches_without_any_advantage_say_nothing_of_a_baseline() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from grpodoctor.rules.catalogue import all_rules
@@ -291,6 +293,20 @@ def test_a_reward_that_follows_the_length() -> None:
     assert run(fined).finding("REW013").severity == "warning"
     cut = {**fined, "length/truncated_rate": noisy(0.3, 0.02, 2)}
     assert run(cut).findings("REW013") == []
+
+
+def test_a_reward_for_the_logarithm_of_the_length_beside_the_task() -> None:
+    """The length explains most of the reward's changes, correctness the rest."""
+    length, solved = noisy(ramp(800, 16_000, 60), 300, 1), noisy(ramp(0.3, 0.5, 60), 0.015, 2)
+    paid: dict[str, Curve] = {
+        REWARD: lambda step: math.log2(float(length(step))) + float(solved(step)),
+        "length/mean": length,
+    }
+    finding = run(paid).finding("REW013")
+    assert finding.severity == "warning"
+    assert run({**paid, "environment/turns_mean": noisy(5, 0.2, 3)}).findings("REW013") == []
+    single = {**paid, "environment/turns_mean": noisy(1, 0.0, 3)}
+    assert run(single).finding("REW013").severity == "warning"
 
 
 def test_two_trends_are_no_reward_for_length() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, has_critic
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -13,7 +13,7 @@ from grpodoctor.vocabulary.conditions import Condition
 _ADVANTAGE = "advantage/mean"
 _LOWEST, _HIGHEST = "advantage/min", "advantage/max"
 _POSITIVE, _ZERO = "advantage/positive_rate", "advantage/zero_rate"
-_REWARD = "reward/mean"
+_REWARD, _ACCURACY = "reward/mean", "accuracy/train"
 _LOSS = "optimizer/loss"
 _SIZE = "group_size"
 _LOSS_IS_ADVANTAGE = frozenset({"trl", "ms-swift"})
@@ -38,8 +38,9 @@ class AdvantagesWithoutBaseline(Rule):
         logged curve shows that this is not GRPO.
 
     Evidence it needs:
-        `advantage/mean`, or `optimizer/loss` in logs of TRL, and `reward/mean`. Optional: the
-        settings `group_size` and `advantage`.
+        `advantage/mean`, `advantage/min` or `advantage/positive_rate`, or `optimizer/loss` in logs
+        of TRL; `reward/mean` or `accuracy/train`. Optional: `advantage/max`, `advantage/zero_rate`,
+        the settings `group_size` and `advantage`.
 
     Remedies:
         Eight or more responses per prompt; otherwise a critic, or a baseline over the batch.
@@ -57,7 +58,10 @@ class AdvantagesWithoutBaseline(Rule):
     condition: ClassVar[Condition] = "wrong-advantages"
     judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The advantages equal the rewards: no baseline is subtracted."
-    inputs: ClassVar[tuple[Need, ...]] = ((_ADVANTAGE, _LOWEST, _POSITIVE, _LOSS), _REWARD)
+    inputs: ClassVar[tuple[Need, ...]] = (
+        (_ADVANTAGE, _LOWEST, _POSITIVE, _LOSS),
+        (_REWARD, _ACCURACY),
+    )
     remedies: ClassVar[tuple[str, ...]] = ("larger-groups",)
     references: ClassVar[tuple[str, ...]] = (
         "arXiv 2402.03300",
@@ -125,7 +129,7 @@ class AdvantagesWithoutBaseline(Rule):
             return None
         count = min(len(chart.series(name)), 2 * RECENT)
         text = f"No advantage is negative in {count} batches: no baseline is subtracted."
-        return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD)))
+        return Sighting("warning", text, cite_all(chart, name, _REWARD, _ACCURACY))
 
     def _follows_reward(self, chart: Chart) -> Sighting | None:
         if not chart.is_fresh(_ADVANTAGE):

@@ -14,6 +14,7 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD = "reward/mean"
 _LENGTH = "length/mean"
 _TRUNCATED = "length/truncated_rate"
+_TURNS = "environment/turns_mean"
 
 
 class RewardIsLength(Rule):
@@ -21,21 +22,25 @@ class RewardIsLength(Rule):
 
     What it sees:
         The changes of the mean reward and of the mean length from step to step, over the latest
-        readings. Their correlation is near 1 or -1, and the length has changed. If that holds for
-        one component of the reward and not for the sum, the finding is `info`.
+        readings. Their correlation is near 1 or -1, and the length has changed. Where a response is
+        a single turn, .9 is enough for a reward that rises with longer responses: in proportion to
+        the length, or to its logarithm. If that holds for one component of the reward and not for
+        the sum, the finding is `info`.
 
     Why it matters:
         The reward function pays for tokens, or for their absence, and for little else. The policy
         learns to write long or short responses; the reward rises as in any good run.
 
     Evidence it needs:
-        `reward/mean` and `length/mean`. Optional: `reward/component/<name>/mean`.
+        `reward/mean` and `length/mean`. Optional: `reward/component/<name>/mean`,
+        `length/truncated_rate`, `environment/turns_mean`.
 
     Remedies:
         Check the reward function and the weight of its length term.
 
     When it is wrong:
-        In a task whose answer is a length, the two move together as well. Truncated responses are
+        In a task whose answer is a length, the two move together as well; so they do in a game that
+        pays for each turn that the policy survives, in a log without the number of turns. Truncated responses are
         long and earn nothing, so the rule ignores a negative correlation while responses are
         truncated.
 
@@ -65,6 +70,12 @@ class RewardIsLength(Rule):
     min_correlation: float = 0.99
     """Correlation of the changes: length then explains 98 % of their variance. In healthy agentic
     runs, where failed episodes are the long ones, it is up to -.98."""
+    min_growth_correlation: float = 0.9
+    """The same for a reward that rises with the length of single-turn responses: the length then
+    explains four fifths of its changes, with a standard error of .04. Public runs of such tasks
+    show at most .31, since a batch of longer responses is hardly more correct."""
+    single_turn: float = 1.5
+    """Mean turns up to which a response is a single turn."""
     min_truncated: float = 0.05
     """Share of truncated responses that explains why the reward falls with the length."""
     min_change: float = 1.25
@@ -91,17 +102,31 @@ class RewardIsLength(Rule):
         level = length.level(self.readings // 3)
         if max(level, start) < self.min_change * min(level, start):
             return None
-        changes = step_changes(length, chart.series(_REWARD), self.readings)
-        if changes is None:
-            return None
-        found = changes.correlation
-        truncated = chart.series(_TRUNCATED)
-        if found < 0 and len(truncated) and truncated.level(self.readings) >= self.min_truncated:
-            return None  # a truncated response is the longest and earns nothing
-        if abs(found) < self.min_correlation:
+        found = self._correlation(chart)
+        if found is None:
             return None
         text = (
             f"The reward follows the length (correlation {found:.2f}), "
             f"which went from {start:.3g} to {level:.3g} tokens."
         )
         return Sighting("warning", text, cite_all(chart, _REWARD, _LENGTH))
+
+    def _correlation(self, chart: Chart) -> float | None:
+        """The correlation of reward and length; None if it is too weak."""
+        length, reward = chart.series(_LENGTH), chart.series(_REWARD)
+        changes = step_changes(length, reward, self.readings)
+        relative = step_changes(length, reward, self.readings, relative=True)
+        found = [each.correlation for each in (changes, relative) if each is not None]
+        if not found:
+            return None
+        strongest = max(found, key=abs)
+        if strongest < 0:
+            # A truncated response is the longest and earns nothing.
+            truncated = chart.series(_TRUNCATED)
+            is_cut = len(truncated) > 0 and truncated.level(self.readings) >= self.min_truncated
+            return None if is_cut or strongest > -self.min_correlation else strongest
+        turns = chart.series(_TURNS)
+        is_single = not len(turns) or turns.level(self.readings) <= self.single_turn
+        is_growth = is_single and length.level(self.readings // 3) > (start_level(length) or 0)
+        least = self.min_growth_correlation if is_growth else self.min_correlation
+        return strongest if strongest >= least else None

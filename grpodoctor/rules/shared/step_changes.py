@@ -23,7 +23,9 @@ class StepChanges(NamedTuple):
     """Change of the second metric per change of the first."""
 
 
-def step_changes(first: Series, second: Series, readings: int) -> StepChanges | None:
+def step_changes(
+    first: Series, second: Series, readings: int, *, relative: bool = False
+) -> StepChanges | None:
     """Compare the changes over the latest common readings.
 
     None if there are fewer, or if the directions of the changes do not agree.
@@ -32,10 +34,13 @@ def step_changes(first: Series, second: Series, readings: int) -> StepChanges | 
         first: the metric that may drive the other.
         second: the metric that may follow.
         readings: number of readings to compare.
+        relative: whether the relative change of the first counts, for positive readings.
     """
     columns = _latest(first, second, readings)
-    if len(columns[0]) < readings:
+    if len(columns[0]) < readings or (relative and not min(columns[0]) > 0):
         return None
+    if relative:
+        columns = ([math.log(value) for value in columns[0]], columns[1])
     moves = [[after - before for before, after in pairwise(column)] for column in columns]
     products = list(map(mul, *moves))
     opposed = sum(product < 0 for product in products)
