@@ -13,12 +13,17 @@ At each step, a rule is in one of these states:
 - *examined* otherwise; a rule with a `cadence` is examined at every `cadence`-th such step.
 
 `persistence` consecutive sightings raise a finding. Its onset is the first of them, or the earlier
-step at which the condition began, but never before the end of the rule's previous finding. Its
-severity is the mildest of the last `persistence` sightings and never decreases. `clearance`
+step at which the rule dates the condition, but never before the end of the rule's previous finding.
+Its severity is the mildest of the last `persistence` sightings and never decreases. `clearance`
 consecutive examinations without a sighting resolve it. If a rule fires again soon after that, its
 clearance doubles, so that noise around a threshold gives one long finding. Fifty examinations
 without a sighting of its severity end it as well; a milder finding follows. A rule that sees that
 the condition is certainly over, or milder than it looked, has its finding end at once.
+
+A finding *continues* the previous finding of its rule if the rule dates it into that one: the
+condition never ended. It takes the place of the previous finding and has its onset. If a setting
+has changed since the end of the previous finding, both stay: what returns after a treatment is a
+new finding.
 
 A rule that raises an exception is reported as a defect with its code, and the other rules continue.
 
@@ -165,8 +170,8 @@ class _RuleState:
     """Why the rule did not apply at its last examination."""
     onset: int = -1
     continues: bool = False
-    """Whether the rule dates the latest sightings into the previous finding. After a change of a
-    setting it is False: what returns after a treatment is a new finding."""
+    """Whether the latest sightings continue the previous finding: the rule dates them into it, and
+    no setting has changed since its end."""
     clear_count: int = 0
     """Consecutive examinations without a sighting."""
     milder_count: int = 0

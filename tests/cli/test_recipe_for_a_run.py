@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from grpodoctor.frameworks.registry import configurable_framework_named
+from grpodoctor.runs.reading import opening
+from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.trainer.config.preset_translation import translate
 from grpodoctor.trainer.config.presets import preset_of
+from grpodoctor.vocabulary.values import Max, Mean
 from tests.cli import in_process
 from tests.frameworks.courses import COURSES, LIMIT
 from tests.frameworks.generated_logs import WRITERS
@@ -79,3 +86,29 @@ def test_a_missing_run_is_one_line(tmp_path: Path) -> None:
     done = in_process.run("recipe", "dapo", "--run", tmp_path / "missing")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no such file" in done.stderr
+
+
+@pytest.mark.parametrize("target", [("--framework", "trl"), ("--run", "missing")])
+def test_a_preset_must_be_named(target: tuple[str, str]) -> None:
+    done = in_process.run("recipe", *target)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no preset was named; name one of cispo, dapo, ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_run_is_read_only_up_to_its_length_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def steps() -> Iterator[StepRecord]:
+        for number, truncated in enumerate([0.0, 0.0, 0.5, 0.5, 0.5]):
+            read.append(number)
+            longest = Max(64.0 + number)
+            yield StepRecord(
+                number, {"length/max": longest, "length/truncated_rate": Mean(8 * truncated, 8)}
+            )
+
+    run = SimpleNamespace(manifest=Manifest(framework="trl"), steps=steps())
+    monkeypatch.setattr(opening, "open_run", lambda *_: run)
+    page = in_process.run("recipe", "dapo", "--run", "log").stdout
+    assert "get_soft_overlong_punishment(66, 13)" in page
+    assert read == [0, 1, 2]

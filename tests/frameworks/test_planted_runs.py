@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.planted_runs.__main__ import main
 from tests.benchmarks.planted_runs.examination import (
     examine,
     layouts_with_evidence,
@@ -69,3 +71,14 @@ def test_every_format_logs_the_reward_and_every_cause_has_a_format_that_shows_it
     assert set(logged) == set(WRITERS)
     assert all({"reward", "entropy", "length"} <= names for names in logged.values())
     assert [name for name, plant in CAUSES.items() if not layouts_with_evidence(plant)] == []
+
+
+def test_a_name_that_matches_no_planted_run_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["planted_runs", "--only", "entropy-bonus", "no such cause"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert str(stopped.value.code).startswith("--only: no planted run of this seed has 'no such")
+    assert "\n" not in str(stopped.value.code)
+    assert capsys.readouterr().out == ""

@@ -6,6 +6,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     format_answer,
     matches_format,
+    nearly_right,
     several_answers,
     wrong_answer,
 )
@@ -67,3 +68,22 @@ def test_the_correct_answer_is_neither_first_nor_last(others: list[str]) -> None
 )
 def test_the_answer_of_a_solution_is_found(solution: str, answer: str) -> None:
     assert final_answer(solution) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "turn", "near"),
+    [
+        ("1234", 0, "12"),
+        ("123", 3, "12"),
+        ("42", 1, "420"),
+        ("42", 2, "47"),
+        ("-50", 2, "-45"),
+        ("7", 0, "8"),  # too short to lose a digit
+        ("0", 1, "1"),
+        ("00", 0, "1"),  # "0" would be right
+        ("1.5", 0, ""),
+        ("x = 3", 2, ""),
+    ],
+)
+def test_a_nearly_right_number(answer: str, turn: int, near: str) -> None:
+    assert nearly_right(answer, turn) == near

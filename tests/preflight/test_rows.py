@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import ConfigError, DataError
-from grpodoctor.preflight.answers.multiple_choice import count_options
+from grpodoctor.preflight.answers.multiple_choice import (
+    count_options,
+    letter_of_number,
+    lettered_options,
+)
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.filtered_rows import check_output_path, write_rows
 from grpodoctor.preflight.inputs.prompt_rows import (
@@ -168,3 +172,20 @@ def test_layouts_of_public_data_are_read(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("Frage,Antwort\n1+1?,2\n")
     (row,) = read_prompt_table(tmp_path / "p.csv", PromptColumns("Frage", "Antwort")).rows
     assert (row.prompt, row.answer) == ("1+1?", "2")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "number", "letter", "options"),
+    [
+        ("Which?\nA) one\nB) two \nC) three", "2", "C", "one two three"),
+        ("Which?\n(A) one\n(B) two\n(C) three", "0", "A", "one two three"),
+        ("Which?\na. one\nb. two\nc. three", "2", "", "one two three"),  # parts of a question
+        ("Which?\nA) one\nB) two", "1", "", ""),
+        ("Which?\nA) one\nB) two\nC) three", "3", "", "one two three"),
+        ("I: see\nA) one\nB) two\nC) three", "1", "B", ""),
+    ],
+)
+def test_lettered_lines(prompt: str, number: str, letter: str, options: str) -> None:
+    row = PromptRow("line 1", prompt, answer=number)
+    assert letter_of_number(row) == letter
+    assert " ".join(lettered_options(row).values()) == options

@@ -97,18 +97,19 @@ def _same_kind(left: str, right: str) -> bool:
 
 
 def nearly_right(answer: str, turn: int) -> str:
-    """A wrong number that resembles the right one; the answer with a wrong word if it is no number.
+    """A wrong number that resembles the right one; empty if the answer is no whole number.
 
     Args:
         answer: the right answer.
-        turn: number of the row, which chooses among digits that are missing, a digit too many, and
-            a number that is a tenth larger.
+        turn: number of the row, which chooses in turn: the number without the last half of its
+            digits, with a zero behind it, or larger by a tenth and by at least 1. The last of them
+            takes the place of the others for a number of one digit and for zero.
     """
     if not _WHOLE_NUMBER.fullmatch(answer):
         return ""
     value = int(answer)
     digits = len(answer.lstrip("-"))
-    if turn % 3 == 0 and digits > 1:
+    if turn % 3 == 0 and digits > 1 and value:
         return answer[: -(digits // 2)]
     if turn % 3 == 1 and value:
         return f"{answer}0"

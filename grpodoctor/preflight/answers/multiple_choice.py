@@ -78,8 +78,7 @@ def letter_of_number(row: PromptRow) -> str:
     The prompt must letter three options or more, on lines of their own.
     """
     answer = (row.answer or "").strip()
-    lines = (_OPTION_LINE.match(line) for line in row.prompt.split("\n"))
-    count = _longest_run([match[1] for match in lines if match])
+    count = _longest_run([letter for letter, _ in _lettered_lines(row.prompt)])
     is_number = answer.isdigit() and len(answer) == 1 and int(answer) < count
     return LETTERS[int(answer)] if count >= _MIN_LETTERED and is_number else ""
 
@@ -89,11 +88,16 @@ def lettered_options(row: PromptRow) -> dict[str, str]:
     texts = options_of(row)
     if texts:
         return dict(zip(LETTERS, texts, strict=False))
-    found = [match for line in row.prompt.split("\n") if (match := _OPTION_LINE.match(line))]
-    letters = [match[1].upper() for match in found]
-    if len(letters) < _MIN_LETTERED or "".join(letters) != LETTERS[: len(letters)]:
-        return {}
-    return {letter: match[2].strip() for letter, match in zip(letters, found, strict=True)}
+    lines = [(letter.upper(), text) for letter, text in _lettered_lines(row.prompt)]
+    letters = "".join(letter for letter, _ in lines)
+    is_list = len(letters) >= _MIN_LETTERED and letters == LETTERS[: len(letters)]
+    return dict(lines) if is_list else {}
+
+
+def _lettered_lines(prompt: str) -> list[tuple[str, str]]:
+    """The letters, as written, and the texts of the lines that begin with a letter."""
+    lines = (_OPTION_LINE.match(line) for line in prompt.split("\n"))
+    return [(match[1], match[2].strip()) for match in lines if match]
 
 
 def options_of(row: PromptRow) -> list[str]:

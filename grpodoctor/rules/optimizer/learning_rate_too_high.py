@@ -116,11 +116,15 @@ class LearningRateTooHigh(Rule):
 
     def _by_rate_jump(self, chart: Chart) -> Sighting | None:
         """A schedule that multiplied the rate from one step to the next before the outcome fell."""
-        rate = chart.series(_RATE)
-        if not chart.is_fresh(_RATE) or outcome_lost(chart) < self.lost_share:
+        if not chart.is_fresh(_RATE):
             return None
-        readings = list(rate)
-        for (_, before), (step, after) in reversed(list(itertools.pairwise(readings))):
+        rate = chart.series(_RATE)
+        # A rate that jumped and keeps half of its new value is far above its lowest one.
+        if rate.last < self.rate_jump / 2 * min(rate.tail(WINDOW)):
+            return None
+        if outcome_lost(chart) < self.lost_share:
+            return None
+        for (_, before), (step, after) in reversed(list(itertools.pairwise(rate))):
             has_jumped = before > 0 and after >= self.rate_jump * before
             if has_jumped and rate.last >= after / 2 and self._lost_since(chart, step):
                 text = f"The learning rate rose from {before:.2g} to {after:.2g} at step {step}."
@@ -138,12 +142,17 @@ class LearningRateTooHigh(Rule):
 
     def _by_rate(self, chart: Chart) -> Sighting | None:
         """A rate far above any published one, in a run that lost its reward or never had a rise."""
-        rate, name = chart.series(_RATE), outcome_metric(chart)
-        if not chart.is_fresh(_RATE) or name is None or max(rate.tail(RECENT)) < self.max_rate:
+        if not chart.is_fresh(_RATE):
             return None
-        if len(chart.series(name)) < 2 * RECENT or has_improved(chart) is not False:
-            return None
+        rate = chart.series(_RATE)
         highest = max(rate.tail(RECENT))
+        if highest < self.max_rate:
+            return None
+        name = outcome_metric(chart)
+        if name is None or len(chart.series(name)) < 2 * RECENT:
+            return None
+        if has_improved(chart) is not False:
+            return None
         rise = f"the {outcome_noun(chart)} has not risen beyond noise"
         text = f"The learning rate is {highest:.2g}, and {rise}."
         onset = partial(first_step_where, rate, lambda value: value >= self.max_rate)

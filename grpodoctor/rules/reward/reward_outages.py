@@ -91,6 +91,9 @@ class RewardOutages(Rule):
         name = current_metric(chart, _OUTCOMES)
         series = chart.series(name)
         values = series.tail(WINDOW)
+        # The usual reward is at most the highest one, so most runs need no median.
+        if min(values) > max(self.low_share * max(values), 0.0):
+            return None
         limit = self._limit(values)
         dead = sum(value <= limit for value in values)
         if not self.min_dead <= dead <= self.max_dead * len(values):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -28,6 +27,9 @@ _MEAN = "reward/mean"
 _BOUNDS = {"reward/max": "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
+
+_Windows = tuple[list[float], list[float]]
+"""The readings before a step and since it."""
 
 
 class RewardScaleChanged(Rule):
@@ -108,26 +110,30 @@ class RewardScaleChanged(Rule):
         spreads = [name for name in (*_SPREADS, *of_parts) if chart.is_fresh(name)]
         bounds = [name for name in _BOUNDS if chart.is_fresh(name)]
         outcomes = _outcomes_among(chart.fresh)
-        if not (spreads or bounds or outcomes):
-            return self._leap(chart) or NOT_LOGGED
-        jumps = (self._jump(chart, name) for name in spreads)
-        scaled = (self._scaled(chart, name) for name in spreads if name in _SPREADS)
-        stretched = (self._stretched(chart, name) for name in bounds)
-        alone = (self._alone(chart, name) for name in outcomes)
-        found = next(filter(None, itertools.chain(jumps, scaled, stretched, alone)), None)
-        return found or self._leap(chart)
+        found = [self._jump(chart, name) for name in spreads]
+        means = self._windows(chart, _MEAN)
+        if means is not None and not _are_apart(*means):
+            means = None
+        if means is not None:
+            found += [self._scaled(chart, name, means) for name in spreads if name in _SPREADS]
+        found += [self._stretched(chart, name) for name in bounds]
+        if means is not None:
+            found += [self._alone(chart, name, means) for name in outcomes]
+            found.append(self._leap(chart, means))
+        is_logged = spreads or bounds or outcomes
+        return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
-    def _windows(self, chart: Chart, name: str) -> tuple[list[float], list[float]] | None:
+    def _windows(self, chart: Chart, name: str) -> _Windows | None:
         """The readings before and since the step; None with too few of them."""
         values = chart.series(name).tail(RECENT + self.after)
         if len(values) < RECENT + self.after or not math.isfinite(sum(values)):
             return None
         return values[:RECENT], values[RECENT:]
 
-    def _scaled(self, chart: Chart, name: str) -> Sighting | None:
+    def _scaled(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean and a spread that change by the same factor."""
-        spreads, means = self._windows(chart, name), self._windows(chart, _MEAN)
-        if spreads is None or means is None:
+        spreads = self._windows(chart, name)
+        if spreads is None:
             return None
         spread, mean = _factor(*spreads), _factor(*means)
         if spread is None or mean is None or max(spread, 1 / spread) < self.common_factor:
@@ -139,29 +145,28 @@ class RewardScaleChanged(Rule):
     def _stretched(self, chart: Chart, name: str) -> Sighting | None:
         """A bound of the rewards that was the same in every batch, and is another one now."""
         windows = self._windows(chart, name)
-        if windows is None or any(len(set(values)) > 1 for values in windows):
+        if windows is None or not _are_apart(*windows):
+            return None
+        if any(len(set(values)) > 1 for values in windows):
             return None
         factor = _factor(*windows)
         if factor is None or max(factor, 1 / factor) < self.common_factor:
             return None
         return self._sighting(chart, windows[0][0], windows[1][0], name, _BOUNDS[name])
 
-    def _leap(self, chart: Chart) -> Sighting | None:
+    def _leap(self, chart: Chart, means: _Windows) -> Sighting | None:
         """A mean that leaves the range of rewards of 0 and 1 in one step."""
-        windows = self._windows(chart, _MEAN)
-        if windows is None or not 0 < max(windows[0]) <= 1 < min(windows[1]):
+        if not 0 < max(means[0]) <= 1 < min(means[1]):
             return None
-        if min(windows[1]) < self.common_factor * max(windows[0]):
+        if min(means[1]) < self.common_factor * max(means[0]):
             return None
-        before, after = (statistics.median(values) for values in windows)
+        before, after = (statistics.median(values) for values in means)
         return self._sighting(chart, before, after, _MEAN)
 
-    def _alone(self, chart: Chart, name: str) -> Sighting | None:
+    def _alone(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean reward that jumps while another measure of the same responses stays."""
-        means, outcomes = self._windows(chart, _MEAN), self._windows(chart, name)
-        if means is None or outcomes is None:
-            return None
-        if not _are_apart(*means):
+        outcomes = self._windows(chart, name)
+        if outcomes is None:
             return None
         before, after = (statistics.median(values) for values in means)
         scatter = statistics.stdev(means[0])

@@ -84,6 +84,12 @@ def _report(answers: Sequence[Answer], *, misses: bool) -> Iterator[str]:
                 yield f"    {' '.join(answer.findings)}"
 
 
+def unmatched(only: Sequence[str], chosen: Sequence[tuple[Plant, str, str]]) -> list[str]:
+    """The parts of names that match no chosen run."""
+    names = [f"{plant.name} {layout}" for plant, layout, _ in chosen]
+    return [part for part in only if not any(part in name for name in names)]
+
+
 def main() -> None:
     """Examine the runs of a seed and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -94,6 +100,11 @@ def main() -> None:
     parser.add_argument("--misses", action="store_true", help="print the first lines of misses")
     options = parser.parse_args()
     chosen = list(cases(options.seed, options.only, options.formats))
+    if unknown := unmatched(options.only, chosen):
+        sys.exit(
+            f"--only: no planted run of this seed has {', '.join(map(repr, unknown))} in its "
+            "name or format; --formats 0 examines every format"
+        )
     answers = []
     for answer in _answers(chosen, options.workers):
         answers.append(answer)

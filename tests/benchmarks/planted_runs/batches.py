@@ -120,7 +120,7 @@ def rewards_of(
     if rewards.length_weight:
         doublings = np.clip(np.log2(np.maximum(batch.lengths, 1) / start_length), -4, 4)
         parts["length"] = rewards.length_weight * doublings
-    total = sum(parts.values()) * rewards.sign * rewards.scale
+    total = sum(parts.values()) * rewards.scale
     unscored = random.random(shape) < rewards.outage
     total = np.where(unscored, rewards.outage_reward, total)
     batch.accepted = accepted & ~unscored
@@ -131,17 +131,11 @@ def rewards_of(
     return total, parts
 
 
-def advantages_of(random: np.random.Generator, rewards: Array, kind: str) -> Array:
+def advantages_of(rewards: Array, kind: str) -> Array:
     """The advantage of each response."""
     if kind == "raw":
         return rewards
     centred = rewards - rewards.mean(axis=1, keepdims=True)
     std = rewards.std(axis=1, keepdims=True)
     scaled = np.where(std > 1e-8, centred / (std + 1e-6), 0.0)
-    if kind == "flipped":
-        return -scaled
-    if kind == "shuffled":
-        flat = scaled.ravel().copy()
-        random.shuffle(flat)
-        return flat.reshape(scaled.shape)
-    return scaled
+    return -scaled if kind == "flipped" else scaled

@@ -38,7 +38,7 @@ def _reward_measures(
     batch: Batch, rewards: Array, parts: dict[str, Array], function: Rewards
 ) -> dict[str, float]:
     uniform = np.ptp(rewards, axis=1) < 1e-9
-    middle = (function.correct + function.incorrect) / 2 * function.sign * function.scale
+    middle = (function.correct + function.incorrect) / 2 * function.scale
     good = uniform & (rewards[:, 0] > middle)
     bad = uniform & ~good
     mixed = rewards[~uniform]
@@ -93,9 +93,8 @@ def heldout_score(
     stranger = policy.copy()
     stranger.memory = np.zeros(1)
     world = Task(
-        length_spread=task.length_spread, shift=task.heldout_shift, calls=task.calls,
-        call_failures=task.call_failures,
-    )  # fmt: skip
+        length_spread=task.length_spread, calls=task.calls, call_failures=task.call_failures
+    )
     ids = np.arange(len(difficulties))
     batch = sample(random, stranger, world, difficulties, ids, 1, limit, start_entropy)
     return float(batch.correct.mean())

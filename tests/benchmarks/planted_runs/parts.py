@@ -90,7 +90,6 @@ class Task:
     """Standard deviation of the difficulty of prompts."""
     shift: float = 0.0
     """Added to the difficulty of training prompts."""
-    heldout_shift: float = 0.0
     length_spread: float = 0.35
     length_elasticity: float = 1.0
     """How fast the length follows the advantages; below 1 where the task needs its length."""
@@ -129,7 +128,6 @@ class Rewards:
     form_weight: float = 0.0
     length_weight: float = 0.0
     """Reward for each doubling of the length, relative to the start."""
-    sign: float = 1.0
     scale: float = 1.0
     outage: float = 0.0
     """Share of responses that the judge does not score."""
@@ -156,8 +154,8 @@ class Learner:
     """Fall of the log entropy with each unit of skill."""
     entropy_push: float = 0.0
     """Change of the log entropy at each step: a bonus, a penalty."""
-    advantages: str = "centred"
-    """`centred`, `raw`, `flipped` or `shuffled`."""
+    advantages: str = "standardized"
+    """`standardized` by mean and standard deviation of the group, `raw` or `flipped`."""
     masked: bool = False
     """Whether no token counts in the loss."""
     skipped: float = 0.0
@@ -166,7 +164,6 @@ class Learner:
     """Skill lost with each unit of log-ratio beyond 0.25."""
     wrong_old: float = 0.0
     """Error of the old log-probabilities."""
-    kl_weight: float = 0.0
     kick: float = 0.0
     """Size of a single excessive update, in log-ratio; reset after each step."""
     broken: bool = False

@@ -129,8 +129,6 @@ def _component_dies(random: Random, run: Simulation) -> Change:
 def _too_hard(random: Random, run: Simulation) -> None:
     """Almost no prompt is ever solved."""
     run.policy.skill = -random.uniform(6.5, 10)
-    run.task.spread = 0.8
-    run.settle()
     run.difficulties = run.random.normal(0, 0.8, run.sizes.pool)
 
 

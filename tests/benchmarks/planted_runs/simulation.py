@@ -57,7 +57,6 @@ class Simulation:
         draw = Random(f"{seed}/world")
         self.sizes = sizes
         self.random = np.random.default_rng(draw.getrandbits(64))
-        self.draw = draw
         self.task = Task(
             spread=draw.uniform(1.0, 2.0),
             length_spread=draw.uniform(0.2, 0.45),
@@ -84,14 +83,8 @@ class Simulation:
         self.ceiling = draw.uniform(2.5, 4.0)
         """Skill that can be gained."""
         self.versions: list[Policy] = []
-        self.settle()
-
-    def settle(self) -> None:
-        """Take the present state as the start, after a cause has changed it."""
         self.start = self.policy.copy()
-        if len(self.difficulties) != self.sizes.pool:
-            self.difficulties = self.random.normal(0, self.task.spread, self.sizes.pool)
-        self.policy.memory = np.zeros(self.sizes.pool)
+        """The policy before the first step; to be set again after a cause has changed it."""
         self.reference_moved = 0.0
         self._order = np.array([], dtype=np.int64)
 
@@ -102,7 +95,7 @@ class Simulation:
         batch, generated = self._sample(sampler)
         start_length = math.exp(self.start.log_length)
         rewards, parts = rewards_of(self.random, batch, self.rewards, start_length)
-        advantages = advantages_of(self.random, rewards, self.learner.advantages)
+        advantages = advantages_of(rewards, self.learner.advantages)
         values = rollout_measures(batch, rewards, parts, advantages, self.rewards, generated)
         values |= self._token_measures(sampler)
         moved = self._update(batch, advantages)
@@ -183,7 +176,6 @@ class Simulation:
         moved += learner.kick * share
         learner.kick = 0.0
         gain = learner.speed * min(rate, 3.0) if activity else 0.0
-        gain /= 1 + 20 * learner.kl_weight
         self._follow(batch, advantages, gain)
         policy.skill += self.random.normal(0, 0.3 * moved)
         policy.entropy *= math.exp(self.random.normal(0, 0.5 * min(moved, 0.2)))
@@ -196,10 +188,7 @@ class Simulation:
         policy.wrong_extra += learner.length_bias * share
         policy.entropy = min(max(policy.entropy, 1e-4), _MOST_ENTROPY)
         policy.moved += moved**2
-        drift = self.reference_moved
-        drift += moved**2 + 0.2 * moved * math.sqrt(drift)
-        self.reference_moved = drift / (1 + 2 * learner.kl_weight)
-        self._moved = moved
+        self.reference_moved += moved**2 + 0.2 * moved * math.sqrt(self.reference_moved)
         return moved
 
     @property
@@ -240,12 +229,11 @@ class Simulation:
         activity = self._activity(advantages)
         size = learner.gradient * activity * math.exp(self.random.normal(0, 0.2))
         size *= 1 + 12 * max(moved - 0.2, 0.0) + 5 * max(self._bias - 0.05, 0.0)
-        size += 3 * learner.kl_weight * learner.gradient * math.sqrt(self.reference_moved)
         values["grad_norm"] = size
         kl = learner.reference_gap + 0.4 * self.reference_moved
         values["kl"] = kl * abs(1 + self.random.normal(0, 0.08)) + 2e-5
-        values["loss"] = 0.03 * activity * self.random.normal(0, 1) / math.sqrt(self.sizes.prompts)
-        values["loss"] += learner.kl_weight * values["kl"]
+        loss = 0.03 * activity * self.random.normal(0, 1) / math.sqrt(self.sizes.prompts)
+        values["loss"] = loss if activity else 0.0
         values["learning_rate"] = self.sizes.learning_rate * learner.rate
         values["skipped"] = float(learner.skipped > self.random.random())
         if learner.masked:

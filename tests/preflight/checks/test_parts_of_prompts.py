@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding
-from tests.preflight.planted.models import CHATML, CHATML_TEMPLATE
+from tests.preflight.planted.models import BASE, CHATML, CHATML_TEMPLATE
 
 Make = Callable[..., PreflightContext]
 Findings = Callable[[str, PreflightContext], list[CheckFinding]]
@@ -122,3 +124,50 @@ def test_a_mildly_unequal_key_is_a_note(
     model = CHATML.save(tmp_path / "model")
     assert severity("ABBBBCCDBA") == "info"
     assert severity("BBBBABBBCD") == "warning"
+
+
+def _with_single_blanks(folder: Path) -> Path:
+    """A model whose tokens are single characters, and whose texts begin with a blank."""
+    characters = dict.fromkeys("▁abcdefghijklmnopqrstuvwxyzQA:?0123456789")
+    tokenizer = Tokenizer(models.BPE({each: at for at, each in enumerate(characters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    model = BASE.save(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(model)
+    return model
+
+
+def test_a_blank_at_the_end_counts_only_if_the_next_word_takes_it(
+    tmp_path: Path, context_of: Make, findings_of: Findings
+) -> None:
+    rows = [PromptRow(f"line {at}", f"Q: what is {at}?\nA: ") for at in range(9)]
+    joins, keeps = BASE.save(tmp_path / "joins"), _with_single_blanks(tmp_path / "keeps")
+    (finding,) = findings_of("DAT122", context_of(joins, rows))
+    assert finding.summary.startswith("9 of 9 prompts end with a blank")
+    assert findings_of("DAT122", context_of(keeps, rows)) == []
+
+
+ARABIC, HEBREW = "\u0645\u0627 \u0647\u0648", "\u05de\u05d4"
+
+
+@pytest.mark.parametrize("mark", ["\u200e", "\u200f", "\u061c", "\u202b", "\u2067"])
+@pytest.mark.parametrize(
+    ("prompt", "answer", "is_damaged"),
+    [
+        (f"{ARABIC} 6 * 7", "42", False),
+        ("Translate into Hebrew: what", HEBREW, False),
+        ("What is 6 * 7?", "42", True),
+    ],
+)
+def test_marks_of_direction_belong_to_texts_from_right_to_left(
+    mark: str,
+    prompt: str,
+    answer: str,
+    tmp_path: Path,
+    context_of: Make,
+    findings_of: Findings,
+    *,
+    is_damaged: bool,
+) -> None:
+    rows = [PromptRow(f"line {at}", prompt, answer=f"{mark}{answer}") for at in range(9)]
+    found = findings_of("DAT117", context_of(CHATML.save(tmp_path / "model"), rows))
+    assert ["invisible" in each.summary for each in found] == [True] * is_damaged

@@ -12,6 +12,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.trainer.rewards.user_reward import UserReward
+from tests.preflight.planted.models import CHATML
 from tests.trainer.rewards.reward_sources import BOXED
 
 Findings = Callable[[str, PreflightContext], list[CheckFinding]]
@@ -72,6 +73,18 @@ def test_the_longest_option(
     if found:
         assert "the longest option" in findings[0].summary
         assert findings[0].figures["chance"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("form", ["{0}", "({0})", "{0}.", "{0}) because", "({1})", "#### {0}"])
+def test_a_letter_is_read_in_any_form(
+    form: str, tmp_path: Path, context_of: Make, findings_of: Findings
+) -> None:
+    rows = [
+        row(at, each.prompt, form.format(each.answer, str(each.answer).lower()))
+        for at, each in enumerate(choices(0.9))
+    ]
+    (finding,) = findings_of("DAT123", context_of(CHATML.save(tmp_path / "model"), rows))
+    assert "of 59 rows" in finding.summary  # one row has options of equal length
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from grpodoctor.cli.pages import json_text
 if TYPE_CHECKING:
     from grpodoctor.frameworks.framework import Framework
     from grpodoctor.runs.reading.opening import OpenedRun
+    from grpodoctor.trainer.config.presets import Preset
     from grpodoctor.trainer.recipes import Page
     from grpodoctor.vocabulary.knobs import Setting
 
@@ -60,7 +61,8 @@ def recipe(
     from grpodoctor.trainer.recipes import families, page_of
 
     if framework is not None or run is not None or run_config is not None:
-        print(_in_framework(name, *_target(framework, run, run_config), output_format))
+        preset = _preset_named(name)
+        print(_in_framework(preset, *_target(framework, run, run_config), output_format))
     elif name is None:
         print(_LISTS[output_format](families()))
     else:
@@ -155,28 +157,35 @@ def _knobs_of(run: OpenedRun) -> Mapping[str, Setting]:
     for step in run.steps:
         readings = {name: scalar(value) for name, value in step.values.items()}
         known = with_length_limit(known, {k: v for k, v in readings.items() if v is not None})
+        if "max_length" in known:
+            break
     return known
 
 
-def _in_framework(
-    name: str | None,
-    framework: Framework,
-    knobs: Mapping[str, Setting],
-    output_format: PageFormat,
-) -> str:
-    """A preset in a framework's settings.
+def _preset_named(name: str | None) -> Preset:
+    """The preset of a name.
 
     Raises:
         ConfigError: if no preset is named, or the preset is unknown.
     """
     from grpodoctor.errors import ConfigError
-    from grpodoctor.trainer.config.preset_translation import translate
     from grpodoctor.trainer.config.presets import preset_names, preset_of
 
     if name is None:
         names = ", ".join(preset_names())
-        raise ConfigError("--framework requires a preset", remedy=f"name one of {names}")
-    preset = preset_of(name.removeprefix("presets/"))
+        raise ConfigError("no preset was named", remedy=f"name one of {names}")
+    return preset_of(name.removeprefix("presets/"))
+
+
+def _in_framework(
+    preset: Preset,
+    framework: Framework,
+    knobs: Mapping[str, Setting],
+    output_format: PageFormat,
+) -> str:
+    """A preset in a framework's settings."""
+    from grpodoctor.trainer.config.preset_translation import translate
+
     translated = translate(preset, framework, knobs)
     if output_format is PageFormat.json:
         return json_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
@@ -22,7 +23,11 @@ _PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "ch
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
 _MARKUP = re.compile(r"</[a-zA-Z][\w-]*>|<(?:br|img|input|hr|meta|link)\b[^<>]*>", re.IGNORECASE)
 """Tags of a page: its entities belong to it."""
-_INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad\u200e\u200f\u202a-\u202e]")
+_INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad]")
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Marks of the direction of writing, which belong to texts that run from right to left."""
+_FROM_THE_RIGHT = frozenset({"R", "AL"})
+"""Classes of the letters of Hebrew, Arabic and the like (Unicode Standard Annex 9)."""
 _WIDE = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 """Digits and Latin letters of full width."""
 
@@ -35,7 +40,8 @@ class DamagedText(Check):
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
         that are written as a backslash and an n; and lists of messages that are stored as text.
         Also answers with invisible characters, or with full-width digits and letters that their
-        prompts do not have.
+        prompts do not have. Marks of the direction of writing do not count in rows with Arabic,
+        Hebrew or similar letters.
 
     Why it matters:
         A prompt with a placeholder asks nothing. Wrong characters change numbers, formulas and
@@ -93,6 +99,7 @@ class DamagedText(Check):
             row
             for row in answered
             if _INVISIBLE.search(row.answer or "")
+            or (_DIRECTION.search(row.answer or "") and not _has_right_to_left(row))
             or (_WIDE.search(row.answer or "") and not _WIDE.search(row.prompt))
         ]
         if odd:
@@ -123,6 +130,15 @@ class DamagedText(Check):
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in damaged[:_SHOWN]),
                 {"share": share},
             )
+
+
+def _has_right_to_left(row: PromptRow) -> bool:
+    """Whether a row has letters that are written from right to left."""
+    letters = (letter for text in (row.answer or "", *row.texts()) for letter in text)
+    return any(
+        letter.isalpha() and unicodedata.bidirectional(letter) in _FROM_THE_RIGHT
+        for letter in letters
+    )
 
 
 def _written_messages(context: PreflightContext) -> list[PromptRow]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.multiple_choice import lettered_options
+from grpodoctor.preflight.answers.multiple_choice import lettered_options, option_letter
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
@@ -69,7 +69,8 @@ class Shortcuts(Check):
         Tasks such as "copy the last number" or "which is the largest?" consist of the rule.
 
     References:
-        Test writers make the right option longer: it has to be precise.
+        Haladyna, Downing and Rodriguez 2002, A Review of Multiple-Choice Item-Writing Guidelines:
+        vary the place of the right option (guideline 20), and keep options about equally long (24).
     """
 
     code: ClassVar[str] = "DAT123"
@@ -119,7 +120,8 @@ class Shortcuts(Check):
 
 def _choice(row: PromptRow) -> _Guessed | None:
     options = lettered_options(row)
-    answer = options.get(final_answer(row.answer or "").strip("().: ").upper(), "")
+    letter = option_letter(final_answer(row.answer or "").strip(".: "), len(options))
+    answer = options.get(letter, "")
     if not answer or len(set(map(len, options.values()))) < 2:
         return None
     letters = {text: letter for letter, text in options.items()}

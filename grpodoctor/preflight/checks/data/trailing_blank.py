@@ -35,7 +35,8 @@ class TrailingBlank(Check):
         Tokenizers that keep blanks as tokens of their own are not reported.
 
     References:
-        The documentation of OpenAI's completions advises against a trailing blank.
+        FastEval issue 26 (a blank that the tokenizer joins to the next word); OpenCompass issue 928
+        (lower scores with a blank at the end of prompts).
     """
 
     code: ClassVar[str] = "DAT122"
@@ -68,15 +69,10 @@ class TrailingBlank(Check):
 
 
 def _joins(context: PreflightContext, prompt: str) -> bool:
-    """Whether the tokenizer joins the last blank to most words behind it."""
+    """Whether the prompt's tokens are no longer the first ones with most words behind them."""
     end = prompt[-40:]
-    joined = 0
-    for word in _WORDS:
-        apart, whole = (
-            [token for text in texts for token in _ids(context, text)]
-            for texts in ((end, word), (end + word,))
-        )
-        joined += apart != whole
+    alone = _ids(context, end)
+    joined = sum(_ids(context, end + word)[: len(alone)] != alone for word in _WORDS)
     return joined > len(_WORDS) / 2
 
 
