@@ -57,6 +57,10 @@ def test_easy_training_prompts_with_unsolved_held_out_ones_are_a_warning() -> No
     finding = run(curves).finding("GRP001")
     assert finding.severity == "warning"
     assert "held-out accuracy" in finding.summary
+    fell = run({**curves, "accuracy/heldout": ramp(0.4, 0.3, 60)}).finding("GRP001")
+    assert fell.remedies[0] == "recheck-reward"
+    rose = run({**curves, "accuracy/heldout": ramp(0.4, 0.6, 60)}).finding("GRP001")
+    assert rose.remedies[0] == "harder-prompts"
 
 
 def test_groups_that_are_all_wrong_are_found_within_ten_steps_and_turn_critical() -> None:

@@ -259,6 +259,17 @@ def test_a_reward_that_stays_at_its_ceiling_is_saturation() -> None:
     assert plain(noisy(1.4, 0.1, 1)).findings("REW006") == []
 
 
+def test_a_full_reward_beside_a_low_held_out_accuracy_is_no_success() -> None:
+    rising = {REWARD: lambda step: min(1.0, 0.3 + 0.1 * step)}
+    fell = Patient(steps(60, {**rising, HELDOUT: ramp(0.4, 0.28, 60)})).finding("REW006")
+    assert (fell.severity, fell.remedies) == ("warning", ("recheck-reward", "harder-prompts"))
+    assert fell.summary.endswith("held-out accuracy is only 28%.")
+    rose = Patient(steps(60, {**rising, HELDOUT: ramp(0.4, 0.6, 60)})).finding("REW006")
+    assert (rose.severity, rose.remedies) == ("warning", ("harder-prompts",))
+    high = Patient(steps(60, {**rising, HELDOUT: 0.9})).finding("REW006")
+    assert (high.severity, high.remedies[0]) == ("info", "keep-checkpoint")
+
+
 def test_a_median_at_the_ceiling_with_a_lower_mean_is_no_solution() -> None:
     """A public run: 1 in most batches of four responses, .87 on average."""
     rewards = [(1.0, 1.0, 0.5, 1.0, 1.0, 0.75, 1.0)[step % 7] for step in range(120)]

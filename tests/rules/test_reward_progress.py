@@ -28,6 +28,30 @@ def test_a_reward_that_rises_alone_is_a_warning() -> None:
     assert finding.active
 
 
+@pytest.mark.parametrize(
+    ("evaluations", "is_reported"),
+    [
+        ([0.4, 0.38, 0.31], True),
+        ([0.4, 0.4, 0.4], True),
+        ([0.4, 0.38, 0.41], False),  # it rises
+        ([0.4, 0.31], False),
+        ([0.9, 0.88, 0.85], False),  # hardly anything is left to gain
+    ],
+)
+def test_solved_prompts_and_a_low_held_out_accuracy(
+    evaluations: list[float], is_reported: bool
+) -> None:
+    """Three evaluations are enough once the training prompts are solved."""
+    solved = noisy(ramp(0.4, 1.0, 40), 0.01, 1)
+    heldout = every(80 // len(evaluations), lambda step: evaluations[
+        min(step * len(evaluations) // 80, len(evaluations) - 1)])  # fmt: skip
+    curves: dict[str, Curve] = {REWARD: lambda step: min(solved(step), 1.0), HELDOUT: heldout}
+    found = run(curves, 80).findings("REW008")
+    assert [finding.severity for finding in found] == ["warning"] * is_reported
+    unsolved = run({**curves, REWARD: noisy(ramp(0.4, 0.8, 40), 0.01, 1)}, 80)
+    assert unsolved.findings("REW008") == []
+
+
 def test_few_evaluations_are_info() -> None:
     heldout = every(15, noisy(ramp(0.44, 0.42, 90), 0.004, 3))
     finding = run({REWARD: RISING, HELDOUT: heldout}).finding("REW008")

@@ -5,7 +5,16 @@ from __future__ import annotations
 import statistics
 from typing import ClassVar
 
-from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+    cite_all,
+)
 from grpodoctor.rules.shared.run_health import RECENT, has_critic
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition

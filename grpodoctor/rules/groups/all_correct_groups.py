@@ -6,6 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.heldout import low_heldout_accuracy
 from grpodoctor.rules.shared.run_health import (
     CRITIC_IS_BASELINE,
     RECENT,
@@ -29,8 +30,9 @@ class AllCorrectGroups(Rule):
 
     What it sees:
         A large share of groups in which every response is correct. The finding is `info`, since the
-        run succeeds and merely wastes compute. It is a warning if held-out accuracy is low: the
-        training prompts are then too easy for the evaluation.
+        run succeeds and merely wastes compute. It is a warning if held-out accuracy is below .8:
+        the training prompts are then too easy for the evaluation or, if it never rose, memorized,
+        or the reward pays for something else.
 
     Why it matters:
         A group whose rewards are all equal has advantages of zero. Its tokens cost compute and
@@ -42,7 +44,7 @@ class AllCorrectGroups(Rule):
 
     Remedies:
         Replace such groups by new ones (dynamic sampling), train on harder prompts, or stop because
-        the task is solved.
+        the task is solved. If the held-out accuracy is low and never rose, check the reward first.
 
     When it is wrong:
         The share grows with accuracy in every healthy run (from .08 at an accuracy of .55 to .37
@@ -72,8 +74,6 @@ class AllCorrectGroups(Rule):
 
     min_share: float = 0.6
     """Share of groups. Healthy runs reach up to .37 (small) and .6 (late, accuracy .82)."""
-    low_heldout_accuracy: float = 0.8
-    """Held-out accuracy below which easy training prompts are a mistake instead of a success."""
     min_readings: int = 5
     """Minimum readings for a level."""
 
@@ -96,9 +96,10 @@ class AllCorrectGroups(Rule):
         shown = f"{share:.0%} of groups are all-correct"
         if name == _ZERO_VARIANCE:  # some of them may be all-incorrect
             shown = f"{share:.0%} of groups have equal rewards, most of them all-correct"
-        heldout = chart.series(_HELDOUT)
-        if len(heldout) and heldout.level(3) < self.low_heldout_accuracy:
-            text = f"{shown}, but held-out accuracy is only {heldout.level(3):.0%}."
-            return Sighting("warning", text, evidence, find_onset=onset)
+        if (low := low_heldout_accuracy(chart)) is not None:
+            text = f"{shown}, but held-out accuracy is only {low.level:.0%}."
+            remedies: tuple[str, ...] = ("harder-prompts", "dynamic-sampling")
+            remedies = remedies if low.has_risen else ("recheck-reward", *remedies)
+            return Sighting("warning", text, evidence, remedies, find_onset=onset)
         text = f"{shown}, so they contribute no gradient."
         return Sighting("info", text, evidence, find_onset=onset)

@@ -7,7 +7,8 @@ import statistics
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, reading_noise
+from grpodoctor.rules.shared.heldout import LOW_ACCURACY
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, is_solved, reading_noise
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import BASELINE, WINDOW, Chart
 from grpodoctor.runs.estimators import level_shift
@@ -52,7 +53,9 @@ class HeldOutStall(Rule):
         higher than they were, over the same steps: the whole run, or the latest 128 readings. A
         rise of at most two standard errors counts as none if even two more would be less than a
         tenth of the training reward's rise. The finding is a warning from eight evaluations on, and
-        `info` before. A fall of the evaluations is reported by REW003.
+        `info` before. A fall of the evaluations is reported by REW003. If the training prompts are
+        solved, three evaluations are enough, if the latest two are below .8 and no higher than the
+        first, whether they stayed or fell.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -61,7 +64,8 @@ class HeldOutStall(Rule):
 
     Evidence it needs:
         `accuracy/heldout` or `reward/heldout`, at least eight evaluations, and `reward/mean` or
-        `accuracy/train`.
+        `accuracy/train`. Three evaluations of `accuracy/heldout` once the training prompts are
+        solved. Optional: `groups/all_correct_rate`.
 
     Remedies:
         Compare training and evaluation on the same ten prompts. Check the reward function, add
@@ -83,9 +87,15 @@ class HeldOutStall(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_HELDOUT, _TRAIN)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "refilter-prompts")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
+    explains: ClassVar[tuple[Condition, ...]] = ("solved",)
     persistence: ClassVar[int] = 2
     clearance: ClassVar[int] = 3
 
+    solved_evaluations: int = 3
+    """Evaluations that are enough once the training prompts are solved: a policy that solves them
+    by the task and not by heart, or by a fault of the reward, solves more held-out prompts."""
+    min_all_correct: float = 0.6
+    """Share of all-correct groups from which the training prompts count as solved; see GRP001."""
     min_evaluations: int = 6
     """Evaluations for `info`: three in each half."""
     sure_evaluations: int = 8
@@ -111,6 +121,8 @@ class HeldOutStall(Rule):
         """Compare evaluations and training over the same steps: the whole run, or the window."""
         name, train = current_metric(chart, _HELDOUT), current_metric(chart, _TRAIN)
         heldout = list(chart.series(name))
+        if (solved := self._while_solved(chart, name, train)) is not None:
+            return solved
         if len(heldout) < self.min_evaluations:
             return None
         values = [value for _, value in heldout]
@@ -126,6 +138,30 @@ class HeldOutStall(Rule):
         if len(recent) < self.sure_evaluations:
             return None
         return self._judge(chart, name, train, self._in_window(chart, train, recent))
+
+    def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
+        """Solved training prompts, and evaluations that are low and have not risen."""
+        values = [value for _, value in chart.series(name)]
+        if len(values) < self.solved_evaluations or name != _HELDOUT[0]:
+            return None
+        if max(values[-2:]) > min(values[0], LOW_ACCURACY) or not self._is_solved(chart):
+            return None
+        series, start = chart.series(train), start_level(chart.series(train))
+        rise, error = change(series)
+        if start is None or not rise > max(
+            self.min_rise * error, self.min_share * self._scale(chart, train)
+        ):
+            return None
+        text = (
+            f"{train} rose from {start:.3g} to {series.level(RECENT):.3g}, "
+            f"but {name} went from {values[0]:.3g} to {values[-1]:.3g}."
+        )
+        return Sighting("warning", text, (cite(chart, name, values[0]), cite(chart, train, start)))
+
+    def _is_solved(self, chart: Chart) -> bool:
+        all_correct = chart.series("groups/all_correct_rate")
+        many = len(all_correct) > 0 and all_correct.level(2 * RECENT) >= self.min_all_correct
+        return many or is_solved(chart)
 
     def _since_start(self, chart: Chart, train: str, heldout: str) -> _Course | None:
         """The course since the start of the run; None if the training reward has not risen."""

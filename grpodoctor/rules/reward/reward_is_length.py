@@ -40,9 +40,9 @@ class RewardIsLength(Rule):
 
     When it is wrong:
         In a task whose answer is a length, the two move together as well; so they do in a game that
-        pays for each turn that the policy survives, in a log without the number of turns. Truncated responses are
-        long and earn nothing, so the rule ignores a negative correlation while responses are
-        truncated.
+        pays for each turn that the policy survives, in a log without the number of turns. Truncated
+        responses are long and earn nothing, so the rule ignores a negative correlation while
+        responses are truncated.
 
     References:
         Singhal et al. 2023, A Long Way to Go, arXiv 2310.03716.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.heldout import low_heldout_accuracy
 from grpodoctor.rules.shared.run_health import mean_is_high, never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
+_HELDOUT = "accuracy/heldout"
 _GROUPS = ("groups/zero_variance_rate", "groups/all_correct_rate")
 
 
@@ -20,17 +22,20 @@ class SaturatedReward(Rule):
     What it sees:
         Accuracy, or a reward between 0 and 1, that stays at its ceiling. Its mean must be above .9
         as well, since most batches of few responses can be all-correct by chance. In a log with
-        group statistics GRP001 reports it instead, with the share of groups without gradient.
+        group statistics GRP001 reports it instead, with the share of groups without gradient. The
+        finding is `info`, and a warning if held-out accuracy is below .8: training prompts that are
+        solved are then no success.
 
     Why it matters:
         The run has succeeded, and further compute brings no gain: advantages are zero in all but a
         few groups. A run that ends flat at the top has usually been flat there for a long time.
 
     Evidence it needs:
-        `accuracy/train` or `reward/mean`.
+        `accuracy/train` or `reward/mean`. Optional: `accuracy/heldout`.
 
     Remedies:
-        Stop, or train on harder prompts. A reward that is full from the first reading on may pay
+        Stop, or train on harder prompts. If the held-out accuracy is low and never rose, check the
+        reward first. A reward that is full from the first reading on may pay
         for anything: test it with wrong responses first.
 
     When it is wrong:
@@ -73,16 +78,19 @@ class SaturatedReward(Rule):
             return None
         start = chart.baseline(name)
         noun = "Accuracy" if name == _ACCURACY else "Reward"
-        text = (
-            f"{noun} has a median of {level:.3g} over {self.min_readings} readings: "
-            "nothing is left to learn."
-        )
-        remedies = None
+        text = f"{noun} has a median of {level:.3g} over {self.min_readings} readings"
+        remedies: tuple[str, ...] | None = None
+        severity: Severity = "info"
+        end = ": nothing is left to learn."
         if min(series.head(3)) >= self.min_level:  # the policy had no time to learn it
-            first = f"{series.head(1)[0]:.3g}"
-            text = f"{noun} was {first} from the first reading: nothing is left to learn."
+            text = f"{noun} was {series.head(1)[0]:.3g} from the first reading"
             remedies = ("recheck-reward", "harder-prompts")
-        evidence = (cite(chart, name, start.level if start else None),)
+        if (low := low_heldout_accuracy(chart)) is not None:
+            severity, end = "warning", f", but held-out accuracy is only {low.level:.0%}."
+            remedies = (
+                ("harder-prompts",) if low.has_risen else ("recheck-reward", "harder-prompts")
+            )
+        evidence = (cite(chart, name, start.level if start else None), *cite_all(chart, _HELDOUT))
         latest = list(series)[-self.min_readings :]
         onset = next(step for step, value in latest if value >= self.min_level)
-        return Sighting("info", text, evidence, remedies, find_onset=lambda: onset)
+        return Sighting(severity, text + end, evidence, remedies, find_onset=lambda: onset)

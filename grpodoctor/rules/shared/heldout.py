@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import NamedTuple
 
 from grpodoctor.rules.shared.run_health import current_metric
 from grpodoctor.runs.chart import WINDOW, Chart
@@ -17,6 +18,29 @@ def heldout_metrics(chart: Chart) -> list[str]:
     mean = current_metric(chart, HELDOUT)
     sets = sorted(name for name in chart.names() if name.startswith(f"{mean}/set/"))
     return [mean, *(name for name in sets if len(sets) > 1 and chart.is_fresh(name))]
+
+
+LOW_ACCURACY = 0.8
+"""Held-out accuracy below which training prompts that are all solved are no success."""
+
+
+class LowAccuracy(NamedTuple):
+    """A held-out accuracy that is low."""
+
+    level: float
+    has_risen: bool
+    """Whether it is above the first evaluation."""
+
+
+def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
+    """The level of the latest evaluations, if it is low."""
+    series = chart.series("accuracy/heldout")
+    if not len(series):
+        return None
+    level = series.level(_LATEST)
+    if not level < LOW_ACCURACY:
+        return None
+    return LowAccuracy(level, level > series.head(1)[0])
 
 
 _LATEST = 3
