@@ -50,6 +50,18 @@ def test_an_outage_that_takes_the_reward_with_it() -> None:
     assert finding.remedies == ("drop-failed-rollouts",)
 
 
+@pytest.mark.parametrize(("metric", "code"), [(FAILURES, "DAT002"), (ABORTED, "DAT003")])
+def test_failures_are_dated_to_the_step_at_which_they_began(metric: str, code: str) -> None:
+    """What they cause is dated to the step as well, and must not come first."""
+    curves: dict[str, Curve] = {
+        metric: noisy(lambda step: 0.6 if step >= 41 else 0.0, 0.01, 1),
+        REWARD: noisy(lambda step: 0.2 if step >= 41 else 0.5, 0.02, 2),
+    }
+    assert run(curves).finding(code).onset_step == 41
+    constant = {metric: noisy(0.6, 0.02, 1), REWARD: FLAT}
+    assert run(constant).finding(code).onset_step == 0
+
+
 def test_constant_failures_are_a_warning_only_if_nothing_rises() -> None:
     assert (
         run({FAILURES: noisy(0.6, 0.03, 1), REWARD: FLAT}).finding("DAT002").severity == "warning"

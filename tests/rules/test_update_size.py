@@ -136,6 +136,19 @@ def test_a_warm_up_and_a_rate_that_did_no_harm_are_quiet(rate: Curve, reward: Cu
     assert run({RATE: rate, REWARD: reward}).findings("OPT006") == []
 
 
+def test_an_accuracy_that_is_logged_no_more_gives_way_to_the_reward() -> None:
+    """ROLL logs no accuracy in steps without a correct response."""
+    reward = noisy(lambda step: 0.3 if step < 40 else 0.0, 0.02, 1, low=0.0)
+    curves: dict[str, Curve] = {
+        RATE: lambda step: 1e-6 if step < 40 else 6e-5,
+        REWARD: lambda step: reward(step) if step < 40 else 0.0,
+        "accuracy/train": lambda step: reward(step) if step < 40 else None,
+    }
+    assert run(curves).finding("OPT006").onset_step == 40
+    rare = {**curves, "accuracy/train": lambda step: 0.3 if step % 20 == 0 else None}
+    assert run(rare).findings("OPT006") == []  # it is logged as often as before, and holds
+
+
 def test_large_steps_that_teach_are_quiet() -> None:
     assert run(hasty(noisy(ramp(0.3, 0.8, 60), 0.03, 4))).findings("OPT006") == []
 

@@ -104,8 +104,21 @@ def _has_climbed(cause: Finding, effect: Finding, circumstances: Circumstances) 
     if not cause.evidence:
         return False
     share = cause.evidence[0]
-    step = effect.onset_step - round(_BEFORE_FALL * circumstances.stride)
+    step = _began(effect, circumstances) - round(_BEFORE_FALL * circumstances.stride)
     before = circumstances.level_before(share.metric, step)
     before = share.baseline if before is None else before
     latest = share.value if share.median is None else share.median
     return before is not None and latest - before >= _MIN_CLIMB
+
+
+def _began(effect: Finding, circumstances: Circumstances) -> int:
+    """The onset of a finding, or of the earlier ones with the same code that it follows at once.
+
+    A fall whose severity changed, such as when the held-out evaluation turned out to rise, is one.
+    """
+    began = effect.onset_step
+    earlier = [each for _, each in circumstances.alarms if each.code == effect.code]
+    for finding in sorted(earlier, key=lambda each: -each.onset_step):
+        if finding.onset_step < began <= finding.last_step + _SPIKE_SLACK * circumstances.stride:
+            began = finding.onset_step
+    return began

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.agent_health import share_onset
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -68,4 +70,6 @@ class AbortedRollouts(Rule):
         if level >= self.warning_share:
             severity = "critical" if level >= self.critical_share else "warning"
         text = f"{level:.0%} of the responses were aborted before they were complete."
-        return Sighting(severity, text, cite_all(chart, _ABORTED, "reward/mean"))
+        onset = partial(share_onset, series, level, self.info_share)
+        evidence = cite_all(chart, _ABORTED, "reward/mean")
+        return Sighting(severity, text, evidence, find_onset=onset)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
-from grpodoctor.rules.shared.agent_health import Course, course_of
+from grpodoctor.rules.shared.agent_health import Course, course_of, share_onset
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.runs.chart import Chart
@@ -94,7 +95,8 @@ class ToolFailuresAsZeroReward(Rule):
             text = f"{text}, and count as zero reward unless they are dropped."
         else:
             severity, text = "info", f"{text}; the reward does not follow them."
-        return Sighting(severity, text, cite_all(chart, name, outcome))
+        onset = partial(share_onset, series, level, self.min_share)
+        return Sighting(severity, text, cite_all(chart, name, outcome), find_onset=onset)
 
     def _is_high(self, level: float, course: Course) -> bool:
         return level >= (self.grown_share if course == "grown" else self.constant_share)

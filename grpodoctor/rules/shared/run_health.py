@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from grpodoctor.rules.shared.reward_components import component_means, component_name
@@ -90,11 +91,26 @@ def has_critic(chart: Chart) -> bool:
 
 
 def outcome_metric(chart: Chart) -> str | None:
-    """`accuracy/train`, or `reward/mean` where accuracy is not logged; None without both."""
-    for name in ("accuracy/train", "reward/mean"):
-        if len(chart.series(name)):
-            return name
-    return None
+    """`accuracy/train`, or `reward/mean` where accuracy is not logged; None without both.
+
+    Some trainers log no accuracy in steps without a correct response. An accuracy that is missing
+    for long therefore gives way to the reward: its last value says nothing of the present.
+    """
+    accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
+    if len(accuracy) and not (len(reward) and _has_ceased(chart, accuracy, reward.last_step)):
+        return "accuracy/train"
+    return "reward/mean" if len(reward) else None
+
+
+def _has_ceased(chart: Chart, accuracy: Series, step: int) -> bool:
+    """Whether ten usual intervals of the accuracy have passed without a reading of it."""
+    if chart.is_fresh("accuracy/train"):
+        return False  # the usual case
+    steps = accuracy.steps(RECENT)
+    if len(steps) < RECENT:
+        return False
+    interval = statistics.median(after - before for before, after in pairwise(steps))
+    return step - steps[-1] > RECENT * interval
 
 
 def outcome_noun(chart: Chart) -> str:

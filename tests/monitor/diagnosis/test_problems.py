@@ -61,6 +61,22 @@ def test_a_component_that_is_never_earned_does_not_flatten_the_total():
     assert found == {"REW004": [], "OPT001": []}
 
 
+def test_a_fall_that_is_raised_again_is_explained_from_its_beginning():
+    """Its severity changed at step 60, 19 steps after the aborted rollouts began."""
+    share = Evidence("rollouts/aborted_rate", 100, 0.6, baseline=0.0, median=0.6)
+    aborted = replace(finding("DAT003", "critical", onset=41), evidence=(share,))
+    first = finding("REW002", "critical", onset=41, last=59, active=False)
+    again = finding("REW002", onset=60)
+
+    def level_before(_metric, step):
+        return 0.6 if step > 41 else 0.0
+
+    assert causes(aborted, first, again, level_before=level_before)["DAT003"] == ["REW002"] * 2
+    assert "REW002" in causes(aborted, again, level_before=level_before)  # it may be another fall
+    ended = replace(first, last_step=50)
+    assert "REW002" in causes(aborted, ended, again, level_before=level_before)
+
+
 def test_what_is_expected_needs_no_test():
     note = finding("OPT001", "info")
     (expected,) = problems_of([note], RunContext(rules=RULES))
