@@ -93,11 +93,15 @@ def test_moves_of_layers_and_factors(folders: tuple[Path, Path]) -> None:
     assert close(found["1:up_proj>>gate_proj"][1][GATE], of(1, GATE) + update(1, UP))
     assert close(found["1:up_proj>>gate_proj"][1][UP], of(1, UP))
     whole = scores(before, rows)
-    with engine.altered([("update_scale", [str(older), 0.0])]):
+    with engine.altered([("update_scale", [f"|{older}", 0.0])]):
         assert np.abs(scores(engine, rows) - whole).max() < 2e-4
     twice = of(2, UP) + 2 * update(2, UP)
-    with engine.altered([("update_scale", [str(older), 2.0])]):
-        assert close(engine._model.model.layers[2].get_parameter(UP), twice)
+    embeddings = engine._model.model.embed_tokens.weight.detach().clone()
+    for part, is_changed in (("layers", True), ("mlp", True), ("attention", False)):
+        with engine.altered([("update_scale", [f"{part}|{older}", 2.0])]):
+            now_up = engine._model.model.layers[2].get_parameter(UP)
+            assert close(now_up, twice) == is_changed
+            assert torch.equal(engine._model.model.embed_tokens.weight, embeddings)
     with (
         pytest.raises(InapplicableError),
         engine.altered([("update_moved", [str(older), "q_proj>gate_proj"])]),

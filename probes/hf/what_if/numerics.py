@@ -95,13 +95,20 @@ class OtherCheckpoints:
         return other_weights
 
     def update_scale(self, model: nn.Module, value: Any) -> AbstractContextManager[None]:
-        """The edit `[directory, factor]`: the update since a checkpoint, times a factor."""
-        folder, factor = str(value[0]), float(value[1])
+        """The edit `["part|directory", factor]`: the update since a checkpoint, times a factor.
+
+        The part is one of `UPDATED`, or empty for all tensors.
+        """
+        (part, _, folder), factor = str(value[0]).partition("|"), float(value[1])
+        if part not in UPDATED:
+            raise InapplicableError(f"there is no part {part!r}")
+        of_part = re.compile(UPDATED[part])
         owned, older = owned_weights(model), self._of(folder)
         scaled = {
             path: older[path] + factor * (weight.detach() - older[path].to(weight))
             for path, _, _, weight in owned
-            if path in older and older[path].shape == weight.shape
+            if path in older and older[path].shape == weight.shape and of_part.search(path)
+            if weight.ndim > 1 or part != "projections"
         }
         return _taken(owned, scaled)
 
@@ -166,6 +173,14 @@ def _moved_updates(
     return moved
 
 
+UPDATED = {
+    "": "",
+    "layers": r"\.(?:layers|h|blocks)\.\d+\.",
+    "projections": r"\.(?:layers|h|blocks)\.\d+\.",
+    "attention": r"attn|attention",
+    "mlp": r"mlp|feed_forward|experts",
+}
+"""Tensors that an update may concern: those of an adapter are projections."""
 _LAYER = re.compile(r"(\.(?:layers|h|blocks)\.)(\d+)\.")
 _MOVE = re.compile(r"(\d+:)?([^:<>]+)(>>?|<>)([^<>]+)")
 

@@ -20,6 +20,14 @@ from grpodoctor.probe.attribution.variant import Variant
 MOVED, SCALED = "update_moved", "update_scale"
 _USED = frozenset({MOVED, SCALED, OTHER_WEIGHTS, "weights_until"})
 _FACTORS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 4.0)
+_PARTS = {
+    "": "",
+    "layers": "in all layers ",
+    "projections": "in the projections of all layers ",
+    "attention": "in attention ",
+    "mlp": "in MLPs ",
+}
+"""Tensors that an update concerns, with their words: those of an adapter are projections."""
 _MOST_MOVES = 192
 """Moves up to which each layer is tried alone, too."""
 
@@ -53,7 +61,10 @@ class WeightUpdate(Cause):
         errors: list[EngineError] = []
         for folder in other_checkpoints(experiments):
             families = [
-                EditFamily(SCALED, _FACTORS, "number", 1.0, str(folder)),
+                *(
+                    EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}")
+                    for part in _PARTS
+                ),
                 EditFamily(MOVED, tuple(moves), "choice", None, str(folder)),
             ]
             try:
@@ -76,8 +87,10 @@ def _gap_after(found: tuple[Candidate, Path]) -> float:
 
 def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentResult:
     (name, content), side = candidate.edit, variant.setup.sides[1]
-    value = json.loads(content)[1]
-    change = f"times {value:.4g}" if name == SCALED else moved_in_words(value)
+    place, value = json.loads(content)
+    change = moved_in_words(str(value))
+    if name == SCALED:
+        change = f"{_PARTS[place.partition('|')[0]]}times {value:.4g}"
     return ExperimentResult(
         summary=(
             f"with the update since {folder.name} {change} in the {side}, k3 falls from "
