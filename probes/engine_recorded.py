@@ -40,8 +40,12 @@ from grpodoctor.frameworks.rollout_formats.base import (
     Responses,
     Sequences,
 )
-from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
-from grpodoctor.probe.run_mismatch.missing_side import recording_advice
+from grpodoctor.frameworks.rollout_formats.registry import (
+    dump_format_named,
+    dumps_among,
+    empty_dumps,
+)
+from grpodoctor.probe.run_mismatch.missing_side import empty_files, recording_advice
 from grpodoctor.runs.rollout_dumps.shards import plan_shards
 from grpodoctor.support.files.regular_files import files_below
 
@@ -82,7 +86,9 @@ class Recorded:
         self._run = run
         self._skipped = 0
         self._notes = DamageLog()
-        dumps = _dumps(Path(run))
+        dumps, empty = _dumps(Path(run))
+        for name in empty:
+            self._notes.damaged_at(name, 0, "0 bytes")
         self._frameworks = sorted({form.framework for form, _ in dumps})
         self.step, batches = self._chosen(dumps)
         rows = [row for batch in batches for row in self._rows(batch)]
@@ -250,17 +256,21 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _dumps(path: Path) -> list[tuple[DumpFormat, Path]]:
-    """The rollout dumps of a run."""
+def _dumps(path: Path) -> tuple[list[tuple[DumpFormat, Path]], list[str]]:
+    """The rollout dumps of a run, and the names of those of 0 bytes."""
     if not path.exists():
         raise RefusalError(f"there is no run at {path}", "check the path")
-    dumps = dumps_among(files_below(path) if path.is_dir() else [path])
+    files = list(files_below(path)) if path.is_dir() else [path]
+    dumps = dumps_among(files)
+    empty = empty_dumps(files, dumps)
+    if empty and not dumps:
+        raise empty_files(empty)
     if not dumps:
         raise RefusalError(
             f"{path} holds no rollout dump of a known format",
             "give the folder that the trainer wrote its rollouts to",
         )
-    return dumps
+    return dumps, [each.name for each in empty]
 
 
 def _batches(

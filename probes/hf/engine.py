@@ -257,8 +257,12 @@ class TransformersEngine:
         with self._routers.watched(wants_experts, forced_NDK) as tape:
             positions_BL = self._what_if.processors.positions(responses, ids_BL)
             ids_BL = ids_BL.to(self._device)
-            run = partial(self._split.hidden, ids_BL, positions_BL)
-            hidden_BLH = self._what_if.hidden(run, responses, ids_BL)
+            if self._what_if.phases is None:
+                run = partial(self._split.hidden, ids_BL, positions_BL)
+                hidden_BLH = self._what_if.hidden(run, responses, ids_BL)
+            else:
+                step = self._split.next_hidden
+                hidden_BLH = self._what_if.phases.hidden(step, responses, ids_BL, tape)
         hidden_NH = hidden_BLH.flatten(0, 1)[rows_N]
         del hidden_BLH
         width = chunk_rows(self._vocabulary, self._device)

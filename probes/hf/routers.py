@@ -9,11 +9,12 @@ Shape suffixes: N tokens of a pass, D layers with a router, E experts, K experts
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from contract import InapplicableError
 from torch import Tensor, nn
 
 from hf.replay import forced
@@ -120,6 +121,17 @@ class Tape:
             return ids[0], logits[0] if logits else None
         # If probabilities and logits are returned, the logits come last.
         return logits[-1].topk(self._routers.slots, dim=-1).indices, logits[-1]
+
+    def taken(self) -> list[Tensor | None]:
+        """What the latest pass recorded: the experts of each layer, then the margins."""
+        if self._forced_NDK is not None:
+            raise InapplicableError("experts can be replayed in one pass only")
+        return [*self._experts, *self._margins]
+
+    def put(self, recorded: Sequence[Tensor | None]) -> None:
+        """Replace it by what several passes recorded."""
+        count = len(self._experts)
+        self._experts, self._margins = list(recorded[:count]), list(recorded[count:])
 
     def readings(self, rows_N: Tensor) -> dict[str, Tensor]:
         """`experts` (N, D, K) and, if every layer returns its logits, `router_margin` (N, D).

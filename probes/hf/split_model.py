@@ -128,17 +128,25 @@ class SplitModel:
             seen_BW: 1 for all real tokens so far, 0 for padding.
             cache: the cache of the previous call; None in the first call.
         """
+        output = self._continued(ids_BW, seen_BW, cache)
+        self._taken()
+        return output.logits[:, -1], output.past_key_values
+
+    def next_hidden(self, ids_BW: Tensor, seen_BW: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """Like `next_logits`, with the trunk's output for all W positions, shape (B, W, H)."""
+        output = self._continued(ids_BW, seen_BW, cache)
+        return self._taken(), output.past_key_values
+
+    def _continued(self, ids_BW: Tensor, seen_BW: Tensor, cache: Any) -> Any:
         positions_BW = (seen_BW.cumsum(dim=1) - 1).clamp_(min=0)[:, -ids_BW.shape[1] :]
         with torch.no_grad(), self._autocast():
-            output = self.model(
+            return self.model(
                 input_ids=ids_BW,
                 attention_mask=seen_BW,
                 position_ids=positions_BW,
                 past_key_values=cache,
                 use_cache=True,
             )
-        self._taken()
-        return output.logits[:, -1], output.past_key_values
 
     def _taken(self) -> Tensor:
         hidden, self._hidden = self._hidden, None

@@ -156,6 +156,20 @@ def test_our_own_record_keeps_what_stands_between_the_turns(tmp_path: Path) -> N
     ]
 
 
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").touch()
+    assert str(refusal(tmp_path, side="sampler")).startswith(
+        "no rollout dump: the file has 0 bytes"
+    )
+
+
+def test_an_empty_file_next_to_others_counts_as_damaged(tmp_path: Path) -> None:
+    samples.slime(tmp_path)
+    (found,) = [path for path in tmp_path.rglob("*") if path.is_file()][:1]
+    (found.parent / f"0_{found.name}").touch()
+    assert record(tmp_path, side="sampler").describe()["settings"]["damaged"] == 1
+
+
 def test_placeholder_zeros_are_no_log_probabilities(tmp_path: Path) -> None:
     """NeMo RL writes them where force_on_policy_ratio spares it the scoring."""
     samples.nemo_rl(tmp_path)

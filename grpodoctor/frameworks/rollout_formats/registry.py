@@ -74,3 +74,26 @@ def dumps_among(paths: Iterable[Path]) -> list[tuple[DumpFormat, Path]]:
         for dump_format, path in formats
         if dump_format and not dump_format.skip_reason(path)
     ]
+
+
+def empty_dumps(paths: Iterable[Path], dumps: Iterable[tuple[DumpFormat, Path]]) -> list[Path]:
+    """Files of 0 bytes that should be rollout dumps.
+
+    Without dumps, all files with a dump's suffix; otherwise those next to a dump with its suffix,
+    because other logs of a run may be empty.
+    """
+    known = {(path.parent, path.suffix) for _, path in dumps}
+    return [
+        path
+        for path in paths
+        if may_be_dump(path)
+        and (not known or (path.parent, path.suffix) in known)
+        and _is_empty(path)
+    ]
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size == 0
+    except OSError:
+        return False

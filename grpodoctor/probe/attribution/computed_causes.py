@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
-from grpodoctor.probe.attribution.edits import Edit, shown
+from grpodoctor.probe.attribution.edits import IN_PROMPT, Edit, inner_edit, shown
 from grpodoctor.probe.attribution.structure_causes import STRUCTURE, layout_in_words
 
 
@@ -346,6 +346,9 @@ _BANNED = -100.0
 
 def cause_of(edit: Edit) -> ComputedCause:
     """The cause that an edit stands for."""
+    inner = inner_edit(edit)
+    if inner is not None:
+        return cause_of(inner)
     name, value = edit[0], json.loads(edit[1])
     if name == "setting":
         return _of_setting(str(value[0]))
@@ -432,6 +435,10 @@ def _of_part(block: str, factor: float) -> ComputedCause:
 
 def described(edit: Edit) -> str:
     """What the engine did with the edit, for a sentence."""
+    inner = inner_edit(edit)
+    if inner is not None:
+        phase = "the prompt is read" if edit[0] == IN_PROMPT else "tokens are generated"
+        return f"{described(inner)}, only while {phase},"
     name, value = edit[0], json.loads(edit[1])
     if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"

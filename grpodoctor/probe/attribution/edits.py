@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ _WITH_ATTRIBUTE = frozenset(
 """Edits whose values are pairs of a name and a number."""
 OTHER_WEIGHTS = "other_weights"
 """Name of the edit that takes tensors of another checkpoint."""
+GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
+"""Edits that score along the path of generation, with another edit in one of its phases."""
 TENSORS = "tensors"
 """Name of the entry that lists the names of the model's tensors."""
 
@@ -45,13 +47,31 @@ class EditFamily:
     """The attribute that `setting` sets, the pattern or the kind of layers of an edit of layers,
     the part of the model that an edit changes, or the token of `logit_bias`; the values belong to
     it."""
+    inner: EditFamily | None = None
+    """The edit that acts in one phase only, if `name` is a phase; the values belong to it."""
 
     def edit(self, value: Any) -> Edit:
         """The edit with a value."""
+        if self.inner is not None:
+            name, content = self.inner.edit(value)
+            return self.name, json.dumps([name, json.loads(content)])
         if self.name == "logit_bias" and self.kind == "number":
             return self.name, json.dumps([[int(self.attribute), value]])
         whole = [self.attribute, value] if self.attribute else value
         return self.name, json.dumps(whole)
+
+
+def in_phase(phase: str, family: EditFamily, values: Sequence[Any] = ()) -> EditFamily:
+    """The edits of a family while the prompt is read, or while the response is generated."""
+    return replace(family, name=phase, values=tuple(values) or family.values, inner=family)
+
+
+def inner_edit(edit: Edit) -> Edit | None:
+    """The edit that acts in one phase, if this is one of a phase."""
+    if edit[0] not in (IN_PROMPT, IN_RESPONSE):
+        return None
+    name, value = json.loads(edit[1])
+    return str(name), json.dumps(value)
 
 
 def as_json(edits: Iterable[Edit]) -> str:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
 
 STRUCTURE: dict[str, ComputedCause] = {
+    "generated": ComputedCause(
+        "generation-path", "The {side} generates differently than it scores",
+        "prompt and response read in two passes with a cache",
+        "The model itself computes other values with a cache than in one pass, such as from a "
+        "length that counts padding. Score along the same path, or correct the implementation.",
+    ),
     "kv_saturation": ComputedCause(
         "kv-cache", "The {side}'s key-value cache clips large values",
         "keys and values in fp8 that end at ±{value}",

@@ -62,6 +62,21 @@ def no_dump(run: Path) -> RunError:
     return RunError("the run has no rollout dump of a known format", where=str(run), remedy=remedy)
 
 
+def empty_files(paths: Sequence[Path]) -> RunError:
+    """The error for rollout dumps of 0 bytes.
+
+    Args:
+        paths: the empty files, at least one.
+    """
+    more = len(paths) - 1
+    what = f"the file and {more} more have 0 bytes" if more else "the file has 0 bytes"
+    return RunError(
+        f"no rollout dump: {what}",
+        where=str(paths[0]),
+        remedy="copy it again from the disk of the trainer, or record the step again",
+    )
+
+
 def missing_side(run: Path, dumps: Sequence[tuple[DumpFormat, Path]]) -> RunError:
     """The error for a run whose rollouts lack the log-probabilities of a side.
 

@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.bundled.rollouts import FORMAT as BUNDLED
 from grpodoctor.frameworks.rollout_formats.base import DamageLog, DumpFormat, FilePart, Responses
-from grpodoctor.frameworks.rollout_formats.registry import dump_format_named, dumps_among
-from grpodoctor.probe.run_mismatch.missing_side import missing_side, no_dump
+from grpodoctor.frameworks.rollout_formats.registry import (
+    dump_format_named,
+    dumps_among,
+    empty_dumps,
+)
+from grpodoctor.probe.run_mismatch.missing_side import empty_files, missing_side, no_dump
 from grpodoctor.probe.run_mismatch.run_source import RecordedIds
 from grpodoctor.runs.rollout_dumps.shards import plan_shards
 from grpodoctor.support.files.regular_files import files_below
@@ -66,6 +70,8 @@ class RecordedTokens:
     """Responses without the log-probabilities of both sides."""
     newest_step: int = 0
     """The last step of the dumps, with or without log-probabilities."""
+    empty: tuple[str, ...] = ()
+    """Names of the dumps of 0 bytes."""
 
 
 @dataclass(slots=True)
@@ -100,9 +106,11 @@ def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
     """
     if not run.exists():
         raise RunError("there is no run", where=str(run), remedy="check the path")
-    dumps = dumps_among(files_below(run) if run.is_dir() else [run])
+    files = list(files_below(run)) if run.is_dir() else [run]
+    dumps = dumps_among(files)
+    empty = empty_dumps(files, dumps)
     if not dumps:
-        raise no_dump(run)
+        raise empty_files(empty) if empty else no_dump(run)
     for framework in sorted({form.framework for form, _ in dumps}, key=_own_first):
         own = [(form, path) for form, path in dumps if form.framework == framework]
         seen = _Seen(DamageLog())
@@ -113,6 +121,7 @@ def read_recorded_tokens(run: Path, steps: int) -> RecordedTokens:
                 seen.notes.damaged,
                 seen.incomplete,
                 max(seen.newest_step, *kept),
+                tuple(sorted(path.name for path in empty)),
             )
     raise missing_side(run, dumps)
 

@@ -50,6 +50,8 @@ class RunMismatch:
 
     unusable: int = 0
     """Tokens that were left out, because a value is no log-probability."""
+    empty: tuple[str, ...] = ()
+    """Names of the dumps of 0 bytes."""
 
     @property
     def is_outdated(self) -> bool:
@@ -82,6 +84,7 @@ class RunMismatch:
             "incomplete": self.incomplete,
             "newest_step": self.newest_step,
             "unusable": self.unusable,
+            "empty": list(self.empty),
         }
 
 
@@ -133,6 +136,7 @@ def measure_run(run: Path, steps: int) -> RunMismatch:
     return RunMismatch(
         str(run), recorded.frameworks, figures, trend, causes, recorded.damaged,
         recorded.incomplete, recorded.newest_step, sum(each.nonfinite for each in recorded.steps),
+        recorded.empty,
     )  # fmt: skip
 
 

@@ -64,6 +64,18 @@ def _warnings(result: RunMismatch) -> Iterator[str]:
             "finite, or above 0."
         )
 
+    if result.empty:
+        names = ", ".join(result.empty[:_SHOWN_FILES])
+        more = len(result.empty) - _SHOWN_FILES
+        names += f" and {more} more" if more > 0 else ""
+        yield (
+            f"Left out, because {'they have' if len(result.empty) > 1 else 'it has'} 0 bytes: "
+            f"{names}. Copy again from the disk of the trainer, or record the steps again."
+        )
+
+
+_SHOWN_FILES = 3
+
 
 def _verdict(result: RunMismatch) -> str:
     if result.severity != "info":

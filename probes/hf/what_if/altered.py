@@ -24,7 +24,8 @@ from hf.what_if import (
     weight_layout,
 )
 from hf.what_if.attention import AttentionEdits, KeptCache, PromptEnds, edited_attention
-from hf.what_if.processors import ProcessorEdits
+from hf.what_if.phases import PHASES, Phases
+from hf.what_if.processors import POSITIONS, ProcessorEdits
 
 Edit = tuple[str, Any]
 """Name and value."""
@@ -99,9 +100,16 @@ class WhatIf:
 
     def __init__(self, model: Any, others: numerics.OtherCheckpoints) -> None:
         self._model = model
-        self._edits = {**_EDITS, "other_weights": others.edit()}
+        self._edits = {
+            **_EDITS,
+            "other_weights": others.edit(),
+            "update_moved": others.update_moved,
+            "update_scale": others.update_scale,
+        }
         self._mixed: _MixedWeights | None = None
         self._ends = PromptEnds()
+        self.phases: Phases | None = None
+        """The edits of a phase; sequences are then scored along the path of generation."""
         self.processors = ProcessorEdits()
         """The edits of inputs and logits, which the engine applies."""
 
@@ -116,19 +124,14 @@ class WhatIf:
         if unknown:
             raise InapplicableError(f"there is no edit {unknown[0]!r}")
         try:
-            with ExitStack() as stack:
-                for name, value in edits:
-                    if name in self._edits:
-                        stack.enter_context(self._edits[name](self._model, value))
-                attention = dict(_chosen(edits, _ATTENTION))
-                mixed = dict(edits).get(_MIXED)
-                if mixed is not None:
-                    self._mixed = _MixedWeights(self._other_weights(mixed[0]), int(mixed[1]))
-                    attention["kept"] = self._mixed.kept
-                if attention:
-                    changed = AttentionEdits(**attention, ends=self._ends)
-                    stack.enter_context(edited_attention(self._model, changed))
-                self.processors = ProcessorEdits(**_chosen(edits, _PROCESSORS))
+            attention = dict(_chosen(edits, _ATTENTION))
+            mixed = dict(edits).get(_MIXED)
+            if mixed is not None:
+                self._mixed = _MixedWeights(self._other_weights(mixed[0]), int(mixed[1]))
+                attention["kept"] = self._mixed.kept
+            self.processors = ProcessorEdits(**_chosen(edits, _PROCESSORS))
+            self.phases = self._phases(edits, attention)
+            with self._computing(edits, attention):
                 yield
         except InapplicableError:
             raise
@@ -136,7 +139,34 @@ class WhatIf:
             what = " ".join(str(error).split())[:200]
             raise InapplicableError(f"the model does not allow {edits[-1][0]}: {what}") from error
         finally:
-            self.processors, self._mixed = ProcessorEdits(), None
+            self.processors, self._mixed, self.phases = ProcessorEdits(), None, None
+
+    @contextmanager
+    def _computing(self, edits: Sequence[Edit], attention: Mapping[str, Any]) -> Iterator[None]:
+        """Compute with edits of modules, and with all edits of attention."""
+        with ExitStack() as stack:
+            for name, value in edits:
+                if name in self._edits:
+                    stack.enter_context(self._edits[name](self._model, value))
+            if attention:
+                changed = AttentionEdits(**attention, ends=self._ends)
+                stack.enter_context(edited_attention(self._model, changed))
+            yield
+
+    def _phases(self, edits: Sequence[Edit], attention: Mapping[str, Any]) -> Phases | None:
+        def computing(inner: Sequence[Edit]) -> AbstractContextManager[None]:
+            both = {**attention, **_chosen(inner, _ATTENTION)} if inner else {}
+            return self._computing(inner, both)
+
+        found = Phases.of(edits, computing)
+        if found is None:
+            return None
+        inner = {name for name, _ in (*found.prompt, *found.response)}
+        moved = [name for name in POSITIONS if getattr(self.processors, name)]
+        others = inner - {*self._edits, *_ATTENTION} | inner & {"open_prompt"}
+        if others or moved or self._mixed is not None or attention.get("open_prompt"):
+            raise InapplicableError("these edits act in whole sequences only")
+        return found
 
     def _other_weights(self, folder: str) -> Callable[[], AbstractContextManager[None]]:
         everything = {"from": folder, "only": ""}
@@ -165,7 +195,7 @@ class WhatIf:
         )
 
     def _known(self) -> set[str]:
-        return {*self._edits, *_ATTENTION, *_PROCESSORS, _MIXED}
+        return {*self._edits, *_ATTENTION, *_PROCESSORS, *PHASES, _MIXED}
 
 
 @dataclass

@@ -100,6 +100,7 @@ def edited_attention(model: nn.Module, edits: AttentionEdits) -> Iterator[None]:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+    outer = ALL_ATTENTION_FUNCTIONS.get(_NAME)
     ALL_ATTENTION_FUNCTIONS.register(_NAME, _attention(edits))
     ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, eager_mask)
     found = (getattr(module, "config", None) for module in model.modules())
@@ -112,6 +113,8 @@ def edited_attention(model: nn.Module, edits: AttentionEdits) -> Iterator[None]:
     finally:
         for config, kernel in before:
             config._attn_implementation = kernel  # noqa: SLF001
+        if outer is not None:  # edits of one phase next to those of all
+            ALL_ATTENTION_FUNCTIONS.register(_NAME, outer)
 
 
 def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:

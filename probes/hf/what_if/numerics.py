@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -94,6 +94,40 @@ class OtherCheckpoints:
 
         return other_weights
 
+    def update_scale(self, model: nn.Module, value: Any) -> AbstractContextManager[None]:
+        """The edit `["part|directory", factor]`: the update since a checkpoint, times a factor.
+
+        The part is one of `UPDATED`, or empty for all tensors.
+        """
+        (part, _, folder), factor = str(value[0]).partition("|"), float(value[1])
+        if part not in UPDATED:
+            raise InapplicableError(f"there is no part {part!r}")
+        of_part = re.compile(UPDATED[part])
+        owned, older = owned_weights(model), self._of(folder)
+        scaled = {
+            path: older[path] + factor * (weight.detach() - older[path].to(weight))
+            for path, _, _, weight in owned
+            if path in older and older[path].shape == weight.shape and of_part.search(path)
+            if weight.ndim > 1 or part != "projections"
+        }
+        return _taken(owned, scaled)
+
+    def update_moved(self, model: nn.Module, value: Any) -> AbstractContextManager[None]:
+        """The edit `[directory, move]`: the update of a tensor is added to another one.
+
+        `up_proj>gate_proj`: also to its own update; `up_proj>>gate_proj`: in its place;
+        `up_proj<>gate_proj`: both exchanged; `1:up_proj>gate_proj`: in one layer. `next` and
+        `previous`: each layer has the update of the layer before it, or after it.
+        """
+        owned, older = owned_weights(model), self._of(str(value[0]))
+        own = {
+            path: weight.detach()
+            for path, _, _, weight in owned
+            if path in older and older[path].shape == weight.shape
+        }
+        moved = _moved_updates(own, {path: older[path].to(own[path]) for path in own}, value[1])
+        return _taken(owned, moved)
+
     def _of(self, folder: str) -> Mapping[str, Tensor]:
         if folder not in self._tensors:
             plain = Settings(
@@ -104,6 +138,51 @@ class OtherCheckpoints:
             loaded = load_model(folder, plain)
             self._tensors[folder] = {name: weight for name, _, _, weight in owned_weights(loaded)}
         return self._tensors[folder]
+
+
+def _moved_updates(
+    own: Mapping[str, Tensor], older: Mapping[str, Tensor], move: str
+) -> dict[str, Tensor]:
+    """The tensors that change if updates are added to other tensors."""
+    if move in ("next", "previous"):
+        far = 1 if move == "next" else -1
+        targets = {path: _LAYER.sub(lambda m: f"{m[1]}{int(m[2]) + far}.", path) for path in own}
+        pairs = [
+            (path, to)
+            for path, to in targets.items()
+            if to != path and to in own and own[to].shape == own[path].shape
+        ]
+        return {to: older[to] + own[path] - older[path] for path, to in pairs}
+    found = _MOVE.fullmatch(move)
+    if found is None:
+        raise InapplicableError(f"there is no move {move!r}")
+    layer, source, how, target = found.groups()
+    moved: dict[str, Tensor] = {}
+    for path, weight in own.items():
+        parent, _, rest = path.partition(f".{source}.")
+        to = f"{parent}.{target}.{rest}"
+        number = _LAYER.search(path)
+        is_elsewhere = layer is not None and (number is None or number[2] != layer[:-1])
+        if not rest or to not in own or own[to].shape != weight.shape or is_elsewhere:
+            continue
+        update = weight - older[path]
+        moved[path] = older[path] + own[to] - older[to] if how == "<>" else older[path]
+        moved[to] = (own if how == ">" else older)[to] + update
+    if not moved:
+        raise InapplicableError(f"no {target} has the shape of {source}")
+    return moved
+
+
+UPDATED = {
+    "": "",
+    "layers": r"\.(?:layers|h|blocks)\.\d+\.",
+    "projections": r"\.(?:layers|h|blocks)\.\d+\.",
+    "attention": r"attn|attention",
+    "mlp": r"mlp|feed_forward|experts",
+}
+"""Tensors that an update may concern: those of an adapter are projections."""
+_LAYER = re.compile(r"(\.(?:layers|h|blocks)\.)(\d+)\.")
+_MOVE = re.compile(r"(\d+:)?([^:<>]+)(>>?|<>)([^<>]+)")
 
 
 def owned_weights(model: nn.Module) -> list[tuple[str, nn.Module, str, nn.Parameter]]:

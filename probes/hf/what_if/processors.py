@@ -20,6 +20,9 @@ class ProcessorEdits:
 
     padding: Any = None
     """`[token, width]`: attended padding before each prompt that is shorter than the width."""
+    prompt_tokens: Any = None
+    """Pairs of a place and the token that every prompt has there; places below 0 count from the
+    end of the prompt."""
     position_gap: int = 0
     """Positions that are skipped between prompt and response."""
     position_start: int = 0
@@ -55,12 +58,12 @@ class ProcessorEdits:
     @property
     def changes_logits(self) -> bool:
         """Whether logits change."""
-        plain = dict.fromkeys(_POSITIONS, 0)
-        return replace(self, padding=None, **plain) != ProcessorEdits()
+        plain = dict.fromkeys(POSITIONS, 0)
+        return replace(self, padding=None, prompt_tokens=None, **plain) != ProcessorEdits()
 
     def positions(self, responses: Sequence[Response], ids_BL: Tensor) -> Tensor | None:
         """The positions of tokens that are padded on the right; None if they are as usual."""
-        if not any(getattr(self, name) for name in _POSITIONS):
+        if not any(getattr(self, name) for name in POSITIONS):
             return None
         place_L = torch.arange(ids_BL.shape[1])
         prompts_B1 = torch.tensor([[len(each.prompt_ids)] for each in responses])
@@ -73,6 +76,11 @@ class ProcessorEdits:
 
     def read(self, responses: Sequence[Response]) -> list[Response]:
         """The responses with the prompts that the model reads."""
+        if self.prompt_tokens is not None:
+            responses = [
+                replace(each, prompt_ids=_with_tokens(each.prompt_ids, self.prompt_tokens))
+                for each in responses
+            ]
         if self.padding is None:
             return list(responses)
         token, width = self.padding
@@ -110,8 +118,17 @@ class ProcessorEdits:
         return logits_NV
 
 
-_POSITIONS = ("position_gap", "position_start", "padded_positions", "position_limit")
+POSITIONS = ("position_gap", "position_start", "padded_positions", "position_limit")
 """Edits of positions; they leave the logits' processors alone."""
+
+
+def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, int]]) -> list[int]:
+    """A prompt with other tokens at some places, those that it has."""
+    ids = list(prompt)
+    for place, token in replaced:
+        if -len(ids) <= place < len(ids):
+            ids[place] = int(token)
+    return ids
 
 
 def _penalized(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:

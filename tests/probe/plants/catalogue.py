@@ -11,6 +11,7 @@ from tests.probe.plants import (
     field_bugs,
     fresh,
     further,
+    phase_faults,
     sharded,
     similar,
     unseen_catalogue,
@@ -311,9 +312,11 @@ def _field_bugs() -> Iterator[Plant]:
 
 
 def _sharded() -> Iterator[Plant]:
-    """The plants of faulty parts; see `sharded`."""
+    """The plants of faulty parts and phases; see `sharded`, `phase_faults`."""
     for family, fault, names in sharded.SINGLES:
         yield Plant(family, fault, (frozenset(names),), "sharded")
+    for family, fault, names, is_stale in phase_faults.SINGLES:
+        yield Plant(family, fault, (frozenset(names),), "phases", stale=is_stale)
     for family, fault, accepted, is_stale in sharded.DOUBLES:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "sharded-double", stale=is_stale,

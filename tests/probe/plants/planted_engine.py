@@ -25,6 +25,7 @@ from tests.probe.plants import (
     field_bugs,
     fresh,  # noqa: F401  # registers its faults
     further,
+    phase_faults,
     reporting,
     sampling_faults,
     sharded,  # noqa: F401  # registers its faults
@@ -116,7 +117,9 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     listed = [fault.partition(":") for fault in str(rest.pop("faults")).split("+") if fault]
     faults = {name: value for name, _, value in listed}
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
-    if faults.keys() & engine_bugs.NEED_EAGER.union(field_bugs.NEED_EAGER, *sets):
+    if faults.keys() & engine_bugs.NEED_EAGER.union(
+        field_bugs.NEED_EAGER, phase_faults.NEED_EAGER, *sets
+    ):
         rest["attention"] = "eager"
     if "dtype" in faults:
         rest["dtype"] = faults["dtype"]

@@ -107,6 +107,29 @@ def test_values_that_are_no_log_probabilities_reject_a_run(value: float, tmp_pat
     assert (gate.exit_code, gate.output.split()[:3]) == (1, ["rejected:", "4", "tokens"])
 
 
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, lambda *_: None)
+    (tmp_path / "5.jsonl").touch()
+    (tmp_path / "server.json").touch()  # of another kind
+    result = measure_run(tmp_path, 9)
+    assert (result.empty, len(result.steps)) == (("5.jsonl",), _STEPS)
+    shown = CliRunner().invoke(app, ["probe", "--run", str(tmp_path)]).output
+    assert "Left out, because it has 0 bytes: 5.jsonl." in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_an_empty_file_alone_is_one_clear_line(is_folder: bool, tmp_path: Path) -> None:
+    file = tmp_path / "5.jsonl"
+    file.touch()
+    run = tmp_path if is_folder else file
+    ended = CliRunner().invoke(app, ["probe", "--run", str(run)])
+    assert ended.exit_code == 2
+    assert " ".join(ended.output.split()) == (
+        f"error: no rollout dump: the file has 0 bytes ({file}); copy it again from the disk of "
+        "the trainer, or record the step again"
+    )
+
+
 def test_an_unreadable_file_is_counted(trained: Path, tmp_path: Path) -> None:
     for file in (trained / "rollouts").glob("*.parquet"):
         content = file.read_bytes()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
+from grpodoctor.probe.attribution.edits import GENERATED, Edit, EditFamily, Edits, in_phase
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Floats, Integers, effective_gap, of_columns
 from grpodoctor.probe.attribution.variant import Variant
@@ -57,6 +57,14 @@ _MOST_SOURCES = 32
 """Layers up to which the weights of neighbors are tried in every layer."""
 _SLICED = 2
 """Blocks whose slices are tried."""
+_PHASED = 12
+"""Edits that are tried in one phase, if only what they have in common with the gap shows which."""
+_WITHOUT_PHASE = _PARTS | {
+    GENERATED, "frequency_penalty", "logit_bias", "min_tokens", "open_prompt", "padded_positions",
+    "padded_vocabulary", "padding", "position_gap", "position_limit", "position_start",
+    "presence_penalty", "recent_repetition", "repetition_penalty", "typical_p", "uniform_share",
+}  # fmt: skip
+"""Edits of whole sequences, of logits, or of a part of the model."""
 _REFINED_PARTS = 2
 """The same as `_REFINED`, for parts."""
 _EXPLAINED = 0.1
@@ -89,6 +97,10 @@ class _Trial:
     merit: float = 0.0
     """Share of the gap that the best value removes; for numbers at least the share of the variance
     that it explains, because a small deviation leaves a larger gap at a far value."""
+    common: float = 0.0
+    """Largest share of the variance that the effect of a value explains, up to a factor."""
+    nearest: Any = None
+    """The value with that effect."""
     effect_N: Floats | None = None
     """What a block's absence does to the log-probabilities."""
     guesses: list[tuple[float, float]] = field(default_factory=list)
@@ -163,12 +175,17 @@ class EditSearch:
         worth = [t for t in trials if t.merit >= _HINT and t.best_gap < before]
         return self._finals(worth)
 
-    def _tried(self, families: Iterable[EditFamily]) -> list[_Trial]:
-        """Try the values of families; returns them, the largest merit first."""
+    def _tried(self, families: Iterable[EditFamily], *, is_aside: bool = False) -> list[_Trial]:
+        """Try the values of families; returns them, the largest merit first.
+
+        Args:
+            families: to try.
+            is_aside: whether they are compared with other values than the reported ones.
+        """
         trials = [_Trial(family) for family in families]
         self._try([(trial, value) for trial in trials for value in trial.family.values])
         before = self._gap(self._base)
-        for trial in trials:
+        for trial in () if is_aside else trials:
             self.excluded[trial.family.name] = min(
                 trial.best_gap / before, self.excluded.get(trial.family.name, 1.0)
             )
@@ -218,10 +235,64 @@ class EditSearch:
         least = max(_HINT, _WORTH * trials[0].merit)
         return [trial for trial in numbers if trial.merit >= least]
 
+    def best_in_phase(
+        self, phases: Sequence[str], families: Iterable[EditFamily], own_N: Floats | None
+    ) -> list[Candidate]:
+        """The best edits that act in one phase only, smallest gap first; one per family.
+
+        The edits that act everywhere show which of them to try. If the sampler's own scores of
+        whole sequences are known, and are not the learner's either, the edits that explain them
+        are tried. Otherwise those are whose effect has most in common with the gap.
+
+        Args:
+            phases: `in_prompt`, `in_response` or both.
+            families: edits that act everywhere.
+            own_N: the sampler's scores of all tokens.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        if not self._gap(self._base) > 0:
+            return []
+        wanted = [f for f in families if f.name not in _WITHOUT_PHASE and not self._is_used(f)]
+        if own_N is None:
+            whole = sorted(self._tried(wanted), key=lambda trial: -trial.common)[:_PHASED]
+            tried = [
+                in_phase(phase, trial.family, () if _is_number(trial) else (trial.nearest,))
+                for trial in whole
+                for phase in phases
+                if trial.nearest is not None
+            ]
+        else:
+            whole = self._explaining(wanted, own_N)
+            tried = [
+                in_phase(phase, replace(trial.family, kind="choice"), (trial.best,))
+                for trial in whole
+                for phase in phases
+            ]
+        trials = self._tried(tried)
+        self._refine(trials, _REFINED_PARTS)
+        before = self._gap(self._base)
+        return self._finals([t for t in trials if t.merit >= _HINT and t.best_gap < before])
+
+    def _explaining(self, families: Sequence[EditFamily], own_N: Floats) -> list[_Trial]:
+        """The best families for the sampler's own scores, with refined numbers."""
+        reported, self._target = self._target, own_N[self._at]
+        try:
+            trials = self._tried(families, is_aside=True)
+            self._refine(trials, _REFINED)
+            before = self._gap(self._base)
+            fitting = [trial for trial in trials if trial.best_gap < before]
+            return sorted(fitting, key=lambda trial: trial.best_gap)[:_FINALISTS]
+        finally:
+            self._target = reported
+
     def _is_used(self, family: EditFamily) -> bool:
         """Whether the variant has an edit of this family, which a second one would replace."""
         return any(
             name == family.name
+            and family.inner is None
             and (name == "logit_bias" or not family.attribute or f'"{family.attribute}"' in value)
             for name, value in self.variant.setup.edits
         )
@@ -237,8 +308,6 @@ class EditSearch:
 
     def _judge(self, trial: _Trial, value: Any, gap: float, learner_N: Floats) -> None:
         trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))
-        if trial.family.kind == "choice":
-            return
         target_N, base_N, edited_N = map(
             _finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
         )
@@ -247,6 +316,10 @@ class EditSearch:
             (_regression(missing_N, moved_N, clip) for clip in (_CLIP, _typical_clip(missing_N))),
             key=itemgetter(1),
         )
+        if share > 0 and explained > trial.common:
+            trial.common, trial.nearest = explained, value
+        if trial.family.kind == "choice":
+            return
         is_linear = trial.family.name in _LINEAR
         if share > 0 or is_linear:
             trial.merit = max(trial.merit, explained)
@@ -287,6 +360,10 @@ class EditSearch:
         setup = replace(self.variant.setup, edits=edits)
         tokens = self.variant.tokens.with_learner(learner_N[: self.variant.tokens.sampler_N.size])
         return Candidate(edits[-1], Variant(setup, tokens), is_usual)
+
+
+def _is_number(trial: _Trial) -> bool:
+    return trial.family.kind != "choice"
 
 
 def _is_in(family: EditFamily, places: set[str]) -> bool:

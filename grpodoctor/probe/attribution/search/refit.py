@@ -134,7 +134,8 @@ def _numbers(setup: Setup, original: Setup) -> Iterator[_Number]:
         value = json.loads(content)
         *attribute, number = value if isinstance(value, list) else [value]
         if (name, content) not in original.edits and isinstance(number, float):
-            yield _Number(" ".join(map(str, attribute)) or name, number, _put_edit(place))
+            words = "" if name == "update_scale" else " ".join(map(str, attribute))  # a directory
+            yield _Number(words or name.replace("_", " "), number, _put_edit(place))
 
 
 def _put_top_k(setup: Setup, value: float) -> Setup:

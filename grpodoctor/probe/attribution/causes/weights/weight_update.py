@@ -1,0 +1,155 @@
+"""An update of the weights was added to other tensors, or with a factor."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, EditFamily
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.tensors import layer_of, other_checkpoints, takes_other_weights
+from grpodoctor.probe.attribution.variant import Variant
+
+MOVED, SCALED = "update_moved", "update_scale"
+_USED = frozenset({MOVED, SCALED, OTHER_WEIGHTS, "weights_until"})
+_FACTORS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 4.0)
+_PARTS = {
+    "": "",
+    "layers": "in all layers ",
+    "projections": "in the projections of all layers ",
+    "attention": "in attention ",
+    "mlp": "in MLPs ",
+}
+"""Tensors that an update concerns, with their words: those of an adapter are projections."""
+_MOST_MOVES = 192
+"""Moves up to which each layer is tried alone, too."""
+
+
+class WeightUpdate(Cause):
+    """Proven by adding the update since another checkpoint to other tensors of the learner."""
+
+    id = "weight-update"
+    title = "The sampler adds an update of the weights with a factor"
+    remedies = (
+        "Check the sync of differences: each is added once, with the factor of the adapter "
+        "(alpha / rank), to the weights that it was computed for. Send whole tensors, or compare "
+        "checksums after each sync.",
+    )
+    is_surrogate = True
+    uses_other_files = True
+    least = 0.5
+
+    def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
+        """There is another checkpoint, and a learner that can compute with both."""
+        used = any(name in _USED for name, _ in variant.setup.edits)
+        takes = not used and takes_other_weights(experiments, variant)
+        return Hypothesis(0.48) if takes else None
+
+    def experiment(
+        self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
+    ) -> ExperimentResult | None:
+        """Try each other checkpoint as the weights before the update."""
+        moves = moves_of(experiments.tensor_names(variant.setup.learner))
+        found: list[tuple[Candidate, Path]] = []
+        errors: list[EngineError] = []
+        for folder in other_checkpoints(experiments):
+            families = [
+                *(
+                    EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}")
+                    for part in _PARTS
+                ),
+                EditFamily(MOVED, tuple(moves), "choice", None, str(folder)),
+            ]
+            try:
+                best = EditSearch(experiments, variant).best(families)
+            except EngineError as error:
+                errors.append(error)
+                continue
+            found += [(candidate, folder) for candidate in best]
+        if not found and errors:
+            raise errors[0]
+        if not found:
+            return None
+        results = [_result(variant, *each) for each in sorted(found, key=_gap_after)]
+        return replace(results[0], alternatives=tuple(results[1:]))
+
+
+def _gap_after(found: tuple[Candidate, Path]) -> float:
+    return found[0].after.gap
+
+
+def _result(variant: Variant, candidate: Candidate, folder: Path) -> ExperimentResult:
+    (name, content), side = candidate.edit, variant.setup.sides[1]
+    place, value = json.loads(content)
+    change = moved_in_words(str(value))
+    if name == SCALED:
+        change = f"{_PARTS[place.partition('|')[0]]}times {value:.4g}"
+    return ExperimentResult(
+        summary=(
+            f"with the update since {folder.name} {change} in the {side}, k3 falls from "
+            f"{variant.gap:.2g} to {candidate.after.gap:.2g} nats per token"
+        ),
+        after=candidate.after,
+        details=(f"the update {change}",),
+        identity=None if name == SCALED else _MISPLACED,
+    )
+
+
+def moved_in_words(move: str) -> str:
+    """Where an update was added, for a sentence."""
+    if move in ("next", "previous"):
+        return f"of each layer added to the {move} layer"
+    layer, _, pair = move.rpartition(":")
+    where = f" of layer {layer}" if layer else ""
+    for sign in ("<>", ">>", ">"):
+        source, found, target = pair.partition(sign)
+        if found and sign == "<>":
+            return f"of {source} and {target}{where} exchanged"
+        if found:
+            instead = " in place of its own" if sign == ">>" else ""
+            return f"of {source}{where} added to {target}{instead}"
+    return move
+
+
+_MISPLACED = Identity(
+    "swapped-weights",
+    "The sampler adds an update to another tensor than its own",
+    (
+        "Check the names under which the sync sends its tensors or adapters, and the order of "
+        "fused projections that it writes to: gate and up, queries, keys and values.",
+    ),
+)
+
+
+def moves_of(names: Iterable[str]) -> list[str]:
+    """Moves of updates between siblings of a layer, in all layers and then in single ones."""
+    siblings: dict[str, set[str]] = defaultdict(set)
+    numbers: set[int] = set()
+    for name in names:
+        layer = layer_of(name)
+        module, _, _ = name.rpartition(".")
+        parent, _, leaf = module.rpartition(".")
+        if layer is not None and leaf and not leaf.isdigit():
+            siblings[parent].add(leaf)
+            numbers.add(layer)
+    pairs = dict.fromkeys(
+        pair for leaves in siblings.values() for pair in combinations(sorted(leaves), 2)
+    )
+    moves = [
+        move
+        for one, other in pairs
+        for move in (
+            f"{one}>{other}", f"{other}>{one}", f"{one}>>{other}", f"{other}>>{one}",
+            f"{one}<>{other}",
+        )
+    ]  # fmt: skip
+    single = [f"{number}:{move}" for number in sorted(numbers) for move in moves]
+    everywhere = [*moves, "next", "previous"] if numbers else []
+    return [*everywhere, *(single if len(single) <= _MOST_MOVES else ())]

@@ -1,0 +1,35 @@
+"""Updates that are added to other tensors: the moves that are tried, and their names."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from grpodoctor.probe.attribution.causes.weights.weight_update import moved_in_words, moves_of
+
+
+def names(layers: int) -> list[str]:
+    tails = ("self_attn.q_proj.weight", "mlp.up_proj.weight", "mlp.gate_proj.weight")
+    inner = [f"model.layers.{n}.{tail}" for n, tail in product(range(layers), tails)]
+    return ["model.embed_tokens.weight", *inner, "lm_head.weight"]
+
+
+def test_siblings_of_a_layer_are_paired() -> None:
+    moves = moves_of(names(2))
+    everywhere = [move for move in moves if ":" not in move]
+    assert everywhere == [
+        "gate_proj>up_proj", "up_proj>gate_proj", "gate_proj>>up_proj", "up_proj>>gate_proj",
+        "gate_proj<>up_proj", "next", "previous",
+    ]  # fmt: skip
+    assert len(moves) == 7 + 2 * 5
+
+
+def test_a_deep_model_is_tried_as_a_whole() -> None:
+    assert len(moves_of(names(100))) == 7
+    assert moves_of(["lm_head.weight"]) == []
+
+
+def test_moves_in_words() -> None:
+    assert moved_in_words("next") == "of each layer added to the next layer"
+    assert moved_in_words("up>gate") == "of up added to gate"
+    assert moved_in_words("3:up>>gate") == "of up of layer 3 added to gate in place of its own"
+    assert moved_in_words("up<>gate") == "of up and gate exchanged"

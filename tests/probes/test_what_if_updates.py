@@ -1,0 +1,109 @@
+"""Updates of weights that are added to another tensor, or with a factor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+
+import engine_transformers
+from contract import InapplicableError, Processing, Response, Sampling
+
+from tests.probe.plants import planted_engine
+from tests.probe.plants.families import checkpoint, prompts
+
+UP, GATE = "mlp.up_proj.weight", "mlp.gate_proj.weight"
+
+
+def loaded(folder: Path, **options: Any) -> Any:
+    return engine_transformers.load(str(folder), {"threads": 1, **options})
+
+
+def scores(engine: Any, rows: list[Response]) -> np.ndarray:
+    return np.concatenate([each.logprobs for each in engine.score(rows, Processing(), ())])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("updates")
+
+
+@pytest.fixture(scope="module")
+def folders(root: Path) -> tuple[Path, Path]:
+    return checkpoint(root / "now", "olmo"), checkpoint(root / "older", "olmo", changed=0.15)
+
+
+def rows_of(engine: Any) -> list[Response]:
+    ids = [prompt["ids"] for prompt in prompts(4)]
+    rows: list[Response] = engine.sample(ids, Sampling(samples=1, max_tokens=16), ())
+    return rows
+
+
+def test_a_misplaced_update_equals_the_fault(folders: tuple[Path, Path]) -> None:
+    now, older = folders
+    engine = loaded(now)
+    rows = rows_of(engine)
+    plain = scores(engine, rows)
+    faults = f"update_misplaced:{older}"
+    faulty = planted_engine.load(str(now), {"threads": 1, "faults": faults})
+    try:
+        wanted = scores(faulty, rows)
+    finally:
+        faulty.close()
+    with engine.altered([("update_moved", [str(older), "up_proj>gate_proj"])]):
+        assert np.abs(wanted - scores(engine, rows)).max() < 2e-4
+    assert np.abs(wanted - plain).max() > 0.02
+    assert np.array_equal(scores(engine, rows), plain)
+
+
+def test_moves_of_layers_and_factors(folders: tuple[Path, Path]) -> None:
+    now, older = folders
+    engine, before = loaded(now), loaded(older)
+    rows = rows_of(engine)
+    found = {}
+    for move in ("next", "previous", "1:up_proj<>gate_proj", "1:up_proj>>gate_proj"):
+        with engine.altered([("update_moved", [str(older), move])]):
+            found[move] = [
+                {name: each.get_parameter(name).detach().clone() for name in (UP, GATE)}
+                for each in engine._model.model.layers
+            ]
+    new, old = (each._model.model.layers for each in (engine, before))
+
+    def update(layer: int, name: str) -> torch.Tensor:
+        return (new[layer].get_parameter(name) - old[layer].get_parameter(name)).detach()
+
+    def of(layer: int, name: str) -> torch.Tensor:
+        return old[layer].get_parameter(name).detach()
+
+    def close(one: torch.Tensor, other: torch.Tensor) -> bool:
+        return bool(torch.allclose(one, other, atol=1e-6))
+
+    assert close(found["next"][1][UP], of(1, UP) + update(0, UP))
+    assert close(found["next"][0][UP], of(0, UP) + update(0, UP))  # the first keeps its own
+    assert close(found["previous"][1][UP], of(1, UP) + update(2, UP))
+    assert close(found["1:up_proj<>gate_proj"][1][UP], of(1, UP) + update(1, GATE))
+    assert close(found["1:up_proj<>gate_proj"][1][GATE], of(1, GATE) + update(1, UP))
+    assert close(found["1:up_proj<>gate_proj"][0][GATE], of(0, GATE) + update(0, GATE))
+    assert close(found["1:up_proj>>gate_proj"][1][GATE], of(1, GATE) + update(1, UP))
+    assert close(found["1:up_proj>>gate_proj"][1][UP], of(1, UP))
+    whole = scores(before, rows)
+    with engine.altered([("update_scale", [f"|{older}", 0.0])]):
+        assert np.abs(scores(engine, rows) - whole).max() < 2e-4
+    twice = of(2, UP) + 2 * update(2, UP)
+    embeddings = engine._model.model.embed_tokens.weight.detach().clone()
+    for part, is_changed in (("layers", True), ("mlp", True), ("attention", False)):
+        with engine.altered([("update_scale", [f"{part}|{older}", 2.0])]):
+            now_up = engine._model.model.layers[2].get_parameter(UP)
+            assert close(now_up, twice) == is_changed
+            assert torch.equal(engine._model.model.embed_tokens.weight, embeddings)
+    with (
+        pytest.raises(InapplicableError),
+        engine.altered([("update_moved", [str(older), "q_proj>gate_proj"])]),
+    ):
+        pass
