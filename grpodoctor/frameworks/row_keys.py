@@ -55,6 +55,7 @@ class RowKeys:
         "update_idx",
         "round",
         "batch_idx",
+        "batch_index",
         "eval/step",
         "system/step",
         "system/global_step",

@@ -11,9 +11,9 @@ _MEAN_LENGTH, _MAX_LENGTH = "length/mean", "length/max"
 _TRUNCATED = "length/truncated_rate"
 _NEARLY_ALL = 0.95
 """Truncated share from which the mean length is the limit, to a few percent."""
-_PEAKS = ("optimizer/learning_rate", _MAX_LENGTH)
-"""Metrics whose maximum is used: a schedule lowers the rate, and not every batch contains a
-response of the maximum length."""
+_LEARNING_RATE = "optimizer/learning_rate"
+"""A schedule lowers the rate, so the highest one of the run is used. Of the maximum length, it is
+that of the kept readings: not every batch contains a response of that length."""
 
 _RARE = ("clip/any_rate", "clip/high_rate", "clip/low_rate")
 """Metrics whose recent maximum is used: in most batches nothing is clipped."""
@@ -34,10 +34,18 @@ def recent_readings(chart: Chart) -> dict[str, float]:
 
 
 def _level(name: str, series: Series) -> float:
-    if name in _PEAKS:
+    if name == _LEARNING_RATE:
+        return _highest(series)
+    if name == _MAX_LENGTH:
         return _peak(series)
     return max(series.tail(_RECENT)) if name in _RARE else series.level(_RECENT)
 
 
 def _peak(series: Series) -> float:
     return max(series.tail(len(series)))
+
+
+def _highest(series: Series) -> float:
+    """The peak of the whole run, which the kept readings of a long one no longer contain."""
+    peak = _peak(series)
+    return peak if series.highest is None else max(peak, series.highest.level)

@@ -436,6 +436,15 @@ def test_the_learning_rate_follows_from_the_logged_one() -> None:
     assert tuned("raise-learning-rate", unknown, readings) == 9e-6
 
 
+def test_the_highest_learning_rate_of_a_long_run_counts() -> None:
+    """A schedule has lowered the rate for longer than the kept readings reach back."""
+    chart = Chart()
+    for step in range(1000):
+        rate = Mean.of([1e-5 * (1 - step / 1000)])
+        chart.observe(StepRecord(step, {"optimizer/learning_rate": rate}))
+    assert recent_readings(chart)["optimizer/learning_rate"] == pytest.approx(1e-5, rel=0.01)
+
+
 def test_one_temperature_prints_both_keys_where_a_framework_has_two() -> None:
     remedy = remedy_of("one-temperature")
 

@@ -207,6 +207,16 @@ def test_collapses_beginners_and_batches_of_few_responses_are_no_outages(
     assert patient(curves, count=120).findings("REW019") == []
 
 
+def test_rare_successes_before_a_run_has_learned_are_no_outages() -> None:
+    """A public run of four episodes per batch earned 0 or .07 at first, and .28 from step 40 on."""
+    rare = successes(0.25, 4, 3)
+    early = [0.28 * rare(step) for step in range(40)]
+    late = [0.28 + step % 4 / 500 for step in range(80)]
+    assert patient({REWARD: [*early, *late]}, count=120).findings("REW019") == []
+    dead = [0.0 if step % 30 == 20 else reward for step, reward in enumerate([*late, *late])]
+    assert patient({REWARD: dead}, count=120).finding("REW019").severity == "warning"
+
+
 def test_batches_next_to_zero_are_outages_where_all_others_earn_alike() -> None:
     """A judge that was down for nine in ten responses of a batch."""
     dips = (30, 47, 64)

@@ -587,3 +587,37 @@ def test_a_first_reading_that_is_the_highest_by_chance_is_no_fall(seed: int) -> 
     assert Patient(steps(40, {"accuracy/train": accuracy})).findings("REW002") == []
     shaped = [0.6, *[0.45] * 40]  # a quarter of it is lost
     assert Patient(steps(40, {"accuracy/train": shaped})).findings("REW002") == []
+
+
+def episodes(rate: Curve, seed: int, *, failed: float = 0.0, solved: float = 1.0) -> list[float]:
+    """The outcomes of one episode per row, of which a share is solved."""
+    rng = random.Random(seed)
+    shares = [rate(step) if callable(rate) else rate for step in range(500)]
+    return [solved if rng.random() < float(share) else failed for share in shares]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("rate", [0.35, 0.5])
+def test_a_log_of_single_episodes_is_no_collapse_and_no_constant(rate: float, seed: int) -> None:
+    """A public log has -1 for each failed episode and about 147 for a solved one."""
+    reward = episodes(rate, seed, failed=-1.0, solved=147.0)
+    curves: dict[str, Curve] = {REWARD: reward, ACCURACY: [float(each > 0) for each in reward]}
+    run = Patient(steps(500, curves))
+    for code in ("REW002", "REW004", "GRP002"):
+        active = [each for each in run.findings(code) if each.active and each.severity != "info"]
+        assert active == [], code
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_single_episodes_that_cease_to_succeed_are_reported(seed: int) -> None:
+    fallen = episodes(lambda step: 0.8 if step < 250 else 0.0, seed)
+    run = Patient(steps(500, both(fallen)))
+    findings = run.engine.diagnosis().findings
+    assert {each.code for each in findings if each.active} & {"REW002", "GRP002"}
+
+
+def test_a_mean_of_batches_that_settles_after_some_at_that_level_is_constant() -> None:
+    """Half of the earlier batches at the level do not make twenty in a row chance."""
+    early = [(-1.0, 0.2 + step / 500)[step % 2] for step in range(60)]
+    finding = Patient(steps(110, {REWARD: [*early, *[-1.0] * 50]})).finding("REW004")
+    assert (finding.severity, finding.active) == ("warning", True)

@@ -24,7 +24,7 @@ _HELD_OUT_SETS = (*_HELD_OUT, "eval/<set>/")
 """`eval/math/accuracy` is the accuracy on one of several held-out sets."""
 _REWARDS = ("reward", "rewards", "score", "scores", "raw_reward", "task_reward", "outcome_reward",
             "total_reward", "episode_reward", "episode_return", "ep_rew", "ep_reward", "ep_return",
-            "terminal_reward", "return")
+            "terminal_reward", "final_reward", "return")
 _PROXIES = ("proxy", "proxy_reward", "proxy_score")
 _GOLDS = ("gold", "gold_reward", "gold_score", "true_reward")
 """What is optimized, and what it stands for, in the terms of Gao et al. 2022: the gold reward takes
@@ -32,7 +32,7 @@ no part in training, as a held-out measure."""
 _ACCURACIES = ("accuracy", "accuracies", "acc", "answer_accuracy", "correct_rate", "solve_rate",
                "success_rate", "win_rate", "pass_rate", "exact_match", "frac_correct",
                "fraction_correct", "correct_fraction", "correct_ratio", "solved_rate",
-               "task_success", "pass_at_1", "pass1", "success", "correct", "correct_answer_rate",
+               "task_success", "pass_at_1", "pass1", "success", "solved", "correct", "correct_answer_rate",
                "answer_correct_rate", "final_answer_accuracy", "pass@1")
 _RESPONSES = ("response", "responses", "resp", "completion", "completions", "generation", "gen",
               "output", "answer", "rollout")

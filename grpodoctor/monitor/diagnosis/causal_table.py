@@ -130,6 +130,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "entropy-rise": {
         "repetition": "a nearly random policy does not end its responses",
         "no-end-token": "a nearly random policy does not end its responses",
+        "truncation": "a nearly random policy does not end its responses",
         "length-growth": "a nearly random policy does not end its responses",
         "reward-loss": "a nearly random policy does not solve the task",
         "zero-gradient": "a random policy solves nothing, so no advantage is left",

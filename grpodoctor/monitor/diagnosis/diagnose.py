@@ -11,7 +11,7 @@ from grpodoctor.frameworks.objective import suggested_objectives
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.costs import Cost, CostTracker
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
-from grpodoctor.monitor.diagnosis.missing_reward import missing_reward
+from grpodoctor.monitor.diagnosis.missing_reward import missing_reward, unread_keys
 from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, lower_first, verdict_of
 from grpodoctor.monitor.level_change import QUARTERS, level_change_of
@@ -175,6 +175,7 @@ def diagnose(
         rose=rose,
         span=None if reading.first_step is None else chart.step - reading.first_step + 1,
         why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
+        unread_keys=unread_keys(reading.unmapped),
         missing_reward=missing_reward(chart.names(), reading.unmapped, reading.components),
         no_rise=no_rise,
         no_rise_action=_first_action(no_rise, advice) if no_rise else "",

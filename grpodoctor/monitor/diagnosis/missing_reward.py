@@ -37,6 +37,14 @@ def missing_reward(
     return NAME_ITS_KEY
 
 
+def unread_keys(unmapped: Sequence[str]) -> str:
+    """The keys of a log from which no step was read, and what to do; empty without keys."""
+    if not unmapped:
+        return ""
+    shown = name_some(list(unmapped), letters=_KEY_LETTERS)
+    return f"; the log has the keys {shown}; {NAME_ITS_KEY}"
+
+
 def _is_secondary(key: str) -> bool:
     """Whether a component rewards the form of a response rather than its content."""
     return any(word in key.lower() for word in ("format", "length", "json", "xml", "penalty"))

@@ -45,6 +45,12 @@ has no other explanation than a missing gradient."""
 
 _COMPONENTS = "reward/component/"
 
+_SHORT_LIMIT = 128
+"""Tokens of a limit at which responses are cut before they answer. Two public runs had limits of 40
+and of 128 tokens, reached by every response, and entropies of 2.6 and 3.5 nats."""
+_NEARLY_ALL_CUT = 0.98
+"""Truncated share from which practically all responses are cut."""
+
 
 class Circumstances(NamedTuple):
     """What else is known about the run."""
@@ -70,6 +76,8 @@ def is_plausible(
     """
     if path[0] == "constant-reward" and _is_component(cause):
         return False  # the total still varies
+    if path[0] == "entropy-rise" and path[-1] == "truncation" and _is_cut_short(effect):
+        return cause.onset_step < effect.onset_step
     if path[0] == "gradient-spike":
         return cause.onset_step <= effect.onset_step + _SPIKE_SLACK * circumstances.stride
     if path[0] in _OWN_DOING and path[-1] == "reward-loss":
@@ -85,6 +93,21 @@ def is_plausible(
             mechanism((condition, path[0])) for condition, _ in circumstances.alarms
         )
     return "undersized-updates" not in path[1:-1]
+
+
+def _is_cut_short(finding: Finding) -> bool:
+    """Whether practically all responses are cut at a limit that hardly any answer fits in.
+
+    The first tokens of a response have the highest entropy, so a high one says little there.
+    """
+    medians = {each.metric: each.median for each in finding.evidence}
+    length, share = medians.get("length/mean"), medians.get("length/truncated_rate")
+    return (
+        length is not None
+        and length <= _SHORT_LIMIT
+        and share is not None
+        and share >= _NEARLY_ALL_CUT
+    )
 
 
 def _is_component(finding: Finding) -> bool:

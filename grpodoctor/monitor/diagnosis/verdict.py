@@ -88,6 +88,8 @@ class RunEvidence:
     """What to do first about it, in the imperative; may be empty."""
     why_not_judged: str = ""
     """Why the log is not judged, if the reader knows: it is no reinforcement learning."""
+    unread_keys: str = ""
+    """The keys of a log without a step, and what to do; empty if there are none."""
     missing_reward: str = NAME_ITS_KEY
     """What a log without a reward has instead, and what to pass."""
 
@@ -418,7 +420,7 @@ def _ran(evidence: RunEvidence) -> str:
 
 def _why_not_examined(evidence: RunEvidence) -> str:
     if not evidence.steps:
-        return "no step was read."
+        return f"no step was read{evidence.unread_keys}."
     if evidence.readings:
         return f"none of the {evidence.coverage.rules} rules could run."
     steps = "1 step" if evidence.steps == 1 else f"{evidence.steps} steps"

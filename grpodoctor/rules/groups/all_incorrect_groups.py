@@ -128,6 +128,9 @@ class AllIncorrectGroups(Rule):
     from a single response yet, which no reading after that can change."""
     min_unrewarded: int = 10
     """Readings of exactly 0 that are a warning where neither groups nor the gradient are logged."""
+    max_chance: float = 1e-4
+    """Probability of readings of 0 in a row, at the share of them before, above which they show
+    nothing: of a hundred stretches, one in a hundred runs has such a one."""
     patience: int = 20
     """Readings before a share below `all_share` counts, and before all groups are critical."""
 
@@ -243,8 +246,10 @@ class AllIncorrectGroups(Rule):
         series = chart.series(name)
         if name == _ACCURACY and self._rewards_more_than_success(chart):
             return self._rare_success(chart, series)
-        if len(series) < self.min_unrewarded or series.last > self.max_success:
+        if len(series) < self.min_unrewarded:
             return NOT_LOGGED
+        if series.last > self.max_success:
+            return UNDECIDED
         if not all(0 <= value <= 1 for _, value in series):
             return NOT_LOGGED
         recent = series.tail(self.patience)
@@ -253,7 +258,9 @@ class AllIncorrectGroups(Rule):
             return NOT_LOGGED
         success = statistics.fmean(recent)
         if not success <= self.max_success or has_improved(chart) or has_lost_outcome(chart):
-            return NOT_LOGGED
+            return UNDECIDED
+        if self._fails_by_chance(series):
+            return UNDECIDED
         evidence = cite_all(chart, name, "reward/max", "groups/reward_std")
         onset = partial(first_step_where, series, lambda value: value <= self.max_success)
         noun = "correct" if name == _ACCURACY else "rewarded"
@@ -263,6 +270,14 @@ class AllIncorrectGroups(Rule):
             return Sighting(severity, text, evidence, find_onset=onset)
         text = f"Only {success:.1%} of responses are {noun}: nearly all groups are all-incorrect."
         return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _fails_by_chance(self, series: Series) -> bool:
+        """Whether as many readings of 0 in a row are likely, as in a log of single episodes."""
+        earlier = series.tail(WINDOW)[: -self.patience]
+        if len(earlier) < self.patience or statistics.fmean(earlier) <= self.max_success:
+            return False
+        failed = sum(value <= self.max_success for value in earlier) / len(earlier)
+        return failed**self.patience > self.max_chance
 
     def _rewards_more_than_success(self, chart: Chart) -> bool:
         """Whether batches without a correct response differ in reward, as their groups then may."""

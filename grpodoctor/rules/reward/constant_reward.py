@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
@@ -84,6 +85,9 @@ class ConstantReward(Rule):
     max_spread: float = 1e-3
     """Distance from the level, as a share of it, that still counts as constant: one response in a
     thousand may differ."""
+    max_chance: float = 1e-4
+    """Probability that as many of the latest readings are at the level as are, at the share of the
+    earlier ones: the rule looks at every tenth of some hundred readings."""
     constant_share: float = 0.8
     """Share of the readings at the level: a public run whose policy had collapsed onto one answer
     left it in one batch of eight."""
@@ -151,8 +155,28 @@ class ConstantReward(Rule):
         level = reward.level(self.min_readings)
         if not self._is_at(level, reward) or is_near_ceiling(reward):
             return False
+        if self._is_by_chance(level, reward):
+            return False
         best = reward.highest.level if reward.highest else level
         return level < 0 or level < best - self.max_spread * abs(best)
+
+    def _is_by_chance(self, level: float, reward: Series) -> bool:
+        """Whether earlier readings were at the level too, as failures are in a log of episodes.
+
+        At that share of them, as many of the latest readings are at the level by chance.
+        """
+        limit, values = self.max_spread * abs(level), reward.tail(WINDOW)
+        at_level = [abs(value - level) <= limit for value in values]
+        earlier, latest = at_level[: -self.min_readings], at_level[-self.min_readings :]
+        share = sum(earlier) / max(1, len(earlier))
+        if len(earlier) < self.min_readings or share >= self.constant_share:
+            return False
+        # The number of readings at the level is binomial.
+        chance = sum(
+            math.comb(len(latest), count) * share**count * (1 - share) ** (len(latest) - count)
+            for count in range(sum(latest), len(latest) + 1)
+        )
+        return chance > self.max_chance
 
     def _is_at(self, level: float, reward: Series) -> bool:
         limit, recent = self.max_spread * abs(level), reward.tail(self.min_readings)

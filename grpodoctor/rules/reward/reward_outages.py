@@ -42,7 +42,8 @@ class RewardOutages(Rule):
 
     When it is wrong:
         A curriculum that alternates between easy and impossible prompts, or batches of so few
-        responses that all of them fail by chance: their rewards vary too much for this rule.
+        responses that all of them fail by chance: their rewards vary too much for this rule. A
+        policy that seldom succeeds earns little in the batches between, too, and has no finding.
 
     References:
         TRL documentation of custom reward functions, which may return None.
@@ -110,6 +111,8 @@ class RewardOutages(Rule):
         outages = sum(runs[1:-1])  # between batches that earn
         if not outages:
             return None
+        if not statistics.median(self._around(values, limit)) >= self.full_share * usual:
+            return None  # rare successes at the start of a run that learned since
         readings = zip(series.steps(WINDOW), values, strict=True)
         step = next(at for at, value in readings if value <= limit)
         severity: Severity = "warning" if outages > 1 else "info"
@@ -118,6 +121,12 @@ class RewardOutages(Rule):
         what = f"The mean reward is below {limit:.2g}" if limit else "Every reward is 0"
         text = f"{what} in {share}; the others earn {usual:.2g}."
         return Sighting(severity, text, (cite(chart, name, usual),), find_onset=lambda: step)
+
+    def _around(self, values: Sequence[float], limit: float) -> list[float]:
+        """The readings that earn something from before the first low reading to after the last."""
+        low = [index for index, value in enumerate(values) if value <= limit]
+        span = values[max(0, low[0] - 1) : low[-1] + 2]
+        return [value for value in span if value > limit and math.isfinite(value)]
 
     def _limit(self, values: Sequence[float]) -> float:
         """The highest reward of an outage: 0 if there are batches of 0 or negative ones."""

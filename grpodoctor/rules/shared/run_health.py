@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -265,10 +266,35 @@ def share_lost(series: Series) -> float:
     lost_longer = best - series.level(2 * RECENT)
     if not max(lost, lost_longer) > 2.5 * series.noise(_NOISE_STEPS):
         return 0.0  # the noise of the whole window, which takes longest, can only be larger
+    if not _means_differ(series):
+        return 0.0
     noise = reading_noise(series)
     if lost > 4 * noise:
         return lost / scale
     return min(lost, lost_longer) / scale if lost_longer > 2.5 * noise else 0.0
+
+
+_USUAL_SHARE = 0.3
+"""Share of the readings at their most common value, from which a median jumps between values."""
+_MEAN_ERRORS = 2.0
+"""Standard deviations of a reading by which two means of ten and of twenty readings then differ:
+five standard errors, of which choosing the best of many blocks takes two."""
+
+
+def _means_differ(series: Series) -> bool:
+    """Whether the best and the latest mean differ beyond chance, where most readings are alike.
+
+    A log with one episode per row has a reward of a failure and one of a success. Of ten such
+    readings, the median is either of them, whatever the success rate.
+    """
+    values = series.tail(WINDOW)
+    _, count = Counter(values).most_common(1)[0]
+    if series.highest is None or count < _USUAL_SHARE * len(values):
+        return True
+    jumps = [after - before for before, after in pairwise(values)]
+    deviation = math.sqrt(statistics.fmean(jump * jump for jump in jumps) / 2)
+    lost = series.highest.mean - series.mean(2 * RECENT)
+    return not lost <= _MEAN_ERRORS * deviation
 
 
 def is_near_best(series: Series) -> bool:

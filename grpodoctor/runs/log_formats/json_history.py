@@ -116,10 +116,15 @@ def _counts(value: object) -> TypeGuard[list[object]]:
     entries = [entry for entry in value[:_CHECKED_ENTRIES] if isinstance(entry, dict)]
     if len(entries) < min(len(value), _CHECKED_ENTRIES):
         return False
-    names = _COUNTERS.intersection(*entries)
+    names = [key for key in entries[0] if _is_counter(key) and all(key in each for each in entries)]
     return any(_rises([entry[name] for entry in entries]) for name in names) and any(
-        generic_framework().knows(key) for key in entries[0] if key not in _COUNTERS
+        generic_framework().knows(key) for key in entries[0] if not _is_counter(key)
     )
+
+
+def _is_counter(key: str) -> bool:
+    """Whether the last word of a key says that it counts: `step`, `useful_step`."""
+    return re.split(r"[_./ -]", key.lower())[-1] in _COUNTERS
 
 
 def _rises(values: Sequence[object]) -> bool:
@@ -199,7 +204,7 @@ def _begins_columns(head: bytes) -> bool:
         if lists > 0:
             continue
         key = match[1].decode()
-        if re.split(r"[_./ -]", key.lower())[-1] in _COUNTERS or generic_framework().knows(key):
+        if _is_counter(key) or generic_framework().knows(key):
             return True
     return False
 

@@ -152,3 +152,22 @@ def test_healthy_agents_with_failures_and_spikes_have_no_alarm(tmp_path, seed):
         "correction/weight_mean": noisy(0.99, 0.01, seed),
     }
     assert heads(diagnosed(tmp_path / "run", curves)) == {}
+
+
+def cut(length, entropy):
+    """Every response is cut at a limit, with an entropy of the sampled tokens."""
+    return {
+        "entropy/mean": noisy(entropy, 0.05, 4),
+        "length/mean": length,
+        "length/max": length,
+        "length/truncated_rate": 1.0,
+        REWARD: noisy(0.03, 0.01, 5),
+    }
+
+
+def test_a_short_limit_that_every_response_reaches_comes_before_the_entropy(tmp_path):
+    short = diagnosed(tmp_path / "short", cut(40, 2.6))
+    assert short.verdict.code == "LEN002"
+    assert "ENT006" in heads(short)
+    long = diagnosed(tmp_path / "long", cut(900, 2.6))
+    assert long.verdict.code == "ENT006"

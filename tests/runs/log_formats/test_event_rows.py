@@ -130,3 +130,51 @@ def test_rows_of_single_responses_are_averaged(tmp_path: Path) -> None:
     assert value(steps[30], "reward/mean") == 0.5
     assert value(steps[30], "optimizer/loss") == 0.5
     assert any("4 rows per step" in note for note in run.notes)
+
+
+def test_rows_with_a_log_type_are_told_apart(tmp_path: Path) -> None:
+    """One row per episode: `final_reward`, `solved`, and evaluations at the step of a training."""
+    rows: list[dict[str, Any]] = []
+    for step in range(1, 31):
+        row = {"step": step, "secret": "CRANE", "solved": step % 2 == 0, "final_reward": -1.0}
+        rows.append({"log_type": "train", **row})
+        if step % 10 == 0:
+            rows += [{"log_type": "eval", **row, "solved": at == 0} for at in range(4)]
+    _, steps = opened(rows, tmp_path)
+    assert value(steps[10], "reward/mean") == -1
+    assert value(steps[10], "accuracy/train") == 1
+    assert {step for step, each in steps.items() if "accuracy/heldout" in each.values} == {
+        10, 20, 30
+    }  # fmt: skip
+
+
+def test_steps_that_begin_again_in_each_epoch_continue(tmp_path: Path) -> None:
+    rows = [
+        {"epoch": epoch, "step": step, "reward": epoch + step / 10}
+        for epoch in range(3)
+        for step in range(10)
+    ]
+    run, steps = opened(rows, tmp_path)
+    assert list(steps) == list(range(30))
+    assert value(steps[25], "reward/mean") == 2.5
+    assert not [note for note in run.notes if "one after the other" in note]
+
+
+def test_a_second_run_begins_again_with_its_first_epoch(tmp_path: Path) -> None:
+    rows = [
+        {"epoch": epoch, "step": step, "reward": run + epoch + step / 10}
+        for run in range(2)
+        for epoch in range(2)
+        for step in range(1, 11)
+    ]
+    _, steps = opened(rows, tmp_path)
+    assert list(steps) == list(range(1, 21))
+    assert value(steps[15], "reward/mean") == 2.5
+
+
+def test_the_index_of_a_batch_is_a_step(tmp_path: Path) -> None:
+    rows = [
+        {"batch_index": step, "batch_size": 4, "reward_mean": step / 10} for step in range(1, 9)
+    ]
+    _, steps = opened([*rows, *rows[:5]], tmp_path)
+    assert max(steps) == 8

@@ -265,3 +265,20 @@ def test_the_rewards_of_a_batch_have_a_mean_unless_they_are_components(tmp_path:
     assert read.values["reward_mean"] == read.values["batch_reward_std"] == 0.5
     (read,) = rows_of([{**row, "total_reward": 3.0}], tmp_path)
     assert "reward_mean" not in read.values
+
+
+def test_a_list_under_an_unknown_name_whose_entries_count_in_two_words(tmp_path: Path) -> None:
+    """A script lists its groups next to a shorter list of losses and to totals."""
+    entries = [
+        {"useful_step": step + 1, "total_step": step + step // 3, "target": 50.0 * step,
+         "rewards": [0.8, 0.0, 0.4, step % 2], "loss": -0.01}
+        for step in range(30)
+    ]  # fmt: skip
+    data = {"useful_steps": 30, "losses": [-0.01] * 12, "rewards_per_step": entries}
+    path = tmp_path / "training_stats.json"
+    path.write_text(json.dumps(data))
+    steps = {each.step: each for each in open_run(path).steps}
+    assert len(steps) == 30
+    means = [scalar(each.values["reward/mean"]) for each in steps.values()]
+    assert min(means) == pytest.approx(0.3)  # type: ignore[type-var]
+    assert max(means) == pytest.approx(0.55)  # type: ignore[type-var]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpodoctor.errors import RunError
+from grpodoctor.monitor.replay import replay
 from grpodoctor.runs.reading.opening import open_run
 
 ROW = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0}
@@ -178,3 +179,11 @@ def test_other_documents_are_in_no_known_format(text: str, tmp_path: Path) -> No
     path.write_text(text)
     with pytest.raises(RunError, match="no known format"):
         open_run(path)
+
+
+def test_a_log_without_a_reading_names_its_keys(tmp_path: Path) -> None:
+    """An accuracy in percent is no share, so no row has a reading."""
+    rows = [{"step": step, "accuracy": 93.0, "myQuality": 1.5} for step in range(30)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    verdict = replay(tmp_path).report.diagnosis.verdict
+    assert verdict.sentence.startswith("no step was read; the log has the keys myQuality;")

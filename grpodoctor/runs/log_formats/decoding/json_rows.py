@@ -37,7 +37,8 @@ _EXACT = 2**53
 _MAX_DEPTH = 3
 """Levels of nested objects that are read."""
 
-_EVENT_KEYS = ("type", "event", "event_type", "row_type", "phase", "split", "mode", "stage", "kind")
+_EVENT_KEYS = ("type", "event", "event_type", "row_type", "log_type", "phase", "split", "mode",
+               "stage", "kind")  # fmt: skip
 """Keys that state which part of a step a row describes."""
 
 _NOT_STEPS = frozenset(

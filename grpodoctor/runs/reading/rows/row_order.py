@@ -35,6 +35,41 @@ _MEASURED = 2
 Fingerprint = tuple[int, float]
 
 
+_EPOCH = "epoch"
+
+
+@dataclass(slots=True)
+class _EpochSteps:
+    """Steps that begin again in each epoch, made to continue those of the previous one.
+
+    A second run in the same log begins again with its first epoch.
+    """
+
+    epoch: float = -1
+    """The epoch of the latest row; -1 before the first one."""
+    first: int = -1
+    """The first step of that epoch."""
+    last: int = -1
+    """The largest step of that epoch."""
+    offsets: dict[float, int] = field(default_factory=dict)
+    """What is added to the steps of each epoch."""
+
+    def continued(self, row: LogRow) -> LogRow:
+        """The row with a step that continues the previous epochs."""
+        epoch, step = row.values.get(_EPOCH), row.step
+        if step is None or (epoch is not None and not float(epoch).is_integer()):
+            return row
+        if epoch is not None and epoch != self.epoch:
+            begins_again = epoch == self.epoch + 1 and step <= self.first < self.last
+            gap = self.last - step + 1 if begins_again else 0
+            if epoch not in self.offsets or begins_again:
+                self.offsets[epoch] = self.offsets.get(self.epoch, 0) + gap
+            self.epoch, self.first, self.last = epoch, step, step
+        self.last = max(self.last, step)
+        offset = self.offsets.get(self.epoch, 0)
+        return replace(row, step=step + offset) if offset else row
+
+
 @dataclass(slots=True)
 class _Counter:
     """The rows with one counter."""
@@ -113,6 +148,7 @@ class RowOrder:
     def __init__(self, update_counters: Collection[str] = ()) -> None:
         self._update_counters = update_counters
         self._counters: dict[str, _Counter] = {}
+        self._epochs: dict[str, _EpochSteps] = {}
         self._rollout = -1
         """The latest rollout."""
         self._updates: dict[int, set[int]] = {}
@@ -131,10 +167,11 @@ class RowOrder:
         """
         if row.step is None:
             return row, False
+        row = self._epochs.setdefault(row.counter, _EpochSteps()).continued(row)
         counter = self._counters.get(row.counter)
         if counter is None:
             counter = self._counters[row.counter] = _Counter()
-        step, fingerprint = row.step, _fingerprint(row.values)
+        step, fingerprint = row.step or 0, _fingerprint(row.values)
         if counter.repeats(row, step, fingerprint):
             self.dropped += 1
             return None
