@@ -1,4 +1,4 @@
-"""REW015: short runs whose reward falls while their responses change length."""
+"""REW015 and LEN002: short runs whose reward falls while their responses change length."""
 
 from __future__ import annotations
 
@@ -25,10 +25,31 @@ def test_a_reward_that_falls_as_responses_halve_is_a_warning() -> None:
     assert 5 <= finding.onset_step <= 9
 
 
-def test_a_reward_that_falls_as_truncation_returns_is_a_warning() -> None:
-    finding = run({REWARD: RISE_AND_FALL, LENGTH: 400, CUT: LONGER}).finding("REW015")
-    assert "while truncated responses rose from" in finding.summary
-    assert finding.summary.endswith("to 50%.")
+def test_a_reward_that_falls_as_truncation_returns_is_a_warning_of_truncation() -> None:
+    """Responses that became longer are not too short: the cause is the limit, or the length."""
+    patient = run({REWARD: RISE_AND_FALL, LENGTH: 400, CUT: LONGER}, 14)
+    finding = patient.finding("LEN002")
+    assert finding.severity == "warning"
+    expected = "Truncated responses rose from 10% to 50% while reward fell from 0.587 to 0.3"
+    assert finding.summary.startswith(expected)
+    assert patient.findings("REW015") == []
+    assert run({REWARD: 0.4, LENGTH: 400, CUT: LONGER}, 14).findings("LEN002") == []
+
+
+def test_loops_that_run_to_the_limit_explain_the_fall_of_the_reward() -> None:
+    """The reward falls since responses have no end, and not since they are too short."""
+    loops = ramp(0.0, 0.75, 25, begin=13)
+    patient = run(
+        {
+            REWARD: noisy(lambda step: 0.52 * (1 - loops(step)), 0.03, 1),
+            LENGTH: noisy(lambda step: 150 + 360 * loops(step), 8, 2),
+            CUT: noisy(loops, 0.01, 3),
+        },
+        51,
+    )
+    assert patient.findings("REW015") == []
+    first = patient.engine.diagnosis().findings
+    assert "LEN002" in {each.code for each in first if each.active}
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import statistics
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
     has_improved,
     is_solved,
+    outcome_metric,
+    outcome_noun,
     reading_noise,
 )
+from grpodoctor.rules.shared.short_runs import USUAL, fall_in_short_run
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.rules.shared.whole_run import falls_over_run
-from grpodoctor.runs.chart import BASELINE, WINDOW, Chart, Series
+from grpodoctor.runs.chart import BASELINE, OPENING, WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
@@ -34,7 +38,8 @@ class TruncatedResponses(Rule):
         several times since the start of the run. The finding is critical if nearly all are
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
-        the answer comes before the limit.
+        the answer comes before the limit. In a run of fewer than 40 readings, the latest three
+        count: a share far above its lowest level while the outcome falls; see REW015.
 
     Why it matters:
         A response that is truncated before its answer is graded as incorrect even if its reasoning
@@ -44,7 +49,8 @@ class TruncatedResponses(Rule):
         from .002 to .2 in 200 steps, and the held-out evaluation stopped improving on the way.
 
     Evidence it needs:
-        `length/truncated_rate`. Optional: `length/mean` and `reward/truncated`.
+        `length/truncated_rate`. Optional: `length/mean`, `reward/truncated`, and `accuracy/train`
+        or `reward/mean`.
 
     Remedies:
         Raise the limit if memory allows. Otherwise leave truncated responses out of the loss, or
@@ -116,8 +122,36 @@ class TruncatedResponses(Rule):
     """Minimum readings for any other finding."""
 
     def examine(self, chart: Chart) -> RuleResult:
-        """Take the recent share and its rise since the start."""
+        """Take the recent share and its rise since the start, or the latest readings of both."""
         series = chart.series(_TRUNCATED)
+        found = self._by_levels(chart, series)
+        is_alarm = isinstance(found, Sighting) and found.severity != "info"
+        return found if is_alarm else self._with_falling_outcome(chart, series) or found
+
+    def _with_falling_outcome(self, chart: Chart, series: Series) -> Sighting | None:
+        """A share that rises in the latest readings of a short run while the outcome falls."""
+        name = outcome_metric(chart)
+        if name is None or not USUAL.min_readings <= len(series) < USUAL.max_readings:
+            return None
+        values = series.tail(len(series))
+        before, latest = values[:-OPENING], values[-OPENING:]
+        starts = range(len(before) - OPENING + 1)
+        lowest = min(statistics.fmean(before[i : i + OPENING]) for i in starts)
+        if not min(latest) - lowest > self.warning_rise:
+            return None
+        fall = fall_in_short_run(chart.series(name))
+        if fall is None:
+            return None
+        text = (
+            f"Truncated responses rose from {lowest:.0%} to {latest[-1]:.0%} while "
+            f"{outcome_noun(chart)} fell from {fall.best:.3g} to {fall.level:.3g}."
+        )
+        evidence = (cite(chart, _TRUNCATED, lowest), cite(chart, name, fall.best))
+        middle = lowest + self.warning_rise / 2
+        onset = partial(first_step_where, series, lambda value: value >= middle)
+        return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _by_levels(self, chart: Chart, series: Series) -> Sighting | None:
         if series.level(RECENT) < self.early_rise / 2 or len(series) < self.min_grave_readings:
             return None
         if len(series) < self.min_readings and min(series.tail(RECENT)) < self.grave_share:
