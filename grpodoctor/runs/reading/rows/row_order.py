@@ -167,7 +167,11 @@ class RowOrder:
         """
         if row.step is None:
             return row, False
-        row = self._epochs.setdefault(row.counter, _EpochSteps()).continued(row)
+        epochs = self._epochs.get(row.counter)
+        if epochs is None and _EPOCH in row.values:
+            epochs = self._epochs[row.counter] = _EpochSteps()
+        if epochs is not None:
+            row = epochs.continued(row)
         counter = self._counters.get(row.counter)
         if counter is None:
             counter = self._counters[row.counter] = _Counter()
