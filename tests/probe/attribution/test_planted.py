@@ -173,7 +173,10 @@ def test_stale_weights_without_a_checkpoint_to_test(at: Directories, asked: Inve
 
 @pytest.mark.parametrize(
     ("tensors", "named_as"),
-    [("self_attn", "attention"), (r"layers\.[12]\.mlp", "layers 1 to 2 MLP")],
+    [
+        ("self_attn", "attention"),
+        pytest.param(r"layers\.[12]\.mlp", "layers 1 to 2 MLP", marks=pytest.mark.slow),
+    ],
 )
 def test_tensors_omitted_by_a_sync(
     at: Directories, asked: Investigate, tensors: str, named_as: str
@@ -205,7 +208,7 @@ def test_one_tensor_with_another_checksum(at: Directories, asked: Investigate) -
             "layer 1 input_layernorm.weight",
             marks=pytest.mark.slow,
         ),
-        (r"layers\.[03]\.self_attn", "layers 0, 3 attention"),
+        pytest.param(r"layers\.[03]\.self_attn", "layers 0, 3 attention", marks=pytest.mark.slow),
     ],
 )
 def test_single_tensors_omitted_by_a_sync(
