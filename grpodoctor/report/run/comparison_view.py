@@ -1,4 +1,4 @@
-"""Several runs as a view: one line per run, worst first."""
+"""Several runs as a view: one row per run, worst first."""
 
 from __future__ import annotations
 

@@ -87,7 +87,6 @@ class HeldOutStall(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_HELDOUT, _TRAIN)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "refilter-prompts")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
-    explains: ClassVar[tuple[Condition, ...]] = ("solved",)
     persistence: ClassVar[int] = 2
     clearance: ClassVar[int] = 3
 

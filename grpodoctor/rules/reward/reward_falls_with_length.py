@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import current_metric
-from grpodoctor.rules.shared.short_runs import ShortFall, ShortRun, fall_in_short_run
+from grpodoctor.rules.shared.short_runs import USUAL, ShortFall, ShortRun, fall_in_short_run
 from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -57,17 +57,17 @@ class RewardFallsWithLength(Rule):
     """The rule itself compares three successive readings."""
     clearance: ClassVar[int] = OPENING
 
-    min_readings: int = 8
+    min_readings: int = USUAL.min_readings
     """Minimum readings: three at first, three at last, and two between them."""
-    max_readings: int = 40
+    max_readings: int = USUAL.max_readings
     """Readings from which levels of ten, twice as long a run, and their noise are known."""
-    min_loss: float = 0.25
+    min_loss: float = USUAL.min_loss
     """Share of the best level that is lost. Runs that learn a format lose nothing."""
-    min_errors: float = 4.0
+    min_errors: float = USUAL.min_errors
     """Standard errors by which the three readings must be below the best three. Of 1,000 simulated
     runs of 40 independent readings around one level, at most 20 reached it with such a loss at any
     step, with noise up to `max_noise`; their lengths would have had to halve as well."""
-    max_noise: float = 0.1
+    max_noise: float = USUAL.max_noise
     """Noise of one reading, as a share of the best level, up to which three readings show a loss of
     a quarter."""
     length_share: float = 0.5

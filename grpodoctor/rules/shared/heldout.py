@@ -29,7 +29,7 @@ class LowAccuracy(NamedTuple):
 
     level: float
     has_risen: bool
-    """Whether it is above the first evaluation."""
+    """Whether it is above the first evaluation; a single one is no sign of the contrary."""
 
 
 def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
@@ -40,7 +40,7 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     level = series.level(_LATEST)
     if not level < LOW_ACCURACY:
         return None
-    return LowAccuracy(level, level > series.head(1)[0])
+    return LowAccuracy(level, len(series) < 2 or level > series.head(1)[0])
 
 
 _LATEST = 3

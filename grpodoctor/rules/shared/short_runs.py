@@ -20,7 +20,7 @@ class ShortFall(NamedTuple):
 
 
 class ShortRun(NamedTuple):
-    """What counts as a fall in a short run; REW015 says why."""
+    """What counts as a fall in a short run. REW015 gives the reasons."""
 
     min_readings: int = 8
     max_readings: int = 40

@@ -36,7 +36,7 @@ class TrailingBlank(Check):
 
     References:
         FastEval issue 26 (a blank that the tokenizer joins to the next word); OpenCompass issue 928
-        (lower scores with a blank at the end of prompts).
+        (a blank at the end of prompts may hurt the results).
     """
 
     code: ClassVar[str] = "DAT122"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.computation.what_if import rivals_of, similar_to
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.edits import IN_PROMPT, IN_RESPONSE
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -57,17 +58,9 @@ class OnePhase(Cause):
                 f"k3 falls from {variant.gap:.2g} to {best.after.gap:.2g} nats per token"
             ),
             after=best.after,
+            confidence="likely" if rivals_of(best, candidates) else "proven",
             details=(described(best.edit).rstrip(","),),
             figures={"undeclared": 1.0},
             identity=Identity(cause.id, cause.title.format(side=side), (_CHECK + cause.remedy,)),
-            rivals=tuple(
-                other.edit
-                for other in candidates[1:]
-                if cause_of(other.edit).id != cause.id
-                and other.after.gap < _SIMILAR * max(best.after.gap, 1e-12)
-            ),
+            rivals=tuple(other.edit for other in similar_to(best, candidates)),
         )
-
-
-_SIMILAR = 3.0
-"""As for what-if edits."""

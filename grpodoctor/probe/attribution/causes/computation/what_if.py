@@ -57,7 +57,7 @@ class WhatIf(Cause):
         return replace(
             _result(variant, best, rivals, candidates),
             alternatives=tuple(
-                _result(variant, each, _rivals(each, candidates), candidates)
+                _result(variant, each, rivals_of(each, candidates), candidates)
                 for each in others[:_OTHERS]
             ),
         )
@@ -91,7 +91,7 @@ def _result(
         details=(described(best.edit), *fits),
         figures={"undeclared": 1.0},
         identity=Identity(cause.id, cause.title.format(side=side), (cause.remedy,)),
-        rivals=tuple(other.edit for other in _similar(best, candidates)),
+        rivals=tuple(other.edit for other in similar_to(best, candidates)),
     )
 
 
@@ -104,11 +104,11 @@ def _likeliest(
     that is ignored rather than embeddings times 0.6, which has the same effect. If a gap remains,
     the number was fitted to a part of its cause, too, so it may even fit a little better.
     """
-    best, others = candidates[0], _rivals(candidates[0], candidates)
+    best, others = candidates[0], rivals_of(candidates[0], candidates)
     remains = experiments.is_loud(best.after.gap)
     absorbed = [
         each
-        for each in _similar(best, candidates)
+        for each in similar_to(best, candidates)
         if remains and each.after.gap < _ABSORBED * best.after.gap
     ]
     usual = next((each for each in (*others, *absorbed) if each.is_usual), None)
@@ -117,7 +117,7 @@ def _likeliest(
     return usual, [best, *(each for each in others if each is not usual)]
 
 
-def _similar(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+def similar_to(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Other causes that leave about as much of the gap as one."""
     return [
         other
@@ -127,11 +127,11 @@ def _similar(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate
     ]
 
 
-def _rivals(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
+def rivals_of(best: Candidate, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Other causes that explain the gap as well as one, within chance."""
     return [
         other
-        for other in _similar(best, candidates)
+        for other in similar_to(best, candidates)
         if not significant(other.after.tokens, best.after.tokens)
     ]
 
