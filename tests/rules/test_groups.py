@@ -61,6 +61,8 @@ def test_easy_training_prompts_with_unsolved_held_out_ones_are_a_warning() -> No
     assert fell.remedies[0] == "recheck-reward"
     rose = run({**curves, "accuracy/heldout": ramp(0.4, 0.6, 60)}).finding("GRP001")
     assert rose.remedies[0] == "harder-prompts"
+    once = run({**curves, "accuracy/heldout": lambda step: 0.4 if step == 40 else None})
+    assert once.finding("GRP001").remedies[0] == "harder-prompts"
 
 
 def test_groups_that_are_all_wrong_are_found_within_ten_steps_and_turn_critical() -> None:

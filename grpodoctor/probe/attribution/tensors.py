@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from grpodoctor.errors import ModelError
+from grpodoctor.errors import EngineError, ModelError
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.experiments import Experiments, model_path
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
+
+Found = TypeVar("Found")
 
 KINDS = {
     "embeddings": r"embed_tokens|word_embeddings|wte\.",
@@ -88,6 +91,30 @@ def other_checkpoints(experiments: Experiments) -> list[Path]:
         for path in candidates
         if path != own and tensor_names(path) and not read_config(path).get("quantization_config")
     ]
+
+
+def of_each_checkpoint(
+    experiments: Experiments, examine: Callable[[Path], Iterable[Found]]
+) -> list[Found]:
+    """What an experiment finds with each other checkpoint.
+
+    Args:
+        experiments: of the case.
+        examine: what is found with one checkpoint.
+
+    Raises:
+        EngineError: if nothing was found and a checkpoint could not be examined.
+    """
+    found: list[Found] = []
+    errors: list[EngineError] = []
+    for folder in other_checkpoints(experiments):
+        try:
+            found += examine(folder)
+        except EngineError as error:
+            errors.append(error)
+    if not found and errors:
+        raise errors[0]
+    return found
 
 
 def takes_other_weights(experiments: Experiments, variant: Variant) -> bool:

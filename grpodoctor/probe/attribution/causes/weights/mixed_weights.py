@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.causes.computation.prefix_caching import PrefixCaching
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
-from grpodoctor.probe.attribution.tensors import other_checkpoints, takes_other_weights
+from grpodoctor.probe.attribution.search.edit_search import EditSearch
+from grpodoctor.probe.attribution.tensors import of_each_checkpoint, takes_other_weights
 from grpodoctor.probe.attribution.variant import Variant
 
 _EDIT = "weights_until"
@@ -44,18 +43,13 @@ class MixedWeights(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Search the token after which the weights change, for each other checkpoint."""
-        found: list[tuple[Candidate, Path]] = []
-        errors: list[EngineError] = []
-        for folder in other_checkpoints(experiments):
-            try:
-                search = EditSearch(experiments, variant)
-                best = search.best([_family(variant, folder)])
-            except EngineError as error:
-                errors.append(error)
-                continue
-            found += [(candidate, folder) for candidate in best]
-        if not found and errors:
-            raise errors[0]
+        found = of_each_checkpoint(
+            experiments,
+            lambda folder: [
+                (candidate, folder)
+                for candidate in EditSearch(experiments, variant).best([_family(variant, folder)])
+            ],
+        )
         if not found:
             return None
         best_one, folder = min(found, key=lambda pair: pair[0].after.gap)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch, labels_of
 from grpodoctor.probe.attribution.tensors import (
-    other_checkpoints,
+    of_each_checkpoint,
     takes_other_weights,
     tensors_in_words,
     unequal_tensors,
@@ -47,17 +46,10 @@ class PartialSync(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Search each other checkpoint; one that cannot be read does not end the search."""
-        found: list[ExperimentResult] = []
-        errors: list[EngineError] = []
-        for folder in other_checkpoints(experiments):
-            try:
-                result = _exchanged(experiments, variant, folder)
-            except EngineError as error:
-                errors.append(error)
-                continue
-            found += [result] if result else []
-        if not found and errors:
-            raise errors[0]
+        found = of_each_checkpoint(
+            experiments,
+            lambda folder: [each for each in [_exchanged(experiments, variant, folder)] if each],
+        )
         return min(found, key=lambda each: each.after.gap if each.after else 0.0, default=None)
 
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
-from grpodoctor.probe.attribution.tensors import layer_of, other_checkpoints, takes_other_weights
+from grpodoctor.probe.attribution.tensors import layer_of, of_each_checkpoint, takes_other_weights
 from grpodoctor.probe.attribution.variant import Variant
 
 MOVED, SCALED = "update_moved", "update_scale"
@@ -56,29 +55,24 @@ class WeightUpdate(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Try each other checkpoint as the weights before the update."""
-        moves = moves_of(experiments.tensor_names(variant.setup.learner))
-        found: list[tuple[Candidate, Path]] = []
-        errors: list[EngineError] = []
-        for folder in other_checkpoints(experiments):
-            families = [
-                *(
-                    EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}")
-                    for part in _PARTS
-                ),
-                EditFamily(MOVED, tuple(moves), "choice", None, str(folder)),
-            ]
-            try:
-                best = EditSearch(experiments, variant).best(families)
-            except EngineError as error:
-                errors.append(error)
-                continue
-            found += [(candidate, folder) for candidate in best]
-        if not found and errors:
-            raise errors[0]
+        moves = tuple(moves_of(experiments.tensor_names(variant.setup.learner)))
+        found = of_each_checkpoint(
+            experiments,
+            lambda folder: [
+                (candidate, folder)
+                for candidate in EditSearch(experiments, variant).best(_families(moves, folder))
+            ],
+        )
         if not found:
             return None
         results = [_result(variant, *each) for each in sorted(found, key=_gap_after)]
         return replace(results[0], alternatives=tuple(results[1:]))
+
+
+def _families(moves: tuple[str, ...], folder: Path) -> list[EditFamily]:
+    """The update since a checkpoint with each factor in each part, and with each move."""
+    scaled = [EditFamily(SCALED, _FACTORS, "number", 1.0, f"{part}|{folder}") for part in _PARTS]
+    return [*scaled, EditFamily(MOVED, moves, "choice", None, str(folder))]
 
 
 def _gap_after(found: tuple[Candidate, Path]) -> float:
