@@ -6,30 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.probe.attribution.base import ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import ExperimentResult
 from grpodoctor.probe.attribution.causes.computation.phases import OnePhase
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.edits import EditFamily, in_phase
-from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.contract import Sampling
-from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from tests.probe.attribution.cases import measured, plain
-from tests.probe.attribution.in_process import InProcess
-from tests.probe.plants.families import checkpoint, prompts
-
-ENGINE = Path(__file__).parents[1] / "plants" / "planted_engine.py"
+from tests.probe.attribution.one_cause import found_by
 
 
 def found(root: Path, family: str, fault: str) -> ExperimentResult | None:
-    model = checkpoint(root / family, family)
-    options = {"model": str(model), "faults": fault, "threads": 1}
-    sampler = EngineSpec.of("program", str(ENGINE), options)
-    with InProcess(root / "runner", prompts(12)) as runner:
-        sampling = Sampling(samples=2, max_tokens=16)
-        experiments = Experiments(runner, measured(runner, sampler, plain(model), sampling))
-        cause, first = OnePhase(), experiments.first()
-        assert cause.hypothesize(experiments, first)
-        return cause.experiment(experiments, first, Hypothesis(1.0))
+    return found_by(OnePhase(), root, family, fault)
 
 
 @pytest.mark.parametrize(
