@@ -307,6 +307,16 @@ def test_what_others_print_is_a_notice(sick):
     drive(sick, play, listeners=[talk], size=(160, 50))
 
 
+def test_an_unread_run_is_not_called_waiting(sick, tmp_path):
+    state = RunReader(Session(sick), ended=lambda: True, interval=1).state
+    assert state.has_backlog
+    reader = RunReader(Session(tmp_path / "none"), ended=lambda: True, interval=1)
+    reader.start()
+    reader.stop(PATIENCE)
+    assert not reader.state.has_backlog
+    assert reader.state.snapshot.waiting
+
+
 def test_an_unexpected_error_ends_the_watch(sick):
     def broken(session, tick):
         raise ZeroDivisionError
