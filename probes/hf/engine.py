@@ -261,8 +261,8 @@ class TransformersEngine:
                 run = partial(self._split.hidden, ids_BL, positions_BL)
                 hidden_BLH = self._what_if.hidden(run, responses, ids_BL)
             else:
-                step = self._split.next_hidden
-                hidden_BLH = self._what_if.phases.hidden(step, responses, ids_BL, tape)
+                step, cache = self._split.next_hidden, self._split.whole_cache()
+                hidden_BLH = self._what_if.phases.hidden(step, responses, ids_BL, tape, cache)
         hidden_NH = hidden_BLH.flatten(0, 1)[rows_N]
         del hidden_BLH
         width = chunk_rows(self._vocabulary, self._device)

@@ -137,6 +137,17 @@ class SplitModel:
         output = self._continued(ids_BW, seen_BW, cache)
         return self._taken(), output.past_key_values
 
+    def whole_cache(self) -> Any:
+        """An empty cache that keeps all positions; None if layers keep states instead of keys.
+
+        A model's own cache drops the keys before a window, so that no edit can widen it.
+        """
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+        kinds = {type(layer) for layer in DynamicCache(config=self.model.config).layers}
+        return DynamicCache() if kinds <= {DynamicLayer, DynamicSlidingWindowLayer} else None
+
     def _continued(self, ids_BW: Tensor, seen_BW: Tensor, cache: Any) -> Any:
         positions_BW = (seen_BW.cumsum(dim=1) - 1).clamp_(min=0)[:, -ids_BW.shape[1] :]
         with torch.no_grad(), self._autocast():

@@ -27,9 +27,9 @@ def loaded(folder: Path) -> Any:
     return engine_transformers.load(str(folder), {"threads": 1})
 
 
-def drawn(engine: Any) -> list[Response]:
-    """Responses to prompts of different lengths."""
-    ids = [prompt["ids"][: 12 - number] for number, prompt in enumerate(prompts(4))]
+def drawn(engine: Any, repeats: int = 1) -> list[Response]:
+    """Responses to prompts of different lengths, each repeated a number of times."""
+    ids = [prompt["ids"][: 12 - number] * repeats for number, prompt in enumerate(prompts(4))]
     sampling = Sampling(samples=1, max_tokens=12, ignore_end=True)
     rows: list[Response] = engine.sample(ids, sampling, ())
     return rows
@@ -115,3 +115,29 @@ def test_edits_of_a_phase_and_of_all(root: Path) -> None:
     for edit in ("open_prompt", "min_tokens"):
         with pytest.raises(InapplicableError), engine.altered([("in_prompt", [edit, 1])]):
             scores(engine, rows)
+
+
+@pytest.mark.parametrize("edit", [["full_attention", True], ["split_attention", 4], ["window", 4]])
+@pytest.mark.parametrize("phase", ["in_prompt", "in_response"])
+@pytest.mark.parametrize("family", ["gemma2", "gpt_oss"])
+def test_padding_before_shorter_prompts_changes_nothing(
+    root: Path, family: str, phase: str, edit: list[Any]
+) -> None:
+    engine = loaded(checkpoint(root / family, family))
+    rows = drawn(engine, repeats=3)  # prompts beyond the family's window
+    plain = scores(engine, rows)
+    with engine.altered([(phase, edit)]):
+        together = scores(engine, rows)
+        alone = np.concatenate([scores(engine, [row]) for row in rows])
+    assert np.abs(together - alone).max() < 2e-4
+    assert np.abs(together - plain).max() > 0.01
+
+
+def test_split_attention_keeps_the_sinks(root: Path) -> None:
+    engine = loaded(checkpoint(root / "gpt_oss", "gpt_oss"))
+    rows = drawn(engine)
+    split = ("split_attention", 4)
+    with engine.altered([split]):
+        kept = scores(engine, rows)
+    with engine.altered([split, ("without_sinks", True)]):
+        assert np.abs(kept - scores(engine, rows)).max() > 0.01

@@ -23,7 +23,7 @@ from hf.what_if import (
     routing,
     weight_layout,
 )
-from hf.what_if.attention import AttentionEdits, KeptCache, PromptEnds, edited_attention
+from hf.what_if.attention import AttentionEdits, KeptCache, Places, edited_attention
 from hf.what_if.phases import PHASES, Phases
 from hf.what_if.processors import POSITIONS, ProcessorEdits
 
@@ -84,7 +84,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
 }
 _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
-_ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept", "ends"}
+_ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept", "places"}
 _PROCESSORS = {each.name for each in fields(ProcessorEdits)}
 _INVALID = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
 """What a model raises if an edit does not fit it."""
@@ -107,7 +107,7 @@ class WhatIf:
             "update_scale": others.update_scale,
         }
         self._mixed: _MixedWeights | None = None
-        self._ends = PromptEnds()
+        self._places = Places()
         self.phases: Phases | None = None
         """The edits of a phase; sequences are then scored along the path of generation."""
         self.processors = ProcessorEdits()
@@ -149,7 +149,7 @@ class WhatIf:
                 if name in self._edits:
                     stack.enter_context(self._edits[name](self._model, value))
             if attention:
-                changed = AttentionEdits(**attention, ends=self._ends)
+                changed = AttentionEdits(**attention, places=self._places)
                 stack.enter_context(edited_attention(self._model, changed))
             yield
 
@@ -158,7 +158,7 @@ class WhatIf:
             both = {**attention, **_chosen(inner, _ATTENTION)} if inner else {}
             return self._computing(inner, both)
 
-        found = Phases.of(edits, computing)
+        found = Phases.of(edits, computing, self._places)
         if found is None:
             return None
         inner = {name for name, _ in (*found.prompt, *found.response)}
@@ -182,7 +182,7 @@ class WhatIf:
             responses: the rows.
             ids_BL: their tokens.
         """
-        self._ends.ends_B = torch.tensor([len(each.prompt_ids) for each in responses])
+        self._places.ends_B = torch.tensor([len(each.prompt_ids) for each in responses])
         return run() if self._mixed is None else self._mixed.hidden(run, responses, ids_BL)
 
     def logits(self, head: Callable[[Tensor], Tensor], hidden_NH: Tensor, rows_N: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -35,19 +35,45 @@ class KeptCache:
         return torch.where(places, old_key, key), torch.where(places, old_value, value)
 
 
-class PromptEnds:
-    """Where the prompts of the present forward pass end."""
+class Places:
+    """Where the sequences of the present forward pass begin, and where their prompts end."""
 
     def __init__(self) -> None:
         self.ends_B: Tensor | None = None
-        """The number of tokens of each row's prompt."""
+        """The number of tokens of each row's prompt, in a pass over whole sequences."""
+        self.starts_B: Tensor | None = None
+        """The number of padding positions before each row's first token; None if there are none."""
+        self.length = 0
+        """Positions so far, those in the cache included, if there is padding."""
 
-    def within(self, count: int, device: torch.device) -> Tensor:
+    @contextmanager
+    def padded(self, seen_BW: Tensor) -> Iterator[None]:
+        """Inside the block, rows begin with padding, where `seen_BW` is 0."""
+        self.starts_B, self.length = (seen_BW == 0).sum(dim=1), seen_BW.shape[1]
+        try:
+            yield
+        finally:
+            self.starts_B = None
+
+    def within_prompt(self, count: int, device: torch.device) -> Tensor:
         """Pairs of places that are both in the prompt, shape (B, 1, L, L)."""
         if self.ends_B is None:
             raise InapplicableError("the prompts of this pass are unknown")
         inside_BL = torch.arange(count, device=device) < self.ends_B.to(device)[:, None]
         return inside_BL[:, None, :, None] & inside_BL[:, None, None, :]
+
+    def tokens(self, count: int, device: torch.device) -> Tensor:
+        """The number of each key's token in its row, below 0 for padding, shape (B or 1, 1, 1, K).
+
+        Raises:
+            InapplicableError: if the cache has dropped keys before a window.
+        """
+        places_BK = torch.arange(count, device=device)[None]
+        if self.starts_B is not None:
+            if count < self.length:
+                raise InapplicableError("the cache of this model keeps a window only")
+            places_BK = places_BK - self.starts_B.to(device)[:, None]
+        return places_BK[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -73,8 +99,8 @@ class AttentionEdits:
     """Attention to this many first tokens is merged with the rest by weights of another base."""
     open_prompt: bool = False
     """Whether tokens of a prompt see its later tokens."""
-    ends: PromptEnds | None = None
-    """Where prompts end, for `open_prompt`."""
+    places: Places = field(default_factory=Places)
+    """Where sequences begin and prompts end."""
     layer_window: tuple[str, int] = ("", 0)
     """A window in some layers only: `even`, `odd`, or the number of one; and its width."""
     distance_bias: float = 0.0
@@ -137,11 +163,7 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         if cap:
             scores = torch.tanh(scores / cap) * cap
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
-        sinks = None if edits.without_sinks else s_aux
-        if edits.split_attention:
-            weights = _merged(scores, int(edits.split_attention)).to(query.dtype)
-        else:
-            weights = _softmax(scores, sinks).to(query.dtype)
+        weights = _weights(scores, None if edits.without_sinks else s_aux, edits).to(query.dtype)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend
@@ -166,28 +188,36 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
         unseen |= ages >= edits.window
     lowest = torch.finfo(torch.float32).min
     mask = (-edits.distance_bias * ages.float()).masked_fill(unseen, lowest)
-    if given is not None and not edits.full_attention:
+    if edits.full_attention:
+        mask = mask.masked_fill(edits.places.tokens(lengths[1], mask.device) < 0, lowest)
+    elif given is not None:
         seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
         mask = mask.masked_fill(~seen[..., : lengths[1]], lowest)
-    if edits.open_prompt and edits.ends is not None:
-        mask = mask.masked_fill(edits.ends.within(lengths[1], mask.device), 0.0)
+    if edits.open_prompt:
+        mask = mask.masked_fill(edits.places.within_prompt(lengths[1], mask.device), 0.0)
     return mask
 
 
-def _merged(scores: Tensor, first: int) -> Tensor:
+def _weights(scores: Tensor, sinks: Tensor | None, edits: AttentionEdits) -> Tensor:
+    """Softmax over positions; a learned sink per head takes a share of the weight."""
+    count = scores.shape[-1]
+    if sinks is not None:
+        column = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, column], dim=-1)
+    if not edits.split_attention:
+        return scores.softmax(dim=-1)[..., :count]
+    first = edits.places.tokens(count, scores.device) < int(edits.split_attention)
+    if sinks is not None:  # of the second part, with the query's own position
+        first = nn.functional.pad(first, (0, 1))
+    return _merged(scores, first)[..., :count]
+
+
+def _merged(scores: Tensor, first: Tensor) -> Tensor:
     """Weights of two parts, each a softmax, merged by base-2 logarithms as if they were natural."""
-    places = torch.arange(scores.shape[-1], device=scores.device) < first
     lowest = torch.finfo(torch.float32).min
-    parts = [scores.masked_fill(where, lowest) for where in (~places, places)]
+    parts = [scores.masked_fill(where, lowest) for where in (first, ~first)]
     sums = torch.stack([part.logsumexp(dim=-1) for part in parts], dim=-1)
-    shares = (sums / math.log(2)).softmax(dim=-1)
+    # Without the subtraction, padding, which sees nothing, would have two infinite logarithms.
+    shares = ((sums - sums.amax(dim=-1, keepdim=True)) / math.log(2)).softmax(dim=-1)
     one, other = (part.softmax(dim=-1) * shares[..., [n]] for n, part in enumerate(parts))
     return one + other
-
-
-def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax over positions; a learned sink per head takes a share of the weight."""
-    if sinks is None:
-        return scores.softmax(dim=-1)
-    column = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-    return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]

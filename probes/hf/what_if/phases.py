@@ -18,6 +18,8 @@ import torch
 from contract import InapplicableError, Response
 from torch import Tensor, nn
 
+from hf.what_if.attention import Places
+
 Edit = tuple[str, Any]
 GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
 PHASES = (GENERATED, IN_PROMPT, IN_RESPONSE)
@@ -49,12 +51,15 @@ class Phases:
     response: tuple[Edit, ...]
     computing: Callable[[Sequence[Edit]], AbstractContextManager[None]]
     """Computes with edits inside a block."""
+    places: Places
+    """Learns where the padding of a pass is."""
 
     @classmethod
     def of(
         cls,
         edits: Sequence[Edit],
         computing: Callable[[Sequence[Edit]], AbstractContextManager[None]],
+        places: Places,
     ) -> Phases | None:
         """The phases that edits name; None if all edits act everywhere."""
         if not any(name in PHASES for name, _ in edits):
@@ -63,12 +68,25 @@ class Phases:
             phase: tuple((str(value[0]), value[1]) for name, value in edits if name == phase)
             for phase in (IN_PROMPT, IN_RESPONSE)
         }
-        return cls(inner[IN_PROMPT], inner[IN_RESPONSE], computing)
+        return cls(inner[IN_PROMPT], inner[IN_RESPONSE], computing, places)
 
     def hidden(
-        self, step: Step, responses: Sequence[Response], ids_BL: Tensor, tape: Recorded | None
+        self,
+        step: Step,
+        responses: Sequence[Response],
+        ids_BL: Tensor,
+        tape: Recorded | None,
+        cache: Any = None,
     ) -> Tensor:
-        """The trunk's output for sequences that are padded on the right."""
+        """The trunk's output for sequences that are padded on the right.
+
+        Args:
+            step: computes it for some positions.
+            responses: the rows.
+            ids_BL: their tokens.
+            tape: the routers' choices, or None.
+            cache: an empty cache; None lets the model create one.
+        """
         prompts = [len(each.prompt_ids) for each in responses]
         layout = _Layout(prompts, [len(each.response_ids) - 1 for each in responses], ids_BL)
         parts: list[Tensor] = []
@@ -79,15 +97,16 @@ class Phases:
             records.append([] if tape is None else tape.taken())
 
         ids_BW, seen_BW = layout.prompts()
-        with self.computing(self.prompt):
-            hidden_BWH, cache = step(ids_BW, seen_BW, None)
+        with self.computing(self.prompt), self.places.padded(seen_BW):
+            hidden_BWH, cache = step(ids_BW, seen_BW, cache)
             note(hidden_BWH)
         rest_BW = layout.responses()
         width = 1 if _has_states(cache) else max(rest_BW.shape[1], 1)
         with self.computing(self.response):
             for ids_BW in torch.split(rest_BW, width, dim=1) if rest_BW.shape[1] else ():
                 seen_BW = nn.functional.pad(seen_BW, (0, ids_BW.shape[1]), value=1)
-                hidden_BWH, cache = step(ids_BW, seen_BW, cache)
+                with self.places.padded(seen_BW):
+                    hidden_BWH, cache = step(ids_BW, seen_BW, cache)
                 note(hidden_BWH)
         if tape is not None:
             tape.put([layout.flattened(list(each)) for each in zip(*records, strict=True)])
