@@ -6,6 +6,7 @@ steps of the two findings fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -37,6 +38,18 @@ _BEFORE_FALL = 10
 _SPIKE_SLACK = 2
 """Logged steps by which a spike may be dated after its effect. A spike is dated to the step; the
 running median of five readings that dates its effect is off by up to two."""
+
+_LIMITS: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
+"""Conditions that cost reward as long as they last: one that lasted long before a fall, and did not
+grow, does not explain it."""
+
+_LONG_BEFORE = 3 * _BEFORE_FALL
+"""Logged steps before a fall at which such a condition had its level already: three levels of ten
+readings, of which one may be lost to each of the two onsets."""
+
+_LEAST_GROWTH = 0.05
+"""Growth of a share or a length that counts, as a part of the later level: truncated shares that
+lie near 1 can hardly grow, and change by less from batch to batch."""
 
 _MEASURED_UPDATES = ("optimizer/", "kl/")
 """Beginnings of the metrics that measure updates: a policy that did not move for lack of updates
@@ -85,7 +98,10 @@ def is_plausible(
             condition in _OWN_DOING[path[0]] and finding.onset_step <= effect.onset_step
             for condition, finding in circumstances.alarms
         )
-        return not is_own_doing and _has_climbed(cause, effect, circumstances)
+        return not is_own_doing and _climb(cause, effect, circumstances) >= _MIN_CLIMB
+    if path[0] in _LIMITS and path[-1] == "reward-loss":
+        since = _began(effect, circumstances) - cause.onset_step
+        return since < _LONG_BEFORE * circumstances.stride or _grew(cause, effect, circumstances)
     if mechanism(path) == LEVEL:
         return not _is_measured(effect)
     if path[0] == "undersized-updates":
@@ -122,16 +138,28 @@ def _is_measured(finding: Finding) -> bool:
     return bool(finding.evidence) and finding.evidence[0].metric.startswith(_MEASURED_UPDATES)
 
 
-def _has_climbed(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
-    """Whether a share of failures rose with the fall that it may explain, and far enough."""
+def _grew(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool:
+    """Whether what a finding measures grew with the fall that it may explain, or is unknown."""
+    return not _climb(cause, effect, circumstances) < _LEAST_GROWTH * abs(_latest(cause))
+
+
+def _climb(cause: Finding, effect: Finding, circumstances: Circumstances) -> float:
+    """How far the first metric of a finding rose with the fall that it may explain; NaN: unknown."""
     if not cause.evidence:
-        return False
+        return math.nan
     share = cause.evidence[0]
     step = _began(effect, circumstances) - round(_BEFORE_FALL * circumstances.stride)
     before = circumstances.level_before(share.metric, step)
     before = share.baseline if before is None else before
-    latest = share.value if share.median is None else share.median
-    return before is not None and latest - before >= _MIN_CLIMB
+    return math.nan if before is None else _latest(cause) - before
+
+
+def _latest(finding: Finding) -> float:
+    """The latest level of a finding's first metric; NaN if it has none."""
+    if not finding.evidence:
+        return math.nan
+    first = finding.evidence[0]
+    return first.value if first.median is None else first.median
 
 
 def _began(effect: Finding, circumstances: Circumstances) -> int:

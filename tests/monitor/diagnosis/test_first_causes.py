@@ -171,3 +171,28 @@ def test_a_short_limit_that_every_response_reaches_comes_before_the_entropy(tmp_
     assert "ENT006" in heads(short)
     long = diagnosed(tmp_path / "long", cut(900, 2.6))
     assert long.verdict.code == "ENT006"
+
+
+def truncated(share, begin=85):
+    """A run whose reward falls from `begin` on, with a truncated share."""
+    return {
+        "length/truncated_rate": noisy(share, 0.004, 4),
+        REWARD: noisy(ramp(0.5, 0.1, 20, begin=begin), 0.02, 5),
+    }
+
+
+def test_truncation_that_was_always_there_does_not_explain_a_later_fall(tmp_path):
+    diagnosis = diagnosed(tmp_path / "run", truncated(0.6), count=130)
+    assert diagnosis.verdict.code == "REW002"
+    assert "REW002" not in heads(diagnosis)["LEN002"]
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [truncated(ramp(0.4, 0.8, 20, begin=85)), truncated(0.6, begin=12)],
+    ids=["it grew with the fall", "an early fall"],
+)
+def test_truncation_explains_a_fall_that_it_grew_or_began_with(tmp_path, curves):
+    diagnosis = diagnosed(tmp_path / "run", curves, count=130)
+    assert diagnosis.verdict.code == "LEN002"
+    assert "REW002" in heads(diagnosis)["LEN002"]
