@@ -144,7 +144,7 @@ def _grew(cause: Finding, effect: Finding, circumstances: Circumstances) -> bool
 
 
 def _climb(cause: Finding, effect: Finding, circumstances: Circumstances) -> float:
-    """How far the first metric of a finding rose with the fall that it may explain; NaN: unknown."""
+    """How far a finding's first metric rose with the fall that it may explain; NaN: unknown."""
     if not cause.evidence:
         return math.nan
     share = cause.evidence[0]
