@@ -171,3 +171,17 @@ def test_a_short_limit_that_every_response_reaches_comes_before_the_entropy(tmp_
     assert "ENT006" in heads(short)
     long = diagnosed(tmp_path / "long", cut(900, 2.6))
     assert long.verdict.code == "ENT006"
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.55, "GRP002"), (0.97, "LEN002")])
+def test_truncation_is_no_reason_for_a_zero_reward_where_responses_end(tmp_path, share, first):
+    """A public run: 55 % were cut, and those that ended earned 0 too."""
+    curves = {
+        "length/truncated_rate": noisy(share, 0.01, 4),
+        REWARD: 0.0,
+        "groups/all_incorrect_rate": 1.0,
+        "groups/zero_variance_rate": 1.0,
+    }
+    diagnosis = diagnosed(tmp_path / "run", curves, count=40)
+    assert diagnosis.verdict.code == first
+    assert ("GRP002" in heads(diagnosis)) is (first == "GRP002")
