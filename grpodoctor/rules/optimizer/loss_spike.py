@@ -146,7 +146,7 @@ class LossSpike(Rule):
     def _penalties(self, chart: Chart, middle: float, extreme: float) -> Sighting | None:
         """Extreme losses at readings of the KL divergence that single tokens dominate."""
         name = reference_kl(chart)
-        if name is None or chart.series(name).last < self.penalty_kl:
+        if name is None or not chart.series(name).last >= self.penalty_kl:
             return None
         losses = self._recent(chart, _LOSS)
         spikes = [
