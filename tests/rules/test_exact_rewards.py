@@ -217,6 +217,16 @@ def test_rare_successes_before_a_run_has_learned_are_no_outages() -> None:
     assert patient({REWARD: dead}, count=120).finding("REW019").severity == "warning"
 
 
+def test_penalties_of_different_sizes_are_no_outages() -> None:
+    """A public run of single episodes: about 1.1 or, in every other one, -1.1 to -2."""
+    good = noisy(1.1, 0.04, 1)
+    graded: Curve = lambda step: good(step) if step % 3 else -1.1 - step % 5 / 5  # noqa: E731 - a curve
+    assert patient({REWARD: graded}, count=120).findings("REW019") == []
+    level = noisy(0.6, 0.04, 1)
+    same: Curve = lambda step: -1.0 if step in (30, 47, 64) else level(step)  # noqa: E731 - a curve
+    assert patient({REWARD: same}).finding("REW019").severity == "warning"
+
+
 def test_batches_next_to_zero_are_outages_where_all_others_earn_alike() -> None:
     """A judge that was down for nine in ten responses of a batch."""
     dips = (30, 47, 64)

@@ -395,6 +395,39 @@ def test_extreme_losses_that_return_after_a_while_are_a_warning() -> None:
     assert "over 10,000 times" in jumped({40: 9e6}).finding("OPT004").summary
 
 
+def penalized(divergences: dict[int, float], coefficient: float = 3e-3) -> Patient:
+    """A loss whose penalty follows the KL to the reference."""
+    kl = "kl/reference/k3"
+
+    def divergence(step: int) -> float:
+        return divergences.get(step, 2.0 + step % 3)
+
+    return jumped(
+        {step: coefficient * value for step, value in divergences.items()}, {kl: divergence}
+    )
+
+
+def test_penalties_that_single_tokens_dominate_are_a_warning() -> None:
+    """A public run: 3395 and 1007 nats at its readings 10 and 11, which hid the later spikes."""
+    finding = penalized({10: 3395.0, 11: 1007.0}).finding("OPT004")
+    assert (finding.severity, finding.onset_step) == ("warning", 11)
+    assert "jumped 2 times, to 10" in finding.summary
+    assert "3.4e+03 nats" in finding.summary
+    assert finding.evidence[1].metric == "kl/reference/k3"
+
+
+@pytest.mark.parametrize(
+    "patient",
+    [penalized({10: 3395.0}), penalized({30: 3395.0, 40: 1007.0}, 0.0),
+     penalized({30: 60.0, 31: 50.0}, 0.02)],
+    ids=["once", "no penalty", "few nats"],
+)  # fmt: skip
+def test_a_divergence_that_spikes_without_the_loss_or_only_once_is_no_alarm(
+    patient: Patient,
+) -> None:
+    assert [each for each in patient.findings("OPT004") if each.severity != "info"] == []
+
+
 @pytest.mark.parametrize("tokens", [1.0, 1e5], ids=["a mean", "a sum"])
 def test_a_single_loss_that_no_bounded_ratio_explains_is_a_warning(tokens: float) -> None:
     """Public runs: -6e9 after 2e3, and 6e11, in losses that are sums over the tokens."""

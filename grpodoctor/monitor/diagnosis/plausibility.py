@@ -64,6 +64,11 @@ and of 128 tokens, reached by every response, and entropies of 2.6 and 3.5 nats.
 _NEARLY_ALL_CUT = 0.98
 """Truncated share from which practically all responses are cut."""
 
+_ENDED = 0.25
+"""Share of responses that end from which truncation is no reason for a reward that is always 0: the
+ended responses earn nothing either. In a public run 55 % were cut and no response earned anything;
+in a later one of the same repository 60 % were cut, and the first reading had a reward."""
+
 
 class Circumstances(NamedTuple):
     """What else is known about the run."""
@@ -91,6 +96,8 @@ def is_plausible(
         return False  # the total still varies
     if path[0] == "entropy-rise" and path[-1] == "truncation" and _is_cut_short(effect):
         return cause.onset_step < effect.onset_step
+    if path[:2] == ("truncation", "zero-rewards") and _has_ended_responses(cause):
+        return False
     if path[0] == "gradient-spike":
         return cause.onset_step <= effect.onset_step + _SPIKE_SLACK * circumstances.stride
     if path[0] in _OWN_DOING and path[-1] == "reward-loss":
@@ -124,6 +131,12 @@ def _is_cut_short(finding: Finding) -> bool:
         and share is not None
         and share >= _NEARLY_ALL_CUT
     )
+
+
+def _has_ended_responses(truncation: Finding) -> bool:
+    """Whether enough responses end to show that these earn nothing either."""
+    shares = [each for each in truncation.evidence if each.metric == "length/truncated_rate"]
+    return any(each.median is not None and each.median <= 1 - _ENDED for each in shares)
 
 
 def _is_component(finding: Finding) -> bool:

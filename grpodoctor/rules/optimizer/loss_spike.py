@@ -26,9 +26,10 @@ class LossSpike(Rule):
         `info`; several within a short time are a warning. A spike of a hundred times the usual
         distance is a warning if a KL divergence, the largest ratio or the gradient spikes at the
         same step. Several such spikes within the latest hundred readings are a warning too, if they
-        exceed what a clipped loss with normalized advantages can reach. So is a single one that no
-        bounded ratio explains, be the loss a mean or a sum; above ten billion it is critical, and
-        needs no earlier readings.
+        exceed what a clipped loss with normalized advantages can reach, and two if the KL to the
+        reference exceeds a hundred nats at these steps. So is a single one that no bounded ratio
+        explains, be the loss a mean or a sum; above ten billion it is critical, and needs no
+        earlier readings.
 
     Why it matters:
         The level of a policy-gradient loss means nothing, but its scale is bounded, because
@@ -93,6 +94,13 @@ class LossSpike(Rule):
     """A loss that no bounded ratio gives in any batch, without readings to compare it with: the sum
     over a billion tokens of `largest_loss` each. A public run had 1e20 at its fifth reading."""
 
+    penalty_kl: float = 100.0
+    """Nats per token of a reading to which single tokens without probability in one of the models
+    add nearly all: ten times the divergence from a uniform choice. Of the public runs that log it
+    beside a reward, one exceeded 12: it reached 3395 with a loss of 3.4, usually .002."""
+    penalty_readings: int = 2
+    """Such readings with an extreme loss that make a warning."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the distance of the loss from its median with the usual distance."""
         series = chart.series(_LOSS)
@@ -110,6 +118,8 @@ class LossSpike(Rule):
         limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
         threshold, distance = limits.threshold(distances), abs(series.last - middle)
         usual = statistics.median(distances)
+        if usual and (penalties := self._penalties(chart, middle, self.extreme_factor * usual)):
+            return penalties
         extreme = max(self.extreme_factor * usual, self.largest_loss)
         bursts = sum(distance > extreme for distance in distances) + (distance > extreme)
         if usual and distance > extreme and bursts >= self.warning_spikes:
@@ -132,6 +142,30 @@ class LossSpike(Rule):
         if cause and name:
             evidence.append(cite(chart, name))
         return Sighting("critical", text, tuple(evidence))
+
+    def _penalties(self, chart: Chart, middle: float, extreme: float) -> Sighting | None:
+        """Extreme losses at readings of the KL divergence that single tokens dominate."""
+        name = reference_kl(chart)
+        if name is None or not chart.series(name).last >= self.penalty_kl:
+            return None
+        losses = self._recent(chart, _LOSS)
+        spikes = [
+            (abs(losses[step]), kl)
+            for step, kl in self._recent(chart, name).items()
+            if kl >= self.penalty_kl and abs(losses.get(step, middle) - middle) > extreme
+        ]
+        if len(spikes) < self.penalty_readings:
+            return None
+        loss, kl = max(spikes)
+        text = (
+            f"The loss jumped {len(spikes)} times, to {loss:.2g} (usually {middle:.2g}) "
+            f"at a KL to the reference of {kl:.2g} nats."
+        )
+        return Sighting("warning", text, (cite(chart, _LOSS, middle), cite(chart, name)))
+
+    def _recent(self, chart: Chart, name: str) -> dict[int, float]:
+        series = chart.series(name)
+        return dict(zip(series.steps(WINDOW), series.tail(WINDOW), strict=True))
 
     def _burst(self, chart: Chart, middle: float, bursts: int, readings: int) -> Sighting:
         """Extreme losses that return: between them the loss looks ordinary."""

@@ -44,6 +44,7 @@ class RewardOutages(Rule):
         A curriculum that alternates between easy and impossible prompts, or batches of so few
         responses that all of them fail by chance: their rewards vary too much for this rule. A
         policy that seldom succeeds earns little in the batches between, too, and has no finding.
+        Negative rewards that differ are penalties, and no outage.
 
     References:
         TRL documentation of custom reward functions, which may return None.
@@ -107,6 +108,8 @@ class RewardOutages(Rule):
             return None
         if usual < self.min_noises * max(step_noise(alive), self._counting_noise(alive, usual)):
             return None
+        if self._are_penalties([value for value in values if value <= limit], usual):
+            return None
         runs = [low for low, _ in itertools.groupby(values, key=lambda value: value <= limit)]
         outages = sum(runs[1:-1])  # between batches that earn
         if not outages:
@@ -127,6 +130,10 @@ class RewardOutages(Rule):
         low = [index for index, value in enumerate(values) if value <= limit]
         span = values[max(0, low[0] - 1) : low[-1] + 2]
         return [value for value in span if value > limit and math.isfinite(value)]
+
+    def _are_penalties(self, low: Sequence[float], usual: float) -> bool:
+        """Whether the low rewards are far below zero and differ: they were graded."""
+        return min(low) < -self.low_share * usual and max(low) - min(low) > self.same_reward * usual
 
     def _limit(self, values: Sequence[float]) -> float:
         """The highest reward of an outage: 0 if there are batches of 0 or negative ones."""

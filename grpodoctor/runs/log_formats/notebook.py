@@ -73,7 +73,7 @@ class Notebook(TrainerState):
                 for table in tables_of(_text(data.get("text/html"))):
                     rows += _rows_of_table(table, self._keys)
             printed.append(_text(output.get("text")))
-        return rows or self._printed_rows("".join(printed))
+        return _with_reward(rows, self._printed_rows("".join(printed)))
 
     def _printed_rows(self, text: str) -> list[LogRow]:
         """The rows of a cell's printed text; a row without a step counts within its cell."""
@@ -98,6 +98,20 @@ def _rows_of_table(table: list[list[str]], keys: RowKeys) -> list[LogRow]:
     ]
     decoder = RowDecoder(keys)
     return [decoder.row(row) for row in rows]
+
+
+def _with_reward(shown: list[LogRow], printed: list[LogRow]) -> list[LogRow]:
+    """The rows of a cell's tables, and its printed rows if only these have a reward.
+
+    Many versions of TRL show a table of the loss alone, and a callback prints the reward.
+    """
+    if not shown:
+        return printed
+    if _has_reward(shown) or not _has_reward(printed):
+        return shown
+    if any(row.step is None for row in (*shown, *printed)):
+        return printed
+    return sorted([*shown, *printed], key=lambda row: row.step or 0)
 
 
 def _has_reward(rows: Sequence[LogRow]) -> bool:

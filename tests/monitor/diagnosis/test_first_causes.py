@@ -196,3 +196,17 @@ def test_truncation_explains_a_fall_that_it_grew_or_began_with(tmp_path, curves)
     diagnosis = diagnosed(tmp_path / "run", curves, count=130)
     assert diagnosis.verdict.code == "LEN002"
     assert "REW002" in heads(diagnosis)["LEN002"]
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.55, "GRP002"), (0.97, "LEN002")])
+def test_truncation_is_no_reason_for_a_zero_reward_where_responses_end(tmp_path, share, first):
+    """A public run: 55 % were cut, and those that ended earned 0 too."""
+    curves = {
+        "length/truncated_rate": noisy(share, 0.01, 4),
+        REWARD: 0.0,
+        "groups/all_incorrect_rate": 1.0,
+        "groups/zero_variance_rate": 1.0,
+    }
+    diagnosis = diagnosed(tmp_path / "run", curves, count=40)
+    assert diagnosis.verdict.code == first
+    assert ("GRP002" in heads(diagnosis)) is (first == "GRP002")

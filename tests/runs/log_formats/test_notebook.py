@@ -93,6 +93,16 @@ def test_printed_rows(tmp_path: Path) -> None:
     assert rows[-1].values["reward"] == 0.9
 
 
+@pytest.mark.parametrize("begin", ["Step {} | ", ""], ids=["with steps", "without steps"])
+def test_rewards_printed_under_a_table_of_the_loss_are_read(tmp_path: Path, begin: str) -> None:
+    loss = table(("Step", "Training Loss"), [[step, 0.01] for step in range(10, 40, 10)])
+    lines = [f"{begin.format(step)}reward: 1.{step} | kl: 0.1" for step in range(10, 40, 10)]
+    path = notebook(tmp_path / "train.ipynb", [loss, printed(*lines)])
+    records = list(open_run(path).steps)
+    assert [record.values["reward/mean"].value for record in records] == [1.1, 1.2, 1.3]
+    assert ("optimizer/loss" in records[0].values) is bool(begin)
+
+
 def test_a_saved_notebook_is_read_again_from_its_new_rows(tmp_path: Path) -> None:
     path = notebook(tmp_path / "train.ipynb", [table(TITLES, grpo_rows(2))])
     reader = Notebook(path, RowKeys())
