@@ -43,16 +43,16 @@ class InvertedKlPenalty(Rule):
         a larger coefficient. The loss falls without bound and looks like progress.
 
     Evidence it needs:
-        `kl/reference/k3` or `kl/reference/k2`; for its growth also `kl/reference/k1`. Optional: `optimizer/loss`, the coefficient, and
-        `reward/mean` or `accuracy/train`.
+        `kl/reference/k3` or `kl/reference/k2`; for its growth also `kl/reference/k1`. Optional:
+        `optimizer/loss`, the coefficient, and `reward/mean` or `accuracy/train`.
 
     Remedies:
         Check the sign of the penalty and the order of the two log-probabilities.
 
     When it is wrong:
         The loss of the policy gradient moves as well. The rule reports nothing unless the KL
-        explains most of the changes of the loss, so it overlooks a small coefficient. Other feedback, such as an
-        entropy bonus that outweighs the reward, also grows exponentially.
+        explains most of the changes of the loss, so it overlooks a small coefficient. Other
+        feedback, such as an entropy bonus that outweighs the reward, also grows exponentially.
 
     References:
         DeepSeekMath, arXiv 2402.03300, Eq. 3 (the objective subtracts the penalty).

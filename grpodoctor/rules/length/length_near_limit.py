@@ -108,7 +108,7 @@ class LengthNearLimit(Rule):
         elif level >= self.near_limit_share * limit:
             text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
             if self._none_ends(series, limit):
-                ending = ", so hardly any response ends by itself"
+                source, ending = "", ", so hardly any response ends"
                 remedies = ("check-end-token", "longer-limit")
         else:
             return None

@@ -18,9 +18,9 @@ from grpodoctor.rules.shared.engine_correction import (
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     current_metric,
-    fall_text,
     first_step_where,
     has_lost_outcome,
+    outcome_noun,
 )
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -291,7 +291,8 @@ class EngineMismatch(Rule):
         if not correction:
             return "warning", text
         if has_lost_outcome(chart):
-            return "warning", f"{text} in spite of {correction}, and {fall_text(chart)}"
+            noun = outcome_noun(chart)
+            return "warning", f"{text}; {correction} corrects for it, yet {noun} fell"
         return "info", f"{text}; {correction} corrects for it"
 
     def _by_response(self, chart: Chart) -> tuple[Severity, str] | None:

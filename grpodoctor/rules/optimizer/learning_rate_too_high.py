@@ -166,8 +166,8 @@ class LearningRateTooHigh(Rule):
         outcome = outcome_metric(chart) or ""
         level = chart.series(outcome).level(RECENT)
         text = (
-            f"Updates {when} clipped up to {burst.peak:.0%} of tokens, usually "
-            f"{burst.usual:.1%}, and {outcome_noun(chart)} fell from {before:.3g} to {level:.3g}."
+            f"Updates {when} clipped up to {burst.peak:.0%} of tokens, and "
+            f"{outcome_noun(chart)} fell from {before:.3g} to {level:.3g}."
         )
         peak = Evidence(name, burst.peak_step, burst.peak, burst.usual)
         evidence = (peak, *cite_all(chart, _RATE, outcome, starts={outcome: before}))

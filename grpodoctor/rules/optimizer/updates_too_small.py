@@ -120,9 +120,11 @@ class UpdatesTooSmall(Rule):
             return None
         if is_solved(chart) or not self._has_signal(chart):
             return None
-        sign, names = self._sign(chart), (*_UPDATES, *_BEHAVIOR)
-        if sign is None:
-            sign, names = self._sign_of_rates(chart), (_RATE, *_UPDATES, *_BEHAVIOR)
+        names: tuple[str, ...] = (*_UPDATES, *_BEHAVIOR)
+        sign = self._sign(chart)
+        by_rates = self._sign_of_rates(chart) if sign is None else None
+        if by_rates is not None:
+            sign, names = by_rates, (_RATE, *names)
         if sign is not None and (outcome_has_risen(chart) is not False or has_improved(chart)):
             sign = None
         if sign is None and len(gradient):
@@ -130,7 +132,8 @@ class UpdatesTooSmall(Rule):
             sign, names = self._level_behavior(chart), (*_BEHAVIOR, *_UPDATES)
         if sign is None:
             return None
-        norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if len(gradient) else ""
+        is_stated = len(gradient) > 0 and sign != by_rates
+        norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if is_stated else ""
         text = f"{sign} without a rise in reward{norm}."
         evidence = cite_all(chart, *names, _GRADIENT, outcome_metric(chart))
         remedies = self.remedies
@@ -192,8 +195,8 @@ class UpdatesTooSmall(Rule):
         if moved > self.max_summed_rate:
             return None
         return (
-            f"At an average learning rate of {statistics.fmean(values):.1e}, AdamW has moved no "
-            f"weight by more than {moved:.1e},"
+            f"At a rate of {statistics.fmean(values):.1e}, AdamW moved no weight by more than "
+            f"{moved:.1e}"
         )
 
     def _moves_on(self, kl: Series) -> bool:

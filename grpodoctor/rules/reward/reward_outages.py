@@ -140,7 +140,9 @@ class RewardOutages(Rule):
         A few responses may be scored in an outage, so that its batches earn next to nothing.
         """
         limit = self.low_share * statistics.median(values)
-        if min(values) < 0 or (min(values) == 0 and not any(0 < value <= limit for value in values)):
+        if min(values) < 0 or (
+            min(values) == 0 and not any(0 < value <= limit for value in values)
+        ):
             return 0.0
         return limit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 from typing import NamedTuple
 
 from grpodoctor.runs.chart import WINDOW, Series
@@ -45,9 +46,9 @@ def exponential_growth(series: Series) -> Growth | None:
     levels = [statistics.median(values[end - _SMOOTHED : end]) for end in ends]
     if not 0 < at[0] < at[1] < at[2]:
         return None
-    rises = [math.log(after / before) for before, after in zip(levels, levels[1:], strict=False)]
-    spans = [after - before for before, after in zip(at, at[1:], strict=False)]
-    powers = [math.log(after / before) for before, after in zip(at, at[1:], strict=False)]
+    rises = [math.log(after / before) for before, after in pairwise(levels)]
+    spans = [after - before for before, after in pairwise(at)]
+    powers = [math.log(after / before) for before, after in pairwise(at)]
     if any(rise < _MIN_EXPONENT * power for rise, power in zip(rises, powers, strict=True)):
         return None
     rates = [rise / span for rise, span in zip(rises, spans, strict=True)]
