@@ -36,6 +36,7 @@ PLAIN_NAMES = {
     "mismatch/prob_diff_mean": "the mean difference of the probabilities",
     "mismatch/logprob_diff_mean": "the mean difference of the log-probabilities",
     "mismatch/kl_k1": "the KL between the engines (k1)",
+    "mismatch/kl_k2": "the KL between the engines (k2)",
     "mismatch/kl_k3": "the KL between the engines (k3)",
     "clip/low_rate": "the share clipped low",
     "clip/high_rate": "the share clipped high",

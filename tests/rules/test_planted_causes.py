@@ -23,7 +23,7 @@ CAUSES = {
     "lr-10x-too-high": {"OPT006"},
     "16-updates-per-batch": {"CLP001"},
     "shifted-old-logprobs": {"CLP001"},
-    "kl-sign-inverted": {"KLD002", "REW002"},
+    "kl-sign-inverted": {"KLD004"},
     "reward-constant": {"GRP004", "REW004"},
     "reward-zero": {"GRP002", "REW004"},
     "reward-negated": {"REW012"},

@@ -116,7 +116,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "truncation": "NaN or infinity destroys the weights",
     },
     "gradient-spike": {
-        "large-kl": _HUGE, "reference-drift": _HUGE, "reward-loss": _HUGE,
+        "large-kl": _HUGE, "reference-drift": _HUGE, "reward-loss": _HUGE, "entropy-rise": _HUGE,
     },
     "large-kl": {
         "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,

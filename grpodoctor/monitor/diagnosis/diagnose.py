@@ -326,6 +326,8 @@ def _problem_action(problem: Problem, advice: Mapping[str, Advice]) -> str:
     If its cause is over and has ruined the policy, the remedy of the cause alone helps no more.
     """
     action, present = _first_action(problem.cause, advice), problem.present
+    if not action and not problem.cause.active:
+        return _first_action(present, advice)  # a past cause that is only worth a note
     if not action or present is problem.cause or not _is_lost(present, advice):
         return action
     return _after_return(min(problem.cause.onset_step, present.onset_step), action)

@@ -35,7 +35,7 @@ _MIN_CLIMB = COLLAPSE_LOSS / 2
 _BEFORE_FALL = 10
 """Logged steps before the onset of a fall at which the share of failures must still be low."""
 
-_SPIKE_SLACK = 2
+SPIKE_SLACK = 2
 """Logged steps by which a spike may be dated after its effect. A spike is dated to the step; the
 running median of five readings that dates its effect is off by up to two."""
 
@@ -99,7 +99,7 @@ def is_plausible(
     if path[:2] == ("truncation", "zero-rewards") and _has_ended_responses(cause):
         return False
     if path[0] == "gradient-spike":
-        return cause.onset_step <= effect.onset_step + _SPIKE_SLACK * circumstances.stride
+        return cause.onset_step <= effect.onset_step + SPIKE_SLACK * circumstances.stride
     if path[0] in _OWN_DOING and path[-1] == "reward-loss":
         is_own_doing = any(
             condition in _OWN_DOING[path[0]] and finding.onset_step <= effect.onset_step
@@ -183,6 +183,6 @@ def _began(effect: Finding, circumstances: Circumstances) -> int:
     began = effect.onset_step
     earlier = [each for _, each in circumstances.alarms if each.code == effect.code]
     for finding in sorted(earlier, key=lambda each: -each.onset_step):
-        if finding.onset_step < began <= finding.last_step + _SPIKE_SLACK * circumstances.stride:
+        if finding.onset_step < began <= finding.last_step + SPIKE_SLACK * circumstances.stride:
             began = finding.onset_step
     return began

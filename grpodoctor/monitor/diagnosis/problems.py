@@ -12,7 +12,7 @@ from grpodoctor.monitor.diagnosis.causal_table import (
     path_between,
 )
 from grpodoctor.monitor.diagnosis.costs import Cost
-from grpodoctor.monitor.diagnosis.plausibility import Circumstances, is_plausible
+from grpodoctor.monitor.diagnosis.plausibility import SPIKE_SLACK, Circumstances, is_plausible
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Severity
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -361,7 +361,7 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
     floor = SEVERITIES.index(_LEAST_SEVERE_CAUSE)
     is_mild = SEVERITIES.index(cause.severity) < floor <= SEVERITIES.index(effect.severity)
     if is_mild and context.condition(cause) != "solved":
-        return False
+        return _hits_at_once(cause, effect, context)
     if context.condition(cause) == "solved":
         return cause.active
     if cause.code == effect.code:
@@ -377,6 +377,13 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
         return False
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
     return lasted and cause.onset_step <= effect.onset_step + slack
+
+
+def _hits_at_once(cause: Finding, effect: Finding, context: RunContext) -> bool:
+    """Whether a single gradient spike, which is only worth a note, came right before an alarm."""
+    delay = effect.onset_step - cause.onset_step
+    is_spike = context.condition(cause) == "gradient-spike"
+    return is_spike and abs(delay) <= SPIKE_SLACK * context.stride
 
 
 def _is_within(one: Finding, other: Finding, slack: float) -> bool:

@@ -38,7 +38,7 @@ _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
 _WORTH_A_WORD: frozenset[Condition] = frozenset(
     {
         "wrong-reference", "useless-critic", "tool-failures", "wrong-advantages", "off-policy",
-        "stale-weights", "engine-mismatch", "length-growth", "length-loss",
+        "stale-weights", "engine-mismatch", "length-growth", "length-loss", "truncation",
     }
 )  # fmt: skip
 """Conditions that a run may learn with and its owner may not know of. Success causes none of them,

@@ -33,6 +33,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     typical_share,
     zero_variance_cause,
+    zero_variance_metric,
 )
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
@@ -190,7 +191,7 @@ class AllIncorrectGroups(Rule):
         series = chart.series(name)
         evidence = cite_all(chart, name, outcome_metric(chart))
         onset = partial(self._onset, chart, name)
-        zero_variance = chart.series(_RATES[1])
+        zero_variance = chart.series(zero_variance_metric(chart) or _RATES[1])
         if len(zero_variance) and has_alike_groups(chart, typical_share(zero_variance, RECENT)):
             text = f"{share:.0%} of groups are all-incorrect, and nearly all others all-correct."
             return Sighting("info", text, evidence, find_onset=onset)  # GRP004 raises the alarm

@@ -119,12 +119,12 @@ class ZeroRewardStd(Rule):
         quiet = UNDECIDED if is_inferred else None
         if series.last < self.min_share or len(series) < self.min_readings:
             return quiet
+        alike = self._of_alike_responses(chart, series)
+        if alike is not None:
+            return alike
         zero_variance = self._share(series, is_inferred=is_inferred)
         if not zero_variance >= (self.starving_share if is_inferred else self.min_share):
             return quiet
-        alike = self._of_alike_responses(chart, zero_variance)
-        if alike is not None:
-            return alike
         unexplained = self._unexplained(chart, zero_variance)
         is_mixed = is_inferred and not zero_variance >= self.min_flat_batches
         if is_mixed or not unexplained >= self.min_share:
@@ -143,12 +143,18 @@ class ZeroRewardStd(Rule):
         onset = self._onset(chart)
         return Sighting(severity, text, cite_all(chart, *metrics), remedies, onset)
 
-    def _of_alike_responses(self, chart: Chart, zero_variance: float) -> Sighting | None:
+    def _of_alike_responses(self, chart: Chart, equal: Series) -> Sighting | None:
         """A finding on groups that agree with themselves, whether they are right or wrong.
 
         Independent responses to prompts with a chance between .1 and .9 disagree in most groups of
         four and more, so that some mixed groups exist wherever both kinds of equal ones do.
+
+        Args:
+            chart: the run so far.
+            equal: the share of groups with equal rewards. A log that counts both kinds of equal
+                groups counts all of them, so an inferred share is no mere bound then.
         """
+        zero_variance = typical_share(equal, RECENT)
         if has_critic(chart) or not has_alike_groups(chart, zero_variance):
             return None
         right = typical_share(chart.series(_ALL_CORRECT), RECENT)
@@ -156,11 +162,9 @@ class ZeroRewardStd(Rule):
             f"{zero_variance:.0%} of groups have equal rewards, {right:.0%} all-correct and the "
             "others all-incorrect: responses to one prompt are alike."
         )
-        metrics = (_ZERO_VARIANCE, _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
+        metrics = (zero_variance_metric(chart), _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
         evidence = cite_all(chart, *metrics)
-        onset = partial(
-            first_step_where, chart.series(_ZERO_VARIANCE), lambda value: value >= self.min_share
-        )
+        onset = partial(first_step_where, equal, lambda value: value >= self.min_share)
         return Sighting("warning", text, evidence, _FOR_ALIKE_GROUPS, onset)
 
     def _of_batches(self, chart: Chart, share: float) -> tuple[str, tuple[str, ...] | None]:

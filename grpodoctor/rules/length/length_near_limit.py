@@ -78,6 +78,9 @@ class LengthNearLimit(Rule):
     mostly_truncated_level: float = 0.95
     """The same at which three quarters of the responses are that long; it needs twenty readings
     only. A public run at 250 of 256 tokens ended with an accuracy of 0."""
+    endless_level: float = 0.98
+    """The same at which hardly any response ends: if one in twenty did, they would have to use
+    three fifths of the limit on average."""
     patience: int = 50
     """Readings without a rise of the outcome that make such a level a warning: healthy runs rise
     within that time."""
@@ -92,7 +95,7 @@ class LengthNearLimit(Rule):
         limit, source = self._limit(chart)
         if not limit:
             return None
-        share_at_limit = self._share_at(series, limit)
+        share_at_limit, ending, remedies = self._share_at(series, limit), "", None
         level = series.level(2 * RECENT)
         if share_at_limit >= self.all_batches_share:
             text = f"Every response is {limit:g} tokens long in {share_at_limit:.0%} of the batches"
@@ -104,6 +107,9 @@ class LengthNearLimit(Rule):
             source = ""
         elif level >= self.near_limit_share * limit:
             text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
+            if self._none_ends(series, limit):
+                source, ending = "", ", so hardly any response ends"
+                remedies = ("check-end-token", "longer-limit")
         else:
             return None
         is_constant = share_at_limit >= self.all_batches_share
@@ -111,8 +117,16 @@ class LengthNearLimit(Rule):
         if severity == "info" and has_improved(chart) is None and grew_to(series, limit):
             severity = "warning"
         known_from = f" ({source})" if source else ""
-        text = f"{text}{known_from}; truncation is not logged."
-        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX))
+        text = f"{text}{known_from}{ending}; truncation is not logged."
+        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies)
+
+    def _none_ends(self, series: Series, limit: float) -> bool:
+        """Whether the mean has been so near the limit from the first readings on.
+
+        A missing end token and a limit that is far too low look the same.
+        """
+        opening, level = series.opening, series.level(2 * RECENT)
+        return opening is not None and min(opening.level, level) >= self.endless_level * limit
 
     def _severity(self, chart: Chart, level: float, *, is_constant: bool) -> Severity:
         """Graver if all responses must be truncated, and the outcome does not rise."""
@@ -141,9 +155,10 @@ class LengthNearLimit(Rule):
         setting = self._setting(chart)
         if setting is not None:
             return setting, "from the config"
-        longest = chart.series(_MAX).tail(20 * self.min_readings)
-        top = max(longest, default=0.0)
-        is_constant = longest.count(top) >= self.constant_max_share * len(longest)
-        if len(longest) >= self.min_readings and is_constant and top >= SHORTEST_LIMIT:
-            return top, "the usual longest response"
+        for count in (20 * self.min_readings, 2 * RECENT):  # a limit may be lowered in between
+            longest = chart.series(_MAX).tail(count)
+            top = max(longest, default=0.0)
+            is_constant = longest.count(top) >= self.constant_max_share * len(longest)
+            if len(longest) >= self.min_readings and is_constant and top >= SHORTEST_LIMIT:
+                return top, "the usual longest response"
         return recurring_mean(chart.series(_MEAN)), "the largest mean"

@@ -161,15 +161,16 @@ class TruncatedResponses(Rule):
             share = series.mean(RECENT)
         if not share >= self.info_share:
             return self._early_rise(chart, series)
-        if share < self.grave_share and falls_over_run(series) and has_improved(chart):
-            return None  # the policy learns to answer within the limit
+        # The policy learns to answer within the limit.
+        is_outgrown = share < self.grave_share and falls_over_run(series) and has_improved(chart)
         start = series.start
         rise = share - start.level if start else 0.0
         change = _change_text(start.level, share) if start else ""
         text = f"{share:.0%} of responses are truncated by the length limit{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
-        severity = "info" if is_solved(chart) else self._severity(series, share, rise)
+        is_mild = is_outgrown or is_solved(chart)
+        severity = "info" if is_mild else self._severity(series, share, rise)
         # Masking would leave hardly any response in the loss.
         remedies = ("longer-limit", "soft-overlong") if share >= self.grave_share else None
         if self._none_ended(chart, series):

@@ -15,7 +15,13 @@ from grpodoctor.rules.shared.engine_correction import (
     mismatch_remedies,
     weights_tokens,
 )
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, first_step_where
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    current_metric,
+    first_step_where,
+    has_lost_outcome,
+    outcome_noun,
+)
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import PROBED
@@ -47,6 +53,10 @@ class EngineMismatch(Rule):
         log-probability, or the KL divergence between the two engines. Correction weights whose mean
         differs from 1 from the first steps on are evidence too: for tokens that the stated sampler
         produced, the expected weight is exactly 1, however far the two policies differ.
+
+        A mismatch in log-probability or KL between the upper end of ordinary engine pairs and the
+        warning level is `info`: a mixture of experts may show it, and so may a sampler at another
+        temperature whose tokens are mostly certain.
 
         A gap that the first step has already, and that does not grow, comes from no stale weights:
         the two engines describe different distributions. A gap that no temperature or precision
@@ -148,6 +158,9 @@ class EngineMismatch(Rule):
     """Largest levels that engines with one distribution show in bf16 and int4 (probabilities), and
     with a mixture of experts (log-probabilities, .05); beyond them, another distribution is
     likely."""
+    unusual_factor: float = 1.5
+    """Part of the two warning levels above which a mismatch is worth a note: they are twice the
+    upper end of what ordinary engine pairs show, so a third more than that end."""
     min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
     min_grown_difference: float = 0.3
@@ -223,13 +236,13 @@ class EngineMismatch(Rule):
         return self._weigh(chart, text, is_ruinous=level >= self.critical_difference)
 
     def _by_logprob(self, chart: Chart) -> tuple[Severity, str] | None:
-        series = chart.series(_LOGPROBS)
-        if len(series) < self.min_logprob_readings or series.last < self.warning_logprob / 2:
+        series, ordinary = chart.series(_LOGPROBS), self.warning_logprob / self.unusual_factor
+        if len(series) < self.min_logprob_readings or series.last < ordinary / 2:
             return None
         level = series.level(2 * RECENT)
-        if not level >= self.warning_logprob:
-            return None
         text = f"Sampler and learner log-probabilities differ by {level:.2g} nats on average"
+        if not level >= self.warning_logprob:
+            return self._note(chart, text, series, self.warning_logprob)
         return self._weigh(chart, text, is_ruinous=level >= self.critical_logprob)
 
     def _by_weight(self, chart: Chart) -> tuple[Severity, str] | None:
@@ -253,18 +266,34 @@ class EngineMismatch(Rule):
         if len(series) < self.min_readings:
             return None
         level = series.level(2 * RECENT)
-        if not level >= self.warning_kl:
-            return None
         text = f"Sampler and learner diverge by {level:.2g} nats per token"
+        if not level >= self.warning_kl:
+            return self._note(chart, text, series, self.warning_kl)
         return self._weigh(chart, text, is_ruinous=level >= self.critical_kl)
+
+    def _note(
+        self, chart: Chart, text: str, series: Series, warning: float
+    ) -> tuple[Severity, str] | None:
+        """A mismatch between what ordinary engine pairs show and what does harm, uncorrected.
+
+        One that did harm before and is lower now is over.
+        """
+        level = series.level(2 * RECENT)
+        was_harmful = series.highest is not None and series.highest.level >= warning
+        if level < warning / self.unusual_factor or was_harmful or correction_of(chart):
+            return None
+        return "info", f"{text}, more than ordinary engine pairs"
 
     def _weigh(self, chart: Chart, text: str, *, is_ruinous: bool) -> tuple[Severity, str]:
         if is_ruinous:
             return "critical", text
         correction = correction_of(chart)
-        if correction:
-            return "info", f"{text}; {correction} corrects for it"
-        return "warning", text
+        if not correction:
+            return "warning", text
+        if has_lost_outcome(chart):
+            noun = outcome_noun(chart)
+            return "warning", f"{text}; {correction} corrects for it, yet {noun} fell"
+        return "info", f"{text}; {correction} corrects for it"
 
     def _by_response(self, chart: Chart) -> tuple[Severity, str] | None:
         worst, mean = chart.series(_WORST_MEAN), chart.series(_MEAN)

@@ -29,7 +29,8 @@ class GrowingEngineMismatch(Rule):
         engines differ more. Published runs go from 1e-3 to 1 before they fail.
 
     Evidence it needs:
-        `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean` or `mismatch/kl_k3`.
+        `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean`, or `mismatch/kl_k3`, `kl_k2` or
+        `kl_k1`.
 
     Remedies:
         Sync the sampler at every step; correct by truncated importance sampling; if the sampler is

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from functools import partial
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.clip_bursts import ClipBurst, clip_bursts
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
@@ -28,6 +30,9 @@ _SIDES = ("clip/low_rate", "clip/high_rate")
 _ANY = "clip/any_rate"
 _RATE = "optimizer/learning_rate"
 _OFF = "mismatch/first_ratio_off"
+_OF_BURST = ("lower-learning-rate", "check-resume", "fewer-updates")
+_FEWEST_AFTER = 3
+"""Readings of the outcome after a burst that show what it did."""
 _OF_MANY_UPDATES = ("fewer-updates", "lower-learning-rate")
 
 
@@ -40,7 +45,9 @@ class LearningRateTooHigh(Rule):
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
         more in a run without a rise. Also a learning rate that rises fivefold from one reading to
-        the next, after which the outcome is lost.
+        the next, after which the outcome is lost. And a burst of clipped tokens, a tenth of a batch
+        and twenty times the usual share, after which the outcome is lost at once: a resume without
+        the optimizer's state or the warm-up, or a rate that ruins the run within a few steps.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
@@ -103,16 +110,68 @@ class LearningRateTooHigh(Rule):
     """Share of the best outcome whose loss counts as harm."""
     latest: int = 5
     """Readings that make the current level."""
+    min_burst: float = 0.1
+    """Clipped share of a burst: at least twenty times that of healthy runs. Half of it on one side,
+    where the sides are logged apart."""
+    ruined_share: float = 0.5
+    """Share of the outcome that is lost right after a burst of a single batch, or of the first."""
     min_readings: int = 8
     """Minimum readings of the outcome before it counts as not rising."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Require a jump of both, then a falling or flat outcome."""
         name = next((kl for kl in _KLS if chart.is_fresh(kl)), None)
+        by_jump = self._by_rate_jump(chart) or self._by_burst(chart)
         if name is None or not self._sides(chart):
-            return self._by_rate_jump(chart) or self._by_rate(chart)
-        by_rate = self._by_rate_jump(chart)
-        return by_rate or self._by_steps(chart, name) or self._by_rate(chart)
+            return by_jump or self._by_rate(chart)
+        return by_jump or self._by_steps(chart, name) or self._by_rate(chart)
+
+    def _by_burst(self, chart: Chart) -> Sighting | None:
+        """A few batches with huge updates that ruined the policy at once."""
+        outcome = chart.series(outcome_metric(chart) or "")
+        if len(outcome) < self.min_readings:
+            return None
+        for name in self._sides(chart):
+            least = self.min_burst if name == _ANY else self.min_burst / 2
+            shares = chart.series(name)
+            if max(shares.tail(WINDOW)) < least or shares.level(self.latest) >= least:
+                continue  # the usual case, and a share that is lastingly high
+            for burst in clip_bursts(shares, least):
+                before = self._ruined_from(burst, outcome)
+                if before is not None:
+                    return self._sighting_of_burst(chart, name, burst, before)
+        return None
+
+    def _ruined_from(self, burst: ClipBurst, outcome: Series) -> float | None:
+        """The outcome before a burst, if it is lost within a few readings and still is."""
+        earlier = [value for step, value in outcome if step < burst.first_step][-RECENT:]
+        is_first = not earlier and burst.first_step <= outcome.first_step
+        if is_first:
+            earlier = outcome.head(1)  # sampled before the first update
+        later = [value for step, value in outcome if step > burst.last_step][: self.latest]
+        if not earlier or len(later) < _FEWEST_AFTER:
+            return None
+        is_single = is_first or burst.readings == 1
+        share = self.ruined_share if is_single else self.lost_share
+        before = statistics.median(earlier)
+        left = before - share * abs(before)
+        is_lost = statistics.fmean(later) <= left and outcome.level(self.latest) <= left
+        return before if is_lost else None
+
+    def _sighting_of_burst(
+        self, chart: Chart, name: str, burst: ClipBurst, before: float
+    ) -> Sighting:
+        first, last = burst.first_step, burst.last_step
+        when = f"at step {first}" if first == last else f"at steps {first} to {last}"
+        outcome = outcome_metric(chart) or ""
+        level = chart.series(outcome).level(RECENT)
+        text = (
+            f"Updates {when} clipped up to {burst.peak:.0%} of tokens, and "
+            f"{outcome_noun(chart)} fell from {before:.3g} to {level:.3g}."
+        )
+        peak = Evidence(name, burst.peak_step, burst.peak, burst.usual)
+        evidence = (peak, *cite_all(chart, _RATE, outcome, starts={outcome: before}))
+        return Sighting("warning", text, evidence, _OF_BURST, find_onset=lambda: first)
 
     def _by_rate_jump(self, chart: Chart) -> Sighting | None:
         """A schedule that multiplied the rate from one step to the next before the outcome fell."""

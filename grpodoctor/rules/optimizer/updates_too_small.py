@@ -97,6 +97,11 @@ class UpdatesTooSmall(Rule):
     """Standard errors by which each of three metrics may differ between the halves of the run: all
     three stay below in 96 of 100 runs of a policy that does not change. The entropy of runs that
     learn moved by four to eleven."""
+    max_summed_rate: float = 5e-6
+    """Sum of all learning rates, beyond which AdamW moves no weight: less than a thousandth of a
+    typical weight of .02, and the twentieth part of a hundred steps at the usual rate."""
+    min_summed: int = 100
+    """Readings of the rate from the first steps on, after which such a sum is no warm-up."""
     max_error: float = 0.1
     """Standard error as a share of the level, so that a change by a quarter would show: entropy
     falls by a third in fifty steps of small runs that learn."""
@@ -109,13 +114,17 @@ class UpdatesTooSmall(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Require a gradient and a flat outcome, then look for signs of lost updates."""
         gradient = chart.series(_GRADIENT)
-        if not len(gradient) and not any(map(chart.is_fresh, _UPDATES)):
+        if not len(gradient) and not any(map(chart.is_fresh, (*_UPDATES, _RATE))):
             return NOT_LOGGED
         if not self._has_gradient(chart, gradient):
             return None
         if is_solved(chart) or not self._has_signal(chart):
             return None
-        sign, names = self._sign(chart), (*_UPDATES, *_BEHAVIOR)
+        names: tuple[str, ...] = (*_UPDATES, *_BEHAVIOR)
+        sign = self._sign(chart)
+        by_rates = self._sign_of_rates(chart) if sign is None else None
+        if by_rates is not None:
+            sign, names = by_rates, (_RATE, *names)
         if sign is not None and (outcome_has_risen(chart) is not False or has_improved(chart)):
             sign = None
         if sign is None and len(gradient):
@@ -123,7 +132,8 @@ class UpdatesTooSmall(Rule):
             sign, names = self._level_behavior(chart), (*_BEHAVIOR, *_UPDATES)
         if sign is None:
             return None
-        norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if len(gradient) else ""
+        is_stated = len(gradient) > 0 and sign != by_rates
+        norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if is_stated else ""
         text = f"{sign} without a rise in reward{norm}."
         evidence = cite_all(chart, *names, _GRADIENT, outcome_metric(chart))
         remedies = self.remedies
@@ -170,6 +180,24 @@ class UpdatesTooSmall(Rule):
             if 0 < level <= self.max_kl and (is_signed or not self._moves_on(kl)):
                 return f"The policy is within {level:.1e} nats of the reference"
         return None
+
+    def _sign_of_rates(self, chart: Chart) -> str | None:
+        """Whether all learning rates of the run together cannot move a weight visibly."""
+        rate = chart.series(_RATE)
+        if rate.readings < self.min_summed or rate.first_step > self.min_summed:
+            return None
+        values = rate.whole_run()
+        if not min(values) > 0:
+            return None  # a rate of 0 has a rule of its own
+        updates = chart.knobs.get("updates_per_batch")
+        per_step = float(updates) if isinstance(updates, int | float) else 1.0
+        moved = statistics.fmean(values) * (rate.last_step - rate.first_step + 1) * per_step
+        if moved > self.max_summed_rate:
+            return None
+        return (
+            f"At a rate of {statistics.fmean(values):.1e}, AdamW moved no weight by more than "
+            f"{moved:.1e}"
+        )
 
     def _moves_on(self, kl: Series) -> bool:
         """Whether a KL that grows as before leaves `max_kl` before the run is twice as long.

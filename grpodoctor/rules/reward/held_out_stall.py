@@ -7,8 +7,14 @@ import statistics
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.heldout import LOW_ACCURACY
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, is_solved, reading_noise
+from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    current_metric,
+    is_solved,
+    reading_noise,
+    zero_variance_cause,
+)
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import BASELINE, WINDOW, Chart
 from grpodoctor.runs.estimators import level_shift
@@ -141,7 +147,7 @@ class HeldOutStall(Rule):
     def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
         """Solved training prompts, and evaluations that are low and have not risen."""
         values = [value for _, value in chart.series(name)]
-        if len(values) < self.solved_evaluations or name != _HELDOUT[0]:
+        if len(values) < self.solved_evaluations or not counts_successes(chart, name, train):
             return None
         if max(values[-2:]) > min(values[0], LOW_ACCURACY) or not self._is_solved(chart):
             return None
@@ -159,7 +165,12 @@ class HeldOutStall(Rule):
 
     def _is_solved(self, chart: Chart) -> bool:
         all_correct = chart.series("groups/all_correct_rate")
-        many = len(all_correct) > 0 and all_correct.level(2 * RECENT) >= self.min_all_correct
+        if len(all_correct):
+            many = all_correct.level(2 * RECENT) >= self.min_all_correct
+        else:
+            equal = chart.series("groups/zero_variance_rate")
+            many = len(equal) > 0 and equal.level(2 * RECENT) >= self.min_all_correct
+            many = many and zero_variance_cause(chart) == "all-correct"
         return many or is_solved(chart)
 
     def _since_start(self, chart: Chart, train: str, heldout: str) -> _Course | None:

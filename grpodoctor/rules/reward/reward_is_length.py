@@ -70,10 +70,11 @@ class RewardIsLength(Rule):
     min_correlation: float = 0.99
     """Correlation of the changes: length then explains 98 % of their variance. In healthy agentic
     runs, where failed episodes are the long ones, it is up to -.98."""
-    min_growth_correlation: float = 0.9
+    min_growth_correlation: float = 0.85
     """The same for a reward that rises with the length of single-turn responses: the length then
-    explains four fifths of its changes, with a standard error of .04. Public runs of such tasks
-    show at most .31, since a batch of longer responses is hardly more correct."""
+    explains seven tenths of its changes, whose rest is the noise of the correct answers. Public
+    runs of such tasks show at most .31, since a batch of longer responses is hardly more correct;
+    that is five standard errors less (Fisher's z)."""
     single_turn: float = 1.5
     """Mean turns up to which a response is a single turn."""
     min_truncated: float = 0.05

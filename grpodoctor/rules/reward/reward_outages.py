@@ -85,6 +85,11 @@ class RewardOutages(Rule):
     """The usual reward in noises of one reading, as in REW014. Rewards of 0 and 1 with so little
     noise are those of 36 (1 - p) / p responses and more. At a pass rate p of .5, all of them fail
     once in 10^11 batches, at .9 once in 10^4, and three such batches once in 10^12."""
+    many_outages: int = 5
+    """Outages of which chance makes fewer: the same distance counts once for each of them."""
+    min_noises_of_many: float = 4.5
+    """The usual reward in noises of one reading for so many: a normal reading is that low once in
+    3e5 batches, and five of a hundred once in 10^19 runs."""
     same_reward: float = 1e-3
     """Share of the usual reward by which two rewards differ at least; less is rounding."""
 
@@ -106,13 +111,14 @@ class RewardOutages(Rule):
         usual = statistics.median(alive)
         if not min(alive) >= (self.full_share if limit else self.least_share) * usual > 0:
             return None
-        if usual < self.min_noises * max(step_noise(alive), self._counting_noise(alive, usual)):
-            return None
         if self._are_penalties([value for value in values if value <= limit], usual):
             return None
         runs = [low for low, _ in itertools.groupby(values, key=lambda value: value <= limit)]
         outages = sum(runs[1:-1])  # between batches that earn
         if not outages:
+            return None
+        noises = self.min_noises if outages < self.many_outages else self.min_noises_of_many
+        if usual < noises * max(step_noise(alive), self._counting_noise(alive, usual)):
             return None
         if not statistics.median(self._around(values, limit)) >= self.full_share * usual:
             return None  # rare successes at the start of a run that learned since
@@ -136,10 +142,16 @@ class RewardOutages(Rule):
         return min(low) < -self.low_share * usual and max(low) - min(low) > self.same_reward * usual
 
     def _limit(self, values: Sequence[float]) -> float:
-        """The highest reward of an outage: 0 if there are batches of 0 or negative ones."""
-        if min(values) <= 0:
+        """The highest reward of an outage: 0 if its batches earn exactly 0, or less.
+
+        A few responses may be scored in an outage, so that its batches earn next to nothing.
+        """
+        limit = self.low_share * statistics.median(values)
+        if min(values) < 0 or (
+            min(values) == 0 and not any(0 < value <= limit for value in values)
+        ):
             return 0.0
-        return self.low_share * statistics.median(values)
+        return limit
 
     def _counting_noise(self, alive: Sequence[float], usual: float) -> float:
         """Noise of a reward that counts successes, whatever the readings without any show.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from grpodoctor.rules.shared.run_health import current_metric
+from grpodoctor.rules.shared.run_health import current_metric, level_at
 from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.vocabulary.metrics import HELDOUT
 
@@ -41,6 +41,29 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     if not level < LOW_ACCURACY:
         return None
     return LowAccuracy(level, len(series) < 2 or level > series.head(1)[0])
+
+
+_SAME_SCALE = 0.2
+"""Difference of the first evaluation and the training reward at that step up to which both may be
+the same function: prompts differ in difficulty, and a full reward is 1 in both."""
+
+
+def counts_successes(chart: Chart, name: str, train: str) -> bool:
+    """Whether a held-out metric is a share of successes that training prompts could reach as well.
+
+    An accuracy is. A held-out reward is if it is in [0, 1] like the training reward, and was about
+    as high at the first evaluation.
+    """
+    if name.startswith("accuracy/"):
+        return True
+    heldout, training = chart.series(name), chart.series(train)
+    if not len(heldout) or not len(training):
+        return False
+    if any(not 0 <= value <= 1 for series in (heldout, training) for _, value in series):
+        return False
+    step, first = next(iter(heldout))
+    then = level_at(training, step)
+    return then is not None and abs(first - then) <= _SAME_SCALE
 
 
 _LATEST = 3

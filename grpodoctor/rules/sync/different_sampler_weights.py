@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.mismatch_levels import ORDINARY
+from grpodoctor.rules.shared.mismatch_levels import ORDINARY, UNSIGNED
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -31,8 +31,8 @@ class DifferentSamplerWeights(Rule):
         shows it.
 
     Evidence it needs:
-        `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean` or `mismatch/kl_k3` from the first
-        step of the run. Optional: `staleness/max`.
+        `mismatch/prob_diff_mean`, `mismatch/logprob_diff_mean`, `mismatch/kl_k3` or
+        `mismatch/kl_k2` from the first step of the run. Optional: `staleness/max`.
 
     Remedies:
         Compare the norm of a few weights in both engines after a sync. A correction hides this
@@ -50,7 +50,7 @@ class DifferentSamplerWeights(Rule):
     name: ClassVar[str] = "different-sampler-weights"
     condition: ClassVar[Condition] = "stale-weights"
     summary: ClassVar[str] = "The engines agree on the starting weights, but not after updates."
-    inputs: ClassVar[tuple[Need, ...]] = (tuple(ORDINARY),)
+    inputs: ClassVar[tuple[Need, ...]] = (UNSIGNED,)
     remedies: ClassVar[tuple[str, ...]] = ("check-weight-sync", "sync-sampler")
     references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/issues/7495",)
     persistence: ClassVar[int] = 3
@@ -68,7 +68,7 @@ class DifferentSamplerWeights(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the recent level with the first reading of the run."""
-        name = next(metric for metric in ORDINARY if chart.is_fresh(metric))
+        name = next(metric for metric in UNSIGNED if chart.is_fresh(metric))
         series = chart.series(name)
         if series.last < ORDINARY[name]:
             return None  # the usual case

@@ -12,6 +12,7 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _ENTROPY = ("entropy/mean", "entropy/sampled")
+_FALLBACK = "experts/replay_fallback_rate"
 
 
 class MismatchJumpAfterSync(Rule):
@@ -38,7 +39,8 @@ class MismatchJumpAfterSync(Rule):
         A change of the sampling temperature, or of the prompts to a much longer or rarer kind,
         moves the mismatch at once. Unlikely tokens differ most, so a policy whose entropy explodes
         shows more mismatch without any fault of the engines; the rule compares the mismatch per nat
-        of entropy where entropy is logged.
+        of entropy where entropy is logged. Replayed routes that begin to be missing at the jump
+        explain it, and MOE005 reports them.
 
     References:
         TRL issue 5312 (.015 to .201 at step 3); SkyRL issue 1680; NeMo RL issue 2631.
@@ -62,6 +64,9 @@ class MismatchJumpAfterSync(Rule):
     """Multiple of the highest recent reading. Readings of one engine pair stay within a factor of
     two of each other; reported jumps are 5 to 25 times."""
 
+    lost_routes: float = 0.01
+    """Rise of the share of replayed routes that are missing; see MOE005."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Look for the latest jump that lasts and is not at a resume."""
         name = logged_mismatch(chart)
@@ -75,6 +80,8 @@ class MismatchJumpAfterSync(Rule):
             return None
         if chart.knobs_changed_at == jump.step or self._follows_entropy(chart, jump):
             return None
+        if self._follows_lost_routes(chart, jump):
+            return None  # MOE005 reports the cause
         text = (
             f"The mismatch jumped from {jump.before:.2g} to {jump.after:.2g} at step {jump.step} "
             "and stayed there."
@@ -82,6 +89,12 @@ class MismatchJumpAfterSync(Rule):
         return Sighting(
             "critical", text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
         )
+
+    def _follows_lost_routes(self, chart: Chart, jump: Jump) -> bool:
+        """Whether replayed routes began to be missing at the jump, so other experts cause it."""
+        readings = dict(chart.series(_FALLBACK))
+        before, after = readings.get(jump.previous_step), readings.get(jump.step)
+        return before is not None and after is not None and after - before >= self.lost_routes
 
     def _follows_entropy(self, chart: Chart, jump: Jump) -> bool:
         """Whether entropy rose as well, by so much that the mismatch per nat did not jump."""

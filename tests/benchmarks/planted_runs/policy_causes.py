@@ -54,7 +54,7 @@ def _end_token_lost(random: Random, run: Simulation) -> Change:
     return at(onset(random, run), policy__endless=random.uniform(0.9, 1.0))
 
 
-@cause("no-end-token", ("LEN007", "LEN002", "CFG024"), ("truncated", "length max_length"))
+@cause("no-end-token", ("LEN007", "LEN002", "LEN003", "CFG024"), ("truncated", "length max_length"))
 def _no_end_token(random: Random, run: Simulation) -> None:
     """The template has another end token than the engine."""
     run.policy.endless = random.uniform(0.95, 1.0)

@@ -20,7 +20,8 @@ def problem(code, condition="truncation", cost=None, **facts):
 
 
 def test_a_healthy_run_states_its_progress_and_its_coverage():
-    verdict = verdict_of([problem("OPT002", severity="info")], EVIDENCE, "")
+    spike = problem("OPT002", "gradient-spike", severity="info")
+    verdict = verdict_of([spike], EVIDENCE, "")
     assert verdict.line == (
         "Healthy: reward 0.1 → 0.6 over 100 steps; 20 of 30 rules ran and found no fault."
     )
