@@ -1,5 +1,6 @@
 """For all tests."""
 
+import gc
 import os
 import shutil
 import signal
@@ -54,6 +55,17 @@ LONGEST_FILES = (
 )
 """Files of ten seconds and more. A worker that took one of them last would leave the others
 idle; `make test` therefore hands out files in this order (`--no-loadscope-reorder`)."""
+
+
+# Modules and tests are many objects that live as long as the process, and a full garbage collection
+# looks at each of them for one to two seconds. TRL asks for one at the end of each training.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect no garbage before the tests begin, and leave out what lives by then."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
