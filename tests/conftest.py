@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -59,13 +60,23 @@ idle; `make test` therefore hands out files in this order (`--no-loadscope-reord
 
 # Modules and tests are many objects that live as long as the process, and a full garbage collection
 # looks at each of them for one to two seconds. TRL asks for one at the end of each training.
-gc.disable()
+gc.disable()  # while tests are collected
+_MODULES = pytest.StashKey[int]()
+"""How many modules the last freeze left out of garbage collections."""
 
 
-def pytest_collection_finish() -> None:
-    """Collect no garbage before the tests begin, and leave out what lives by then."""
-    gc.freeze()
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.stash[_MODULES] = 0
     gc.enable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave modules out of garbage collections, again whenever a test has imported many."""
+    stash = item.session.stash
+    if len(sys.modules) > stash[_MODULES] + 300:
+        gc.collect()  # otherwise the garbage would stay, too
+        gc.freeze()
+        stash[_MODULES] = len(sys.modules)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

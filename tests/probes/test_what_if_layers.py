@@ -18,6 +18,7 @@ from contract import InapplicableError, Processing, Response, Sampling
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
+from tests.samples import sampled
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 
@@ -148,7 +149,11 @@ NEW = (
 
 
 @pytest.mark.parametrize(
-    "family", ["gemma3", "smollm3", "phi3", "gpt2", "mpt", "dots1", "glm", "nemotron_h", "llama4"]
+    "family",
+    sampled(
+        ["gemma3", "smollm3", "phi3", "gpt2", "mpt", "dots1", "glm", "nemotron_h", "llama4"],
+        {"smollm3", "gpt2", "dots1", "nemotron_h"},
+    ),
 )
 def test_every_edit_is_undone(root: Path, family: str) -> None:
     engine = loaded(checkpoint(root / family, family))

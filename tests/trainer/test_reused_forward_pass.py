@@ -55,7 +55,7 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
 @pytest.mark.parametrize(
     "settings",
     [
-        [],
+        pytest.param([], marks=pytest.mark.slow),
         ["loss.entropy_coefficient=0.05", "loss.kl_coefficient=0.1"],
         ["correction.kind=tis_token", "engine.precision=int8"],
         ["loss.kind=clip_cov"],

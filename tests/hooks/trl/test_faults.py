@@ -58,7 +58,7 @@ def weights_without_us(make_trainer: MakeTrainer, fault: Fault, patch: pytest.Mo
     return _plain_weights[0]
 
 
-@pytest.mark.parametrize("name", sampled(FAULTS, 4))
+@pytest.mark.parametrize("name", sampled(FAULTS, 8))
 def test_the_training_ends_as_without_us(
     make_trainer: MakeTrainer,
     monkeypatch: pytest.MonkeyPatch,
