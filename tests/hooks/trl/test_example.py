@@ -24,7 +24,7 @@ def test_the_example_is_diagnosed_and_treated_from_another_process(tmp_path: Pat
     script = str(ROOT / "examples" / "attach_trl.py")
     try:
         result = subprocess.run(
-            [sys.executable, script, str(tmp_path / "trl"), "400"],
+            [sys.executable, script, str(tmp_path / "trl"), "200"],
             capture_output=True, text=True, timeout=400, check=False, env=environment,
         )  # fmt: skip
         shown = watching.communicate(timeout=60)[0]
