@@ -98,7 +98,13 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "fault", "edit"), CASES)
+@pytest.mark.parametrize(
+    ("family", "fault", "edit"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if number % 2 else ())
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_an_edit_equals_a_fault_written_without_it(
     root: Path, family: str, fault: str, edit: tuple[str, Any]
 ) -> None:

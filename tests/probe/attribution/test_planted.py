@@ -59,6 +59,7 @@ def test_raw_logprobs(at: Directories, asked: Investigate) -> None:
     assert "temperature 0.6" in named.summary
 
 
+@pytest.mark.slow
 def test_raw_logprobs_of_a_truncated_sampler(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling={"top_k": 3})
     named = only(found, "raw-logprobs")
@@ -266,6 +267,7 @@ def test_quantised_weights(at: Directories, asked: Investigate, scheme: str) -> 
     assert any(each.startswith("MLP:") for each in named.details)
 
 
+@pytest.mark.slow
 def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     half = {"dtype": "bfloat16"}
     _, found = asked(plain(at.dense, attention="eager", **half), plain(at.dense, **half))
