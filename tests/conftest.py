@@ -48,7 +48,6 @@ LONGEST_FILES = (
     "remedies/test_package_settings.py",
     "hooks/trl/test_faults.py",
     "hooks/trl/test_engine.py",
-    "hooks/trl/test_example.py",
     "trainer/model/test_model_families.py",
     "cli/watch_screen/test_terminals.py",
     "faults/test_faults.py",

@@ -56,7 +56,9 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
     "settings",
     [
         pytest.param([], marks=pytest.mark.slow),
-        ["loss.entropy_coefficient=0.05", "loss.kl_coefficient=0.1"],
+        pytest.param(
+            ["loss.entropy_coefficient=0.05", "loss.kl_coefficient=0.1"], marks=pytest.mark.slow
+        ),
         ["correction.kind=tis_token", "engine.precision=int8"],
         ["loss.kind=clip_cov"],
     ],

@@ -221,7 +221,8 @@ def readable_steps(folder: Path) -> list[int]:
     return [record.step for record in grpodoctor.open_run(folder / "grpodoctor")]
 
 
-@pytest.mark.parametrize("sign", sampled([signal.SIGTERM, signal.SIGKILL], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 def test_a_training_that_is_ended_can_be_read(
     model_folder: Path, tmp_path: Path, sign: signal.Signals
 ) -> None:
