@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 # time that vLLM takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight planted-runs pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl compile-tests check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight planted-runs pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -77,6 +77,9 @@ test-triton: venv  ## the Triton kernels, on a GPU or else in Triton's interpret
 
 faults: venv  ## let every system call of recording and reading fail once; print the outcomes; 20 minutes
 	$(BIN)/python -m tests.faults
+
+compile-tests: venv  ## so that not each worker of `make test` compiles all tests anew
+	$(BIN)/python -m pytest --collect-only -n 0 -q >/dev/null
 
 check: venv  ## lint, format, types, import order
 	$(BIN)/ruff check .

@@ -1,8 +1,10 @@
 """For all tests."""
 
+import gc
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -24,36 +26,79 @@ settings.load_profile("quick")
 
 LONGEST_FILES = (
     "trainer/engines/test_vllm.py",
+    "app/test_browser.py",
     "hooks/weight_delivery/test_real_vllm.py",
+    "trainer/distributed/test_distributed.py",
+    "cli/test_demo.py",
+    "app/test_pages.py",
+    "probes/test_vllm.py",
+    "probe/attribution/test_planted.py",
+    "trainer/test_loop.py",
+    "cli/watch_screen/test_watch_app.py",
+    "probe/test_cli_probe.py",
+    "app/test_mismatch_page.py",
+    "probe/attribution/test_scripted.py",
+    "trials/test_workers.py",
+    "hooks/trl/test_attach_trl.py",
+    "trainer/model/test_checkpoint.py",
+    "trainer/model/test_policy.py",
+    "preflight/test_planted.py",
+    "app/test_rollouts_page.py",
+    "report/test_browser.py",
+    "remedies/test_package_settings.py",
     "hooks/trl/test_faults.py",
     "hooks/trl/test_engine.py",
-    "probe/attribution/test_planted.py",
-    "cli/test_demo.py",
-    "trainer/test_loop.py",
-    "probes/test_vllm.py",
-    "trainer/distributed/test_distributed.py",
-    "trainer/algorithms/test_invariance.py",
     "trainer/model/test_model_families.py",
-    "test_wheel.py",
-    "probes/test_fsdp.py",
-    "trainer/model/test_lora.py",
-    "trainer/model/test_checkpoint.py",
-    "runs/rollout_dumps/test_cut.py",
-    "runs/log_formats/test_hostile.py",
-    "fuzz/test_sample.py",
-    "fuzz/test_command_lines.py",
+    "cli/watch_screen/test_terminals.py",
+    "faults/test_faults.py",
+    "probe/engines/test_engine_runner.py",
+    "hooks/test_faults.py",
+    "trainer/algorithms/test_invariance.py",
     "kills/test_kills.py",
-    "cli/test_main.py",
+    "trainer/test_cli_train.py",
+    "runs/log_formats/test_hostile.py",
+    "runs/recording/test_recorder.py",
+    "hooks/torch_loop/test_doctor.py",
+    "probes/test_what_if_layers.py",
+    "probe/attribution/test_replaced_tokens.py",
+    "probe/attribution/test_sampled_without.py",
     "cli/test_watch.py",
-    "probe/test_cli_probe.py",
-    "preflight/test_run.py",
-    "trainer/rewards/test_math_check.py",
-    "trainer/rewards/test_user_reward.py",
-    "runs/recording/test_kill.py",
-    "runs/recording/test_writer_process.py",
+    "cli/mcp/test_mcp.py",
+    "hooks/verl/test_verl_losses.py",
+    "trainer/algorithms/test_sampling_policies.py",
+    "probes/test_transformers.py",
+    "report/test_brief_report.py",
+    "hooks/trl/test_masks_and_clips.py",
+    "test_wheel.py",
+    "app/test_rollouts_browser.py",
+    "trainer/engines/test_vllm_bad_responses.py",
+    "runs/reading/test_remote.py",
+    "trainer/model/test_lora.py",
+    "trainer/moe/test_expert_runs.py",
 )
-"""Files of ten seconds and more. A worker that took one of them last would leave the others
+"""Files of half a minute and more. A worker that took one of them last would leave the others
 idle; `make test` therefore hands out files in this order (`--no-loadscope-reorder`)."""
+
+
+# Modules and tests are many objects that live as long as the process, and a full garbage collection
+# looks at each of them for one to two seconds. TRL asks for one at the end of each training.
+gc.disable()  # while tests are collected
+_MODULES = pytest.StashKey[int]()
+"""How many modules the last freeze left out of garbage collections."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.stash[_MODULES] = 0
+    gc.enable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave modules out of garbage collections, again whenever a test has imported many."""
+    stash = item.session.stash
+    if len(sys.modules) > stash[_MODULES] + 300:
+        gc.collect()  # otherwise the garbage would stay, too
+        gc.freeze()
+        stash[_MODULES] = len(sys.modules)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -73,7 +73,10 @@ def server(serve: Callable[..., Server], folder: Path) -> Server:
 
 @pytest.mark.parametrize(
     "run",
-    sampled(["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"], {"hostile <b>run</b>"}),
+    sampled(
+        ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"],
+        {"trl.jsonl.gz", "hostile <b>run</b>"},
+    ),
 )
 def test_every_page_shows_every_kind_of_run(
     server: Server, browser: Browser, folder: Path, run: str

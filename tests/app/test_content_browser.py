@@ -59,6 +59,7 @@ def _top(browser: Browser, heading: str) -> float:
     return float(box["y"])
 
 
+@pytest.mark.slow
 def test_compared_runs_show_settings_first_and_then_where_they_part(
     server: Server, browser: Browser, folder: Path
 ) -> None:

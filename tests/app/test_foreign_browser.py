@@ -13,7 +13,6 @@ from tests.app.conftest import Server
 from tests.frameworks.courses import MISMATCHED
 from tests.frameworks.generated_logs import WRITERS
 from tests.runs.log_formats.sound_logs import SOUND
-from tests.samples import sampled
 
 NAMES = {
     "jsonl": "metrics.jsonl", "json": "history.json", "trainer_state": "trainer_state.json",
@@ -25,8 +24,6 @@ NAMES = {
 
 FRAMEWORKS = {re.sub(r"\W+", "-", name): write for name, (_, write) in WRITERS.items()}
 RUNS = [*FRAMEWORKS, *(f"format-{name}" for name in SOUND)]
-SAMPLE = RUNS[:1]
-"""`make test-slow` opens the others."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,8 @@ def test_every_format_has_a_log() -> None:
     assert {each.name for each in all_log_formats()} == set(SOUND)
 
 
-@pytest.mark.parametrize("name", sampled(RUNS, SAMPLE))
+@pytest.mark.slow  # `test_browser` opens one log of TRL
+@pytest.mark.parametrize("name", RUNS)
 def test_every_log_opens_and_sick_ones_have_remedies(
     server: Server, browser: Browser, name: str
 ) -> None:

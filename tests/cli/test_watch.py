@@ -21,6 +21,7 @@ from grpodoctor.treatment.requests import validate
 from tests.cli.in_process import run
 from tests.cli.test_main import modules_after
 from tests.report.simulated import KNOBS, manifest, readings, record_run
+from tests.samples import sampled
 
 PATIENCE = 30.0
 
@@ -129,7 +130,7 @@ def test_a_restarted_run_is_watched_from_its_start(tmp_path):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("options", sampled([(), ("--json",)], 2))
 def test_an_interrupt_ends_the_watch_at_once_and_cleanly(sick, sent, options):
     with watching(sick, *options, "--interval", "60") as process:
         assert any("raised" in line for line in iter(process.stdout.readline, ""))

@@ -26,6 +26,7 @@ from grpodoctor.runs.records import WRITER_PROCESS_LOCK
 from grpodoctor.support.files.locks import Lock
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.loop import train
+from tests.samples import sampled
 
 STEPS = 8
 LOOP = Path(__file__).parent / "loop.py"
@@ -110,19 +111,19 @@ def test_a_full_disk(tmp_path: Path, weights: str) -> None:
     assert 0 < len(steps) < STEPS
 
 
-def test_sigterm_during_a_write(tmp_path: Path) -> None:
-    for delay in (0.0, 0.03):
-        run_dir = tmp_path / f"run-{delay}"
-        with subprocess.Popen(
-            [sys.executable, str(LOOP), str(run_dir), "100000"], stdout=subprocess.DEVNULL
-        ) as process:
-            written(run_dir, 4)
-            time.sleep(delay)
-            process.terminate()
-            assert process.wait(60) == -signal.SIGTERM
-        Lock.take(run_dir / WRITER_PROCESS_LOCK, 60).release()  # its writer has written the rest
-        run = grpodoctor.open_run(run_dir)
-        assert [record.step for record in run] == list(range(len(run.records)))
+@pytest.mark.parametrize("delay", sampled([0.0, 0.03], {0.03}))
+def test_sigterm_during_a_write(tmp_path: Path, delay: float) -> None:
+    run_dir = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, str(LOOP), str(run_dir), "100000"], stdout=subprocess.DEVNULL
+    ) as process:
+        written(run_dir, 4)
+        time.sleep(delay)
+        process.terminate()
+        assert process.wait(60) == -signal.SIGTERM
+    Lock.take(run_dir / WRITER_PROCESS_LOCK, 60).release()  # its writer has written the rest
+    run = grpodoctor.open_run(run_dir)
+    assert [record.step for record in run] == list(range(len(run.records)))
 
 
 def test_a_rule_that_raises(tmp_path: Path, weights: str, monkeypatch: pytest.MonkeyPatch) -> None:

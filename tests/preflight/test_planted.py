@@ -15,7 +15,7 @@ from tests.preflight.planted.second_examination import second_faults, second_hea
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 
-_FAULTS = [
+_CHOSEN = [
     *all_faults()[::4],
     *examination_faults()[::2],
     *second_faults()[::2],
@@ -25,13 +25,14 @@ _FAULTS = [
     *sixth_faults()[1::2],
     *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
+_FAULTS = list({case.named: case for case in _CHOSEN}.values())  # one case of each finding
 _HEALTHY = [
-    *all_healthy()[::3],
-    *examination_healthy()[::2],
-    *second_healthy(),
-    *third_healthy()[::2],
-    *fifth_healthy(),
-    *sixth_healthy()[1::2],
+    *all_healthy()[::6],
+    *examination_healthy()[::4],
+    *second_healthy()[::2],
+    *third_healthy()[::4],
+    *fifth_healthy()[::2],
+    *sixth_healthy()[1::4],
 ]
 
 
@@ -49,8 +50,8 @@ def test_a_healthy_set_has_no_warning(case: Case, tmp_path: Path) -> None:
 
 _EVERY_CASE = [
     *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *second_faults(),
-    *third_faults(), *third_healthy(), *fourth_faults(), *fourth_healthy(), *fifth_faults(),
-    *sixth_faults(), *sixth_healthy(),
+    *second_healthy(), *third_faults(), *third_healthy(), *fourth_faults(), *fourth_healthy(),
+    *fifth_faults(), *fifth_healthy(), *sixth_faults(), *sixth_healthy(),
 ]  # fmt: skip
 
 

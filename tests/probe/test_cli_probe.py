@@ -15,6 +15,7 @@ from grpodoctor.runs.records import STEPS, StepRecord
 from grpodoctor.vocabulary.values import Mean
 from tests.cli.in_process import run
 from tests.runs.rollout_dumps import samples
+from tests.samples import sampled
 
 ENGINE = Path(__file__).with_name("fault_engine.py")
 SMALL = ("--limit", "6", "--samples", "2", "--max-tokens", "8", "--no-attribution")
@@ -162,7 +163,7 @@ def test_measured_pairs_are_kept_when_the_budget_ends(tmp_path: Path) -> None:
     assert "no pair was measured" in nothing.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM], {signal.SIGTERM}))
 def test_measured_pairs_are_kept_after_an_interrupt(tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
     arguments = ["--sampler", spec(), "--learner", spec(), "--learner", spec(fault="hang")]

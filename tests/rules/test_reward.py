@@ -8,6 +8,7 @@ import pytest
 from grpodoctor.rules.shared.run_health import is_solved
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
 from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
+from tests.samples import sampled
 
 ACCURACY, REWARD, HELDOUT = "accuracy/train", "reward/mean", "accuracy/heldout"
 
@@ -158,7 +159,7 @@ def test_when_training_falls_too_it_is_another_disease() -> None:
     assert patient.finding("REW002").severity == "critical"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", sampled(range(10), 3))
 def test_the_noise_of_small_evaluations_is_no_fall(seed: int) -> None:
     flat = every(2, noisy(0.7, 0.041, seed))  # the binomial error of 128 prompts
     assert run({HELDOUT: flat}, count=400).findings("REW003") == []
@@ -596,7 +597,7 @@ def episodes(rate: Curve, seed: int, *, failed: float = 0.0, solved: float = 1.0
     return [solved if rng.random() < float(share) else failed for share in shares]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sampled(range(8), 3))
 @pytest.mark.parametrize("rate", [0.35, 0.5])
 def test_a_log_of_single_episodes_is_no_collapse_and_no_constant(rate: float, seed: int) -> None:
     """A public log has -1 for each failed episode and about 147 for a solved one."""

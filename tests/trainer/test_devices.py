@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 import grpodoctor
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.loop import Trainer
+from tests.samples import sampled
 from tests.trainer.families import save
 
 OURS = str(Path(grpodoctor.__file__).parent / "trainer")
@@ -67,7 +68,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", sampled(SETTINGS, {"dapo", "stale", "lora", "choice"}))
 def test_every_tensor_of_a_step_names_its_device(kind: str, tmp_path: Path) -> None:
     folder = save("qwen3", tmp_path / "model")
     small = (

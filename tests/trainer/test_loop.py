@@ -73,7 +73,7 @@ def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
     assert reports[-1].entropy < reports[0].entropy
 
 
-@pytest.mark.parametrize("preset", sampled(preset_names(), 5))
+@pytest.mark.parametrize("preset", sampled(preset_names(), 8))
 def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) -> None:
     extra = ["loss.kl_coefficient=0.04", "critic.pretrain_steps=0"]
     if preset == "max_rl":  # it learns from positive rewards only

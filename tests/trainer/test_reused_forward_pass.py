@@ -55,8 +55,10 @@ def trained(run_dir: Path, *assignments: str) -> tuple[dict[str, torch.Tensor], 
 @pytest.mark.parametrize(
     "settings",
     [
-        [],
-        ["loss.entropy_coefficient=0.05", "loss.kl_coefficient=0.1"],
+        pytest.param([], marks=pytest.mark.slow),
+        pytest.param(
+            ["loss.entropy_coefficient=0.05", "loss.kl_coefficient=0.1"], marks=pytest.mark.slow
+        ),
         ["correction.kind=tis_token", "engine.precision=int8"],
         ["loss.kind=clip_cov"],
     ],

@@ -14,6 +14,7 @@ from grpodoctor.cli.watch_screen.entries import ordered
 from grpodoctor.monitor.session import Session
 from tests.cli.pseudo_terminal import PATIENCE, Terminal
 from tests.report.simulated import HOSTILE, record_run
+from tests.samples import sampled
 
 ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
@@ -31,7 +32,10 @@ def assert_left(terminal, code):
     return terminal.text.rpartition(LEAVE_SCREEN)[2]
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [(80, 24), *(pytest.param(*size, marks=pytest.mark.slow) for size in ((120, 40), (200, 60)))],
+)
 def test_sizes_and_keys(sick, columns, rows):
     with Terminal("watch", sick, columns=columns, rows=rows) as terminal:
         terminal.read_until("REW002")
@@ -144,7 +148,7 @@ def test_an_error_leaves_the_terminal_as_it_was(tmp_path):
         assert "error: a newer grpodoctor wrote the run" in assert_left(terminal, 2)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", sampled([signal.SIGINT, signal.SIGTERM], {signal.SIGTERM}))
 def test_a_signal_leaves_the_screen(sick, sent):
     with Terminal("watch", sick, "--interval", "60") as terminal:
         terminal.read_until("REW002")

@@ -144,7 +144,7 @@ def logprobs(folders: list[Path]) -> np.ndarray:
     return np.concatenate([shard.logprobs_N for shard in read_shards(folders[0])])
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 4))
+@pytest.mark.parametrize("case", sampled(CASES, {"off-policy mask"}))
 def test_a_knob_of_the_sampler_has_the_effect_of_the_setting(
     make_trainer: MakeTrainer, case: str
 ) -> None:

@@ -7,12 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import grpodoctor
 from grpodoctor.vocabulary.values import scalar
 
 ROOT = Path(__file__).parents[3]
+SCRIPT = str(ROOT / "examples" / "attach_trl.py")
 
 
+def test_the_example_runs_and_is_recorded(tmp_path: Path) -> None:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    result = subprocess.run(
+        [sys.executable, SCRIPT, str(tmp_path / "trl"), "8"],
+        capture_output=True, text=True, timeout=200, check=False, env=environment,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-2000:]
+    run = grpodoctor.open_run(tmp_path / "trl" / "grpodoctor")
+    assert [record.step for record in run] == [4, 8]
+
+
+@pytest.mark.slow
 def test_the_example_is_diagnosed_and_treated_from_another_process(tmp_path: Path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     run_dir = tmp_path / "trl" / "grpodoctor"
@@ -21,10 +36,9 @@ def test_the_example_is_diagnosed_and_treated_from_another_process(tmp_path: Pat
          "--until-finished", "--exit-zero"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
     )  # fmt: skip
-    script = str(ROOT / "examples" / "attach_trl.py")
     try:
         result = subprocess.run(
-            [sys.executable, script, str(tmp_path / "trl"), "400"],
+            [sys.executable, SCRIPT, str(tmp_path / "trl"), "400"],
             capture_output=True, text=True, timeout=400, check=False, env=environment,
         )  # fmt: skip
         shown = watching.communicate(timeout=60)[0]

@@ -58,7 +58,7 @@ def weights_without_us(make_trainer: MakeTrainer, fault: Fault, patch: pytest.Mo
     return _plain_weights[0]
 
 
-@pytest.mark.parametrize("name", sampled(FAULTS, 4))
+@pytest.mark.parametrize("name", sampled(FAULTS, 8))
 def test_the_training_ends_as_without_us(
     make_trainer: MakeTrainer,
     monkeypatch: pytest.MonkeyPatch,
@@ -221,7 +221,8 @@ def readable_steps(folder: Path) -> list[int]:
     return [record.step for record in grpodoctor.open_run(folder / "grpodoctor")]
 
 
-@pytest.mark.parametrize("sign", sampled([signal.SIGTERM, signal.SIGKILL], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 def test_a_training_that_is_ended_can_be_read(
     model_folder: Path, tmp_path: Path, sign: signal.Signals
 ) -> None:

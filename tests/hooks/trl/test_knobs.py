@@ -79,7 +79,7 @@ def treated(make_trainer: MakeTrainer, changes: dict[str, Any], **settings: Any)
     return trainer, grpodoctor.open_run(attachment.run_dir)
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 4))
+@pytest.mark.parametrize("case", sampled(CASES, 8))
 def test_a_knob_has_the_effect_of_the_setting(make_trainer: MakeTrainer, case: str) -> None:
     from trl import GRPOConfig
 
@@ -111,7 +111,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(range(len(WITHOUT_EFFECT)), 5))
+@pytest.mark.parametrize("case", sampled(range(len(WITHOUT_EFFECT)), 10))
 def test_a_knob_without_effect_is_refused(make_trainer: MakeTrainer, case: int) -> None:
     changes, settings = WITHOUT_EFFECT[case]
     trainer, run = treated(make_trainer, changes, max_steps=2, **settings)

@@ -10,6 +10,7 @@ import pytest
 
 import grpodoctor
 from grpodoctor.vocabulary.values import NotApplicable, Rate, scalar
+from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -78,11 +79,14 @@ def test_truncated_responses_outside_the_loss_are_no_untrained_tokens(
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.01},
-        {"loss_type": "dapo", "delta": 1.5, "epsilon": 0.05},
-        {"loss_type": "cispo", "epsilon_high": 1.05},
-    ],
+    sampled(
+        [
+            {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.01},
+            {"loss_type": "dapo", "delta": 1.5, "epsilon": 0.05},
+            {"loss_type": "cispo", "epsilon_high": 1.05},
+        ],
+        2,
+    ),
 )
 def test_clip_rates_are_those_of_trl(make_trainer: MakeTrainer, settings: dict[str, Any]) -> None:
     rows, records = trained(make_trainer(**REUSED | settings))

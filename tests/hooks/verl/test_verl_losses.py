@@ -130,6 +130,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.slow
 @needs_verl
 def test_verl_accepts_the_printed_settings(plugin: Path) -> None:
     lines = [line for line in VerlAdapter.instructions.splitlines() if line.startswith("  ")]

@@ -21,7 +21,10 @@ def found(root: Path, family: str, fault: str) -> ExperimentResult | None:
     ("family", "fault", "name", "words"),
     [
         ("qwen3", "decode_scale:1.4", "attention-scale", "only while tokens are generated"),
-        ("gemma2", "prefill_soft_cap", "attention-soft-cap", "only while the prompt is read"),
+        pytest.param(
+            *("gemma2", "prefill_soft_cap", "attention-soft-cap", "only while the prompt is read"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_fault_of_one_phase_is_named(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from grpodoctor.probe.attribution.causes.weights.adapter import loading_engine
 from grpodoctor.probe.controls.run_controls import Weights, adapters_in_words
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -30,6 +32,7 @@ def test_an_adapter_of_an_earlier_step_is_proven(
     assert f"the sampler has the adapter {old}" in named.summary
 
 
+@pytest.mark.slow
 def test_an_adapter_that_the_learner_lacks_is_proven(
     at: Directories, asked: Investigate, tmp_path: Path
 ) -> None:

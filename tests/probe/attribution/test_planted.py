@@ -13,6 +13,7 @@ from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import NamedCause
 from tests.probe.attribution.cases import faulty, plain
 from tests.probe.attribution.conftest import Directories, Investigate
+from tests.samples import sampled
 
 ROPE = {"rope_theta": 3000.0, "rope_parameters": {"rope_type": "default", "rope_theta": 3000.0}}
 
@@ -35,6 +36,7 @@ def test_a_sampler_at_a_higher_temperature_than_reported(
     assert "the sampler is wrong" in named.summary
 
 
+@pytest.mark.slow
 def test_an_ignored_temperature_is_not_mistaken_for_raw_logprobs(
     at: Directories, asked: Investigate
 ) -> None:
@@ -57,6 +59,7 @@ def test_raw_logprobs(at: Directories, asked: Investigate) -> None:
     assert "temperature 0.6" in named.summary
 
 
+@pytest.mark.slow
 def test_raw_logprobs_of_a_truncated_sampler(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling={"top_k": 3})
     named = only(found, "raw-logprobs")
@@ -65,7 +68,7 @@ def test_raw_logprobs_of_a_truncated_sampler(at: Directories, asked: Investigate
     assert abs(named.figures["surplus_cut"]) < 0.1 * abs(named.figures["surplus"])
 
 
-@pytest.mark.parametrize("cut", [{"top_p": 0.8}, {"top_k": 4}, {"min_p": 0.1}])
+@pytest.mark.parametrize("cut", sampled([{"top_p": 0.8}, {"top_k": 4}, {"min_p": 0.1}], 3))
 def test_a_requested_truncation(at: Directories, asked: Investigate, cut: dict[str, Any]) -> None:
     _, found = asked(plain(at.dense), plain(at.dense), sampling=cut)
     named = only(found, "truncation")
@@ -74,7 +77,9 @@ def test_a_requested_truncation(at: Directories, asked: Investigate, cut: dict[s
     assert "no truncation was requested" not in named.summary
 
 
-@pytest.mark.parametrize(("fault", "size"), [("top_k", 4), ("top_p", 0.8)])
+@pytest.mark.parametrize(
+    ("fault", "size"), [("top_k", 4), pytest.param("top_p", 0.8, marks=pytest.mark.slow)]
+)
 def test_a_truncation_that_was_not_requested(
     at: Directories, asked: Investigate, fault: str, size: float
 ) -> None:
@@ -137,7 +142,7 @@ def test_dropped_end_tokens(at: Directories, asked: Investigate) -> None:
     assert "stop before the limit without an end token" in only(found, "eos-handling").summary
 
 
-@pytest.mark.parametrize("fault", ["other_end", "end"])
+@pytest.mark.parametrize("fault", sampled(["other_end", "end"], {"other_end"}))
 def test_end_tokens_with_wrong_scores(at: Directories, asked: Investigate, fault: str) -> None:
     _, found = asked(faulty(at.dense, fault), plain(at.dense))
     named = only(found, "eos-handling")
@@ -189,6 +194,7 @@ def test_tensors_omitted_by_a_sync(
     assert named.details == (named_as,)
 
 
+@pytest.mark.slow
 def test_one_tensor_with_another_checksum(at: Directories, asked: Investigate) -> None:
     only_one = r"layers\.1\.self_attn\.q_proj\.weight"
     old = at.variant("old", at.dense, perturb=0.08)
@@ -220,7 +226,10 @@ def test_single_tensors_omitted_by_a_sync(
     assert only(found, "partial-sync").details == (named_as,)
 
 
-@pytest.mark.parametrize(("kind", "named_as"), [("mlp", "MLP"), ("self_attn", "attention")])
+@pytest.mark.parametrize(
+    ("kind", "named_as"),
+    [pytest.param("mlp", "MLP", marks=pytest.mark.slow), ("self_attn", "attention")],
+)
 def test_which_modules_are_quantised(
     at: Directories, asked: Investigate, kind: str, named_as: str
 ) -> None:
@@ -258,6 +267,7 @@ def test_quantised_weights(at: Directories, asked: Investigate, scheme: str) -> 
     assert any(each.startswith("MLP:") for each in named.details)
 
 
+@pytest.mark.slow
 def test_another_attention_kernel(at: Directories, asked: Investigate) -> None:
     half = {"dtype": "bfloat16"}
     _, found = asked(plain(at.dense, attention="eager", **half), plain(at.dense, **half))
@@ -356,8 +366,8 @@ def test_two_causes_at_once(at: Directories, asked: Investigate) -> None:
     ("kind", "options", "sampling"),
     [
         ("dense", {}, {}),
-        ("dense", {"dtype": "bfloat16"}, {}),
-        ("dense", {}, {"temperature": 0.6}),
+        pytest.param("dense", {"dtype": "bfloat16"}, {}, marks=pytest.mark.slow),
+        pytest.param("dense", {}, {"temperature": 0.6}, marks=pytest.mark.slow),
         ("moe", {"dtype": "bfloat16"}, {}),
     ],
 )

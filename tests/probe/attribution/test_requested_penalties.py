@@ -10,6 +10,7 @@ from grpodoctor.probe.attribution.investigate import investigate
 from tests.probe.attribution.cases import faulty, plain
 from tests.probe.attribution.conftest import Directories, Investigate
 from tests.probe.attribution.in_process import InProcess
+from tests.samples import sampled
 
 PENALTIES = {
     "repetition_penalty": (1.3, "repetition-penalty"),
@@ -18,7 +19,7 @@ PENALTIES = {
 }
 
 
-@pytest.mark.parametrize("setting", PENALTIES)
+@pytest.mark.parametrize("setting", sampled(PENALTIES, 3))
 def test_one_in_the_reported_values_is_proven(
     setting: str, at: Directories, asked: Investigate
 ) -> None:

@@ -136,7 +136,10 @@ def clipped(response: Response) -> None:
     response.logprobs = np.maximum(response.logprobs or [0.0], -2.0).tolist()
 
 
-@pytest.mark.parametrize(("told", "cause"), [(averaged, "averaging"), (clipped, "clipping")])
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [(averaged, "averaging"), pytest.param(clipped, "clipping", marks=pytest.mark.slow)],
+)
 def test_the_reported_form_is_kept_while_further_causes_are_tried(
     told: Any, cause: str, tmp_path: Path
 ) -> None:

@@ -65,10 +65,11 @@ def test_an_unknown_fault_is_called_unknown(root: Path) -> None:
 _STALE_LAYER = {"weights": "STALE", "weights_only": r"layers\.1\."}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "cause", "sampling"),
     [
-        pytest.param("begun", "prompt-ids", {}, marks=pytest.mark.slow),
+        ("begun", "prompt-ids", {}),
         ("", "truncation", {"top_p": 0.9}),
     ],
 )

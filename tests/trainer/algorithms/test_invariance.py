@@ -72,7 +72,7 @@ def config_of(*assignments: str) -> TrainConfig:
     return load_config(assignments=[*SMALL, *assignments])
 
 
-SAMPLED = 4
+SAMPLED = 8
 """`make test` tries one of so many pairs of settings, `make test-slow` the others."""
 
 
@@ -80,7 +80,7 @@ def variants() -> Iterator[tuple[tuple[str, ...], bool]]:
     """Every loss with every reweighting and correction, and both together with PPO's clip.
 
     Each comes with whether `make test` tries it: every loss alone, and of the pairs a diagonal
-    pattern that contains each partner several times.
+    pattern that contains each partner.
     """
     for (row, loss), (column, name) in product(enumerate(LOSSES), enumerate(CHANGES)):
         extras = ("loss.off_policy_limit=0.05",) if name == "none" else ()

@@ -30,9 +30,14 @@ READ_OTHERWISE = {
 
 
 EVERYWHERE = [
-    pytest.param(preset, framework, id=f"{preset}-{framework}")
-    for framework in FRAMEWORKS
-    for preset in preset_names()
+    pytest.param(
+        preset,
+        framework,
+        id=f"{preset}-{framework}",
+        marks=pytest.mark.slow if (row + column) % 3 else (),
+    )
+    for row, framework in enumerate(FRAMEWORKS)
+    for column, preset in enumerate(preset_names())
 ]
 everywhere = pytest.mark.parametrize(("preset", "framework"), EVERYWHERE)
 

@@ -180,7 +180,11 @@ def small(*assignments: str) -> TrainConfig:
     return load_config(assignments=[*SMALL, *assignments])
 
 
-@pytest.mark.parametrize("refilled", [False, True], ids=["filtered-file", "active-builtin"])
+@pytest.mark.parametrize(
+    "refilled",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["filtered-file", "active-builtin"],
+)
 def test_a_resumed_run_with_all_features_equals_an_uninterrupted_one(
     refilled: bool, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import Mean, Reading
 from tests.forked import GRPODOCTOR, Forked, forked_ranks
+from tests.samples import sampled
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAIN = ("-m", "grpodoctor", "train", "--run-dir")
@@ -202,31 +204,44 @@ def assert_same_records(left: Path, right: Path) -> None:
 
 
 Both = Callable[[str], tuple[Path, Path]]
+QUICK = ("dapo", "adapters", "a critic", "replay of the sampler's experts")
+"""The pairs that `make test` tries; `make test-slow` tries the others."""
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     """The runs of one process and of two ranks, by the name in `PAIRS`."""
-    folder = tmp_path_factory.mktemp("pairs")
-    for name in ("one", "two"):
-        (folder / name).mkdir()
-    for name, settings in PAIRS.items():
-        alone(folder / "one" / name, *SMALL, *settings)
-    lines = ["|".join((name, *SMALL, *settings)) for name, settings in PAIRS.items()]
-    (folder / "runs").write_text("\n".join(lines))
-    with forked_ranks(PROGRAM, "../runs", cwd=folder / "two") as ranks:
-        for rank in ranks:
-            _, said = rank.communicate(timeout=200)
-            assert rank.returncode == 0, said
-    return lambda name: (folder / "one" / name, folder / "two" / name)
+
+    @cache
+    def trained(quick: bool) -> Path:
+        """The directory of all runs that are quick, or of all that are not."""
+        folder = tmp_path_factory.mktemp("pairs")
+        for name in ("one", "two"):
+            (folder / name).mkdir()
+        pairs = {name: each for name, each in PAIRS.items() if (name in QUICK) == quick}
+        for name, settings in pairs.items():
+            alone(folder / "one" / name, *SMALL, *settings)
+        lines = ["|".join((name, *SMALL, *settings)) for name, settings in pairs.items()]
+        (folder / "runs").write_text("\n".join(lines))
+        with forked_ranks(PROGRAM, "../runs", cwd=folder / "two") as ranks:
+            for rank in ranks:
+                _, said = rank.communicate(timeout=200)
+                assert rank.returncode == 0, said
+        return folder
+
+    def runs(name: str) -> tuple[Path, Path]:
+        folder = trained(name in QUICK)
+        return folder / "one" / name, folder / "two" / name
+
+    return runs
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", sampled(PAIRS, QUICK))
 def test_two_ranks_train_the_weights_of_one_process(both: Both, name: str) -> None:
     assert_same_weights(*both(name))
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", sampled(PAIRS, QUICK))
 def test_two_ranks_sample_and_record_what_one_process_does(both: Both, name: str) -> None:
     assert_same_records(*both(name))
 

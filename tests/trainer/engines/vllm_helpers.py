@@ -50,6 +50,7 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker in the process of the engine core
     "VLLM_LOGGING_LEVEL": "WARNING",
     "PYTHONPATH": str(ROOT),
 }

@@ -56,7 +56,11 @@ def assert_identical(left: Trainer, right: Trainer) -> None:
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("extra", [(), STALE], ids=["fresh-engine", "stale-engine"])
+@pytest.mark.parametrize(
+    "extra",
+    [pytest.param((), marks=pytest.mark.slow), STALE],
+    ids=["fresh-engine", "stale-engine"],
+)
 def test_resumed_weights_equal_those_of_an_uninterrupted_run(
     extra: tuple[str, ...], tmp_path: Path
 ) -> None:

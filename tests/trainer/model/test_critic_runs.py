@@ -38,10 +38,10 @@ def state(trainer: Trainer) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("preset", "stop", "extra"),
     [
-        ("ppo", 2, ()),
+        pytest.param("ppo", 2, (), marks=pytest.mark.slow),
         ("ppo", 2, ("critic.passes=2", "engine.sync_every=3", "engine.precision=int8")),
         ("vapo", 1, VAPO),
-        ("vapo", 3, VAPO),
+        pytest.param("vapo", 3, VAPO, marks=pytest.mark.slow),
     ],
     ids=["ppo", "passes-and-stale-engine", "vapo-while-pretraining", "vapo"],
 )

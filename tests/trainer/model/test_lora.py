@@ -20,6 +20,7 @@ from grpodoctor.trainer.model.policy import Policy, load_policy
 from grpodoctor.trainer.model.saved_weights import checkpoint_weights
 from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import Mean, Rate
+from tests.samples import sampled
 from tests.trainer.families import FAMILIES, build, save
 
 SMALL = (
@@ -54,7 +55,7 @@ def stir(policy: Policy) -> None:
                 parameter.normal_(std=0.2, generator=generator)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, {"qwen3", "mixtral"}))
 def test_the_adapters_alone_are_trained(family: str, tmp_path: Path) -> None:
     trainer = Trainer(small(save(family, tmp_path / "model"), "steps=2"), tmp_path / "run")
     names = {name for name, each in trainer.policy.model.named_parameters() if each.requires_grad}
@@ -114,7 +115,7 @@ def test_the_reference_is_the_model_without_its_adapters(qwen: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     "extra",
-    [pytest.param((), marks=pytest.mark.slow), STALE, ("model.dtype=bfloat16",)],
+    sampled([(), STALE, ("model.dtype=bfloat16",)], {STALE}),
     ids=str,
 )
 def test_it_resumes_bit_for_bit(extra: tuple[str, ...], qwen: Path, tmp_path: Path) -> None:

@@ -158,7 +158,9 @@ def test_measuring_experts_changes_no_weight(tmp_path: Path) -> None:
 
 
 def test_a_dense_run_has_no_hook_and_says_so(tmp_path: Path, monkeypatch: Any) -> None:
-    dense = load_config(assignments=[*QUICK, "model.experts=0", "steps=1"])
+    dense = load_config(
+        assignments=[*QUICK, "model.experts=0", "model.warm_start_steps=0", "steps=1"]
+    )
     hooked: list[str] = []
     for kind in ("register_forward_hook", "register_forward_pre_hook"):
         monkeypatch.setattr(torch.nn.Module, kind, lambda *_, kind=kind, **__: hooked.append(kind))

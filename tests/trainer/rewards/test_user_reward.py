@@ -21,6 +21,7 @@ from grpodoctor.trainer.loop import Trainer
 from grpodoctor.trainer.rewards.reward_worker import LoadedReward
 from grpodoctor.trainer.rewards.rewarded_task import RewardedTask
 from grpodoctor.trainer.rewards.user_reward import UserReward
+from tests.samples import sampled
 from tests.trainer.rewards.reward_sources import FAILING_REWARDS, REFUSED_REWARDS, SOUND_REWARDS
 
 ROWS = [
@@ -74,7 +75,7 @@ COMMANDS = pytest.mark.parametrize("score", [_train_score, _preflight_score])
 
 
 @COMMANDS
-@pytest.mark.parametrize("form", SOUND_REWARDS)
+@pytest.mark.parametrize("form", sampled(SOUND_REWARDS, 2))
 def test_every_form_works_in_both_commands(form: str, score: Score, tmp_path: Path) -> None:
     right, wrong = score(tmp_path, SOUND_REWARDS[form])
     assert right > 0
@@ -93,7 +94,7 @@ def test_objects_that_are_not_reward_functions_are_refused_in_both_commands(
 
 
 @COMMANDS
-@pytest.mark.parametrize("kind", FAILING_REWARDS)
+@pytest.mark.parametrize("kind", sampled(FAILING_REWARDS, 2))
 def test_a_failing_function_is_one_line_in_both_commands(
     kind: str, score: Score, tmp_path: Path
 ) -> None:
