@@ -19,6 +19,7 @@ from tests.preflight.planted.fifth_examination import fifth_faults, fifth_health
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
@@ -40,6 +41,8 @@ _SETS = {
     "healthy, in the fifth examination": fifth_healthy(),
     "planted in the sixth examination": sixth_faults(),
     "healthy, in the sixth examination": sixth_healthy(),
+    "planted in the seventh examination": seventh_faults(),
+    "healthy, in the seventh examination": seventh_healthy(),
 }
 
 
