@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.preflight.planted.cases import Case, Examined, examine
+from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
@@ -43,6 +44,8 @@ _SETS = {
     "healthy, in the sixth examination": sixth_healthy(),
     "planted in the seventh examination": seventh_faults(),
     "healthy, in the seventh examination": seventh_healthy(),
+    "planted in the eighth examination": eighth_faults(),
+    "healthy, in the eighth examination": eighth_healthy(),
 }
 
 
