@@ -1,5 +1,8 @@
 """An eleventh set of inputs: 12 faults and 4 healthy sets, labelled before their first run.
 
+The first run named 6 of 12 by the labels, 4 of 12 graded by hand: a missing group size hid the small
+file, and only the held-out problems without a changed name were found. No healthy set had an alarm.
+
 The author had corrected the checks for the seventh examination, so knew their code.
 """
 
@@ -69,8 +72,9 @@ def _data() -> tuple[Case, ...]:
         Case(name="the template refuses the system message", rows=systems, named="DAT119|DAT101",
              model=replace(GEMMA, template=refusing), reward=t.each(VALUE)),
         Case(name="fewer prompts than the batch of the config", rows=few, suffix=".parquet",
-             named="GRP|CFG|DAT1", reward=t.verl_each(VALUE),
-             run_config="data: {train_batch_size: 256}\nalgorithm: {adv_estimator: grpo}\n"),
+             named="DAT125", reward=t.verl_each(VALUE),
+             run_config="data: {train_batch_size: 256}\nalgorithm: {adv_estimator: grpo}\n"
+             "actor_rollout_ref: {rollout: {n: 8}}\n"),
         Case(name="answers in the tags of a page", rows=pages, named="REW10[14]|DAT112|DAT117",
              reward=t.each(_FLOAT)),
         Case(name="decimal commas in some answers", named="REW10[14]", rows=_prices(150, 1306),

@@ -89,19 +89,19 @@ return bool(found) and found[-1].lower() == str(a).lower()
         Case(name="proofs among the problems", rows=proofs, named="DAT112",
              reward=t.each("return _boxed(t) == a")),
         Case(name="fractions that a spreadsheet made dates", rows=fractions, suffix=".csv",
-             named="DAT112|DAT113|DAT117|REW10[14]", reward=t.each("""
+             named="DAT112.*spreadsheet", reward=t.each("""
 found = re.findall(r"-?\\d+/\\d+", t)
 return bool(found) and found[-1] == a.strip()
 """)),
         Case(name="whole numbers stored as floats, compared as text", rows=floats, suffix=".csv",
-             named="REW10[14]|DAT112", reward=t.each("return _tagged(t) == str(a)")),
+             named="REW104.*decimals", reward=t.each("return _tagged(t) == str(a)")),
         Case(name="Chinese numerals in some answers", rows=numerals, named="REW10[14]|DAT112",
              reward=t.each(VALUE)),
         Case(name="misread UTF-8 in the answers alone", rows=mojibake, named="DAT112|DAT117",
              reward=t.each(TEXT)),
         Case(name="answers cut at sixteen characters", named="DAT11[235]", reward=t.each(TEXT),
              rows=[t.user(q + TAGS, a[:16]) for q, a in t.titles(160, 1004)]),
-        Case(name="nine of ten reviews are neutral", named="DAT108", suffix=".csv",
+        Case(name="nine of ten reviews are neutral", named="DAT108", advised="equally frequent", suffix=".csv",
              reward=t.each(TEXT),
              rows=[{"question": f"{q}\nIs this positive, negative or neutral?{TAGS}", "answer": a}
                    for q, a in t.reviews(240, 1005, (4, 4, 92))]),
@@ -140,7 +140,7 @@ def _prompts() -> tuple[Case, ...]:
         Case(name="the file's name tells the animal", named="DAT111", model=VISION,
              rows=t.pictures(150, 1012, label_in_name=True), reward=t.each(TEXT)),
         Case(name="the schema of a tool has other arguments", rows=_calls(150, 1013),
-             named="tool|DAT119", reward=t.each("return (_tagged(t) or '') == a")),
+             named="DAT124", reward=t.each("return (_tagged(t) or '') == a")),
     )  # fmt: skip
 
 
@@ -176,13 +176,16 @@ if not re.fullmatch(r"(?s)\\s*<think>.+?</think>\\s*<answer>.+?</answer>\\s*", t
     return 0.0
 {VALUE}
 """)
-    stop = "num_generations: 8\nloss_type: dapo\ngeneration_kwargs: {stop: ['</answer>']}\n"
+    stop = (
+        "num_generations: 8\nloss_type: dapo\nscale_rewards: group\nuse_vllm: true\n"
+        "mask_truncated_completions: true\ngeneration_kwargs: {stop: ['</answer>']}\n"
+    )
     return (
         Case(name="the template closes the reasoning, the reward wants it", rows=thinking,
              model=replace(CHATML, template=closed), named="REW106|REW101", reward=strict),
         Case(name="the template drops earlier reasoning", rows=turns, named="DAT101",
              model=replace(CHATML, template=forgetful), reward=t.each(VALUE)),
-        Case(name="a generation prompt after every conversation", rows=asked, named="DAT101",
+        Case(name="a generation prompt after every conversation", rows=turns, named="DAT101",
              model=replace(CHATML, template=always), reward=t.each(VALUE)),
         Case(name="no room for prompt and response together", rows=long, named="DAT106",
              settings={"max_tokens": 3900}, reward=t.each(VALUE)),

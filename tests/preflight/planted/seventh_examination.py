@@ -1,5 +1,10 @@
 """A tenth set of inputs: 36 faults and 12 healthy sets, labelled before their first run.
 
+The first run named 22 of 36 by the labels, and 9 of 12 healthy sets had no alarm. Eight of the 22
+were named as something else; their labels are stricter since. Two plants were corrected: a template
+that always writes a generation prompt harms only conversations of several turns, and the config
+with a stop string could be of two frameworks.
+
 The author knew the list of checks in docs/preflight.md, but had not read their code. Faults of data,
 prompts, templates and configs are in `seventh_data`; those of reward functions are here.
 """
@@ -74,7 +79,7 @@ def score(completions, answer, **kwargs):
         rewards.append(float(_number(c[-1]["content"]) == float(a)))
     return rewards
 """),
-        Case(name="a cache whose key is the response alone", rows=asked, named="REW10[23]",
+        Case(name="a cache whose key is the response alone", rows=asked, named="REW103",
              reward=f"""{t.HEAD}
 _seen = {{}}
 def score(completions, answer, **kwargs):
@@ -98,7 +103,7 @@ found = re.findall(r"-?\\d+(?:\\.\\d+)?", (_boxed(t) or "").replace("{", " ").re
 gold = re.findall(r"-?\\d+(?:\\.\\d+)?", a.replace("{", " ").replace("}", " "))
 return bool(found) and found[-1] == gold[-1]
 """)),
-        Case(name="one of two solutions is enough", rows=roots, named="REW102",
+        Case(name="one of two solutions is enough", rows=roots, named="a part of the answer",
              reward=t.each("return _number(_tagged(t)) is not None and _number(_tagged(t)) == _number(a)")),
         Case(name="text commands are removed with their words", rows=weekdays, named="REW10[12]",
              reward=t.each("""
@@ -160,7 +165,7 @@ def score(completions, tests, **kwargs):
         rewards.append(reward)
     return rewards
 """),
-        Case(name="recall of the tags", rows=tags, named="REW102", reward=t.each("""
+        Case(name="recall of the tags", rows=tags, named="every label", reward=t.each("""
 given = {part.strip().lower() for part in (_tagged(t) or "").split(",")}
 wanted = {part.strip() for part in a.split(",")}
 return len(given & wanted) / len(wanted)
@@ -170,7 +175,7 @@ return len(given & wanted) / len(wanted)
 given, wanted = set(_bag(t)), set(_bag(a))
 return len(given & wanted) / len(wanted)
 """, helpers=_WORDS)),
-        Case(name="a judge that believes a score in the response", rows=titles, named="REW102",
+        Case(name="a judge that believes a score in the response", rows=titles, named="score for the judge",
              reward=t.each("""
 verdict = _judge(t, a)
 return int(re.search(r"Score: (\\d+)", verdict)[1]) / 10
