@@ -19,6 +19,7 @@ from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
@@ -46,6 +47,8 @@ _SETS = {
     "healthy, in the seventh examination": seventh_healthy(),
     "planted in the eighth examination": eighth_faults(),
     "healthy, in the eighth examination": eighth_healthy(),
+    "planted in the ninth examination": ninth_faults(),
+    "healthy, in the ninth examination": ninth_healthy(),
 }
 
 
