@@ -95,7 +95,10 @@ def test_a_score_that_is_the_answer_is_not_tried() -> None:
         ("[2, 5)", 1, "(2, 5]"),
         ("(2, 5)", 1, "(2, 6)"),  # a point has no other brackets
         ("3\\pi", 0, "4\\pi"),
-        ("3.75", 0, ""),  # a measured value may have a tolerance
+        ("3.75", 0, "375"),
+        ("-12", 0, "12"),
+        ("12", 0, ""),
+        ("1,200", 0, ""),
         ("SELECT 1", 0, ""),
         ("volume 3", 0, ""),
     ],
@@ -278,6 +281,11 @@ def test_near_duplicates() -> None:
         (WITHOUT_DECIMALS, "42.5", None),
         ("plain signs", "\u221242", "-42"),
         ("plain signs", "-42", None),
+        ("no full stop", "63.", "63"),
+        ("no full stop", "3.5.", "3.5"),
+        ("no full stop", "blue whale.", "blue whale"),
+        ("no full stop", "the U.S.", None),
+        ("no full stop", "It is the largest of all the animals.", None),
         (ASKED_DATE, "2020-03-17", "17/03/2020"),
         (ASKED_DATE, "17.3.2020", "17/03/2020"),
         (ASKED_DATE, "17/03/2020", None),

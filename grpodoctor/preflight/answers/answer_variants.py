@@ -39,6 +39,8 @@ _DATE_PATTERN = re.compile(
 _DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)|(\d\d?)[./](\d\d?)[./](\d{4})")
 """An ISO date, or day, month and year."""
 _YEAR_DIGITS = 4
+_STOPPED = re.compile(r"((?:[^.\s]+ ){0,2}(?:[^.\s]*[^\W_]|-?\d+\.\d+))\.")
+"""A number, or up to three words, with a full stop; abbreviations have more of them."""
 _ZERO_DECIMALS = re.compile(r"(-?\d[\d,]*)\.0+")
 _KEYBOARD_SIGNS = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")
@@ -64,6 +66,7 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
         "a semicolon": _other_end,
         WITHOUT_DECIMALS: _whole_number,
         "plain signs": _plain_signs,
+        "no full stop": _without_stop,
         ASKED_DATE: _requested_date,
         OTHER_JSON: _other_json,
     }
@@ -139,6 +142,12 @@ def _plain_signs(form: str, answer: str, _: str) -> str | None:
     """An answer with the signs of a keyboard in the place of a printer's: -5 for \u22125."""
     changed = answer.translate(_KEYBOARD_SIGNS)
     return format_answer(form, changed) if changed != answer else None
+
+
+def _without_stop(form: str, answer: str, _: str) -> str | None:
+    """A number or a few words without the full stop of a sentence."""
+    short = _STOPPED.fullmatch(answer.strip())
+    return format_answer(form, short[1]) if short else None
 
 
 def _requested_date(form: str, answer: str, prompt: str) -> str | None:

@@ -69,6 +69,8 @@ def all_labels(answers: Sequence[str]) -> str:
 def other_formula(answer: str, turn: int) -> str:
     """A formula with one other number, such as 3/5 for 3/4; empty for any other answer.
 
+    A negative number loses its sign, and a decimal number its point.
+
     Args:
         answer: the right answer.
         turn: number of the row, which chooses the number. In odd turns an interval that is half
@@ -77,8 +79,10 @@ def other_formula(answer: str, turn: int) -> str:
     interval = _HALF_OPEN.fullmatch(answer.strip())
     if interval and turn % 2:
         return f"[{interval[1]})" if interval[1] else f"({interval[2]}]"
+    if number_of(answer) is not None:
+        return _other_number(answer.strip())
     letters = sum(letter.isalpha() for letter in _COMMAND.sub("", answer))
-    if number_of(answer) is not None or len(answer) > _MAX_FORMULA or letters > len(answer) / 3:
+    if len(answer) > _MAX_FORMULA or letters > len(answer) / 3:
         return ""
     numbers = [match for match in _UNSIGNED.finditer(answer) if float(match.group())]
     if not numbers or "\n" in answer.strip():
@@ -87,6 +91,12 @@ def other_formula(answer: str, turn: int) -> str:
     value = float(chosen.group())
     other = f"{value + max(1, math.ceil(_FAR_SHARE * value)):g}"
     return answer[: chosen.start()] + other + answer[chosen.end() :]
+
+
+def _other_number(number: str) -> str:
+    """A negative number without its sign, or a decimal one without its point; else empty."""
+    changed = number.removeprefix("-") if number.startswith("-") else number.replace(".", "")
+    return changed if number_of(changed) != number_of(number) else ""
 
 
 def off_by_one(answer: str, answers: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.results.check_results import CheckFinding
-from tests.preflight.planted.models import CHATML, LLAMA, Model
+from tests.preflight.planted.models import BASE, CHATML, LLAMA, Model
 
 Make = Callable[..., PreflightContext]
 Findings = Callable[[str, PreflightContext], list[CheckFinding]]
@@ -176,3 +176,20 @@ def test_a_template_that_refuses_a_role(
     assert finding.severity == "critical"
     assert "refuses 4 of 4 prompts (system, user)" in finding.summary
     assert findings_of("DAT119", context_of(model, [PromptRow("1", "Hi.", messages[1:])])) == []
+
+
+def test_conversations_need_a_template(
+    tmp_path: Path, context_of: Make, findings_of: Findings
+) -> None:
+    rows = [row(at, f"Case {at}", str(at)) for at in range(4)]
+    (finding,) = findings_of("DAT119", context_of(BASE.save(tmp_path / "model"), rows))
+    assert finding.severity == "critical"
+    assert "no chat template" in finding.summary
+
+
+@pytest.mark.parametrize("columns", [{"split": "test"}, {"extra_info": {"split": "validation"}}])
+def test_rows_of_a_held_out_split(columns: dict[str, object], findings_of: Findings) -> None:
+    rows = [row(at, f"Case {at}", str(at), **(columns if at % 4 == 0 else {"split": "train"}))
+            for at in range(40)]  # fmt: skip
+    (finding,) = findings_of("DAT107", context(rows))
+    assert "10 of 40 rows belong to a held-out split" in finding.summary

@@ -68,6 +68,7 @@ TEXTS = [
         for place in ("river", "forest", "road", "harbour", "field", "market")
     )
 ]  # fmt: skip
+COLD = [row(at, f"What is 3 - {at}?{TAGS}", str(3 - at)) for at in range(11, 51)]
 NUMBERS = [row(at, f"What is {at} + 1?{TAGS}", str(at + 1)) for at in range(11, 51)]
 ROUNDED = [row(at, f"About what is 9 * {at}?{TAGS}", str(9 * at)) for at in range(111, 151)]
 PUZZLES = [
@@ -92,7 +93,9 @@ JUDGE = "(re.search(r'Score: (\\d+)', text(c) + f'Score: {10 * (a == tagged(c))}
         (JUDGE, ROOTS, "a score for the judge"),
         ("(tagged(c) or ' ').split('/')[-1] == a.split('/')[-1]",
          [row(at, f"Case {at}.{TAGS}", f"{at}/{at + 1}") for at in range(11, 51)],
-         "a formula with another number"),
+         "another number, sign or bracket"),
+        ("re.findall(r'\\d+', tagged(c) or '')[-1:] == re.findall(r'\\d+', a)", COLD,
+         "another number, sign or bracket"),
         ("abs(int(tagged(c) or 0) - int(a)) < 9", NUMBERS, "a count that is off by one"),
         ("eval(tagged(c) or '0') == int(a)", PUZZLES, "the target of the puzzle"),
     ],
@@ -123,6 +126,23 @@ def test_sound_rewards_of_lists_and_texts(
     context = context_for(body, rows)
     for code in ("REW101", "REW102", "REW103", "REW104"):
         assert findings_of(code, context) == [], code
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("len(text(c).split()) < 9 and tagged(c) == a", "also on one line"),
+        (
+            "re.match(r'.*<answer>', text(c)) is not None and tagged(c) == a",
+            "stops at a line break",
+        ),
+    ],
+)
+def test_why_reasoning_costs_reward(
+    body: str, words: str, context_for: ContextFor, findings_of: Findings
+) -> None:
+    findings = findings_of("REW104", context_for(body, NUMBERS))
+    assert any(words in each.summary for each in findings), findings
 
 
 CODE = [

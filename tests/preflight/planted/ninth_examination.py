@@ -1,5 +1,8 @@
 """A twelfth set of inputs: 8 faults and 10 healthy sets, labelled before their first run.
 
+The first run named 3 of 8 by the labels, 2 of 8 graded by hand: a limit of length was taken for a
+pattern that stops at a line break. No healthy set had an alarm.
+
 The author had corrected the checks for the seventh and the eighth examination.
 """
 
@@ -33,7 +36,7 @@ def ninth_faults() -> tuple[Case, ...]:
         Case(name="conversations for a model without a template", rows=asked, model=BASE,
              named="template", reward=t.each(VALUE)),
         Case(name="the reward reads a column that is called otherwise", rows=asked,
-             named="REW10[13]", reward=f"""{t.HEAD}
+             named="REW101", advised="column", reward=f"""{t.HEAD}
 def score(completions, **kwargs):
     truths = kwargs.get("ground_truth", [""] * len(completions))
     return [float(_tagged(_text(c)) == a) for c, a in zip(completions, truths)]

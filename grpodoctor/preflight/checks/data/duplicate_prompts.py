@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.answers.multiple_choice import options_of, without_option_order
@@ -18,6 +18,7 @@ from grpodoctor.preflight.texts.normal_form import loose_words_of
 from grpodoctor.preflight.texts.overlap import overlapping
 
 _SHOWN = 5
+_HELD_OUT_SPLITS = frozenset({"test", "testing", "validation", "valid", "val", "dev", "eval"})
 _MIN_RENAMED = 0.05
 """Share of held-out prompts with the numbers and the answer of a training prompt. Fewer agree by
 chance."""
@@ -37,7 +38,8 @@ class DuplicatePrompts(Check):
         order of lettered options, system messages, and instructions that most prompts of a file
         begin or end with; 5.00 equals 5, and so does five. A held-out prompt also counts if
         it contains a training prompt of at least eight words, or is contained in one, or has its
-        answer, its three or more numbers in the same order and half of its words.
+        answer, its three or more numbers in the same order and half of its words. Also rows whose
+        column `split`, or verl's `extra_info`, names a test or validation split.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy
@@ -74,6 +76,7 @@ class DuplicatePrompts(Check):
             *self._respelled([rows[0] for rows in groups.values()]),
             *_contradictory(duplicates),
             *_leaked(context.held_out, context.rows),
+            *_held_out_splits(context.rows),
         )
 
     def _repeated(self, duplicates: list[list[PromptRow]], total: int) -> Iterator[CheckFinding]:
@@ -142,6 +145,27 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
             ),
             {"leaked": len(pairs) / len(held_out)},
         )
+
+
+def _held_out_splits(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Rows that say that they belong to a test or validation split."""
+    held_out = [row for row in rows if _split_of(row) in _HELD_OUT_SPLITS]
+    if held_out:
+        yield CheckFinding(
+            "warning",
+            f"{len(held_out)} of {len(rows)} rows belong to a held-out split "
+            f"({_split_of(held_out[0])!r}).",
+            ("Train on the rows of the training split alone.",),
+            tuple(row.location for row in held_out[:_SHOWN]),
+            {"share": len(held_out) / len(rows)},
+        )
+
+
+def _split_of(row: PromptRow) -> str:
+    """The split that a row names, in a column of its own or in verl's extra_info."""
+    extra = row.columns.get("extra_info")
+    nested = extra.get("split") if isinstance(extra, Mapping) else None
+    return str(row.columns.get("split") or nested or "").strip().casefold()
 
 
 def _renamed(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> dict[int, int]:

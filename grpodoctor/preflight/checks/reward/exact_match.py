@@ -44,6 +44,7 @@ _ADVICE = {
     "a unit": "Compare numbers by value; remove units from both answers.",
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
     "a semicolon": "Compare queries by their results, or without white space and semicolons.",
+    "no full stop": "Remove punctuation at the end of both answers.",
     ASKED_DATE: "Store dates as the prompts ask for them, or compare them as dates.",
     OTHER_JSON: "Parse JSON and compare the objects.",
     WITHOUT_DECIMALS: "Compare numbers by value, or store whole numbers without .0.",
@@ -187,11 +188,20 @@ class ExactMatchReward(Check):
         losing = [part for part in parts if part > self.max_lost_part]
         if len(losing) > self.min_lost_share * len(rows):
             lost = sum(losing) / len(losing)
+            on_one_line = self._share_lost_in(reward, answers, " ".join(form.split()))
+            is_length = on_one_line >= self.min_lost_share
             yield CheckFinding(
                 "warning",
-                f"Reasoning with line breaks costs {lost:.0%} of the correct answer's reward; a "
-                "pattern stops at a line break.",
-                ("Compile the pattern with re.DOTALL, and allow white space between the parts.",),
+                f"Reasoning of {len(form.split())} words costs {lost:.0%} of the correct answer's "
+                "reward, also on one line."
+                if is_length
+                else f"Reasoning with line breaks costs {lost:.0%} of the correct answer's reward; "
+                "a pattern stops at a line break.",
+                ("Accept longer correct responses, or make length a small part of the reward.",)
+                if is_length
+                else (
+                    "Compile the pattern with re.DOTALL, and allow white space between the parts.",
+                ),
                 (f"full reward: {answers.answer_format!r}", f"less: {form!r}"),
                 {"lost": lost},
             )

@@ -70,7 +70,7 @@ _ADVICE = {
     SEVERAL: _ONE_ANSWER,
     SEVERAL_LINES: _ONE_ANSWER,
     NEARLY_RIGHT: "Compare the whole number: not its first digits, and not with a wide tolerance.",
-    OTHER_FORMULA: "Compare the whole formula, with all of its numbers and brackets.",
+    OTHER_FORMULA: "Compare the whole answer, with all of its numbers, signs and brackets.",
     REPEATED_TAGS: "Count each tag once.",
     OFF_BY_ONE: "Compare counts exactly; a tolerance belongs to measured values.",
     ONE_PART: "Compare all parts of the answer, as a set.",
@@ -122,7 +122,7 @@ class HackableReward(Check):
         For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
         response, the format without an answer, a copy of the prompt, several answers at once, on
         one line and on lines of their own, numbers that are nearly right (with digits missing, a
-        digit too many, or a tenth larger), and formulas with another number or other brackets. If
+        digit too many, or a tenth larger), and answers with another number, sign or bracket. If
         all answers are whole and the prompts do not ask for a rounded value, also the next number.
         If the prompts pose puzzles, also their target without an expression. If the answers are
         lists, also one element alone and all labels of the data at once; if they are sentences, the

@@ -27,7 +27,7 @@ class DroppedMessages(Check):
     What it sees:
         Renders each conversation and searches the result for the text of its system and user
         messages, and for the names of its tools. Reports the texts that the template does not
-        write, and conversations that it refuses.
+        write, conversations that it refuses, and conversations for a tokenizer without a template.
 
     Why it matters:
         The instruction that asks for the answer format is often in the system message. Without it
@@ -52,9 +52,9 @@ class DroppedMessages(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Render conversations and search for their texts."""
-        if not context.tokenizer.chat_template:
-            return SkippedCheck("the tokenizer has no chat template")
         rows = [row for row in spread_rows(context.rows, _MAX_ROWS) if row.messages]
+        if not context.tokenizer.chat_template:
+            return _no_template(rows) or SkippedCheck("the tokenizer has no chat template")
         if not rows:
             return SkippedCheck("no prompt is a conversation", "store prompts as messages")
         return (
@@ -114,6 +114,20 @@ class DroppedMessages(Check):
                 ),
                 {"share": len(dropped) / len(rows)},
             )
+
+
+def _no_template(rows: Sequence[PromptRow]) -> tuple[CheckFinding, ...]:
+    """Conversations that no template can render."""
+    if not rows:
+        return ()
+    return (
+        CheckFinding(
+            "critical",
+            f"{len(rows)} prompts are conversations, and the tokenizer has no chat template.",
+            ("Store prompts as text, or set the tokenizer's chat_template.",),
+            tuple(row.location for row in rows[:_SHOWN]),
+        ),
+    )
 
 
 def _rendered(context: PreflightContext, row: PromptRow) -> str:
