@@ -152,6 +152,10 @@ def test_answers_that_were_cut() -> None:
     assert cut_answers(cut) == [0, 1, 2, 3, 4, 5, 6]  # one was cut behind a blank
     assert cut_answers(_TITLES) == []
     assert cut_answers([f"room {at}, floor {at % 9}" for at in range(10, 60)]) == []  # a form
+    names = (("flag", "ships"), ("flags", "boat"), ("sea", "sloops"))
+    query = "SELECT {} FROM {} WHERE tons > {}"
+    queries = [query.format(*each, 500 + at) for at in range(9) for each in names]
+    assert cut_answers(queries) == []
     assert cut_answers([f"K{at}" for at in range(100, 160)]) == []
 
 

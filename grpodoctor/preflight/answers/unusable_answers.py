@@ -31,8 +31,12 @@ _MIN_LETTERS = 8
 _MAX_SAME_LAYOUT = 0.5
 """Share of them whose words may end at the same places: a form that was filled in."""
 _MIN_OPEN_SHARE = 0.6
-"""Share of them that end with a letter, a digit or a comma."""
-_OPEN_END = re.compile(r"[\w,;(\-]$")
+"""Share of them that end with a letter or a comma."""
+_OPEN_END = re.compile(r"[^\W\d_]$|,$")
+_SYNTAX = re.compile(
+    r"[\\{}\[\]=_;<>`*|]|^\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE
+)
+"""Signs of code, data and queries, which have a form."""
 
 
 def is_note(answer: str) -> bool:
@@ -80,8 +84,9 @@ def cut_answers(answers: Sequence[str]) -> list[int]:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether most signs of a text are letters."""
-    return sum(letter.isalpha() for letter in text) > len(text) / 2
+    """Whether most signs of a text are letters, and none belongs to code or data."""
+    letters = sum(letter.isalpha() for letter in text)
+    return letters > len(text) / 2 and not _SYNTAX.search(text)
 
 
 def _word_ends(text: str) -> tuple[int, ...]:
