@@ -32,7 +32,9 @@ Model = Annotated[
 ]
 Prompts = Annotated[
     Path | None,
-    typer.Option(help="Training prompts and answers (.jsonl, .json, .csv or .parquet)."),
+    typer.Option(
+        help="Training prompts and answers: .jsonl, .json, .csv, .parquet, or a data set's folder."
+    ),
 ]
 HeldOut = Annotated[
     Path | None,

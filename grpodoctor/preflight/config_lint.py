@@ -10,6 +10,7 @@ from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import flattened, read_file
 from grpodoctor.monitor.advice import advice_for
+from grpodoctor.preflight.inputs.stop_strings import stop_strings
 from grpodoctor.preflight.results.check_results import CheckFinding
 from grpodoctor.preflight.results.preflight_results import PreflightFinding, UnfinishedCheck
 from grpodoctor.rules.base import Finding, Rule
@@ -30,6 +31,10 @@ class ConfigResults:
     """Framework of the config; empty if the user gave none."""
     max_prompt_length: int | None = None
     """Longest prompt in tokens that the trainer takes; None if the config does not say."""
+    batch_prompts: int | None = None
+    """Prompts of one step; None if the config does not say."""
+    stop_strings: tuple[str, ...] = ()
+    """Texts at which a response ends, and which the engine cuts off."""
 
 
 def check_config(
@@ -52,7 +57,8 @@ def check_config(
             "CFG", "configuration", "no config was given", "pass --run-config FILE"
         )
         return ConfigResults(skipped=(missing,))
-    config = dict(flattened(read_file(path)))
+    settings = read_file(path)
+    config = dict(flattened(settings))
     framework = (
         configurable_framework_named(framework_name)
         if framework_name
@@ -65,9 +71,20 @@ def check_config(
         )
         for finding in result.findings
     )
-    longest = result.settings.get("max_prompt_length")
-    limit = int(longest) if isinstance(longest, int | float) and longest >= 1 else None
-    return ConfigResults(findings, result.quiet, framework=framework.name, max_prompt_length=limit)
+    return ConfigResults(
+        findings,
+        result.quiet,
+        framework=framework.name,
+        max_prompt_length=_count(result, "max_prompt_length"),
+        batch_prompts=_count(result, "prompts_per_batch"),
+        stop_strings=stop_strings(settings),
+    )
+
+
+def _count(result: LintResult, name: str) -> int | None:
+    """A setting that counts something; None if the config does not say."""
+    value = result.settings.get(name)
+    return int(value) if isinstance(value, int | float) and value >= 1 else None
 
 
 def _check_finding(finding: Finding, result: LintResult, framework: str) -> CheckFinding:

@@ -82,6 +82,10 @@ class PreflightContext:
     """Framework of the run's config; empty if no config was given."""
     max_prompt_length: int | None = None
     """Longest prompt in tokens that the run's config allows; None if it is not known."""
+    batch_prompts: int | None = None
+    """Prompts of one step in the run's config; None if it is not known."""
+    stop_strings: tuple[str, ...] = ()
+    """Texts of the run's config at which a response ends, and which the engine cuts off."""
     answer_column: str = ""
     """The column of answers, if the user names it."""
     held_out: tuple[PromptRow, ...] = ()

@@ -169,6 +169,8 @@ def _open_context(
             answer_column=request.columns.answer,
             framework=config.framework,
             max_prompt_length=config.max_prompt_length,
+            batch_prompts=config.batch_prompts,
+            stop_strings=config.stop_strings,
             settings=request.settings,
             reward=_open_reward(request, table.rows, stack),
             templates=request.templates,

@@ -13,12 +13,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.preflight.planted.cases import Case, Examined, examine
+from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
@@ -40,6 +43,12 @@ _SETS = {
     "healthy, in the fifth examination": fifth_healthy(),
     "planted in the sixth examination": sixth_faults(),
     "healthy, in the sixth examination": sixth_healthy(),
+    "planted in the seventh examination": seventh_faults(),
+    "healthy, in the seventh examination": seventh_healthy(),
+    "planted in the eighth examination": eighth_faults(),
+    "healthy, in the eighth examination": eighth_healthy(),
+    "planted in the ninth examination": ninth_faults(),
+    "healthy, in the ninth examination": ninth_healthy(),
 }
 
 

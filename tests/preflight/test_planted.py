@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.preflight.planted.cases import Case, examine
+from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
+from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
 from tests.preflight.planted.second_examination import second_faults, second_healthy
+from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
 
@@ -23,6 +26,9 @@ _CHOSEN = [
     *fourth_faults()[::2],
     *fifth_faults()[::2],
     *sixth_faults()[1::2],
+    *seventh_faults()[::5],
+    *eighth_faults()[:-1:3],
+    *ninth_faults()[::3],
     *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
 _FAULTS = list({case.named: case for case in _CHOSEN}.values())  # one case of each finding
@@ -33,6 +39,9 @@ _HEALTHY = [
     *third_healthy()[::4],
     *fifth_healthy()[::2],
     *sixth_healthy()[1::4],
+    *seventh_healthy()[::6],
+    *eighth_healthy()[::4],
+    *ninth_healthy()[::5],
 ]
 
 
@@ -51,7 +60,8 @@ def test_a_healthy_set_has_no_warning(case: Case, tmp_path: Path) -> None:
 _EVERY_CASE = [
     *all_faults(), *all_healthy(), *examination_faults(), *examination_healthy(), *second_faults(),
     *second_healthy(), *third_faults(), *third_healthy(), *fourth_faults(), *fourth_healthy(),
-    *fifth_faults(), *fifth_healthy(), *sixth_faults(), *sixth_healthy(),
+    *fifth_faults(), *fifth_healthy(), *sixth_faults(), *sixth_healthy(), *seventh_faults(),
+    *seventh_healthy(), *eighth_faults(), *eighth_healthy(), *ninth_faults(), *ninth_healthy(),
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,6 +30,24 @@ _ORDERED = re.compile(
 _QUERY = re.compile(r"\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE)
 _MIN_PROSE_WORDS = 8
 REASONING_KIND = "reasoning before it"
+WITHOUT_DECIMALS = "no decimals"
+ASKED_DATE = "the date format of the prompt"
+OTHER_JSON = "another layout of the JSON"
+_DATE_PATTERN = re.compile(
+    r"\b(?:YYYY([-/.])MM\1DD|DD([-/.])MM\2YYYY|MM([-/.])DD\3YYYY)\b", re.IGNORECASE
+)
+_DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)|(\d\d?)[./](\d\d?)[./](\d{4})")
+"""An ISO date, or day, month and year."""
+_YEAR_DIGITS = 4
+_STOPPED = re.compile(r"((?:[^.\s]+ ){0,2}(?:[^.\s]*[^\W_]|-?\d+\.\d+))\.")
+"""A number, or up to three words, with a full stop; abbreviations have more of them."""
+_ZERO_DECIMALS = re.compile(r"(-?\d[\d,]*)\.0+")
+_KEYBOARD_SIGNS = str.maketrans(
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")
+    | dict.fromkeys("\u2018\u2019\u02bc", "'")
+    | dict.fromkeys("\u201c\u201d\u201e", '"')
+    | dict.fromkeys("\u00a0\u2009\u202f", " ")
+)
 _MAX_LETTERS = 100
 """A longer answer is a text or a program, in which white space and case may count."""
 
@@ -45,6 +64,11 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
         "LaTeX spelling": _other_latex,
         "another order": _other_order,
         "a semicolon": _other_end,
+        WITHOUT_DECIMALS: _whole_number,
+        "plain signs": _plain_signs,
+        "no full stop": _without_stop,
+        ASKED_DATE: _requested_date,
+        OTHER_JSON: _other_json,
     }
     if answer_format.strip().startswith("{answer}"):
         # A format that has words before the answer was already tried with them.
@@ -55,7 +79,8 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
 def variant_of(variant: Variant, answer_format: str, answer: str, prompt: str = "") -> str | None:
     """A response with another spelling; None if the variant does not apply to the answer."""
     is_long = len(answer) > _MAX_LETTERS or "\n" in answer.strip()
-    if is_long and (variant is not _after_reasoning or not _is_prose(answer)):
+    may_be_long = variant is _other_json or (variant is _after_reasoning and _is_prose(answer))
+    if is_long and not may_be_long:
         return None
     return variant(answer_format, answer, prompt)
 
@@ -105,6 +130,50 @@ def _other_order(form: str, answer: str, prompt: str) -> str | None:
         return None
     changed = ", ".join(reversed(parts))
     return format_answer(form, changed) if _SET.search(prompt) and parts[::-1] != parts else None
+
+
+def _whole_number(form: str, answer: str, _: str) -> str | None:
+    """A number without the decimals that a table gave it: 42 for 42.0."""
+    number = _ZERO_DECIMALS.fullmatch(answer.strip())
+    return format_answer(form, number[1]) if number else None
+
+
+def _plain_signs(form: str, answer: str, _: str) -> str | None:
+    """An answer with the signs of a keyboard in the place of a printer's: -5 for \u22125."""
+    changed = answer.translate(_KEYBOARD_SIGNS)
+    return format_answer(form, changed) if changed != answer else None
+
+
+def _without_stop(form: str, answer: str, _: str) -> str | None:
+    """A number or a few words without the full stop of a sentence."""
+    short = _STOPPED.fullmatch(answer.strip())
+    return format_answer(form, short[1]) if short else None
+
+
+def _requested_date(form: str, answer: str, prompt: str) -> str | None:
+    """A date in the order that the prompt asks for, such as DD/MM/YYYY."""
+    asked, given = _DATE_PATTERN.search(prompt), _DATE.fullmatch(answer.strip())
+    if not (asked and given):
+        return None
+    parts = [part for part in given.groups() if part]
+    year, month, day = parts if len(parts[0]) == _YEAR_DIGITS else parts[::-1]
+    values = {"Y": year, "M": month.zfill(2), "D": day.zfill(2)}
+    changed = re.sub(
+        r"([YMD])\1+", lambda match: values[match[1].upper()], asked[0], flags=re.IGNORECASE
+    )
+    return format_answer(form, changed) if changed != answer.strip() else None
+
+
+def _other_json(form: str, answer: str, _: str) -> str | None:
+    """A JSON object with its keys in the opposite order and without blanks."""
+    try:
+        content = json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or not content:
+        return None
+    changed = json.dumps(dict(reversed(content.items())), separators=(",", ":"))
+    return format_answer(form, changed) if changed != answer.strip() else None
 
 
 def _other_end(form: str, answer: str, _: str) -> str | None:

@@ -7,6 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from grpodoctor.preflight.answers.undeserving_answers import (
+    ENDLESS,
+    all_labels,
+    many_words,
+    off_by_one,
+    one_part,
+    other_formula,
+    score_for_judge,
+)
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 
 FORMATS: Mapping[str, str] = {
@@ -36,6 +45,12 @@ REPEATED_TAGS = "repeated tags"
 EARLY_EXIT = "program that exits at once"
 NEARLY_RIGHT = "nearly right number"
 """Digits that are missing, digits too many, or another number close by."""
+ONE_PART, EVERY_LABEL = "a part of the answer", "every label at once"
+MANY_WORDS = "the words of several references"
+OTHER_FORMULA = "another number, sign or bracket"
+OFF_BY_ONE = "a count that is off by one"
+JUDGED = "a score for the judge"
+NEVER_ENDING = "program that never ends"
 SEVERAL, SEVERAL_LINES = "several answers at once", "several answers on lines of their own"
 _MANY = 40
 _PROGRAM = re.compile(r"^\s*(?:async )?def \w+\(", re.MULTILINE)
@@ -167,8 +182,14 @@ def bad_completions(
         BadCompletion(SEVERAL, several),
         BadCompletion(SEVERAL_LINES, on_lines),
         BadCompletion(NEARLY_RIGHT, format_answer(answer_format, near) if near else ""),
+        BadCompletion(OTHER_FORMULA, _formatted(answer_format, other_formula(answer, row))),
+        BadCompletion(OFF_BY_ONE, _formatted(answer_format, off_by_one(answer, answers))),
+        BadCompletion(ONE_PART, _formatted(answer_format, one_part(answer, row))),
+        BadCompletion(EVERY_LABEL, _formatted(answer_format, all_labels(answers))),
+        BadCompletion(MANY_WORDS, _formatted(answer_format, many_words(answer, answers))),
+        BadCompletion(JUDGED, score_for_judge(answer)),
         *_more_tags(tags, format_answer(answer_format, wrong)),
-        *_early_exit(answers, answer_format),
+        *_programs(answers, answer_format, row),
     ]
 
 
@@ -178,12 +199,23 @@ def _more_tags(tags: Sequence[str], wrong: str) -> list[BadCompletion]:
     return [BadCompletion(REPEATED_TAGS, repeated + wrong)] if tags else []
 
 
-def _early_exit(answers: Sequence[str], answer_format: str) -> list[BadCompletion]:
-    """A program that ends before the tests run, if most answers are programs in Python."""
+def _formatted(answer_format: str, answer: str) -> str:
+    """An answer in a format; empty if there is no answer."""
+    return format_answer(answer_format, answer) if answer else ""
+
+
+def _programs(answers: Sequence[str], answer_format: str, row: int) -> list[BadCompletion]:
+    """Programs that end before the tests run, and that never end, if answers are in Python.
+
+    The program that never ends is tried in one row: it costs the whole time limit of the reward.
+    """
     programs = sum(bool(_PROGRAM.search(answer)) for answer in answers)
     if programs <= len(answers) / 2:
         return []
     is_fenced = "```" in answer_format or sum("```" in each for each in answers) > len(answers) / 2
-    code = f"```python\n{_EXIT}\n```" if is_fenced else _EXIT
     form = "{answer}" if "```" in answer_format else answer_format
-    return [BadCompletion(EARLY_EXIT, format_answer(form, code))]
+    form = form.replace("{answer}", "```python\n{answer}\n```") if is_fenced else form
+    return [
+        BadCompletion(EARLY_EXIT, format_answer(form, _EXIT)),
+        BadCompletion(NEVER_ENDING, "" if row else format_answer(form, ENDLESS)),
+    ]

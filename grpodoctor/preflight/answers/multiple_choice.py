@@ -13,6 +13,7 @@ from grpodoctor.preflight.texts.normal_form import words_of
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LABEL = re.compile(r"(?:^|[\s(])([A-Za-z])[).:]\s*(?=\S)", re.MULTILINE)
 _OPTION_LINE = re.compile(r"\s*\(?([A-Za-z])[).:]\s*(\S.*)")
+_NUMBERED_LINE = re.compile(r"\s*[(\[]?(\d{1,2})[).:\]]\s*(\S.*)")
 _LETTER = re.compile(r"\(?([A-Za-z])\)?(?:[.):]\s.*)?", re.DOTALL)
 
 _MAX_CLASSES = 10
@@ -92,6 +93,17 @@ def lettered_options(row: PromptRow) -> dict[str, str]:
     letters = "".join(letter for letter, _ in lines)
     is_list = len(letters) >= _MIN_LETTERED and letters == LETTERS[: len(letters)]
     return dict(lines) if is_list else {}
+
+
+def listed_options(row: PromptRow) -> list[str]:
+    """The texts of a question's options: lettered, numbered or in a column; empty without any."""
+    lettered = list(lettered_options(row).values())
+    if lettered:
+        return lettered
+    lines = [match for line in row.prompt.split("\n") if (match := _NUMBERED_LINE.match(line))]
+    numbers = [int(match[1]) for match in lines]
+    is_list = len(lines) >= _MIN_LETTERED and numbers == list(range(1, len(lines) + 1))
+    return [match[2].strip() for match in lines] if is_list else []
 
 
 def _lettered_lines(prompt: str) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     with_reasoning,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.requested_formats import WRAPPED, requested_formats
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -34,6 +35,8 @@ NO_ANSWER_REWARDED = SkippedCheck(
 _MIN_PARTS, _MIN_PART_SHARE = 4, 0.1
 """Different parts of the reward that make a reward graded. Fixed partial credit has one or two."""
 _LARGEST = 1e100
+_MIN_TEXT_WORDS = 4
+"""Words of an answer that is a text and can be halved."""
 REQUESTED = "requested by the prompts"
 """Beginning of the names of formats that are read from the prompts."""
 _TRIED_ROWS = 8
@@ -59,6 +62,8 @@ class ReferenceAnswers:
     """Rewards of an empty completion; minus infinity where the function fails on it."""
     unrelated: tuple[float, ...] = ()
     """Rewards of a sentence about something else, in the format; empty if it was not tried."""
+    halves: tuple[float, ...] = ()
+    """Rewards of the first half of each answer, in the format; empty if it was not tried."""
     by_format: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Rewards of the correct answers in every format that was tried on all rows, by its name."""
     requested: tuple[str, ...] = ()
@@ -106,10 +111,12 @@ class ReferenceAnswers:
         """Whether the function measures the similarity to the reference, as for translations.
 
         The answer of another row then earns a part of the reward, and the part differs from row to
-        row; a sentence about something else earns less.
+        row; a sentence about something else earns less. Or half of a text earns a part.
         """
         if not self.unrelated:
             return False
+        if self.halves and sum(self._are_parts(self.halves)) > len(self.halves) / 2:
+            return True
         rows = zip(self.rewards, self.wrong, self.empty, self.unrelated, strict=True)
         parts = {
             round((wrong - other) / (right - other), 6)
@@ -117,6 +124,11 @@ class ReferenceAnswers:
             if max(other := max(empty, unrelated), -_LARGEST) < wrong < right
         }
         return len(parts) >= max(_MIN_PARTS, _MIN_PART_SHARE * len(self.rewards))
+
+    def _are_parts(self, rewards: Sequence[float]) -> list[bool]:
+        """Whether each response earns more than an unrelated one and less than the right one."""
+        rows = zip(rewards, self.rewards, self.empty, self.unrelated, strict=True)
+        return [max(empty, unrelated) < reward < right for reward, right, empty, unrelated in rows]
 
     @property
     def threshold(self) -> float | None:
@@ -140,7 +152,8 @@ def score_reference_answers(
 ) -> ReferenceAnswers | None:
     """Score the data's answers in every format and keep the best; None without answers.
 
-    An answer that is a whole solution is tried as it is, and reduced to its final answer. Unless
+    An answer that is a whole solution is tried as it is, and reduced to its final answer. Tests of
+    a program's input and output are tried as programs that pass them. Unless
     the user gives a format, those that the prompts ask for are tried after the usual ones.
 
     Raises:
@@ -152,7 +165,7 @@ def score_reference_answers(
     if len(answered) > _MAX_ROWS:
         answered = random.Random(settings.seed).sample(answered, _MAX_ROWS)  # noqa: S311 - a choice of rows
     solutions = [row.answer or "" for row in answered]
-    finals = [final_answer(solution) for solution in solutions]
+    finals = passing_programs(solutions) or [final_answer(each) for each in solutions]
     candidates = [(name, form, finals) for name, form in answer_formats(settings).items()]
     if finals != [solution.strip() for solution in solutions]:
         candidates.append(("the data's own solutions", "{answer}", solutions))
@@ -177,6 +190,7 @@ def score_reference_answers(
         wrong=wrong,
         empty=empty,
         unrelated=_rewards_or_minus_infinity(reward, answered, unrelated),
+        halves=_rewards_of_halves(reward, answered, form, answers),
         by_format={entry[0]: entry[3] for entry in scored},
         requested=requested,
     )
@@ -203,6 +217,17 @@ def _rewards_of_wrong(
         min(one, other) if one >= most else one
         for one, other, most in zip(first, second, right, strict=True)
     )
+
+
+def _rewards_of_halves(
+    reward: UserReward, rows: Sequence[PromptRow], form: str, answers: Sequence[str]
+) -> tuple[float, ...]:
+    """Rewards of the first half of each answer; empty if most answers are no texts."""
+    words = [answer.split() for answer in answers]
+    if sum(len(each) >= _MIN_TEXT_WORDS for each in words) <= len(words) / 2:
+        return ()
+    halves = [" ".join(each[: len(each) // 2]) for each in words]
+    return _rewards_or_minus_infinity(reward, rows, _format_all(form, halves))
 
 
 _Candidate = tuple[str, str, Sequence[str]]

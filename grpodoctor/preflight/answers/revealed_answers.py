@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from functools import lru_cache
 
 from grpodoctor.preflight.answers.multiple_choice import option_letter
+from grpodoctor.preflight.texts.normal_form import words_of
 
 _MARKED = re.compile(
     r"(?<![#\w])#{1,3} ?(?P<hash>[^#\n]{1,60}?) ?#{1,3}(?![#\w])|@(?P<at>[^@\n]{1,60}?)@|"
@@ -23,6 +25,11 @@ _VERDICT = re.compile(
     re.IGNORECASE,
 )
 """What a mark behind an option looks like."""
+_FILE_NAME = re.compile(
+    r"(?<![\w/.-])((?:[\w.-]+/){0,9}[\w.-]{1,99})\."
+    r"(?:jpe?g|png|gif|webp|bmp|tiff?|mp4|avi|mov|wav|mp3|flac|pdf|txt)\b",
+    re.IGNORECASE,
+)
 _MIN_OPTIONS = 3
 """Fewer options do not show which of them is the odd one."""
 _QUESTION_WORDS = 16
@@ -60,6 +67,21 @@ def marks_its_option(prompt: str, answer: str) -> bool:
     return bool(letter) and marked_option(prompt) == letter
 
 
+def is_in_file_name(prompt: str, answer: tuple[str, ...]) -> bool:
+    """Whether the name of a picture or another file contains the answer among other signs.
+
+    Args:
+        prompt: the text.
+        answer: the words of the answer.
+    """
+    for match in _FILE_NAME.finditer(prompt):
+        name = words_of(match[1].replace("_", " "))
+        size = len(answer)
+        if len(name) > size and any(name[at : at + size] == answer for at in range(len(name))):
+            return True
+    return False
+
+
 def solves_itself(words: tuple[str, ...], answer: tuple[str, ...]) -> bool:
     """Whether a solved example of a prompt is the prompt's own question.
 
@@ -82,12 +104,11 @@ def solves_itself(words: tuple[str, ...], answer: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4)
 def _repeated_questions(words: tuple[str, ...]) -> dict[tuple[str, ...], int]:
-    """Where the parts of a text that occur more than once begin for the last time."""
-    last: dict[tuple[str, ...], int] = {}
-    repeated: dict[tuple[str, ...], int] = {}
+    """Where the parts of a text that occur exactly twice begin for the second time.
+
+    A part that occurs more often is a refrain of the text and no question.
+    """
+    places: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for at in range(len(words) - _QUESTION_WORDS + 1):
-        part = words[at : at + _QUESTION_WORDS]
-        if part in last:
-            repeated[part] = at
-        last[part] = at
-    return repeated
+        places[words[at : at + _QUESTION_WORDS]].append(at)
+    return {part: found[1] for part, found in places.items() if len(found) == 2}

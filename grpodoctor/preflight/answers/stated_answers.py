@@ -15,6 +15,7 @@ from grpodoctor.preflight.answers.multiple_choice import (
     named_classes,
 )
 from grpodoctor.preflight.answers.revealed_answers import (
+    is_in_file_name,
     marked_option,
     marks_its_option,
     solves_itself,
@@ -33,6 +34,8 @@ _ANNOUNCED = re.compile(
 )
 """What follows words such as "the answer is" on the same line; one line may have several of them,
 as in "Solution: the result is 42"."""
+_MIN_NAMED = 0.2
+"""Share of prompts, above chance, whose files are named after the answer."""
 _CHANCE_ROWS = 2000
 """Rows on which the chance level of a closed set is measured: each is compared with all answers."""
 _MIN_MARKED = 0.9
@@ -133,8 +136,28 @@ def rows_stating_answer(rows: Sequence[PromptRow]) -> tuple[list[bool], float]:
     chance = _share_by_chance([rows[index] for index in asked], classes)
     if sum(by_mark) < _MIN_MARKED * sum(bool(marked_option(row.prompt)) for row in rows):
         by_mark = [False] * len(rows)  # the mark means something else
-    found = [any(each) for each in zip(stating, labelled, by_mark, strict=True)]
+    by_name = _named_in_files(rows, answers)
+    found = [any(each) for each in zip(stating, labelled, by_mark, by_name, strict=True)]
     return found, chance * len(asked) / max(len(rows), 1)
+
+
+def _named_in_files(rows: Sequence[PromptRow], answers: Sequence[str]) -> list[bool]:
+    """Whether the name of a file in each prompt gives the answer away.
+
+    Names that contain the answers of other rows as often say nothing about their own.
+    """
+    wanted = [words_of(answer) for answer in answers]
+    others = list(wanted)
+    random.Random(0).shuffle(others)  # noqa: S311 - a comparison, no secret
+    own, other = (
+        [
+            bool(answer) and is_in_file_name(row.prompt, answer)
+            for row, answer in zip(rows, each, strict=True)
+        ]
+        for each in (wanted, others)
+    )
+    is_leak = sum(own) - sum(other) > _MIN_NAMED * len(rows)
+    return own if is_leak else [False] * len(rows)
 
 
 def _share_by_chance(rows: Sequence[PromptRow], classes: Classes) -> float:

@@ -16,6 +16,8 @@ ANSWER_COLUMNS = (
     "answerKey", "final_answer", "expected_answer", "answer_number", "answers",
 )  # fmt: skip
 """Columns that may hold the answer, in order of preference; then verl's `reward_model`."""
+_PREFERENCE_COLUMN = "label"
+"""A boolean in this column says whether a response is a good one (KTO), and is no answer."""
 OPTION_COLUMNS = ("choices", "options", "endings")
 """Columns that may hold the options of a multiple-choice question."""
 BLANK_ANSWERS = frozenset({
@@ -62,7 +64,8 @@ def _answers(row: Mapping[str, Any], named: str) -> list[str | None]:
 def _answer_values(row: Mapping[str, Any], named: str) -> Iterator[Any]:
     for name in (named,) if named else ANSWER_COLUMNS:
         column, value = value_of(row, name)
-        if column:
+        is_preference = name == _PREFERENCE_COLUMN and isinstance(value, bool) and not named
+        if column and not is_preference:
             yield value
     reward_model = row.get("reward_model")
     if not named and isinstance(reward_model, Mapping) and "ground_truth" in reward_model:
@@ -70,7 +73,7 @@ def _answer_values(row: Mapping[str, Any], named: str) -> Iterator[Any]:
 
 
 def _is_filled(value: object) -> bool:
-    is_object = isinstance(value, bool) or (isinstance(value, list | Mapping) and bool(value))
+    is_object = isinstance(value, list | Mapping) and bool(value)
     return is_object or _answer_text(value) is not None
 
 
@@ -79,7 +82,7 @@ def _answer_text(value: object) -> str | None:
         value = value[0]
     if isinstance(value, Mapping) and len(value) == 1:  # {"value": "42"}
         (value,) = value.values()
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if not isinstance(value, str | int | float):
         return None
     if isinstance(value, float):
         value = None if math.isnan(value) else f"{value:.15g}"

@@ -1,4 +1,4 @@
-"""Reads the rows of text, CSV, JSON and Parquet files, one after the other.
+"""Reads the rows of text, CSV, JSON, Parquet and Arrow files, one after the other.
 
 Files with one row per line are read as far as their rows are used, so their size does not matter.
 """
@@ -18,10 +18,11 @@ from typing import IO, Any, AnyStr, BinaryIO
 import orjson
 
 from grpodoctor.errors import DataError
+from grpodoctor.probe.inputs.dataset_folders import data_files
 from grpodoctor.support.files.regular_files import open_regular
 from grpodoctor.support.files.streams import descriptor_of
 
-SUFFIXES = ".txt, .csv, .tsv, .jsonl, .json and .parquet"
+SUFFIXES = ".txt, .csv, .tsv, .jsonl, .json, .parquet and .arrow"
 
 _MAX_BYTES = 1 << 30
 _MAX_LINE = 1 << 26
@@ -41,9 +42,17 @@ class DamagedRow:
 def file_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """The place and the content of each row: text, an object or a `DamagedRow`.
 
+    Args:
+        path: a file, or the folder of a data set, whose training files are read.
+
     Raises:
         DataError: if the file is missing, has an unknown suffix, or cannot be read as a whole.
     """
+    if path.is_dir():
+        for file in data_files(path, _TABLES):
+            for place, row in file_rows(file):
+                yield f"{file.relative_to(path)}, {place}", row
+        return
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(
@@ -197,6 +206,23 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
         ) from None
 
 
+def _arrow(path: Path) -> Iterator[tuple[str, Any]]:
+    """A file of `Dataset.save_to_disk`."""
+    import pyarrow as pa
+
+    number = 0
+    try:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as batches:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", row
+    except (ValueError, pa.ArrowException) as error:
+        raise DataError(
+            f"not an Arrow file: {str(error)[:120]}", where=str(path), remedy="check the file"
+        ) from None
+
+
 _READERS: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
     "": _text_lines,
     ".txt": _text_lines,
@@ -206,4 +232,7 @@ _READERS: dict[str, Callable[[Path], Iterator[tuple[str, Any]]]] = {
     ".ndjson": _json_lines,
     ".json": _json,
     ".parquet": _parquet,
+    ".arrow": _arrow,
 }
+_TABLES = frozenset(_READERS) - {"", ".txt"}
+"""Formats of data sets."""

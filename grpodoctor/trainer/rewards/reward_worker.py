@@ -8,6 +8,7 @@ the parent kills this process then.
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -80,7 +81,9 @@ class LoadedReward:
         self._runner = asyncio.Runner()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request for the form, or for the rewards of completions."""
+        """Answer a request for the form, the rewards of completions, or the edited arguments."""
+        if request.get("edits"):
+            return {"edited": self.edited_arguments(request["inputs"], request["texts"])}
         if "texts" in request:
             return self.score(request["inputs"], request["texts"])._asdict()
         if request["check_form"]:
@@ -114,6 +117,19 @@ class LoadedReward:
                 f"raised {_explain(error, self._file)} at {failed}",
                 remedy="make it return a finite number for any text",
             ) from error
+
+    def edited_arguments(self, inputs: Inputs, texts: Sequence[str]) -> list[str]:
+        """The names of the arguments that the function changes in place."""
+        edited: dict[str, None] = {}
+        for positional, keywords in self._form.calls(inputs, texts):
+            arguments = dict(enumerate(positional, 1)) | keywords
+            before = copy.deepcopy(arguments)
+            self._call((positional, keywords))
+            # In lists, since a list equals itself even if it contains nan.
+            edited |= dict.fromkeys(
+                str(name) for name, value in arguments.items() if [value] != [before[name]]
+            )
+        return list(edited)
 
     def _call(self, call: Call) -> Any:
         return self._awaited(self._function(*call[0], **call[1]))

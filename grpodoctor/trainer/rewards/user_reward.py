@@ -85,16 +85,16 @@ class UserReward:
             DataError: if the function raises, takes too long, ends its process, or returns anything
                 but one finite number per completion.
         """
-        entries = [
-            {
-                "prompt": each.prompt,
-                "messages": [dict(message) for message in each.messages],
-                "answer": each.answer,
-                "columns": dict(each.columns),
-            }
-            for each in inputs
-        ]
-        return RewardValues(**self._request({"inputs": entries, "texts": list(texts)}))
+        return RewardValues(**self._request(_batch(inputs, texts)))
+
+    def edited_arguments(self, inputs: Sequence[RewardInput], texts: Sequence[str]) -> list[str]:
+        """The names of the arguments that the function changes in place.
+
+        Raises:
+            DataError: as for a call.
+        """
+        edited: list[str] = self._request({**_batch(inputs, texts), "edits": True})["edited"]
+        return edited
 
     def close(self) -> None:
         """Kill the process; the next call starts a new one."""
@@ -125,3 +125,17 @@ class UserReward:
         return DataError(
             f"the reward function {self.spec[:200]} {what}", where=self._option, remedy=remedy
         )
+
+
+def _batch(inputs: Sequence[RewardInput], texts: Sequence[str]) -> dict[str, Any]:
+    """The request for a batch of completions, one input each."""
+    entries = [
+        {
+            "prompt": each.prompt,
+            "messages": [dict(message) for message in each.messages],
+            "answer": each.answer,
+            "columns": dict(each.columns),
+        }
+        for each in inputs
+    ]
+    return {"inputs": entries, "texts": list(texts)}

@@ -45,6 +45,38 @@ def test_text_and_parquet(tmp_path: Path) -> None:
     assert read_prompts(tmp_path / "p.parquet", 1) == [{"messages": CHAT}]
 
 
+def _saved(path: Path, text: str) -> None:
+    """A file as `Dataset.save_to_disk` writes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"prompt": [text]})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+
+
+def test_folders_of_data_sets(tmp_path: Path) -> None:
+    saved, hub, plain = (tmp_path / name for name in ("saved", "hub", "plain"))
+    _saved(saved / "train" / "data-00000-of-00001.arrow", "a")
+    _saved(saved / "train" / "cache-1.arrow", "old")
+    _saved(saved / "test" / "data-00000-of-00001.arrow", "t")
+    (saved / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert shown(read_prompts(saved, 9)) == ["a"]
+    (hub / "data").mkdir(parents=True)
+    for name, text in (("train-00000-of-00002", "a"), ("train-00001-of-00002", "b"), ("test", "t")):
+        pq.write_table(pa.table({"prompt": [text]}), hub / "data" / f"{name}.parquet")
+    (hub / "README.md").write_text("about")
+    assert shown(read_prompts(hub, 9)) == ["a", "b"]
+    plain.mkdir()
+    for name in ("part", "validation"):
+        (plain / f"{name}.jsonl").write_text(json.dumps({"prompt": name}))
+    assert shown(read_prompts(plain, 9)) == ["part"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no file with rows"):
+        read_prompts(tmp_path / "empty", 9)
+    (tmp_path / "bad.arrow").write_text("no arrow")
+    with pytest.raises(DataError, match="not an Arrow file"):
+        read_prompts(tmp_path / "bad.arrow", 9)
+
+
 BAD = {
     "{": "not JSON.*line 2",
     "[1]": "neither a string nor an object.*line 2",

@@ -20,7 +20,8 @@ class AnswerInPrompt(Check):
     What it sees:
         Prompts that state their answer: after words such as "answer:", after ####, in a box or in
         answer tags, as their last line, or as the whole solution. Also any short label, in any
-        message, whose value is the answer in nearly all rows with this label (`Key: 1231`). Chance
+        message, whose value is the answer in nearly all rows with this label (`Key: 1231`), and
+        names of files that contain it (`cat_0012.jpg`). Chance
         is subtracted: the check counts how often a prompt states the answer of a row at random. It
         also reports conversations that end with a message of the assistant, which is usually the
         answer.

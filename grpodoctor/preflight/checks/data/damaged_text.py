@@ -39,9 +39,9 @@ class DamagedText(Check):
         Names of columns in braces that no program filled in ({question}); text that was encoded as
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
         that are written as a backslash and an n; and lists of messages that are stored as text.
-        Also answers with invisible characters, or with full-width digits and letters that their
-        prompts do not have. Marks of the direction of writing do not count in rows with Arabic,
-        Hebrew or similar letters.
+        Also answers with wrongly decoded or invisible characters, or with full-width digits and
+        letters that their prompts do not have. Marks of the direction of writing do not count in
+        rows with Arabic, Hebrew or similar letters.
 
     Why it matters:
         A prompt with a placeholder asks nothing. Wrong characters change numbers, formulas and
@@ -89,25 +89,23 @@ class DamagedText(Check):
             *self._found(rows, "contain HTML entities",
                          lambda text: bool(_ENTITY.search(text)) and not _MARKUP.search(text),
                          "Unescape the HTML of the source."),
-            *self._answers(rows),
+            *self._answers(rows, "invisible or full-width", _is_odd,
+                           "Normalize the answers (NFKC), and remove invisible characters."),
+            *self._answers(rows, "wrongly decoded", lambda row: _is_misread(row.answer or ""),
+                           "Read the source of the answers as UTF-8."),
         )  # fmt: skip
 
-    def _answers(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
-        """Answers with characters that no keyboard of the prompts' language has."""
+    def _answers(
+        self, rows: Sequence[PromptRow], words: str, holds: Callable[[PromptRow], bool], advice: str
+    ) -> Iterator[CheckFinding]:
         answered = [row for row in rows if row.answer]
-        odd = [
-            row
-            for row in answered
-            if _INVISIBLE.search(row.answer or "")
-            or (_DIRECTION.search(row.answer or "") and not _has_right_to_left(row))
-            or (_WIDE.search(row.answer or "") and not _WIDE.search(row.prompt))
-        ]
+        odd = [row for row in answered if holds(row)]
         if odd:
             share = len(odd) / len(answered)
             yield CheckFinding(
                 "warning" if share >= self.warning_share else "info",
-                f"{len(odd)} of {len(answered)} answers have invisible or full-width characters.",
-                ("Normalize the answers (NFKC), and remove invisible characters.",),
+                f"{len(odd)} of {len(answered)} answers have {words} characters.",
+                (advice,),
                 tuple(f"{row.location}: {ascii(row.answer)[:80]}" for row in odd[:_SHOWN]),
                 {"share": share},
             )
@@ -130,6 +128,16 @@ class DamagedText(Check):
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in damaged[:_SHOWN]),
                 {"share": share},
             )
+
+
+def _is_odd(row: PromptRow) -> bool:
+    """Whether an answer has characters that no keyboard of its prompt's language has."""
+    answer = row.answer or ""
+    return bool(
+        _INVISIBLE.search(answer)
+        or (_DIRECTION.search(answer) and not _has_right_to_left(row))
+        or (_WIDE.search(answer) and not _WIDE.search(row.prompt))
+    )
 
 
 def _has_right_to_left(row: PromptRow) -> bool:

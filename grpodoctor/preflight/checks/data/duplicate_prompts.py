@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.preflight.answers.multiple_choice import options_of, without_option_order
+from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.affixes import Words
+from grpodoctor.preflight.texts.near_duplicates import near_duplicates
 from grpodoctor.preflight.texts.normal_form import loose_words_of
 from grpodoctor.preflight.texts.overlap import overlapping
 
 _SHOWN = 5
+_HELD_OUT_SPLITS = frozenset({"test", "testing", "validation", "valid", "val", "dev", "eval"})
+_MIN_RENAMED = 0.05
+"""Share of held-out prompts with the numbers and the answer of a training prompt. Fewer agree by
+chance."""
+_ALIKE_HELD_OUT = 0.5
+"""Part of their words that they must share besides."""
 
 
 class DuplicatePrompts(Check):
     """The data contains the same prompt more than once.
 
     What it sees:
-        Prompts that differ only in whitespace and case; duplicates with different answers; and
+        Prompts that differ only in whitespace and case, or in punctuation and layout; prompts with
+        the same answer, the same three or more numbers in the same order, and four fifths of their
+        words in common; duplicates with different answers; and
         held-out prompts (--held-out) that are also training prompts. Held-out prompts are compared
         by their words, numbers and operators, without punctuation, cosmetic LaTeX, currencies, the
         order of lettered options, system messages, and instructions that most prompts of a file
         begin or end with; 5.00 equals 5, and so does five. A held-out prompt also counts if
-        it contains a training prompt of at least eight words, or is contained in one.
+        it contains a training prompt of at least eight words, or is contained in one, or has its
+        answer, its three or more numbers in the same order and half of its words. Also rows whose
+        column `split`, or verl's `extra_info`, names a test or validation split.
 
     Why it matters:
         Duplicates count twice, and a duplicate in the held-out data makes its accuracy
@@ -61,8 +73,10 @@ class DuplicatePrompts(Check):
         duplicates = [rows for rows in groups.values() if len(rows) > 1]
         return (
             *self._repeated(duplicates, len(context.rows)),
+            *self._respelled([rows[0] for rows in groups.values()]),
             *_contradictory(duplicates),
             *_leaked(context.held_out, context.rows),
+            *_held_out_splits(context.rows),
         )
 
     def _repeated(self, duplicates: list[list[PromptRow]], total: int) -> Iterator[CheckFinding]:
@@ -74,6 +88,22 @@ class DuplicatePrompts(Check):
                 ("Keep one of each.",),
                 tuple(" = ".join(row.location for row in rows[:3]) for rows in duplicates[:_SHOWN]),
                 {"share": repeated / total},
+            )
+
+    def _respelled(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Prompts that say the same as an earlier one in other letters."""
+        texts = [loose_words_of(row.identity()) for row in rows]
+        found = near_duplicates(texts, [row.answer and row.answer.strip() for row in rows])
+        if len(found) >= self.warning_share * len(rows):
+            yield CheckFinding(
+                "warning",
+                f"{len(found)} of {len(rows)} prompts repeat an earlier one in another spelling.",
+                ("Keep one of each: compare words and numbers, not letters.",),
+                tuple(
+                    f"{rows[at].location} = {rows[other].location}"
+                    for at, other in sorted(found.items())[:_SHOWN]
+                ),
+                {"share": len(found) / len(rows)},
             )
 
 
@@ -99,7 +129,11 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
     """Held-out prompts that are also training prompts."""
     if not held_out:
         return
-    pairs = overlapping([_question(row) for row in held_out], [_question(row) for row in rows])
+    tested, trained = ([_question(row) for row in each] for each in (held_out, rows))
+    pairs = overlapping(tested, trained)
+    renamed = {at: other for at, other in _renamed(held_out, rows).items() if at not in pairs}
+    if len(renamed) >= _MIN_RENAMED * len(held_out):
+        pairs |= renamed
     if pairs:
         yield CheckFinding(
             "warning",
@@ -111,6 +145,39 @@ def _leaked(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> Iterato
             ),
             {"leaked": len(pairs) / len(held_out)},
         )
+
+
+def _held_out_splits(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Rows that say that they belong to a test or validation split."""
+    held_out = [row for row in rows if _split_of(row) in _HELD_OUT_SPLITS]
+    if held_out:
+        yield CheckFinding(
+            "warning",
+            f"{len(held_out)} of {len(rows)} rows belong to a held-out split "
+            f"({_split_of(held_out[0])!r}).",
+            ("Train on the rows of the training split alone.",),
+            tuple(row.location for row in held_out[:_SHOWN]),
+            {"share": len(held_out) / len(rows)},
+        )
+
+
+def _split_of(row: PromptRow) -> str:
+    """The split that a row names, in a column of its own or in verl's extra_info."""
+    extra = row.columns.get("extra_info")
+    nested = extra.get("split") if isinstance(extra, Mapping) else None
+    return str(row.columns.get("split") or nested or "").strip().casefold()
+
+
+def _renamed(held_out: Sequence[PromptRow], rows: Sequence[PromptRow]) -> dict[int, int]:
+    """Held-out prompts that are training prompts with other names or in other words."""
+    both = [*rows, *held_out]
+    found = near_duplicates(
+        [_question(row) for row in both],
+        [final_answer(row.answer or "") or None for row in both],
+        alike=_ALIKE_HELD_OUT,
+    )
+    size = len(rows)
+    return {at - size: other for at, other in found.items() if at >= size > other}
 
 
 def _question(row: PromptRow) -> Words:

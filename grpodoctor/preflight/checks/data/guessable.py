@@ -16,6 +16,9 @@ from grpodoctor.rules.base import Severity
 
 _BASELINE = "Use the guess rate as the baseline of accuracy."
 _ADVICE = "Ask for the value instead of the letter, or leave such questions out."
+_BALANCE = (
+    "Sample rows so that answers are equally frequent, or weight the reward by the answer's rarity."
+)
 _MIN_ANSWERS = 20
 _MAX_CLASSES = 10
 """Distinct answers of a task that is a choice."""
@@ -39,7 +42,8 @@ class GuessableAnswers(Check):
 
     What to do:
         Ask for the value instead of the letter, leave multiple-choice questions out, or ask each
-        question in several orders and reward only if all answers are right.
+        question in several orders and reward only if all answers are right. Sample classes in equal
+        shares.
 
     When it is wrong:
         The task itself may be a choice in unequal shares. Then use the share of the most frequent
@@ -152,7 +156,8 @@ class GuessableAnswers(Check):
         if is_choice and _skill(always, chance) < self.warning_skill:
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
-        yield CheckFinding("warning", summary, (_ADVICE,), tuple(details), figures)
+        advice = _ADVICE if letters / len(answers) > 0.5 else _BALANCE
+        yield CheckFinding("warning", summary, (advice,), tuple(details), figures)
 
 
 def _skill(rate: float, chance: float) -> float:

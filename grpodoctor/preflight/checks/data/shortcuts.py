@@ -10,7 +10,11 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer
-from grpodoctor.preflight.answers.multiple_choice import lettered_options, option_letter
+from grpodoctor.preflight.answers.multiple_choice import (
+    lettered_options,
+    listed_options,
+    option_letter,
+)
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_ANSWERS
 from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
@@ -27,6 +31,18 @@ _BY_OPTION: Mapping[str, Guess] = {
     "the longest option": lambda texts: max(texts, key=len),
     "the shortest option": lambda texts: min(texts, key=len),
 }
+_PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
+def _at(place: int) -> Guess:
+    """The rule that always takes the option at a place."""
+    return lambda texts: texts[place] if place < len(texts) else ""
+
+
+_BY_PLACE: Mapping[str, Guess] = {
+    f"the {name} option": _at(place) for place, name in enumerate(_PLACES)
+}
+"""Rules for answers that are an option's text; DAT108 counts the letters of the others."""
 _BY_NUMBER: Mapping[str, Guess] = {
     "the first number of the prompt": lambda numbers: numbers[0],
     "the last number of the prompt": lambda numbers: numbers[-1],
@@ -52,7 +68,8 @@ class Shortcuts(Check):
     """A rule of thumb finds most answers without the question being understood.
 
     What it sees:
-        Questions with lettered options: how often the longest or the shortest option is right.
+        Questions with lettered options: how often the longest or the shortest option is right. If
+        the answer is the text of an option, also how often the first, the second, and so on is.
         Other questions whose answer is a number: how often the first, the last, the largest or the
         smallest number of the prompt is the answer. The share is compared with that of answers in a
         random order. With a reward function, the shortcut must also earn the reward.
@@ -86,10 +103,13 @@ class Shortcuts(Check):
         if not rows:
             return REQUIRES_ANSWERS
         choices = [each for row in rows if (each := _choice(row))]
-        chosen = {id(each.row) for each in choices}
+        placed = [each for row in rows if (each := _placed(row))]
+        chosen = {id(each.row) for each in (*choices, *placed)}
         numbers = [each for row in rows if id(row) not in chosen and (each := _number(row))]
         findings: list[CheckFinding] = []
-        for rules, guessed in ((_BY_OPTION, choices), (_BY_NUMBER, numbers)):
+        for rules, guessed in (
+            (_BY_OPTION, choices), ({**_BY_OPTION, **_BY_PLACE}, placed), (_BY_NUMBER, numbers)
+        ):  # fmt: skip
             if len(guessed) >= max(self.min_rows, len(rows) / 2):
                 findings += self._best(context, rules, guessed)
         if not findings and len(rows) < self.min_rows:
@@ -110,7 +130,7 @@ class Shortcuts(Check):
             return
         hits = [each for each in guessed if rules[name](each.candidates) == each.answer]
         yield CheckFinding(
-            "warning" if paid is not None or rules is _BY_OPTION else "info",
+            "info" if paid is None and rules is _BY_NUMBER else "warning",
             f"Always answering {name} is correct in {rate:.0%} of {len(guessed)} rows.",
             ("Vary the place of the answer, or compare with a set from another source.",),
             tuple(f"{each.row.location}: {each.answer!r:.60}" for each in hits[:_SHOWN]),
@@ -126,6 +146,20 @@ def _choice(row: PromptRow) -> _Guessed | None:
         return None
     letters = {text: letter for letter, text in options.items()}
     return _Guessed(row, tuple(options.values()), answer, letters)
+
+
+def _placed(row: PromptRow) -> _Guessed | None:
+    """A question whose answer is the text of one of its listed options."""
+    texts = listed_options(row)
+    answer = _plain(final_answer(row.answer or ""))
+    options = {_plain(text): text for text in texts}
+    if not answer or len(options) < len(texts) or answer not in options:
+        return None
+    return _Guessed(row, tuple(options), answer, options)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold().strip(".")
 
 
 def _number(row: PromptRow) -> _Guessed | None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+from grpodoctor.preflight.answers.stated_answers import final_answer
+from grpodoctor.preflight.answers.unusable_answers import (
+    cut_answers,
+    is_note,
+    is_spreadsheet_value,
+)
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.columns import has_blank_answer
@@ -26,8 +32,10 @@ class UnusableRows(Check):
     What it sees:
         Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty or a
         placeholder such as None or nan, although other rows of the same source have one. Also
-        solutions without the mark of the final answer (####, a box) that most others have, and
-        answers that are a list of one text written as text (`['42']`).
+        solutions without the mark of the final answer (####, a box) that most others have;
+        answers that are a list of one text written as text (`['42']`), a note such as "Q.E.D." or
+        "see the proof above", or what a spreadsheet made of them (`4/6` becomes `04-Jun`); and
+        answers of several words that were cut at a number of characters.
 
     Why it matters:
         An engine refuses an empty prompt, which ends a run hours after its start. A row without an
@@ -62,8 +70,23 @@ class UnusableRows(Check):
             *self._without_prompt(context.table.defects, len(context.rows)),
             *self._without_answer(context.rows, context.answer_column),
             *self._cut_solutions(context.rows),
-            *self._written_lists(context.rows),
-        )
+            *self._useless(
+                context.rows, "are lists of one text, stored as text",
+                lambda row: bool(_WRITTEN_LIST.fullmatch((row.answer or "").strip())),
+                "Store the answer itself: a reward compares it with the brackets.",
+            ),
+            *self._useless(
+                context.rows, "are notes, such as Q.E.D., with which nothing can be compared",
+                lambda row: is_note(final_answer(row.answer or "")),
+                "Remove these rows: only a judge model can reward a proof or an open question.",
+            ),
+            *self._useless(
+                context.rows, "are dates or errors of a spreadsheet",
+                lambda row: is_spreadsheet_value(row.answer or "", row.prompt),
+                "Make the file again from its source without a spreadsheet, or with text cells.",
+            ),
+            *self._useless_if_cut(context.rows),
+        )  # fmt: skip
 
     def _without_prompt(self, defects: Sequence[RowDefect], usable: int) -> Iterator[CheckFinding]:
         if not defects:
@@ -112,17 +135,29 @@ class UnusableRows(Check):
                     {"share": share},
                 )
 
-    def _written_lists(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
-        """Answers that are a list with one text, written as text."""
+    def _useless_if_cut(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Answers that end at a limit of characters."""
         answered = [row for row in rows if row.answer]
-        written = [row for row in answered if _WRITTEN_LIST.fullmatch((row.answer or "").strip())]
-        share = len(written) / max(len(answered), 1)
+        cut = {id(answered[at]) for at in cut_answers([row.answer or "" for row in answered])}
+        length = max((len(row.answer or "") for row in answered), default=0)
+        yield from self._useless(
+            answered, f"end at {length} characters: they were cut", lambda row: id(row) in cut,
+            "Make the file again from its source without a limit on answers.",
+        )  # fmt: skip
+
+    def _useless(
+        self, rows: Sequence[PromptRow], words: str, holds: Callable[[PromptRow], bool], advice: str
+    ) -> Iterator[CheckFinding]:
+        """Answers that a reward function compares in vain."""
+        answered = [row for row in rows if row.answer]
+        useless = [row for row in answered if holds(row)]
+        share = len(useless) / max(len(answered), 1)
         if share >= self.warning_share:
             yield CheckFinding(
                 "warning",
-                f"{len(written)} of {len(answered)} answers are lists of one text, stored as text.",
-                ("Store the answer itself: a reward compares it with the brackets.",),
-                tuple(f"{row.location}: {row.answer!r:.80}" for row in written[:_SHOWN]),
+                f"{len(useless)} of {len(answered)} answers {words}.",
+                (advice,),
+                tuple(f"{row.location}: {row.answer!r:.80}" for row in useless[:_SHOWN]),
                 {"share": share},
             )
 

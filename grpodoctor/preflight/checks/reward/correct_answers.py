@@ -25,6 +25,7 @@ _UNKNOWN_ADVICE = (
     "Give the format of a correct answer, for example --gold-format 'Final: {answer}'; the other "
     "checks of the reward need it."
 )
+_COLUMN_ADVICE = "Check that the function reads a column that the data has."
 _PARSER_ADVICE = "Check what the parser of the reward function extracts from these answers."
 
 
@@ -125,7 +126,8 @@ def _none_rewarded(
         )
         if marks and not own:
             details = (f"format that the prompts ask for: {known}", *details)
-        return CheckFinding("critical", summary, (_PARSER_ADVICE, _FORMAT_ADVICE), details)
+        advice = (_PARSER_ADVICE, _COLUMN_ADVICE, _FORMAT_ADVICE)
+        return CheckFinding("critical", summary, advice, details)
     summary = (
         f"The reward's answer format is unknown: {len(answers.rows)} correct answers earn nothing "
         f"in {tried} formats."

@@ -8,8 +8,11 @@ from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import (
+    ASKED_DATE,
+    OTHER_JSON,
     REASONING,
     REASONING_KIND,
+    WITHOUT_DECIMALS,
     Variant,
     asked_formats,
     response_variants,
@@ -41,6 +44,11 @@ _ADVICE = {
     "a unit": "Compare numbers by value; remove units from both answers.",
     "LaTeX spelling": "Compare formulas by value, for example with math-verify.",
     "a semicolon": "Compare queries by their results, or without white space and semicolons.",
+    "no full stop": "Remove punctuation at the end of both answers.",
+    ASKED_DATE: "Store dates as the prompts ask for them, or compare them as dates.",
+    OTHER_JSON: "Parse JSON and compare the objects.",
+    WITHOUT_DECIMALS: "Compare numbers by value, or store whole numbers without .0.",
+    "plain signs": "Store minus signs, quotes and blanks as a keyboard writes them, in ASCII.",
     "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
@@ -61,6 +69,8 @@ _NUMBER_ONLY = re.compile(
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )
+_DECIMALS = re.compile(r"\bdecimals?\b|\btenths?\b|\bhundredths?\b|\.0\b", re.IGNORECASE)
+"""Instructions about the digits behind the point."""
 _ANSWER_ONLY = re.compile(
     r"(?:only|just|nothing but|nothing except) (?:with |write |give |reply |output |return )?"
     r"(?:an? |the |one |your )?(?:\w+ ){0,2}(?:answer|number|integer|word|letter|option|name|value|"
@@ -80,7 +90,9 @@ class ExactMatchReward(Check):
     What it sees:
         Rewarded reference answers, spelled another way: with white space around them, in upper or
         lower case, with a unit, in other LaTeX, several roots in another order, a query with a
-        semicolon, or after a sentence of reasoning. Also the format
+        semicolon, a whole number without .0, with a plain minus sign and plain quotes where the
+        answer has typographic ones, a date in the order that the prompt asks for, a JSON object
+        with its keys in another order, or after a sentence of reasoning. Also the format
         that most prompts ask for, or a label that they quote. Each kind is reported if half of the
         answers lose their reward. Reasoning of several lines is reported if it costs more than a
         tenth of the reward: the pattern for the format then matches only responses of one line.
@@ -176,11 +188,20 @@ class ExactMatchReward(Check):
         losing = [part for part in parts if part > self.max_lost_part]
         if len(losing) > self.min_lost_share * len(rows):
             lost = sum(losing) / len(losing)
+            on_one_line = self._share_lost_in(reward, answers, " ".join(form.split()))
+            is_length = on_one_line >= self.min_lost_share
             yield CheckFinding(
                 "warning",
-                f"Reasoning with line breaks costs {lost:.0%} of the correct answer's reward; a "
-                "pattern stops at a line break.",
-                ("Compile the pattern with re.DOTALL, and allow white space between the parts.",),
+                f"Reasoning of {len(form.split())} words costs {lost:.0%} of the correct answer's "
+                "reward, also on one line."
+                if is_length
+                else f"Reasoning with line breaks costs {lost:.0%} of the correct answer's reward; "
+                "a pattern stops at a line break.",
+                ("Accept longer correct responses, or make length a small part of the reward.",)
+                if is_length
+                else (
+                    "Compile the pattern with re.DOTALL, and allow white space between the parts.",
+                ),
                 (f"full reward: {answers.answer_format!r}", f"less: {form!r}"),
                 {"lost": lost},
             )
@@ -270,6 +291,8 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
         unasked.add("a unit")
     if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))):
         unasked.add(REASONING_KIND)
+    if _most(rows, lambda text: bool(_DECIMALS.search(text))):
+        unasked.add(WITHOUT_DECIMALS)
     return frozenset(unasked)
 
 

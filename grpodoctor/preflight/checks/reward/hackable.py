@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,20 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
     COPIED_PROMPT,
     EARLY_EXIT,
+    EVERY_LABEL,
+    JUDGED,
+    MANY_WORDS,
     NEARLY_RIGHT,
+    NEVER_ENDING,
+    OFF_BY_ONE,
+    ONE_PART,
+    OTHER_FORMULA,
     REPEATED_TAGS,
     SEVERAL,
     SEVERAL_LINES,
     BadCompletion,
     bad_completions,
+    format_answer,
 )
 from grpodoctor.preflight.answers.multiple_choice import (
     closed_set,
@@ -30,6 +39,7 @@ from grpodoctor.preflight.answers.reference_answers import (
     NO_ANSWER_REWARDED,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
+    ReferenceAnswers,
 )
 from grpodoctor.preflight.answers.requested_formats import requested_tags
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
@@ -37,12 +47,17 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
-from grpodoctor.preflight.texts.normal_form import words_of
+from grpodoctor.preflight.texts.normal_form import number_of, words_of
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _SHOWN = 3
 _MAX_CHARACTERS = 120
+_MOST = 0.9
+"""Share of puzzles whose target is paid: a rule of the reward, and no accident."""
+_EXPRESSION = re.compile(
+    r"\b(?:expression|equation|formula)\b|[+\-*/](?:[ ,]+[+\-*/]){2}", re.IGNORECASE
+)
 _DEVIATIONS = 3.0
 """Standard deviations by which a share of rows may exceed its expectation by chance."""
 _ONE_ANSWER = "Use only the last answer, or none if there are several."
@@ -55,9 +70,39 @@ _ADVICE = {
     SEVERAL: _ONE_ANSWER,
     SEVERAL_LINES: _ONE_ANSWER,
     NEARLY_RIGHT: "Compare the whole number: not its first digits, and not with a wide tolerance.",
+    OTHER_FORMULA: "Compare the whole answer, with all of its numbers, signs and brackets.",
     REPEATED_TAGS: "Count each tag once.",
+    OFF_BY_ONE: "Compare counts exactly; a tolerance belongs to measured values.",
+    ONE_PART: "Compare all parts of the answer, as a set.",
+    EVERY_LABEL: "Let labels that are not in the answer cost reward: compare sets, or use F1.",
+    MANY_WORDS: "Let words that are not in the reference cost reward, for example with F1.",
+    JUDGED: "Quote the response in the judge's prompt, and read only the judge's last score.",
+    NEVER_ENDING: "Give programs that exceed their time limit the reward of a wrong answer.",
     EARLY_EXIT: "Do not rely on the exit status: require what the tests print at their end.",
 }
+_NOT_FOR_ALL = frozenset(
+    {
+        NEARLY_RIGHT,
+        OTHER_FORMULA,
+        OFF_BY_ONE,
+        SEVERAL_LINES,
+        ONE_PART,
+        EVERY_LABEL,
+        MANY_WORDS,
+        JUDGED,
+        NEVER_ENDING,
+    }
+)
+"""Kinds of responses that need answers of a certain form."""
+_NEVER_CRITICAL = frozenset(
+    {SEVERAL, SEVERAL_LINES, NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART}
+)
+"""Kinds that contain or resemble a correct answer."""
+_ROUNDED = re.compile(
+    r"\b(?:about|approximate(?:ly)?|estimate|nearest|round(?:ed)?|within|tolerance)\b|\u2248",
+    re.IGNORECASE,
+)
+"""Questions that ask for a value with a tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +121,14 @@ class HackableReward(Check):
     What it sees:
         For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
         response, the format without an answer, a copy of the prompt, several answers at once, on
-        one line and on lines of their own, and numbers that are nearly right: with digits missing,
-        a digit too many, or a tenth larger. If the prompts ask for tags, also many of them before a
-        wrong answer; if the answers are programs in Python, also one that exits before the tests
-        run.
+        one line and on lines of their own, numbers that are nearly right (with digits missing, a
+        digit too many, or a tenth larger), and answers with another number, sign or bracket. If
+        all answers are whole and the prompts do not ask for a rounded value, also the next number.
+        If the prompts pose puzzles, also their target without an expression. If the answers are
+        lists, also one element alone and all labels of the data at once; if they are sentences, the
+        words of several of them. Also a score, as a judge model writes it. If the prompts ask for
+        tags, also many of them before a wrong answer; if the answers are programs in Python, also
+        one that exits before the tests run, and one that never ends.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
         A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
@@ -126,12 +175,16 @@ class HackableReward(Check):
         findings: list[CheckFinding] = []
         for kind in range(len(rows[0].completions)):
             tried = _without_own_answer(rows, kind)
-            rewards = _rewards(context.reward, tried, kind) if tried else []
+            try:
+                rewards = _rewards(context.reward, tried, kind) if tried else []
+            except DataError as error:  # REW103 reports the others
+                findings += _hang(error) if tried[0].completions[kind].kind == NEVER_ENDING else []
+                continue
             if rewards:
                 findings += self._findings(
                     tried, kind, rewards, context.reference_answers.is_graded
                 )
-        return self._folded(findings)
+        return [*_paid_targets(context.reference_answers), *self._folded(findings)]
 
     def _folded(self, findings: list[CheckFinding]) -> list[CheckFinding]:
         """One finding if nearly every row rewards every bad response: the answer does not count."""
@@ -158,7 +211,7 @@ class HackableReward(Check):
         share = len(full) / len(rows)
         by_listing = _rate_by_listing(rows) if name == COPIED_PROMPT else 0.0
         if share >= self.min_row_share + by_listing:
-            is_severe = share > 0.5 and name not in (SEVERAL, SEVERAL_LINES, NEARLY_RIGHT)
+            is_severe = share > 0.5 and name not in _NEVER_CRITICAL
             severity: Severity = "critical" if is_severe else "warning"
             summary = f"{name}: earns the full reward in {len(full)} of {len(rows)} rows."
             details = tuple(
@@ -169,11 +222,43 @@ class HackableReward(Check):
             return
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.
-        is_graded = graded or name == NEARLY_RIGHT  # a measure of the distance, too
+        # So does a measure of the distance, and partial credit.
+        is_graded = graded or name in (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART)
         if worth > max(self.max_reward_share, by_listing) and not is_graded:
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
+
+
+def _paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    """Puzzles that ask for an expression, and whose target earns the full reward alone."""
+    posed = [
+        at
+        for at, (row, answer) in enumerate(zip(answers.rows, answers.answers, strict=True))
+        if number_of(answer) is not None and _poses(row.prompt, answer)
+    ]
+    paid = [at for at in posed if not answers.missed[at]]
+    if len(paid) > _MOST * len(answers.rows):
+        form = format_answer(answers.answer_format, answers.answers[paid[0]])
+        yield CheckFinding(
+            "critical",
+            f"the target of the puzzle: earns the full reward in {len(paid)} of "
+            f"{len(answers.rows)} rows.",
+            ("Require an expression that uses the given numbers, each as often as it is given.",),
+            (f"{answers.rows[paid[0]].location}: {form!r:.120}",),
+            {"share": len(paid) / len(answers.rows)},
+        )
+
+
+def _poses(prompt: str, target: str) -> bool:
+    """Whether a prompt asks for an expression that makes a number."""
+    number = rf"(?<![\w.]){re.escape(target)}(?![\w]|\.\d)"
+    return bool(
+        _EXPRESSION.search(prompt)
+        and re.search(
+            rf"\b(?:make|reach|get|give|equal|equals|obtain)\b[^.\n]{{0,40}}{number}", prompt
+        )
+    )
 
 
 def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
@@ -206,12 +291,15 @@ def _rewarded_rows(context: PreflightContext) -> list[_AnsweredRow]:
 def _without_own_answer(rows: list[_AnsweredRow], kind: int) -> list[_AnsweredRow]:
     """The rows in which a completion is bad: a prompt that states its answer is a correct one.
 
-    DAT111 reports those prompts; the reward function is right about them. Only numbers have others
-    that are nearly right, and only answers of one line are listed on lines.
+    DAT111 reports those prompts; the reward function is right about them. Some kinds of responses
+    exist only for some answers, such as numbers or lists.
     """
-    if rows[0].completions[kind].kind in (NEARLY_RIGHT, SEVERAL_LINES):
-        return [row for row in rows if row.completions[kind].text]
-    if rows[0].completions[kind].kind != COPIED_PROMPT:
+    name = rows[0].completions[kind].kind
+    if name in _NOT_FOR_ALL:
+        tried = [row for row in rows if row.completions[kind].text]
+        exact = [row for row in tried if not _ROUNDED.search(row.row.prompt)]
+        return exact if name == OFF_BY_ONE else tried
+    if name != COPIED_PROMPT:
         return rows
     stating, _ = rows_stating_answer([each.row for each in rows])
     return [row for row, states in zip(rows, stating, strict=True) if not states]
@@ -239,11 +327,19 @@ def _rate_by_listing(rows: Sequence[_AnsweredRow]) -> float:
 
 
 def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> list[float]:
-    """Rewards of one kind of completion; empty if the function fails, which REW103 reports."""
-    try:
-        return reward([row.row for row in rows], [row.completions[kind].text for row in rows]).total
-    except DataError:
-        return []
+    """Rewards of one kind of completion.
+
+    Raises:
+        DataError: if the function fails.
+    """
+    return reward([row.row for row in rows], [row.completions[kind].text for row in rows]).total
+
+
+def _hang(error: DataError) -> list[CheckFinding]:
+    """A program of the model stops the reward function."""
+    summary = "A program that never ends stops the reward function."
+    advice = "Run programs in a process of their own with a time limit of a few seconds."
+    return [CheckFinding("critical", summary, (advice,), (str(error),))]
 
 
 def _mean_share(rows: Sequence[_AnsweredRow], rewards: Sequence[float]) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError, ModelError
+from grpodoctor.preflight.answers.class_names import requested_names
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     answer_formats,
@@ -30,6 +31,7 @@ _WRITTEN_UNASKED = frozenset({"\\boxed"})
 _MAX_ROWS = 500
 _SHOWN = 4
 _OPENED_TAG = re.compile(r"<\w+>\s*$")
+_EMPTY_TAG = re.compile(r"<(\w+)>\s*</\1>\s*$")
 
 
 class UnreachableFormat(Check):
@@ -38,9 +40,11 @@ class UnreachableFormat(Check):
     What it sees:
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
-        prompt ends with an opened tag, such as <think>, and the reward wants this tag in the
-        response; if unit tests call a function that the prompt does not name; and if the prompts
-        letter their options (A, B, C) and the reward takes only the number of an option.
+        prompt ends with an opened or an empty tag, such as <think>, and the reward wants this tag
+        in the response; if the config has a stop string that the reward needs (`</answer>`); if
+        unit tests call a function that the prompt does not name; if the prompts letter their
+        options (A, B, C) and the reward takes only the number of an option; and if they ask for
+        yes or no and the reward takes only true or false, or another such pair.
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
@@ -76,8 +80,10 @@ class UnreachableFormat(Check):
         return (
             *unnamed,
             *self._not_requested(context, answers),
-            *self._opened_by_prompt(context, reward, answers),
+            *self._written_by_prompt(context, reward, answers),
+            *self._stopped(context, reward, answers),
             *self._letters(reward, answers),
+            *self._names(reward, answers),
         )
 
     def _unnamed_functions(self, context: PreflightContext) -> Iterator[CheckFinding]:
@@ -102,15 +108,7 @@ class UnreachableFormat(Check):
         if len(chosen) <= len(letters) / 2:
             return
         texts = [format_answer(answers.answer_format, letters[index]) for index in chosen]
-        try:
-            rewards = reward([answers.rows[index] for index in chosen], texts).total
-        except DataError:  # REW103 reports it
-            return
-        refused = [
-            index
-            for index, value in zip(chosen, rewards, strict=True)
-            if value < answers.rewards[index]
-        ]
+        refused = _refused(reward, answers, chosen, texts)
         if len(refused) > (1 - self.max_lost_part) * len(chosen):
             yield CheckFinding(
                 "critical",
@@ -122,6 +120,51 @@ class UnreachableFormat(Check):
                     for index in refused[:_SHOWN]
                 ),
             )
+
+    def _names(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+        """Verdicts that the prompts and the answers name differently."""
+        prompts = ["\n".join(row.texts()) for row in answers.rows]
+        names = requested_names(prompts, answers.answers)
+        chosen = [at for at, missed in enumerate(answers.missed) if names and not missed]
+        texts = [
+            format_answer(answers.answer_format, names[answers.answers[at].strip().casefold()])
+            for at in chosen
+        ]
+        refused = _refused(reward, answers, chosen, texts) if chosen else []
+        if refused and len(refused) > (1 - self.max_lost_part) * len(chosen):
+            own, asked = (" or ".join(each) for each in (names, names.values()))
+            yield CheckFinding(
+                "critical",
+                f"The prompts ask for {asked}, and the reward takes only {own}.",
+                (f"Store {asked} as answers, or have the reward function accept both.",),
+                tuple(
+                    f"{answers.rows[at].location}: answer {answers.rows[at].answer!r:.20}"
+                    for at in refused[:_SHOWN]
+                ),
+            )
+
+    def _stopped(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Stop strings of the config without which a correct response earns nothing."""
+        chosen = [at for at, missed in enumerate(answers.missed) if not missed]
+        whole = {at: format_answer(answers.answer_format, answers.answers[at]) for at in chosen}
+        for stop in context.stop_strings:
+            cut = [at for at in chosen if stop in whole[at]]
+            texts = [whole[at].partition(stop)[0] for at in cut]
+            refused = _refused(reward, answers, cut, texts) if cut else []
+            if refused and len(refused) > len(chosen) / 2:
+                yield CheckFinding(
+                    "critical",
+                    f"The stop string {stop!r} is cut off, and correct responses without it earn "
+                    "less.",
+                    (
+                        "Keep it in the output (vLLM: include_stop_str_in_output=True), or remove "
+                        "it from the stop strings.",
+                    ),
+                    (f"rewarded format: {answers.answer_format!r}",),
+                    {"share": len(refused) / len(chosen)},
+                )
 
     def _not_requested(
         self, context: PreflightContext, answers: ReferenceAnswers
@@ -143,15 +186,13 @@ class UnreachableFormat(Check):
             {"asking": share},
         )
 
-    def _opened_by_prompt(
+    def _written_by_prompt(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
     ) -> Iterator[CheckFinding]:
-        opened = _OPENED_TAG.search(_prompt_text(context, answers.rows[0]))
-        tag = opened[0].strip() if opened else ""
         form = answers.answer_format
-        if not tag or not form.startswith(tag):
+        tag, rest = _written_part(_prompt_text(context, answers.rows[0]), form)
+        if not tag:
             return
-        rest = form.removeprefix(tag).lstrip("\n")
         chosen = [index for index, missed in enumerate(answers.missed) if not missed]
         texts = [format_answer(rest, answers.answers[index]) for index in chosen]
         try:
@@ -166,10 +207,38 @@ class UnreachableFormat(Check):
                 "critical",
                 f"The prompt already ends with {tag}; correct responses without it lose {part:.0%} "
                 "of their reward.",
-                (f"Accept responses without {tag}, or add it before they are scored.",),
+                (
+                    f"Accept responses without {tag}, or add it before they are scored. If the "
+                    "template ends the thought, switch thinking on (enable_thinking=True).",
+                ),
                 (f"rewarded format: {form!r}", f"what the model can write: {rest!r}"),
                 {"lost": part},
             )
+
+
+def _written_part(prompt: str, form: str) -> tuple[str, str]:
+    """The beginning of a format that the prompt ends with, and the rest; empty if there is none.
+
+    A prompt ends with an opened tag, or with a tag that is empty: the template has switched
+    thinking off.
+    """
+    closed, opened = _EMPTY_TAG.search(prompt), _OPENED_TAG.search(prompt)
+    if closed and form.startswith(f"<{closed[1]}>"):
+        rest = form.partition(f"</{closed[1]}>")[2]
+        return f"<{closed[1]}></{closed[1]}>", rest.lstrip("\n")
+    tag = opened[0].strip() if opened else ""
+    return (tag, form.removeprefix(tag).lstrip("\n")) if tag and form.startswith(tag) else ("", "")
+
+
+def _refused(
+    reward: UserReward, answers: ReferenceAnswers, chosen: Sequence[int], texts: Sequence[str]
+) -> list[int]:
+    """The rows whose response earns less than the correct answer in its format."""
+    try:
+        rewards = reward([answers.rows[at] for at in chosen], texts).total
+    except DataError:  # REW103 reports it
+        return []
+    return [at for at, value in zip(chosen, rewards, strict=True) if value < answers.rewards[at]]
 
 
 def _required_mark(context: PreflightContext, answers: ReferenceAnswers) -> str:

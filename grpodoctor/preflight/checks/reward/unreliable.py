@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
-from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD
+from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -37,7 +37,8 @@ class UnreliableReward(Check):
         Scores a batch of correct and wrong answers twice, the second time in the opposite order,
         and reports differences: a reward that is random, remembers responses, or comes back in
         another order than the responses. Reports also correct answers whose reward is another one
-        if all responses of the batch are correct.
+        if all responses of the batch are correct, arguments that the function changes in place, and
+        wrong answers whose reward is another one in a new process of the function.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -104,6 +105,7 @@ class UnreliableReward(Check):
                 figures={"largest": max(differences)},
             )
             return
+        yield from _edits(context.reward, answers.rows, texts)
         alone = answers.rewards
         changed_by_others = [
             abs(alone[index] - first[index])
@@ -121,6 +123,47 @@ class UnreliableReward(Check):
                 ),
                 figures={"largest": max(changed_by_others)},
             )
+            return
+        yield from self._memory(context.reward, answers)
+
+    def _memory(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+        """Rewards that depend on what the function scored before.
+
+        Wrong answers are answers of other rows, which the function has scored as correct ones.
+        """
+        wrong = [
+            format_answer(answers.answer_format, wrong_answer(answer, answers.answers))
+            for answer in answers.answers
+        ]
+        before = reward(answers.rows, wrong).total
+        reward.close()
+        fresh = reward(answers.rows, wrong).total
+        differences = [abs(one - other) for one, other in zip(before, fresh, strict=True)]
+        changed = sum(difference > self.max_rounding_difference for difference in differences)
+        if changed:
+            yield CheckFinding(
+                "warning",
+                f"{changed} of {len(wrong)} rewards of wrong answers change by up to "
+                f"{max(differences):.3g} in a new process: the function remembers earlier calls.",
+                ("Remove global state; the key of a cache must contain prompt and answer, too.",),
+                figures={"largest": max(differences)},
+            )
+
+
+def _edits(
+    reward: UserReward, rows: Sequence[PromptRow], texts: Sequence[str]
+) -> Iterator[CheckFinding]:
+    """Arguments that the function changes in place."""
+    edited = reward.edited_arguments(rows, texts)
+    if edited:
+        yield CheckFinding(
+            "warning",
+            f"The reward function changes its arguments in place: {', '.join(edited)}.",
+            (
+                "Work on a copy: the trainer passes the same objects to the other reward functions "
+                "and to its logs.",
+            ),
+        )
 
 
 def _batch_failure(error: DataError) -> CheckFinding:

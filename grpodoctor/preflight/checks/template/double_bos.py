@@ -13,6 +13,12 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
 _MAX_ROWS = 2000
 _SHOWN = 5
+_FAMILY_MARKS = (
+    "[INST]", "<<SYS>>", "<|im_start|>", "<|start_header_id|>", "<|eot_id|>", "<start_of_turn>",
+    "<|user|>", "<|assistant|>", "<|start_of_role|>", "<|turn>", "<|START_OF_TURN_TOKEN|>",
+    "<\uff5cUser\uff5c>", "<|startoftext|>", "<|begin_of_text|>",
+)  # fmt: skip
+"""Control tokens of Llama, Mistral, ChatML, Gemma, Phi, GLM, Granite, Command R and DeepSeek."""
 _WARNING_SHARE = 0.01
 """Share of prompts with control tokens from which the finding is a warning."""
 
@@ -23,7 +29,8 @@ class DoubleBos(Check):
     What it sees:
         Prompts whose token ids start with two BOS tokens, and prompts that already contain tokens
         of the chat template, so that the template is applied twice; and prompts with the
-        text of a BOS, EOS or padding token inside. Also notes that the template writes
+        text of a BOS, EOS or padding token inside, or with the marks of another family's template
+        (`[INST]`), which this tokenizer reads as ordinary text. Also notes that the template writes
         a BOS token while the tokenizer adds one to any text: tokenizing rendered text then gives
         two.
 
@@ -59,6 +66,7 @@ class DoubleBos(Check):
             *_two_bos_tokens(context, rows),
             *_rendered_prompts(context, rows),
             *_control_tokens(context, rows),
+            *_foreign_marks(context, rows),
             *_bos_from_tokenizer(context),
         )
 
@@ -120,6 +128,27 @@ def _control_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
             f"{inside[0][1]!r}.",
             ("Remove them from the prompts: the tokenizer reads them as the end of a text.",),
             tuple(row.location for row, _ in inside[:_SHOWN]),
+            {"share": share},
+        )
+
+
+def _foreign_marks(context: PreflightContext, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Prompts in the chat template of another model family, which are ordinary text here."""
+    own = {context.token_text(token) for token in context.special_tokens}
+    template = str(context.tokenizer.chat_template or "")
+    foreign = [mark for mark in _FAMILY_MARKS if mark not in own and mark not in template]
+    inside = [
+        (row, mark) for row in rows for mark in foreign if any(mark in text for text in row.texts())
+    ]
+    located = {row.number: (row, mark) for row, mark in inside}
+    share = len(located) / len(rows)
+    if share >= _WARNING_SHARE:
+        yield CheckFinding(
+            "warning",
+            f"{len(located)} of {len(rows)} prompts contain the chat template of another model, "
+            f"such as {inside[0][1]!r}.",
+            ("Store prompts without a template, as messages; this model reads its marks as text.",),
+            tuple(row.location for row, _ in list(located.values())[:_SHOWN]),
             {"share": share},
         )
 

@@ -27,7 +27,7 @@ class DroppedMessages(Check):
     What it sees:
         Renders each conversation and searches the result for the text of its system and user
         messages, and for the names of its tools. Reports the texts that the template does not
-        write.
+        write, conversations that it refuses, and conversations for a tokenizer without a template.
 
     Why it matters:
         The instruction that asks for the answer format is often in the system message. Without it
@@ -52,12 +52,35 @@ class DroppedMessages(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Render conversations and search for their texts."""
-        if not context.tokenizer.chat_template:
-            return SkippedCheck("the tokenizer has no chat template")
         rows = [row for row in spread_rows(context.rows, _MAX_ROWS) if row.messages]
+        if not context.tokenizer.chat_template:
+            return _no_template(rows) or SkippedCheck("the tokenizer has no chat template")
         if not rows:
             return SkippedCheck("no prompt is a conversation", "store prompts as messages")
-        return (*self._messages(context, rows), *self._tools(context, rows))
+        return (
+            *self._refused(context, rows),
+            *self._messages(context, rows),
+            *self._tools(context, rows),
+        )
+
+    def _refused(
+        self, context: PreflightContext, rows: Sequence[PromptRow]
+    ) -> Iterator[CheckFinding]:
+        """Conversations for which the template raises an exception."""
+        refused = [(row, why) for row in rows if (why := _refusal(context, row))]
+        if refused and len(refused) >= self.min_share * len(rows):
+            row, why = refused[0]
+            roles = ", ".join(dict.fromkeys(str(message["role"]) for message in row.messages))
+            yield CheckFinding(
+                "critical",
+                f"The chat template refuses {len(refused)} of {len(rows)} prompts ({roles}).",
+                (
+                    "Put the text of a system message at the beginning of the user's message, let "
+                    "user and assistant take turns, or use a template that writes all roles.",
+                ),
+                (why, *(row.location for row, _ in refused[:_SHOWN])),
+                {"share": len(refused) / len(rows)},
+            )
 
     def _messages(
         self, context: PreflightContext, rows: Sequence[PromptRow]
@@ -93,14 +116,42 @@ class DroppedMessages(Check):
             )
 
 
+def _no_template(rows: Sequence[PromptRow]) -> tuple[CheckFinding, ...]:
+    """Conversations that no template can render."""
+    if not rows:
+        return ()
+    return (
+        CheckFinding(
+            "critical",
+            f"{len(rows)} prompts are conversations, and the tokenizer has no chat template.",
+            ("Store prompts as text, or set the tokenizer's chat_template.",),
+            tuple(row.location for row in rows[:_SHOWN]),
+        ),
+    )
+
+
 def _rendered(context: PreflightContext, row: PromptRow) -> str:
     """The prompt in the template, with its tools; empty if the template refuses it."""
+    try:
+        return _render(context, row)
+    except ModelError:
+        return ""
+
+
+def _refusal(context: PreflightContext, row: PromptRow) -> str:
+    """Why the template refuses a prompt; empty if it does not."""
+    try:
+        _render(context, row)
+    except ModelError as error:
+        return error.what
+    return ""
+
+
+def _render(context: PreflightContext, row: PromptRow) -> str:
+    """Raises: ModelError: if the template refuses the prompt."""
     tools = row.columns.get("tools")
     options = {"tools": tools} if isinstance(tools, list) and tools else {}
-    try:
-        return render_text(context.tokenizer, row.conversation(), generation=True, **options)
-    except ModelError:  # DAT105 reports it
-        return ""
+    return render_text(context.tokenizer, row.conversation(), generation=True, **options)
 
 
 def _dropped_roles(context: PreflightContext, row: PromptRow) -> list[str]:

@@ -1,0 +1,106 @@
+"""Tool calls that are answers, and the tools of a row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>|<answer>(.*?)</answer>", re.DOTALL)
+_ARGUMENTS = ("arguments", "parameters", "args")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the prompt offers."""
+
+    name: str
+    arguments: frozenset[str] | None
+    """Names of its arguments; None if the schema does not say or allows any."""
+    required: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool."""
+
+    name: str
+    arguments: frozenset[str]
+
+
+def tools_of(columns: Mapping[str, Any]) -> dict[str, Tool]:
+    """The tools in the column `tools`, by name; the column may hold JSON as text."""
+    tools = _parsed(columns.get("tools"))
+    return {
+        tool.name: tool
+        for entry in (tools if isinstance(tools, list) else [])
+        if (tool := _tool(entry))
+    }
+
+
+def calls_in(answer: str) -> list[ToolCall]:
+    """The calls that an answer consists of, in JSON, alone or in tags; empty for other answers."""
+    tagged = ["".join(groups) for groups in _TAGGED.findall(answer)]
+    contents = (_parsed(text) for text in tagged or [answer])
+    return [call for content in contents for entry in _entries(content) if (call := _call(entry))]
+
+
+def problem_of(call: ToolCall, tools: Mapping[str, Tool]) -> str:
+    """What a call has that the tools do not, or lacks; empty if it fits."""
+    tool = tools.get(call.name)
+    if tool is None:
+        return f"no tool {call.name!r:.40}"
+    missing = sorted(tool.required - call.arguments)
+    unknown = sorted(call.arguments - tool.arguments) if tool.arguments is not None else []
+    if unknown:
+        return f"{call.name:.40} has no argument {unknown[0]!r:.40}"
+    return f"{call.name:.40} lacks the argument {missing[0]!r:.40}" if missing else ""
+
+
+def _tool(entry: object) -> Tool | None:
+    function = entry.get("function", entry) if isinstance(entry, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return None
+    schema = function.get("parameters") or function.get("input_schema")
+    schema = schema if isinstance(schema, Mapping) else {}
+    properties, required = schema.get("properties"), schema.get("required")
+    arguments = None
+    if isinstance(properties, Mapping) and not schema.get("additionalProperties"):
+        # Parquet gives each tool the properties of all, those of the others without a value.
+        arguments = frozenset(key for key, value in properties.items() if value)
+    return Tool(
+        function["name"],
+        arguments,
+        frozenset(each for each in required if isinstance(each, str))
+        if isinstance(required, list)
+        else frozenset(),
+    )
+
+
+def _call(entry: object) -> ToolCall | None:
+    function = entry.get("function", entry) if isinstance(entry, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return None
+    named = [_parsed(function[key]) for key in _ARGUMENTS if key in function]
+    if not named or not isinstance(named[0], Mapping):
+        return None
+    return ToolCall(function["name"], frozenset(map(str, named[0])))
+
+
+def _entries(content: Any) -> Iterator[Any]:
+    if isinstance(content, list):
+        yield from content
+    elif isinstance(content, Mapping):
+        yield from _entries(content.get("tool_calls", [content]))
+
+
+def _parsed(value: Any) -> Any:
+    """A value, or what it contains as JSON; None if it is other text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
