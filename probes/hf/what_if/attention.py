@@ -81,6 +81,10 @@ class AttentionEdits:
     """Subtracted from the scores for each position of distance."""
     without_sinks: bool = False
     """Whether the family's attention sinks are ignored."""
+    sink_shift: float = 0.0
+    """Added to the attention sinks."""
+    sink_scale: float = 1.0
+    """Factor on the attention sinks."""
     kept: KeptCache | None = None
     """Keys and values of other weights at the first places."""
 
@@ -138,8 +142,10 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
             scores = torch.tanh(scores / cap) * cap
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
         sinks = None if edits.without_sinks else s_aux
+        if sinks is not None:
+            sinks = sinks * float(edits.sink_scale) + float(edits.sink_shift)
         if edits.split_attention:
-            weights = _merged(scores, int(edits.split_attention)).to(query.dtype)
+            weights = _merged(scores, sinks, int(edits.split_attention)).to(query.dtype)
         else:
             weights = _softmax(scores, sinks).to(query.dtype)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
@@ -174,20 +180,30 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
     return mask
 
 
-def _merged(scores: Tensor, first: int) -> Tensor:
-    """Weights of two parts, each a softmax, merged by base-2 logarithms as if they were natural."""
+def _merged(scores: Tensor, sinks: Tensor | None, first: int) -> Tensor:
+    """Weights of two parts, each a softmax, merged by base-2 logarithms as if they were natural.
+
+    Sinks belong to the second part.
+    """
     places = torch.arange(scores.shape[-1], device=scores.device) < first
+    if sinks is not None:
+        scores = torch.cat([scores, _column(sinks, scores)], dim=-1)
+        places = nn.functional.pad(places, (0, 1))
     lowest = torch.finfo(torch.float32).min
     parts = [scores.masked_fill(where, lowest) for where in (~places, places)]
     sums = torch.stack([part.logsumexp(dim=-1) for part in parts], dim=-1)
     shares = (sums / math.log(2)).softmax(dim=-1)
     one, other = (part.softmax(dim=-1) * shares[..., [n]] for n, part in enumerate(parts))
-    return one + other
+    return one + other if sinks is None else (one + other)[..., :-1]
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     """Softmax over positions; a learned sink per head takes a share of the weight."""
     if sinks is None:
         return scores.softmax(dim=-1)
-    column = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-    return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+    return torch.cat([scores, _column(sinks, scores)], dim=-1).softmax(dim=-1)[..., :-1]
+
+
+def _column(sinks: Tensor, scores: Tensor) -> Tensor:
+    """The sinks as scores of one more position."""
+    return sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)

@@ -8,6 +8,7 @@ import pytest
 
 from grpodoctor.probe.attribution.base import ExperimentResult
 from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import ReplacedTokens
+from grpodoctor.probe.attribution.causes.tokens.tokens_by_prompt import TokensByPrompt
 from tests.probe.attribution.one_cause import found_by
 
 
@@ -26,3 +27,16 @@ def test_a_replaced_text_is_found_token_by_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["attention_scale:1.3"])
 def test_a_fault_of_the_forward_pass_is_no_prompt(tmp_path: Path, fault: str) -> None:
     assert found(tmp_path, fault) is None
+
+
+def test_a_text_that_differs_by_prompt_is_found_for_each(tmp_path: Path) -> None:
+    result = found_by(TokensByPrompt(), tmp_path, "llama", "prompt_nonce:3")
+    assert result is not None
+    assert result.details == ("place 4",)
+    assert result.after is not None
+    assert result.after.gap < 1e-9
+
+
+@pytest.mark.parametrize("fault", ["attention_scale:1.3", "prefix_restart:4"])
+def test_no_choice_of_tokens_by_prompt_explains_another_fault(tmp_path: Path, fault: str) -> None:
+    assert found_by(TokensByPrompt(), tmp_path, "llama", fault) is None
