@@ -57,7 +57,7 @@ _SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
 """ln 2: a kernel with base-2 logarithms does not convert the sink."""
 _AMPLITUDES = (0.7, 0.85, *(0.1 * math.log(factor) + 1 for factor in (4, 8, 16, 32, 64)), 2.0)
 """Factors that yarn derives from its scaling."""
-_JUMPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_JUMPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _NOT_SETTINGS = (
     "dropout", "training", "_id", "initializer", "use_cache", "is_", "has_", "aux", "output_",
     "return_", "gradient", "tie_", "attention_scaling", "scaling_type", "cross", "pretraining",
@@ -171,6 +171,9 @@ def _layer_groups(model: Any) -> list[str]:
 
 
 def _positions(model: Any) -> _Listed:
+    limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
+    for far in ("again", "1", "-1"):
+        yield "position_jump", [[far, place] for place in _JUMPS if place < limit], "integer"
     if not rotary_modules(model):
         yield "position_start", [-2, -1, 1, 2, 3, 4], "choice"
         layouts = ["interleaved", "halves"] if positions.rotations(model) else []
@@ -182,10 +185,7 @@ def _positions(model: Any) -> _Listed:
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
     forms = [form + part for form in _HALVES for part in ("", "/frequencies")]
     yield "rope_precision", forms, "choice"
-    limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
     yield "position_limit", [far for far in _WINDOWS if far < limit], "integer"
-    for far in ("again", "1", "-1"):
-        yield "position_jump", [[far, place] for place in _JUMPS if place < limit], "integer"
     for kind in positions.amplitude_kinds(model):
         yield "rope_amplitude", [[kind, factor] for factor in _AMPLITUDES], "number"
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"

@@ -70,7 +70,7 @@ class ReplacedTokens(Cause):
         found = _Search(experiments, variant).run()
         if not found:
             return None
-        after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(found)))
+        after = experiments.vary(variant, edits=(*variant.setup.edits, replaced_by_edit(found)))
         words = _in_words(found, texts_of(experiments.case.learner.model))
         return ExperimentResult(
             summary=(
@@ -98,7 +98,8 @@ def scores_otherwise(experiments: Experiments, variant: Variant) -> bool:
     return own_N is not None and differ(experiments, variant, own_N, variant.tokens.learner_N)
 
 
-def _edit(replaced: Iterable[tuple[int, int]]) -> Edit:
+def replaced_by_edit(replaced: Iterable[tuple[int, int]]) -> Edit:
+    """The edit with these tokens at these places of every prompt."""
     return EDIT, json.dumps([list(pair) for pair in replaced])
 
 
@@ -203,7 +204,7 @@ class _Search:
     def _measure(self, sets: Iterable[Replaced]) -> None:
         missing = [each for each in dict.fromkeys(sets) if each not in self._gaps]
         setup = self._variant.setup
-        edits = [(*setup.edits, _edit(each)) for each in missing]
+        edits = [(*setup.edits, replaced_by_edit(each)) for each in missing]
         scores = self._experiments.score_edits(setup, edits, self._folder)
         for each, learner_N in zip(missing, scores, strict=True):
             own_N = None if learner_N is None else learner_N[: self._target.size]

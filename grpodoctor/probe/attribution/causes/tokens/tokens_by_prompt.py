@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
     candidates_of,
     may_be_replaced,
     places_of,
+    replaced_by_edit,
     scores_otherwise,
 )
 from grpodoctor.probe.attribution.edits import Edit
@@ -91,6 +92,13 @@ def _edit(found: Mapping[int, Mapping[int, int]]) -> Edit:
             for prompt, own in found.items()
         ]
     )
+
+
+def _with_token(found: Replaced, place: int, token: int) -> Edit:
+    """One more token in each prompt; the first one is that of a text that all prompts have."""
+    if not any(found.values()):
+        return replaced_by_edit([(place, token)])
+    return _edit({prompt: {**own, place: token} for prompt, own in found.items()})
 
 
 def _in_words(place: int) -> str:
@@ -177,13 +185,7 @@ class _Search:
     def _scores(self, found: Replaced, place: int, tokens: Iterable[int]) -> list[Floats]:
         """The learner's scores with each token at a place of every prompt."""
         setup = self._variant.setup
-        edits = [
-            (
-                *setup.edits,
-                _edit({prompt: {**own, place: token} for prompt, own in found.items()}),
-            )
-            for token in tokens
-        ]
+        edits = [(*setup.edits, _with_token(found, place, token)) for token in tokens]
         scores = self._experiments.score_edits(setup, edits, self._folder)
         nothing = np.full(self._target.size, np.nan)
         return [nothing if each is None else each[: nothing.size] for each in scores]
