@@ -319,7 +319,7 @@ def _constant(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     numbers, counts = np.unique(changed_N[at], return_counts=True)
     number = float(numbers[np.argmax(counts)])
     at &= changed_N == number
-    if at.sum() < _FEWEST_EQUAL or _is_limit(tokens, number, changed_N, other_N[at]):
+    if at.sum() < _FEWEST_EQUAL or _is_limit(tokens, number, changed_N):
         return
     made = ColumnMap(lambda _, column_N: np.where(changed_N == number, number, column_N), True)
     is_forced = number == 0 and _is_unlikely(tokens, at)
@@ -332,13 +332,16 @@ _FEWEST_EQUAL = 8
 """Tokens with exactly the same value, where the other side's differ from it."""
 
 
-def _is_limit(tokens: Tokens, number: float, changed_N: Floats, own: Floats) -> bool:
-    """Whether a number is an end of the column, and the other side's values are beyond it."""
+def _is_limit(tokens: Tokens, number: float, changed_N: Floats) -> bool:
+    """Whether a number is an end of the column, not far from the other values as -9999 is."""
     known = np.isfinite(changed_N)
     if np.ptp(changed_N[tokens.finite_N]) > 0:  # otherwise these tokens have nothing but the number
         known &= tokens.finite_N
-    low, high = changed_N[known].min(), changed_N[known].max()
-    return bool((number == low and (own <= low).all()) or (number == high and (own >= high).all()))
+    others = changed_N[known & (changed_N != number)]
+    if number >= 0 or not others.size:
+        return False
+    is_near = others.min() - number <= np.ptp(others)
+    return bool(number > others.max() or (number < others.min() and is_near))
 
 
 _UNLIKELY = -4.0
