@@ -80,11 +80,24 @@ def adapter_times(model: nn.Module, value: Any) -> Iterator[None]:
     """Apply the adapter a number of times: 0 is the base model, 2 an adapter merged twice."""
     if not has_adapter(model):
         raise InapplicableError("this model has no adapter")
-    updates: list[Update] = getattr(model, _ATTRIBUTE)
-    before = [(_layer(model, update), _layer(model, update).weight) for update in updates]
+    more = {each.layer: (float(value) - 1) * each.matrix() for each in adapter_updates(model)}
+    with with_changed_weights(model, more):
+        yield
+
+
+def adapter_updates(model: nn.Module) -> list[Update]:
+    """The updates of the adapter that was applied; none without one."""
+    updates: list[Update] = getattr(model, _ATTRIBUTE, [])
+    return updates
+
+
+@contextmanager
+def with_changed_weights(model: nn.Module, changes: Mapping[str, Tensor]) -> Iterator[None]:
+    """Add to the weights of linear layers, by the layers' names."""
+    chosen: list[Any] = [model.get_submodule(name) for name in changes]
+    before = [(layer, layer.weight) for layer in chosen]
     try:
-        for update, (layer, weight) in zip(updates, before, strict=True):
-            more = (float(value) - 1) * update.matrix()
+        for (layer, weight), more in zip(before, changes.values(), strict=True):
             changed = (weight.float() + more).to(weight.dtype)
             layer.weight = nn.Parameter(changed, requires_grad=False)
         yield

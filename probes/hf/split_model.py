@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,17 +18,24 @@ from contract import RefusalError
 from torch import Tensor
 
 _PULSE_SECONDS = 10.0
+_STATES = "cache_params"
+"""The cache of families without attention."""
 
 
-def _trunk_output(hidden: Tensor) -> Any:
-    """A trunk's output with every optional field that a head of transformers reads."""
+def _trunk_output(hidden: Tensor, further: Iterable[str]) -> Any:
+    """A trunk's output with every optional field that a head of transformers reads.
+
+    Args:
+        hidden: the last hidden states.
+        further: names of the fields that this family's trunk returns.
+    """
     from transformers.modeling_outputs import (
         BaseModelOutputWithPastAndCrossAttentions,
         MoeModelOutputWithPast,
     )
 
     output = MoeModelOutputWithPast(last_hidden_state=hidden)
-    for name in BaseModelOutputWithPastAndCrossAttentions.__dataclass_fields__:
+    for name in (*BaseModelOutputWithPastAndCrossAttentions.__dataclass_fields__, *further):
         if not hasattr(output, name):
             setattr(output, name, None)
     return output
@@ -84,14 +92,20 @@ class SplitModel:
         self._pulse = _Pulse()
         self._given: Tensor | None = None
         self._hidden: Tensor | None = None
+        self._fields: tuple[str, ...] = ()
+        """Fields of the trunk's latest output."""
+        takes = inspect.signature(inspect.unwrap(type(model).forward)).parameters
+        self._cache = _STATES if _STATES in takes else "past_key_values"
+        """The name of the cache among the model's inputs and outputs."""
 
     def _trunk_forward(self, *arguments: Any, **inputs: Any) -> Any:
         """Replaces the trunk's forward pass."""
         if self._given is not None:
-            return _trunk_output(self._given)
+            return _trunk_output(self._given, self._fields)
         output = self._forward(*arguments, **inputs)
         self._pulse.beat()
         self._hidden = output.last_hidden_state
+        self._fields = tuple(getattr(type(output), "__dataclass_fields__", ()))
         # Only the logits of the last position of this pass are ever used.
         output.last_hidden_state = self._hidden[:, -1:]
         return output
@@ -130,12 +144,12 @@ class SplitModel:
         """
         output = self._continued(ids_BW, seen_BW, cache)
         self._taken()
-        return output.logits[:, -1], output.past_key_values
+        return output.logits[:, -1], getattr(output, self._cache)
 
     def next_hidden(self, ids_BW: Tensor, seen_BW: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """Like `next_logits`, with the trunk's output for all W positions, shape (B, W, H)."""
         output = self._continued(ids_BW, seen_BW, cache)
-        return self._taken(), output.past_key_values
+        return self._taken(), getattr(output, self._cache)
 
     def whole_cache(self) -> Any:
         """An empty cache that keeps all positions; None if layers keep states instead of keys.
@@ -155,8 +169,8 @@ class SplitModel:
                 input_ids=ids_BW,
                 attention_mask=seen_BW,
                 position_ids=positions_BW,
-                past_key_values=cache,
                 use_cache=True,
+                **{self._cache: cache},
             )
 
     def _taken(self) -> Tensor:

@@ -160,7 +160,7 @@ def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
         adapter(root / "loud", model, alpha=16)
     options = {key: folders.get(value, value) for key, value in plant.options.items()}
     others = {key: folders.get(value, value) for key, value in plant.others.items()}
-    faults = plant.faults.replace("STALE", str(stale))
+    faults = plant.faults.replace("STALE", str(stale)).replace("ADAPTER", str(root / "adapter"))
     broken = EngineSpec.of(
         "program", str(ENGINE), {"model": str(model), "faults": faults, "threads": 1, **options}
     )

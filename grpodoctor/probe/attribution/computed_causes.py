@@ -9,7 +9,13 @@ from typing import Any
 
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
 from grpodoctor.probe.attribution.edits import IN_PROMPT, Edit, inner_edit, shown
-from grpodoctor.probe.attribution.structure_causes import STRUCTURE, layout_in_words
+from grpodoctor.probe.attribution.structure_causes import (
+    STRUCTURE,
+    experts_in_words,
+    jump_in_words,
+    layout_in_words,
+    lost_experts_in_words,
+)
 
 
 def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # noqa: A002 - its name
@@ -450,14 +456,19 @@ def described(edit: Edit) -> str:
 
 
 _PAIRED: dict[str, Callable[[str], str]] = {
+    "adapter_part": lambda part: f"{part} of the adapter times {{}}",
     "bias_scale": lambda names: f"the biases of {names.replace(',', ' and ')} times {{}}",
     "layer_rope_base": lambda kind: f"rope base {{}} in layers with {kind.replace('_', ' ')}",
     "layer_rope_scaling": lambda kind: (
         f"positions divided by {{}} in layers with {kind.replace('_', ' ')}"
     ),
     "layer_scale": lambda block: f"the output of {_block(block)} times {{}}",
+    "position_jump": jump_in_words,
     "recent_repetition": lambda last: f"a repetition penalty of {{}} on the last {last} tokens",
     "output_scale": lambda block: f"the output of {_block(block)} times {{}}",
+    "rope_amplitude": lambda kind: (
+        f"sines and cosines times {{}} in {kind.replace('_', ' ')} layers"
+    ),
     "setting": lambda name: f"{name} {{}}",
 }
 """Edits of a name and a number: from the name, the sentence with a place for the number."""
@@ -512,9 +523,11 @@ def _pattern(name: str, change: Any) -> str:
 
 
 _WORDED: dict[str, Callable[..., str]] = {
+    "experts_from": experts_in_words,
     "layer_from": _other_layer,
     "layer_pattern": _pattern,
     "layer_rope_like": _like,
+    "lost_experts": lost_experts_in_words,
     "lost_part": _lost,
     "transposed": lambda place, _: f"{_placed(place)} transposed",
     "vocabulary_part": _vocabulary,

@@ -19,9 +19,10 @@ Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
-        "bias_scale", "layer_from", "layer_pattern", "layer_rope_base", "layer_rope_like",
-        "layer_rope_scaling", "layer_scale", "layer_window", "lost_part", "output_scale",
-        "recent_repetition", "setting",
+        "adapter_part", "bias_scale", "experts_from", "layer_from", "layer_pattern",
+        "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
+        "lost_experts", "lost_part", "output_scale", "position_jump", "recent_repetition",
+        "rope_amplitude", "setting",
         "transposed", "vocabulary_part", "weight_layout", "weights_from", "weights_until",
     }
 )  # fmt: skip

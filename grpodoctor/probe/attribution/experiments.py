@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -340,8 +340,24 @@ class Experiments:
         needs_all = variant.setup.learner_map is not None and variant.setup.learner_map.needs_all
         if variant.setup.own_prompts or needs_all:
             return None, np.arange(variant.tokens.sampler_N.size)
-        prompts = _prompts_behind(variant.setup.behind)
         wanted_B = _spread(variant.tokens, _SCREEN_TOKENS)
+        return self.folder_of(variant, wanted_B), self._indices(variant, wanted_B)
+
+    def one_of_each_prompt(self, variant: Variant) -> tuple[Path, Integers]:
+        """A folder with the first response to each prompt that counts, and its tokens' indices."""
+        tokens = variant.tokens
+        counted_B = np.unique(tokens.rows_N[tokens.counted_N])
+        _, first = np.unique(tokens.prompt_B[counted_B], return_index=True)
+        wanted_B = set(counted_B[first].tolist())
+        return self.folder_of(variant, wanted_B), self._indices(variant, wanted_B)
+
+    @staticmethod
+    def _indices(variant: Variant, wanted_B: Set[int]) -> Integers:
+        return np.flatnonzero(np.isin(variant.tokens.rows_N, sorted(wanted_B)))
+
+    def folder_of(self, variant: Variant, wanted_B: Set[int]) -> Path:
+        """A folder with some of the part's responses, after the prompts that the learner reads."""
+        prompts = _prompts_behind(variant.setup.behind)
         source = rollouts_key(variant.setup.behind or self.rollouts)
         key = content_key("screen", source, sorted(wanted_B))
         folder = self.scratch(f"screen-{key}")
@@ -355,7 +371,7 @@ class Experiments:
             if not (folder / path.name).exists():
                 write_shard(folder / path.name, kept)
         write_json(folder / JOB, {"key": folder.name})
-        return folder, np.flatnonzero(np.isin(variant.tokens.rows_N, sorted(wanted_B)))
+        return folder
 
     @cached_property
     def rounding(self) -> Rounding:

@@ -67,8 +67,92 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Choose groups by the sum of their two best experts where scores have a correction bias "
         "(DeepSeek-V3), and by the best one in DeepSeek-V2.",
     ),
+    "adapter_moved": ComputedCause(
+        "adapter", "The {side} adds updates of the LoRA adapter to other weights",
+        "updates of the adapter moved ({value})",
+        "Check how the engine maps the adapter's names to numbered layers and to slices of fused "
+        "projections (packed_modules_mapping); merge the adapter, and compare.",
+    ),
+    "adapter_part": ComputedCause(
+        "adapter", "The {side} applies a part of the LoRA adapter only", "{value}",
+        "0: the engine drops this part without a word. Check that it supports the adapter's target "
+        "modules under these names (vLLM: lora_target_modules), or merge the adapter.",
+    ),
+    "experts_from": ComputedCause(
+        "expert-order", "The {side} gives experts the weights of other ones", "{value}",
+        "Check the map from the routers' ids to the loaded experts: expert parallelism, redundant "
+        "experts and load balancing (EPLB) move weights, and routes must follow.",
+    ),
+    "gated_norm": ComputedCause(
+        "gated-norm", "The {side} gates the input of a norm at another place",
+        "the gate applied {value} the norm",
+        "Check norm_before_gate: state-space layers of most families multiply by the gate first.",
+    ),
+    "lost_experts": ComputedCause(
+        "missing-experts", "The {side} leaves experts out of the sum", "{value}",
+        "Check expert parallelism: each expert is loaded on one rank, the sum over ranks has all, "
+        "and experts that return their input (zero experts) are added, too.",
+    ),
+    "norm_rounding": ComputedCause(
+        "precision", "The {side} computes norms in another precision", "norms in {value}",
+        "Compute norms in float32 on both sides: sums of squares lose much in 16 bits.",
+    ),
+    "position_jump": ComputedCause(
+        "position-ids", "The {side} counts positions of the prompt differently from a place on",
+        "{value}",
+        "Check the positions after a cached prefix or a chunk of the prompt: they continue at the "
+        "number of tokens before, whatever was read from the cache.",
+    ),
+    "rope_amplitude": ComputedCause(
+        "rope-scaling", "The {side} multiplies sines and cosines by another factor", "{value}",
+        "Compare attention_factor, mscale and mscale_all_dim of the rope scaling on both sides: "
+        "some engines ignore attention_factor and derive the factor from the scaling.",
+    ),
+    "sink_scale": ComputedCause(
+        "attention-sinks", "The {side} scales the attention sinks", "attention sinks times {value}",
+        "Check that the kernel converts sinks to the base of its logarithms, and does not multiply "
+        "them by the softmax scale.",
+    ),
+    "sink_shift": ComputedCause(
+        "attention-sinks", "The {side} shifts the attention sinks", "{value} added to sinks",
+        "0.693: the sink is counted twice. Count it once when parts of attention are merged "
+        "(split key-value cache, context parallelism).",
+    ),
+    "tied_head": ComputedCause(
+        "tied-head", "The {side} uses the embeddings as output head", "the embeddings as head",
+        "Check tie_word_embeddings, also in a nested text_config: the checkpoint has a head of its "
+        "own, which the engine or a sync ignores.",
+    ),
 }  # fmt: skip
 """By the name of the edit."""
+
+
+def jump_in_words(far: str) -> str:
+    """A jump of positions, for a sentence with a place for the token's number."""
+    if far == "again":
+        return "positions counted from 0 again at token {}"
+    return f"positions moved by {far} from token {{}} on"
+
+
+def lost_experts_in_words(place: str, part: str) -> str:
+    """Experts that are left out, for a sentence."""
+    number, _, count = part.partition("/")
+    which = f"part {number} of {count} of the experts" if count else "experts without weights"
+    return f"{which}{_where(place)} left out"
+
+
+def experts_in_words(place: str, order: str) -> str:
+    """Experts with the weights of others, for a sentence."""
+    one, found, other = order.partition("<>")
+    if found:
+        return f"the weights of experts {one} and {other}{_where(place)} exchanged"
+    if order == "halves":
+        return f"the halves of the experts{_where(place)} exchanged"
+    return f"each expert{_where(place)} with the weights of the {order} one"
+
+
+def _where(place: str) -> str:
+    return "" if place == "*" else f" of layer {place}"
 
 
 def layout_in_words(name: str, form: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 
-from grpodoctor.probe.attribution.tokens import Floats, Integers, Tokens
+from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import ColumnMap
 
 _NEARLY_ALL = 0.995
@@ -308,6 +308,64 @@ _TIES = 3
 _FAR_EDGE = -1.0
 
 
+def _constant(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """One number in place of the values of some tokens: none was reported, or these were forced.
+
+    End tokens have a cause of their own, and a limit clips all values beyond it.
+    """
+    at = tokens.finite_N & (np.abs(changed_N - other_N) > _MEASURABLE) & ~tokens.last_N
+    if at.sum() < _FEWEST_EQUAL:
+        return
+    numbers, counts = np.unique(changed_N[at], return_counts=True)
+    number = float(numbers[np.argmax(counts)])
+    at &= changed_N == number
+    if at.sum() < _FEWEST_EQUAL or _is_limit(tokens, number, changed_N):
+        return
+    made = ColumnMap(lambda _, column_N: np.where(changed_N == number, number, column_N), True)
+    is_forced = number == 0 and _is_unlikely(tokens, at)
+    cause = "forced-token" if is_forced else "missing-logprobs"
+    what = f"{number:g} at {_places(tokens, at)}, whatever the other side's are"
+    yield _same(tokens, cause, what, changed_N, other_N, made)
+
+
+_FEWEST_EQUAL = 8
+"""Tokens with exactly the same value, where the other side's differ from it."""
+
+
+def _is_limit(tokens: Tokens, number: float, changed_N: Floats) -> bool:
+    """Whether a number is an end of the column, not far from the other values as -9999 is."""
+    known = np.isfinite(changed_N)
+    if np.ptp(changed_N[tokens.finite_N]) > 0:  # otherwise these tokens have nothing but the number
+        known &= tokens.finite_N
+    others = changed_N[known & (changed_N != number)]
+    if number >= 0 or not others.size:
+        return False
+    is_near = others.min() - number <= np.ptp(others)
+    return bool(number > others.max() or (number < others.min() and is_near))
+
+
+_UNLIKELY = -4.0
+"""Standard errors of log p + entropy, whose mean is 0 for tokens drawn from the learner."""
+
+
+def _is_unlikely(tokens: Tokens, at: Flags) -> bool:
+    """Whether some tokens are less likely in the learner than tokens that are drawn from it."""
+    if tokens.surplus_N is None:
+        return False
+    terms = tokens.surplus_N[at & np.isfinite(tokens.surplus_N)]
+    size = float(np.sqrt(np.square(terms).sum()))
+    return size > 0 and float(terms.sum()) / size < _UNLIKELY
+
+
+def _places(tokens: Tokens, at: Flags) -> str:
+    """The tokens in words."""
+    places = np.unique(tokens.positions_N[at])
+    if places.size == 1:
+        place = int(places[0])
+        return "the first token" if place == 0 else f"token {place + 1} of a response"
+    return f"{int(at.sum())} tokens"
+
+
 def _limited(
     limit: Callable[[Floats, float], Floats], edge: float, _: Integers, column_N: Floats
 ) -> Floats:
@@ -437,6 +495,6 @@ def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
 
 
 _RECOGNIZERS: tuple[Recognizer, ...] = (
-    _units, _scaled_each, _likeliest, _repeated, _rounded, _stored, _averaged, _summed, _clipped,
-    _reordered,
+    _units, _scaled_each, _likeliest, _repeated, _rounded, _stored, _averaged, _summed,
+    _constant, _clipped, _reordered,
 )  # fmt: skip

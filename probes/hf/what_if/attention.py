@@ -107,6 +107,10 @@ class AttentionEdits:
     """Subtracted from the scores for each position of distance."""
     without_sinks: bool = False
     """Whether the family's attention sinks are ignored."""
+    sink_shift: float = 0.0
+    """Added to the attention sinks."""
+    sink_scale: float = 1.0
+    """Factor on the attention sinks."""
     kept: KeptCache | None = None
     """Keys and values of other weights at the first places."""
 
@@ -163,7 +167,10 @@ def _attention(edits: AttentionEdits) -> Callable[..., tuple[Tensor, None]]:
         if cap:
             scores = torch.tanh(scores / cap) * cap
         scores = scores.float() + _mask(query, key, attention_mask, edits.of(module))
-        weights = _weights(scores, None if edits.without_sinks else s_aux, edits).to(query.dtype)
+        sinks = None if edits.without_sinks else s_aux
+        if sinks is not None:
+            sinks = sinks * float(edits.sink_scale) + float(edits.sink_shift)
+        weights = _weights(scores, sinks, edits).to(query.dtype)
         return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
     return attend

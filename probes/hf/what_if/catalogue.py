@@ -11,7 +11,9 @@ from contract import InapplicableError
 from hf.adapters import has_adapter
 from hf.routers import Routers
 from hf.what_if import (
+    adapter_places,
     exchanged,
+    experts,
     layer_patterns,
     modules,
     norm_kinds,
@@ -46,17 +48,29 @@ _PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
 _HALVES = ("bfloat16", "float16")
 _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
-_ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group32",
-              "int4/group128", "fp8", "fp8/row", "fp8/tensor")  # fmt: skip
+_ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
+              "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
+              "int4/zero128", "mxfp4", "nvfp4", "fp8", "fp8/row", "fp8/tensor")  # fmt: skip
+_SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
+"""ln 2: a sink is counted twice, or half."""
+_SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
+"""ln 2: a kernel with base-2 logarithms does not convert the sink."""
+_AMPLITUDES = (0.7, 0.85, *(0.1 * math.log(factor) + 1 for factor in (4, 8, 16, 32, 64)), 2.0)
+"""Factors that yarn derives from its scaling."""
+_JUMPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _NOT_SETTINGS = (
-    "vocab", "token", "layer", "hidden_size", "hidden_dim", "head_dim", "heads", "intermediate",
-    "max_position", "dropout", "training", "dim", "features", "_id", "initializer", "use_cache",
-    "padding", "in_", "out_", "is_", "has_", "chunk", "aux", "num_experts", "num_local", "groups",
-    "output_", "return_", "gradient", "tie_", "attention_scaling", "seq_len", "lora_rank", "rank",
-    "scaling_type", "inner", "size", "cross", "pretraining", "inplace", "jitter", "n_routed",
-    "n_shared", "bos", "eos", "pad", "version", "rope_theta", "_is_", "base_model", "max_",
+    "dropout", "training", "_id", "initializer", "use_cache", "is_", "has_", "aux", "output_",
+    "return_", "gradient", "tie_", "attention_scaling", "scaling_type", "cross", "pretraining",
+    "inplace", "jitter", "version", "rope_theta", "_is_", "base_model",
 )  # fmt: skip
-"""Parts of the names of attributes that are shapes, bookkeeping, or covered by another edit."""
+"""Parts of the names of attributes that are bookkeeping, or covered by another edit."""
+_SHAPES = (
+    "vocab", "token", "layer", "hidden_size", "hidden_dim", "head_dim", "heads", "intermediate",
+    "max_position", "dim", "features", "padding", "in_", "out_", "chunk", "num_experts",
+    "num_local", "groups", "seq_len", "lora_rank", "rank", "inner", "size", "n_routed", "n_shared",
+    "bos", "eos", "pad", "max_",
+)  # fmt: skip
+"""The same for whole numbers and flags that are shapes; a shape is no fraction."""
 
 
 def what_ifs(model: Any) -> list[dict[str, Any]]:
@@ -86,9 +100,13 @@ _NEUTRAL = {
     "output_scale": 1.0,
     "distance_bias": 0.0,
     "adapter": 1.0,
+    "adapter_part": 1.0,
     "alibi_factor": 1.0,
     "alibi_power": 1.0,
     "layer_rope_scaling": 1.0,
+    "rope_amplitude": 1.0,
+    "sink_scale": 1.0,
+    "sink_shift": 0.0,
     "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
@@ -132,6 +150,8 @@ def _attention(model: Any) -> _Listed:
     yield "distance_bias", _SLOPES, "number"
     sinks = any(name.rpartition(".")[2] == "sinks" for name, _ in model.named_parameters())
     yield "without_sinks", [True] if sinks else [], "choice"
+    yield "sink_shift", _SINK_SHIFTS if sinks else [], "number"
+    yield "sink_scale", _SINK_FACTORS if sinks else [], "number"
     has_alibi = bool(positions.alibi_functions(model))
     yield "without_alibi", [True] if has_alibi else [], "choice"
     yield "alibi_factor", _FACTORS if has_alibi else [], "number"
@@ -151,6 +171,9 @@ def _layer_groups(model: Any) -> list[str]:
 
 
 def _positions(model: Any) -> _Listed:
+    limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
+    for far in ("again", "1", "-1"):
+        yield "position_jump", [[far, place] for place in _JUMPS if place < limit], "integer"
     if not rotary_modules(model):
         yield "position_start", [-2, -1, 1, 2, 3, 4], "choice"
         layouts = ["interleaved", "halves"] if positions.rotations(model) else []
@@ -162,8 +185,9 @@ def _positions(model: Any) -> _Listed:
     yield "rope_share", [0.25, 0.5, 0.75, -1.0], "choice"
     forms = [form + part for form in _HALVES for part in ("", "/frequencies")]
     yield "rope_precision", forms, "choice"
-    limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", 0) or 8192)
     yield "position_limit", [far for far in _WINDOWS if far < limit], "integer"
+    for kind in positions.amplitude_kinds(model):
+        yield "rope_amplitude", [[kind, factor] for factor in _AMPLITUDES], "number"
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
     yield "rope_layout", ["interleaved", "halves"], "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
@@ -193,6 +217,8 @@ def _modules(model: Any) -> _Listed:
     yield "norm_mean", norm_kinds.mean_kinds(model), "choice"
     yield "norm_group_width", norm_kinds.group_widths(model), "choice"
     yield "unweighted_norm", norm_kinds.weighted(model), "choice"
+    yield "gated_norm", ["after", "before"] if norm_kinds.gated(model) else [], "choice"
+    yield "norm_rounding", _HALVES if norms(model) else [], "choice"
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in norms(model)))
     pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in positions.QK_NORMS]
     yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
@@ -207,6 +233,10 @@ def _modules(model: Any) -> _Listed:
     yield "logit_clamp", _CAPS, "number"
     yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
     yield "adapter", _ADAPTER if has_adapter(model) else [], "number"
+    yield "adapter_moved", adapter_places.moves(model), "choice"
+    for part in adapter_places.parts(model):
+        yield "adapter_part", [[part, factor] for factor in (0.0, 2.0)], "number"
+    yield "tied_head", [True] if modules.has_own_head(model) else [], "choice"
     heads = [count for each in modules.wide_norms(model).values() for _, count in each]
     counts = sorted({count for count in (*_PART_COUNTS, *heads) if count <= max(heads, default=0)})
     yield "norm_parts", counts, "choice"
@@ -231,6 +261,9 @@ def _routing(model: Any) -> _Listed:
         yield "router_groups", ["best", "two"], "choice"
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
         yield "router_weights", forms, "choice"
+        yield "lost_experts", experts.lost_parts(model), "choice"
+        for place, orders in experts.exchanges(model).items():
+            yield "experts_from", [[place, order] for order in orders], "choice"
 
 
 def _layer_patterns(model: Any) -> _Listed:
@@ -288,7 +321,8 @@ def _is_setting(name: str, value: Any) -> bool:
         return False
     if name in modules.EPSILONS or name.endswith("_eps") or name == "scaling":
         return False
-    return not any(part in name for part in _NOT_SETTINGS)
+    shapes = () if type(value) is float else _SHAPES
+    return not any(part in name for part in (*_NOT_SETTINGS, *shapes))
 
 
 def _processors() -> _Listed:

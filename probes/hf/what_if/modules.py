@@ -276,6 +276,28 @@ def embedding_scale(model: Any, value: Any) -> Iterator[None]:
         yield
 
 
+def has_own_head(model: Any) -> bool:
+    """Whether the output head has weights of its own, of the shape of the embeddings."""
+    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    one, other = getattr(head, "weight", None), getattr(embeddings, "weight", None)
+    return (
+        isinstance(one, Tensor)
+        and isinstance(other, Tensor)
+        and one.shape == other.shape
+        and one.data_ptr() != other.data_ptr()
+    )
+
+
+@contextmanager
+def tied_head(model: Any, _: Any) -> Iterator[None]:
+    """The embeddings are the output head, whose own weights are ignored."""
+    if not has_own_head(model):
+        raise InapplicableError("this model has no output head of its own")
+    embeddings = model.get_input_embeddings().weight.data
+    with replaced([model.get_output_embeddings().weight], lambda _weight: embeddings):
+        yield
+
+
 @contextmanager
 def logit_soft_cap(model: Any, value: Any) -> Iterator[None]:
     """A soft-cap of the logits."""

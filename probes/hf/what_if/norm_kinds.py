@@ -1,15 +1,18 @@
-"""Edits of what a norm computes: with or without the mean, over other groups, without weights."""
+"""Edits of what a norm computes: the mean, groups, weights, the place of a gate, the precision."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import torch
 from contract import InapplicableError
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from hf.what_if.modules import EPSILONS, norms, replaced
 
@@ -181,3 +184,71 @@ def _neutral(module: Any) -> float:
     bias = getattr(module, "bias", None)
     rest = out if bias is None else out - bias
     return 1.0 if bool(rest.abs().max() == 0) else 0.0
+
+
+def gated(model: nn.Module) -> list[nn.Module]:
+    """Norms that receive a gate next to their input, as those of state-space layers."""
+    return [
+        module
+        for _, module in norms(model)
+        if "gate" in inspect.signature(module.forward).parameters
+    ]
+
+
+@contextmanager
+def gated_norm(model: nn.Module, value: Any) -> Iterator[None]:
+    """Such norms are gated `after` the normalization, or `before` it."""
+    found = gated(model)
+    if not found:
+        raise InapplicableError("this model has no gated norm")
+    with ExitStack() as stack:
+        for module in found:
+            changed = partial(_gated, module.forward, str(value))
+            stack.enter_context(mock.patch.object(module, "forward", changed))
+        yield
+
+
+def _gated(plain: Any, order: str, hidden: Tensor, gate: Tensor | None = None) -> Tensor:
+    if gate is None:
+        raise InapplicableError("the norms of this model receive no gate")
+    factor = nn.functional.silu(gate.float())
+    neutral = torch.full_like(gate, _SILU_IS_ONE)
+    if order == "before":
+        normal: Tensor = plain((hidden.float() * factor).to(hidden.dtype), neutral)
+        return normal
+    normal = plain(hidden, neutral)
+    return (normal.float() * factor).to(normal.dtype)
+
+
+_SILU_IS_ONE = 1.2784645427610738
+"""The number whose SiLU is 1."""
+
+
+@contextmanager
+def norm_rounding(model: nn.Module, value: Any) -> Iterator[None]:
+    """All norms compute in 16 bits, although the family converts their input to float32."""
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}[str(value)]
+    found = [module for _, module in norms(model)]
+    weights = [weight for module in found for weight in module.parameters(recurse=False)]
+    with ExitStack() as stack:
+        for module in found:
+            changed = partial(_lowered, module.forward, dtype)
+            stack.enter_context(mock.patch.object(module, "forward", changed))
+        stack.enter_context(replaced(weights, lambda weight: weight.to(dtype)))
+        yield
+
+
+def _lowered(plain: Any, dtype: torch.dtype, hidden: Tensor, *rest: Any, **named: Any) -> Any:
+    with _KeptDtype():
+        output: Tensor = plain(hidden.to(dtype), *rest, **named)
+    return torch.Tensor.to(output, hidden.dtype)
+
+
+class _KeptDtype(TorchFunctionMode):
+    """Conversions to float32 change nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        wanted = (*args[1:], *(kwargs or {}).values())
+        if func is Tensor.float or (func is Tensor.to and torch.float32 in wanted):
+            return args[0]
+        return func(*args, **(kwargs or {}))

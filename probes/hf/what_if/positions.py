@@ -216,6 +216,39 @@ def layer_rope_like(model: nn.Module, value: Any) -> Iterator[None]:
 
 
 @contextmanager
+def rope_amplitude(model: nn.Module, value: Any) -> Iterator[None]:
+    """A factor on sines and cosines, such as the one of yarn, `[kind, factor]`.
+
+    The kind is one of `rotary_kinds`, or `all`.
+    """
+    kind, factor = value
+    prefix = "" if kind == "all" else f"{kind}_"
+    found = [
+        (module, f"{prefix}attention_scaling")
+        for module in {id(module): module for module, _ in rotary_modules(model)}.values()
+    ]
+    if not all(isinstance(getattr(*each, None), int | float) for each in found) or not found:
+        raise InapplicableError("the rotary positions of this model have no factor")
+    with ExitStack() as stack:
+        for module, name in found:
+            changed = getattr(module, name) * float(factor)
+            stack.enter_context(mock.patch.object(module, name, changed))
+        yield
+
+
+def amplitude_kinds(model: nn.Module) -> list[str]:
+    """The kinds of layers in which such a factor is none on all attention scores."""
+    kinds = rotary_kinds(model)
+    if kinds:
+        return kinds
+    sizes = [getattr(module, "head_dim", None) for module in model.modules()]
+    sizes += [getattr(module, "qk_head_dim", None) for module in model.modules()]
+    widest = max((size for size in sizes if isinstance(size, int)), default=0)
+    widths = [2 * getattr(*each).numel() for each in rotary_modules(model)]
+    return ["all"] if widths and max(widths) < widest else []
+
+
+@contextmanager
 def _scaled(model: nn.Module, kind: str, scale: float) -> Iterator[None]:
     """Another factor on the sines and cosines of one kind of layer."""
     name = f"{kind}_attention_scaling"

@@ -22,7 +22,7 @@ class ProcessorEdits:
     """`[token, width]`: attended padding before each prompt that is shorter than the width."""
     prompt_tokens: Any = None
     """Pairs of a place and the token that every prompt has there; places below 0 count from the
-    end of the prompt."""
+    end of the prompt. Or such pairs for each prompt, after its number: `["3", [[2, 7]]]`."""
     position_gap: int = 0
     """Positions that are skipped between prompt and response."""
     position_start: int = 0
@@ -31,6 +31,9 @@ class ProcessorEdits:
     """Positions count padding on the left up to this width, without a mask for it."""
     position_limit: int = 0
     """Later tokens have this position, the last one of a table; 0 for none."""
+    position_jump: Any = 0
+    """`["again", 16]`: positions count from 0 again at this place, as after a cached prefix whose
+    length is lost; `["1", 16]`: they skip one from this place on."""
     repetition_penalty: float = 1.0
     """On tokens of prompt and response, as in transformers and vLLM."""
     recent_repetition: Any = None
@@ -70,6 +73,11 @@ class ProcessorEdits:
         first_B1 = (int(self.padded_positions) - prompts_B1).clamp(min=0)
         moved_BL = int(self.position_gap) * (place_L >= prompts_B1) + int(self.position_start)
         position_BL = place_L + moved_BL + first_B1
+        if self.position_jump:
+            far, place = str(self.position_jump[0]), int(self.position_jump[1])
+            position_BL = position_BL + (-place if far == "again" else int(far)) * (
+                place_L >= place
+            )
         return (
             position_BL.clamp(max=int(self.position_limit)) if self.position_limit else position_BL
         )
@@ -78,7 +86,7 @@ class ProcessorEdits:
         """The responses with the prompts that the model reads."""
         if self.prompt_tokens is not None:
             responses = [
-                replace(each, prompt_ids=_with_tokens(each.prompt_ids, self.prompt_tokens))
+                replace(each, prompt_ids=_with_tokens(each.prompt_ids, self._replaced(each)))
                 for each in responses
             ]
         if self.padding is None:
@@ -89,6 +97,14 @@ class ProcessorEdits:
             replace(each, prompt_ids=[token] * count + list(each.prompt_ids))
             for each, count in zip(responses, counts, strict=True)
         ]
+
+    def _replaced(self, response: Response) -> Sequence[tuple[int, int]]:
+        """Places of a response's prompt with the tokens that it has there."""
+        listed: Any = self.prompt_tokens
+        if listed and isinstance(listed[0][0], str):
+            listed = dict(listed).get(str(response.prompt), ())
+        pairs: Sequence[tuple[int, int]] = listed
+        return pairs
 
     def processed(self, logits_NV: Tensor, history: History, ends: Sequence[int]) -> Tensor:
         """The logits after all processors, in vLLM's order."""
@@ -118,7 +134,9 @@ class ProcessorEdits:
         return logits_NV
 
 
-POSITIONS = ("position_gap", "position_start", "padded_positions", "position_limit")
+POSITIONS = (
+    "padded_positions", "position_gap", "position_jump", "position_limit", "position_start"
+)  # fmt: skip
 """Edits of positions; they leave the logits' processors alone."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +17,15 @@ _FLOATS: dict[str, Any] = {
     "fp8_e5m2": torch.float8_e5m2,
 }
 _BITS = {"int8": 8, "int4": 4}
-FORMATS = (*_FLOATS, *_BITS)
-SCALES = ("", "row", "tensor", "column", "group32", "group128")
-"""Values that share a scale; without one, integers are scaled per row and floats not at all."""
+_FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""The magnitudes of a 4-bit number with two bits of exponent and one of mantissa."""
+_MX, _NV = "mxfp4", "nvfp4"
+FORMATS = (*_FLOATS, *_BITS, _MX, _NV)
+_GROUPS = (16, 32, 64, 128)
+_IN_GROUPS = (f"{kind}{size}" for kind in ("group", "zero") for size in _GROUPS)
+SCALES = ("", "row", "tensor", "column", *_IN_GROUPS)
+"""Values that share a scale; without one, integers are scaled per row and floats not at all. With
+`zero32`, groups of 32 have a zero point, too."""
 
 
 def rounded(values: Tensor, scheme: str) -> Tensor:
@@ -33,10 +41,14 @@ def rounded(values: Tensor, scheme: str) -> Tensor:
     form, _, scale = scheme.partition("/")
     if form not in FORMATS or scale not in SCALES:
         raise InapplicableError(f"there is no rounding to {scheme!r}")
+    if form in (_MX, _NV):
+        return _in_groups(values, 32 if form == _MX else 16, partial(_in_four_bits, form))
     if not scale and form in _FLOATS:
         return _plain(values, form)
     if scale.startswith("group"):
-        return _in_groups(values, form, int(scale.removeprefix("group")))
+        return _in_groups(values, int(scale.removeprefix("group")), partial(_of_group, form))
+    if scale.startswith("zero") and form in _BITS:
+        return _in_groups(values, int(scale.removeprefix("zero")), partial(_with_zero, form))
     whole = values.float()
     dims: Any = {"tensor": None, "column": -2}.get(scale, -1)
     largest = whole.abs().amax() if dims is None else whole.abs().amax(dim=dims, keepdim=True)
@@ -48,12 +60,38 @@ def _plain(values: Tensor, form: str) -> Tensor:
     return values.float().clamp(-most, most).to(_FLOATS[form]).to(values.dtype)
 
 
-def _in_groups(values: Tensor, form: str, size: int) -> Tensor:
+def _in_groups(values: Tensor, size: int, change: Callable[[Tensor], Tensor]) -> Tensor:
     columns = values.shape[-1]
     padded = torch.nn.functional.pad(values.float(), (0, -columns % size))
-    groups = padded.reshape(*padded.shape[:-1], -1, size)
-    result = _scaled(groups, groups.abs().amax(dim=-1, keepdim=True), form)
+    result = change(padded.reshape(*padded.shape[:-1], -1, size))
     return result.flatten(-2)[..., :columns].to(values.dtype)
+
+
+def _of_group(form: str, groups: Tensor) -> Tensor:
+    return _scaled(groups, groups.abs().amax(dim=-1, keepdim=True), form)
+
+
+def _with_zero(form: str, groups: Tensor) -> Tensor:
+    """Integers between the smallest and the largest value of a group, as in AWQ and GPTQ."""
+    most = 2.0 ** _BITS[form] - 1
+    low, high = groups.amin(dim=-1, keepdim=True), groups.amax(dim=-1, keepdim=True)
+    scale = (high - low).clamp(min=1e-8) / most
+    zero = (-low / scale).round()
+    return (((groups / scale).round() + zero).clamp(0, most) - zero) * scale
+
+
+def _in_four_bits(form: str, groups: Tensor) -> Tensor:
+    """Four-bit floats: a power of two is the scale of a group in MXFP4, an fp8 number in NVFP4."""
+    scale = groups.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
+    if form == _MX:
+        scale = torch.exp2(scale.log2().floor() - 2)
+    else:
+        whole = scale.amax() / (6.0 * torch.finfo(torch.float8_e4m3fn).max)
+        scale = (scale / 6.0 / whole).to(torch.float8_e4m3fn).float().clamp(min=2**-9) * whole
+    grid = torch.tensor(_FP4, device=groups.device)
+    middles = (grid[1:] + grid[:-1]) / 2
+    sizes = grid[torch.bucketize((groups / scale).abs(), middles)]
+    return sizes * groups.sign() * scale
 
 
 def _scaled(values: Tensor, largest: Tensor, form: str) -> Tensor:

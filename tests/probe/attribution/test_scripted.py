@@ -290,7 +290,7 @@ def test_a_failed_control_is_no_cause(tmp_path: Path) -> None:
 def test_all_causes_are_discovered_and_have_remedies() -> None:
     causes = all_causes()
     assert len({each.id for each in causes}) == 34
-    assert [each.id for each in causes].count("prompt-ids") == 3  # reported, hidden, replaced
+    assert [each.id for each in causes].count("prompt-ids") == 4  # and replaced by prompt
     assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)
 
 

@@ -129,6 +129,49 @@ def test_one_value_for_all_tokens_of_a_step(lengths: list[int]) -> None:
     assert found.after.gap < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("number", "surplus", "cause"),
+    [
+        (0.0, 0.0, "missing-logprobs"),
+        (-9999.0, 0.0, "missing-logprobs"),
+        (0.0, -2.0, "forced-token"),
+    ],
+)
+def test_a_number_in_place_of_some_values(number: float, surplus: float, cause: str) -> None:
+    """Forced tokens are unlikely in the learner; missing values belong to tokens like any other."""
+    plain = variant()
+    random = np.random.default_rng(3)
+    for place in (0, 10):
+        at_N = np.arange(RESPONSES * LENGTH) % LENGTH == place
+        changed_N = np.where(at_N, number, plain.tokens.sampler_N)
+        surplus_N = random.standard_normal(changed_N.size) + surplus * at_N
+        tokens = replace(plain.tokens, sampler_N=changed_N, surplus_N=surplus_N)
+        for counted_N in (plain.tokens.counted_N, at_N):  # the search may see these tokens alone
+            mixed = Variant(plain.setup, replace(tokens, counted_N=counted_N))
+            hypothesis = Units().hypothesize(None, mixed)
+            assert hypothesis is not None
+            found = Units().experiment(None, mixed, hypothesis)
+            assert found is not None
+            assert found.identity is not None
+            assert found.after is not None
+            assert found.identity.id == cause
+            assert found.after.gap < 1e-9
+
+
+def test_equal_values_of_end_tokens_or_at_a_limit_are_no_missing_ones() -> None:
+    plain = variant()
+    ends_N = np.arange(RESPONSES * LENGTH) % LENGTH == LENGTH - 1
+    ended = replace(
+        plain.tokens,
+        sampler_N=np.where(ends_N, 0.0, plain.tokens.sampler_N),
+        ended_B=np.ones(RESPONSES, bool),
+    )
+    limited = replace(plain.tokens, sampler_N=np.maximum(plain.tokens.sampler_N, -2.0))
+    for tokens in (ended, limited):
+        found = recognized(tokens, tokens.sampler_N, tokens.learner_N)
+        assert not {each.cause for each in found} & {"missing-logprobs", "forced-token"}
+
+
 @pytest.mark.parametrize("noise", [1e-6, 0.02, 0.3])
 def test_noise_is_no_change_of_units(noise: float) -> None:
     assert Units().hypothesize(None, variant(noise=noise)) is None

@@ -12,6 +12,7 @@ from tests.probe.plants import (
     fresh,
     further,
     phase_faults,
+    report_bugs,
     sharded,
     similar,
     unseen_catalogue,
@@ -19,6 +20,7 @@ from tests.probe.plants import (
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED, *field_bugs.ROUTED)
+MOE += report_bugs.ROUTED
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -269,6 +271,7 @@ def unseen() -> Iterator[Plant]:
     yield from _sharded()
     yield from _engine_bugs()
     yield from _field_bugs()
+    yield from _report_bugs()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -308,6 +311,24 @@ def _field_bugs() -> Iterator[Plant]:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "field-bugs-double", stale=is_stale,
             options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+
+
+def _report_bugs() -> Iterator[Plant]:
+    """The plants of `report_bugs`; both engines have the adapter that a fault concerns."""
+    for family, options, others, sampling in report_bugs.HEALTHY:
+        yield Plant(
+            family, "", (), "reports-healthy", options=options, others=others, sampling=sampling
+        )
+    for family, fault, names in report_bugs.SINGLES:
+        own = {"adapter": "ADAPTER"} if "ADAPTER" in fault else {}
+        yield Plant(family, fault, (frozenset(names),), "reports", options=own, others=own)
+    for family, fault, accepted in report_bugs.DOUBLES:
+        own = {"adapter": "ADAPTER"} if "ADAPTER" in fault else {}
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "reports-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else own, others=own,
         )  # fmt: skip
 
 

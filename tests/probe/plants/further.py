@@ -256,7 +256,7 @@ COMPUTED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "norm_after_rope": (("qk-norm",), ("qwen3", "qwen3_moe")),
     "without_shared": (("missing-experts",), ("deepseek_v3",)),
     "routed_scaling:0.4": (("router-weights", "model-config"), ("deepseek_v3",)),
-    "experts_swapped": (("unknown",), ("mixtral",)),
+    "experts_swapped": (("unknown", "expert-order"), ("mixtral",)),
     "residual_scale:0.8": (("residual-scale", "model-config"), ("llama", "gemma2")),
     "head_bf16": (("precision", "logit-precision"), ("qwen3", "gpt_neox")),
     "logits_bf16": (("precision", "logit-precision", "storage-precision"), ("mistral", "phi")),

@@ -26,6 +26,7 @@ from tests.probe.plants import (
     fresh,  # noqa: F401  # registers its faults
     further,
     phase_faults,
+    report_bugs,
     reporting,
     sampling_faults,
     sharded,  # noqa: F401  # registers its faults
@@ -60,6 +61,7 @@ class Planted:
         """Sample and report with the faults."""
         read = self._settings.prompts([list(prompt) for prompt in prompts])
         read = engine_bugs.read_prompts(self._faults, read)
+        read = report_bugs.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             drawn = unseen_serving.drawn(self._engine, read, settings, want, self._faults)
@@ -69,6 +71,7 @@ class Planted:
         drawn = engine_bugs.drawn(self._engine, read, sampling, want, drawn, self._faults)
         drawn = unseen_serving.reported(drawn, self._raw, self._faults)
         drawn = field_bugs.reported(drawn, self._raw, self._faults)
+        drawn = report_bugs.reported(drawn, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)

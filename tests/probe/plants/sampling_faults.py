@@ -10,11 +10,15 @@ from unittest import mock
 
 import torch
 
-from tests.probe.plants import engine_bugs, further
+from tests.probe.plants import engine_bugs, further, report_bugs
 
 PAD, END, BOS = 0, 1, 2
 PROCESSORS = ("repetition", "presence", "frequency", "bias", "banned", "min_tokens")
-PROCESSORS += (*further.PROCESSORS, *engine_bugs.ROW_PROCESSORS)
+PROCESSORS += (
+    *further.PROCESSORS,
+    *engine_bugs.ROW_PROCESSORS,
+    *report_bugs.ROW_PROCESSORS,
+)
 
 
 class Settings:
@@ -105,4 +109,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     if "min_tokens" in mine and len(drawn) < int(mine["min_tokens"]):
         logits[END] = -torch.inf
     logits = engine_bugs.changed_row(logits, everything, drawn, mine)
+    logits = report_bugs.changed_row(logits, drawn, mine)
     return further.changed_row(logits, mine)

@@ -45,7 +45,7 @@ class WhatIf(Cause):
     ) -> ExperimentResult | None:
         """Try all edits that the learner's model allows."""
         search = EditSearch(experiments, variant)
-        families = list(experiments.what_ifs(variant.setup.learner))
+        families = _within_prompts(variant, experiments.what_ifs(variant.setup.learner))
         families += [*_padding(variant), *_padded_positions(variant, families)]
         families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]
         candidates = search.best(families)
@@ -149,6 +149,15 @@ def _widths(variant: Variant) -> list[int]:
         return []
     longest = int(lengths_B.max())
     return list(dict.fromkeys(-(-longest // multiple) * multiple for multiple in _PAD_MULTIPLES))
+
+
+def _within_prompts(variant: Variant, families: Sequence[EditFamily]) -> list[EditFamily]:
+    """The edits, without places beyond all prompts where positions may jump."""
+    longest = int(variant.tokens.prompt_lengths_B.max(initial=0))
+    jumps = [family for family in families if family.name == "position_jump"]
+    kept = [replace(each, values=tuple(v for v in each.values if v < longest)) for each in jumps]
+    others = [family for family in families if family.name != "position_jump"]
+    return [*others, *(each for each in kept if each.values)]
 
 
 def _padded_positions(variant: Variant, known: list[EditFamily]) -> list[EditFamily]:

@@ -23,6 +23,8 @@ _TITLES = {
     "averaging": "The {side} reports averages instead of each token's log-probability",
     "cumulative": "The {side} reports sums instead of each token's log-probability",
     "clipping": "The {side}'s log-probabilities are clipped",
+    "forced-token": "The {side} forces tokens",
+    "missing-logprobs": "The {side} reports a number in place of missing log-probabilities",
     "shuffled": "The {side}'s log-probabilities belong to other tokens",
     "off-by-one": "Log-probabilities are shifted against the tokens",
 }
@@ -38,6 +40,10 @@ _REMEDIES = {
     "averaging": "Report one log-probability per token; average only in the loss.",
     "cumulative": "Report differences of the sums, one log-probability per token.",
     "clipping": "Report values without clipping; clip only the importance ratio.",
+    "forced-token": "Leave forced tokens (a thinking budget, a forced first or last token) out of "
+    "the loss: the sampler draws them whatever the model says.",
+    "missing-logprobs": "Hand the values of these tokens on to the engine that answers (prefill "
+    "and decode workers, draft and target), or leave the tokens out of the loss.",
     "shuffled": "Keep log-probabilities with their tokens through batching, sorting and gathering.",
     "off-by-one": "Align the columns: the log-probability of the token at position t comes from "
     "the logits at t - 1.",

@@ -59,23 +59,18 @@ class ReplacedTokens(Cause):
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A gap that no cheaper experiment explains, and a learner that can read other tokens."""
-        setup = variant.setup
-        other = setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay
-        if other or not setup.learner.kind.can_alter or setup.swapped:
-            return None
-        return Hypothesis(0.01) if experiments.exceeds_rounding(variant) else None
+        return Hypothesis(0.01) if may_be_replaced(experiments, variant) else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Find the places whose tokens matter most, and the tokens that explain the gap there."""
-        own_N = own_scores(experiments, variant)
-        if own_N is not None and differ(experiments, variant, own_N, variant.tokens.learner_N):
-            return None  # after the reported prompts the sampler computes otherwise, too
+        if scores_otherwise(experiments, variant):
+            return None
         found = _Search(experiments, variant).run()
         if not found:
             return None
-        after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(found)))
+        after = experiments.vary(variant, edits=(*variant.setup.edits, replaced_by_edit(found)))
         words = _in_words(found, texts_of(experiments.case.learner.model))
         return ExperimentResult(
             summary=(
@@ -88,7 +83,23 @@ class ReplacedTokens(Cause):
         )
 
 
-def _edit(replaced: Iterable[tuple[int, int]]) -> Edit:
+def may_be_replaced(experiments: Experiments, variant: Variant) -> bool:
+    """Whether there is a gap above rounding, and a learner that can read other tokens."""
+    setup = variant.setup
+    other = setup.behind or setup.own_prompts or setup.rescored or setup.shift or setup.replay
+    if other or not setup.learner.kind.can_alter or setup.swapped:
+        return False
+    return experiments.exceeds_rounding(variant)
+
+
+def scores_otherwise(experiments: Experiments, variant: Variant) -> bool:
+    """Whether the sampler differs from the learner after the reported prompts, too."""
+    own_N = own_scores(experiments, variant)
+    return own_N is not None and differ(experiments, variant, own_N, variant.tokens.learner_N)
+
+
+def replaced_by_edit(replaced: Iterable[tuple[int, int]]) -> Edit:
+    """The edit with these tokens at these places of every prompt."""
     return EDIT, json.dumps([list(pair) for pair in replaced])
 
 
@@ -115,8 +126,8 @@ class _Search:
         self._gaps: dict[Replaced, float] = {(): self._gap(self._base)}
         self._common: dict[Replaced, float] = {}
         prompts = list(experiments.sampled_prompts.values())
-        self._places = _places([len(prompt) for prompt in prompts])
-        self._tokens = _candidates(prompts, experiments.case.learner_facts.vocab_size)
+        self._places = places_of([len(prompt) for prompt in prompts])
+        self._tokens = candidates_of(prompts, experiments.case.learner_facts.vocab_size)
 
     def run(self) -> Replaced:
         """The places and tokens that leave the smallest gap; empty if none lowers it much.
@@ -193,7 +204,7 @@ class _Search:
     def _measure(self, sets: Iterable[Replaced]) -> None:
         missing = [each for each in dict.fromkeys(sets) if each not in self._gaps]
         setup = self._variant.setup
-        edits = [(*setup.edits, _edit(each)) for each in missing]
+        edits = [(*setup.edits, replaced_by_edit(each)) for each in missing]
         scores = self._experiments.score_edits(setup, edits, self._folder)
         for each, learner_N in zip(missing, scores, strict=True):
             own_N = None if learner_N is None else learner_N[: self._target.size]
@@ -213,7 +224,7 @@ class _Search:
         return float(missing @ moved) ** 2 / whole if whole else 0.0
 
 
-def _places(lengths: Sequence[int]) -> list[int]:
+def places_of(lengths: Sequence[int]) -> list[int]:
     """Places from the start, and from the end if the prompts have different lengths."""
     shortest = min(lengths, default=0)
     first = list(range(min(shortest, _MOST_PLACES)))
@@ -221,7 +232,7 @@ def _places(lengths: Sequence[int]) -> list[int]:
     return first if is_same else [*first, *range(-min(shortest, _MOST_LAST), 0)]
 
 
-def _candidates(prompts: Sequence[Sequence[int]], vocabulary: int) -> list[int]:
+def candidates_of(prompts: Sequence[Sequence[int]], vocabulary: int) -> list[int]:
     """The tokens to try: all of a small vocabulary, otherwise the most frequent of the prompts."""
     if 0 < vocabulary <= _MOST_TOKENS:
         return list(range(vocabulary))
