@@ -12,6 +12,7 @@ import termios
 import threading
 import time
 
+_AGAIN = 3.0
 PATIENCE = 60.0
 _STYLES = re.compile(r"\x1b\[[0-9;:]*m")
 
@@ -89,6 +90,16 @@ class Terminal:
             assert time.monotonic() < ends, f"{word!r} did not come: {self.text[-2000:]!r}"
             time.sleep(0.02)
         return self.text
+
+    def press_until(self, keys, word):
+        """Type keys every few seconds until a word is printed."""
+        ends = time.monotonic() + PATIENCE
+        while word not in self.text:
+            assert time.monotonic() < ends, f"{word!r} did not come: {self.text[-2000:]!r}"
+            self.press(keys)
+            again = time.monotonic() + _AGAIN
+            while word not in self.text and time.monotonic() < again:
+                time.sleep(0.02)
 
     def wait(self):
         """The exit code, once all output was read."""

@@ -32,10 +32,10 @@ def test_without_a_terminal_the_runs_are_listed_with_commands(two_runs, monkeypa
 def test_a_run_is_chosen_with_keys(two_runs):
     with Terminal("watch", cwd=two_runs, rows=40, columns=120) as terminal:
         terminal.read_until("healthy")
-        terminal.press("/sick\r")
+        terminal.press("/sick")
         terminal.read_until("match")
-        terminal.press("\r")
-        terminal.read_until("REW002")
+        terminal.press("\r")  # to the list; until this is handled, the field takes the next one
+        terminal.press_until("\r", "REW002")
         terminal.press("q")
         assert terminal.wait() == 1
 

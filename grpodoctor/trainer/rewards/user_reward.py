@@ -7,6 +7,7 @@ values in the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -78,14 +79,25 @@ class UserReward:
         self.description = f"reward {spec}: called {form['description']}"
         """One line that says how the function is called."""
 
-    def __call__(self, inputs: Sequence[RewardInput], texts: Sequence[str]) -> RewardValues:
+    def __call__(
+        self,
+        inputs: Sequence[RewardInput],
+        texts: Sequence[str],
+        *,
+        most_seconds: float = math.inf,
+    ) -> RewardValues:
         """The rewards of completions, one input each.
+
+        Args:
+            inputs: what each completion answers.
+            texts: the completions.
+            most_seconds: time limit of this call, if it is below the usual one.
 
         Raises:
             DataError: if the function raises, takes too long, ends its process, or returns anything
                 but one finite number per completion.
         """
-        return RewardValues(**self._request(_batch(inputs, texts)))
+        return RewardValues(**self._request(_batch(inputs, texts), most_seconds))
 
     def edited_arguments(self, inputs: Sequence[RewardInput], texts: Sequence[str]) -> list[str]:
         """The names of the arguments that the function changes in place.
@@ -100,24 +112,27 @@ class UserReward:
         """Kill the process; the next call starts a new one."""
         self._worker.close(wait_seconds=0.0)
 
-    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any], most_seconds: float = math.inf) -> dict[str, Any]:
         if self._timeouts >= _MAX_TIMEOUTS:
-            raise self._timeout_error(f" {self._timeouts} times and is not called again")
+            raise self._timeout_error(
+                self._seconds, f" {self._timeouts} times and is not called again"
+            )
+        seconds = min(self._seconds, most_seconds)
         message = {"spec": self.spec, "columns": self._columns, **request}
         try:
-            reply: dict[str, Any] = self._worker.request(message, self._seconds)
+            reply: dict[str, Any] = self._worker.request(message, seconds)
         except TimeoutError:
             self._timeouts += 1
-            raise self._timeout_error() from None
+            raise self._timeout_error(seconds) from None
         except EOFError:
             raise self._error("ended its process", "fix the code that exits or crashes") from None
         if "error" in reply:
             raise self._error(reply["error"], reply["remedy"])
         return reply
 
-    def _timeout_error(self, more: str = "") -> DataError:
+    def _timeout_error(self, seconds: float, more: str = "") -> DataError:
         return self._error(
-            f"took longer than {self._seconds:g} seconds{more}",
+            f"took longer than {seconds:g} seconds{more}",
             f"make it faster, or raise {self._seconds_option}",
         )
 

@@ -267,7 +267,7 @@ def score(completions, answer, **kwargs):
         for given, wanted in zip(cases["inputs"], cases["outputs"]):
             out, old = io.StringIO(), sys.stdin
             sys.stdin = io.StringIO(given)
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            signal.setitimer(signal.ITIMER_REAL, 3.0)
             try:
                 with contextlib.redirect_stdout(out):
                     exec(code or "1 / 0", {{"__name__": "__main__"}})

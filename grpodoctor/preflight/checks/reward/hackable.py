@@ -94,6 +94,9 @@ _NOT_FOR_ALL = frozenset(
     }
 )
 """Kinds of responses that need answers of a certain form."""
+_ENDLESS_SECONDS = 15.0
+"""Wait for the reward of one program that never ends. Functions that limit the time of a program
+allow it a few seconds."""
 _NEVER_CRITICAL = frozenset(
     {SEVERAL, SEVERAL_LINES, NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART}
 )
@@ -332,12 +335,20 @@ def _rewards(reward: UserReward, rows: Sequence[_AnsweredRow], kind: int) -> lis
     Raises:
         DataError: if the function fails.
     """
-    return reward([row.row for row in rows], [row.completions[kind].text for row in rows]).total
+    is_endless = rows[0].completions[kind].kind == NEVER_ENDING
+    return reward(
+        [row.row for row in rows],
+        [row.completions[kind].text for row in rows],
+        most_seconds=_ENDLESS_SECONDS if is_endless else math.inf,
+    ).total
 
 
 def _hang(error: DataError) -> list[CheckFinding]:
     """A program of the model stops the reward function."""
-    summary = "A program that never ends stops the reward function."
+    summary = (
+        "A program that never ends stops the reward function for more than "
+        f"{_ENDLESS_SECONDS:.0f} seconds."
+    )
     advice = "Run programs in a process of their own with a time limit of a few seconds."
     return [CheckFinding("critical", summary, (advice,), (str(error),))]
 
