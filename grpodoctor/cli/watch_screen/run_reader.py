@@ -44,7 +44,7 @@ class WatchState:
     """Increases with every change."""
     snapshot: Snapshot
     has_backlog: bool = False
-    """Whether older steps are still being read."""
+    """Whether older steps are still being read, or nothing was read yet."""
 
 
 class RunReader:

@@ -26,7 +26,7 @@ _SIGNED = "kl/reference/k1"
 
 
 class InvertedKlPenalty(Rule):
-    """The loss falls when the KL to the reference rises, so the KL penalty has the wrong sign.
+    """The KL penalty seems to drive the policy away from the reference: it has the wrong sign.
 
     What it sees:
         The changes of the loss and of the KL divergence from step to step, over the latest
@@ -62,7 +62,7 @@ class InvertedKlPenalty(Rule):
     name: ClassVar[str] = "inverted-kl-penalty"
     condition: ClassVar[Condition] = "wrong-settings"
     explains: ClassVar[tuple[Condition, ...]] = ("reference-drift", "reward-loss", "large-kl")
-    summary: ClassVar[str] = "The loss falls when the KL to the reference rises."
+    summary: ClassVar[str] = "The KL penalty seems to drive the policy away from the reference."
     inputs: ClassVar[tuple[Need, ...]] = ((*_KLS, _SIGNED),)
     remedies: ClassVar[tuple[str, ...]] = ("check-kl-sign",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)

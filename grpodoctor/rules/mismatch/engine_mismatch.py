@@ -159,8 +159,8 @@ class EngineMismatch(Rule):
     with a mixture of experts (log-probabilities, .05); beyond them, another distribution is
     likely."""
     unusual_factor: float = 1.5
-    """Part of the two warning levels above which a mismatch is worth a note: they are twice the
-    upper end of what ordinary engine pairs show, so a third more than that end."""
+    """A mismatch above a warning level divided by this is worth a note. The two warning levels are
+    twice what ordinary engine pairs show at most, so this is a third more than such pairs show."""
     min_readings: int = 5
     """Minimum readings for the level of a divergence, which a few tokens can dominate."""
     min_grown_difference: float = 0.3

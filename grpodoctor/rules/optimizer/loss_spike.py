@@ -148,10 +148,10 @@ class LossSpike(Rule):
         name = reference_kl(chart)
         if name is None or not chart.series(name).last >= self.penalty_kl:
             return None
-        losses = self._recent(chart, _LOSS)
+        losses = dict(chart.series(_LOSS))
         spikes = [
             (abs(losses[step]), kl)
-            for step, kl in self._recent(chart, name).items()
+            for step, kl in chart.series(name)
             if kl >= self.penalty_kl and abs(losses.get(step, middle) - middle) > extreme
         ]
         if len(spikes) < self.penalty_readings:
@@ -162,10 +162,6 @@ class LossSpike(Rule):
             f"at a KL to the reference of {kl:.2g} nats."
         )
         return Sighting("warning", text, (cite(chart, _LOSS, middle), cite(chart, name)))
-
-    def _recent(self, chart: Chart, name: str) -> dict[int, float]:
-        series = chart.series(name)
-        return dict(zip(series.steps(WINDOW), series.tail(WINDOW), strict=True))
 
     def _burst(self, chart: Chart, middle: float, bursts: int, readings: int) -> Sighting:
         """Extreme losses that return: between them the loss looks ordinary."""

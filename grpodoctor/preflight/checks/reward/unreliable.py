@@ -91,18 +91,17 @@ class UnreliableReward(Check):
         ]
         first = context.reward(answers.rows, texts).total
         again = context.reward(answers.rows[::-1], texts[::-1]).total[::-1]
-        differences = [abs(other - one) for other, one in zip(again, first, strict=True)]
-        changed = sum(difference > self.max_rounding_difference for difference in differences)
+        changed, largest = self._differing(first, again)
         if changed:
             yield CheckFinding(
                 "warning",
-                f"{changed} of {len(texts)} rewards change by up to {max(differences):.3g} when "
+                f"{changed} of {len(texts)} rewards change by up to {largest:.3g} when "
                 "scored again in the opposite order.",
                 (
                     "Seed what is random in it, score each response independently, and return "
                     "rewards in the order of the responses.",
                 ),
-                figures={"largest": max(differences)},
+                figures={"largest": largest},
             )
             return
         yield from _edits(context.reward, answers.rows, texts)
@@ -126,6 +125,12 @@ class UnreliableReward(Check):
             return
         yield from self._memory(context.reward, answers)
 
+    def _differing(self, before: Sequence[float], after: Sequence[float]) -> tuple[int, float]:
+        """How many rewards differ by more than rounding, and the largest difference."""
+        differences = [abs(one - other) for one, other in zip(before, after, strict=True)]
+        changed = sum(difference > self.max_rounding_difference for difference in differences)
+        return changed, max(differences, default=0.0)
+
     def _memory(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
         """Rewards that depend on what the function scored before.
 
@@ -138,15 +143,14 @@ class UnreliableReward(Check):
         before = reward(answers.rows, wrong).total
         reward.close()
         fresh = reward(answers.rows, wrong).total
-        differences = [abs(one - other) for one, other in zip(before, fresh, strict=True)]
-        changed = sum(difference > self.max_rounding_difference for difference in differences)
+        changed, largest = self._differing(before, fresh)
         if changed:
             yield CheckFinding(
                 "warning",
                 f"{changed} of {len(wrong)} rewards of wrong answers change by up to "
-                f"{max(differences):.3g} in a new process: the function remembers earlier calls.",
+                f"{largest:.3g} in a new process: the function remembers earlier calls.",
                 ("Remove global state; the key of a cache must contain prompt and answer, too.",),
-                figures={"largest": max(differences)},
+                figures={"largest": largest},
             )
 
 

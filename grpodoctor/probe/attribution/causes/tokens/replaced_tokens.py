@@ -107,9 +107,13 @@ def _in_words(replaced: Replaced, texts: Mapping[int, str]) -> str:
     parts = []
     for place, token in replaced:
         text = f" ({texts[token]!r})" if token in texts else ""
-        where = f"place {place + 1}" if place >= 0 else f"place {-place} from the end"
-        parts.append(f"token {token}{text} at {where}")
+        parts.append(f"token {token}{text} at {place_in_words(place)}")
     return ", ".join(parts)
+
+
+def place_in_words(place: int) -> str:
+    """A place in the prompts, for a sentence; negative ones are counted from the end."""
+    return f"place {place + 1}" if place >= 0 else f"place {-place} from the end"
 
 
 class _Search:

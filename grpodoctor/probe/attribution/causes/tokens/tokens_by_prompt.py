@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
     ReplacedTokens,
     candidates_of,
     may_be_replaced,
+    place_in_words,
     places_of,
     replaced_by_edit,
     scores_otherwise,
@@ -72,7 +73,7 @@ class TokensByPrompt(Cause):
             return None
         found = _Search(experiments, variant, *experiments.one_of_each_prompt(variant)).at(places)
         after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(found)))
-        words = ", ".join(map(_in_words, sorted(places)))
+        words = ", ".join(map(place_in_words, sorted(places)))
         return ExperimentResult(
             summary=(
                 f"the sampler reports the learner's prompt ids, but with a token of its own in "
@@ -99,10 +100,6 @@ def _with_token(found: Replaced, place: int, token: int) -> Edit:
     if not any(found.values()):
         return replaced_by_edit([(place, token)])
     return _edit({prompt: {**own, place: token} for prompt, own in found.items()})
-
-
-def _in_words(place: int) -> str:
-    return f"place {place + 1}" if place >= 0 else f"place {-place} from the end"
 
 
 class _Search:
