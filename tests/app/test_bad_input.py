@@ -8,6 +8,7 @@ import pytest
 
 from tests.app.page_script import drawn_until, page_test, text_of
 from tests.report.simulated import record_run
+from tests.samples import sampled
 
 _CONTENT = {
     "overview": "**Reward**: Training",
@@ -24,7 +25,7 @@ def run(tmp_path: Path) -> Path:
     return record_run(tmp_path / "run", 41, sick_from=15)
 
 
-@pytest.mark.parametrize("page", _CONTENT)
+@pytest.mark.parametrize("page", sampled(_CONTENT, 3))
 def test_a_page_keeps_what_it_read_of_a_run_that_vanishes(run: Path, page: str) -> None:
     test = drawn_until(page_test(page, run.parent, run=f"{run.parent.name}/run"), "step 40")
     drawn_until(test, _CONTENT[page])
@@ -35,6 +36,7 @@ def test_a_page_keeps_what_it_read_of_a_run_that_vanishes(run: Path, page: str) 
     assert kept in text_of(test)
 
 
+@pytest.mark.slow
 def test_a_page_follows_a_run_that_restarts(run: Path, tmp_path: Path) -> None:
     test = drawn_until(page_test("overview", run), "step 40")
     second = record_run(tmp_path / "second", 12, run_id="second")

@@ -75,7 +75,7 @@ def server(serve: Callable[..., Server], folder: Path) -> Server:
     "run",
     sampled(
         ["finished", "live", "trl.jsonl.gz", "hostile <b>run</b>"],
-        {"trl.jsonl.gz", "hostile <b>run</b>"},
+        {"trl.jsonl.gz"},
     ),
 )
 def test_every_page_shows_every_kind_of_run(
@@ -247,8 +247,12 @@ def test_new_steps_appear_without_losing_the_zoom(
     _drag(browser, 0.1, 0.5)
     browser.page.wait_for_url(re.compile(r"zoom=\d+-\d+"), timeout=SECONDS)
     browser.sees("Zoomed to steps")
+    browser.page.wait_for_function(
+        # The text above the chart arrives before the chart.
+        "document.querySelector('.js-plotly-plot')?._fullLayout?.xaxis.range[1] < 15",
+        timeout=SECONDS,
+    )
     zoomed = _range(browser)
-    assert zoomed[1] < 15
 
     def grow() -> None:
         with (path / "steps.jsonl").open("ab", buffering=0) as file:
@@ -296,6 +300,7 @@ def test_an_interval_of_one_chart_is_selected_everywhere(
     browser.check()
 
 
+@pytest.mark.slow
 def test_a_click_on_a_chart_opens_what_is_behind_the_point(
     server: Server, browser: Browser, folder: Path
 ) -> None:
@@ -367,6 +372,7 @@ def test_a_dark_page_is_dark(server: Server, context: Any, folder: Path) -> None
     dark.page.close()
 
 
+@pytest.mark.slow
 def test_it_ends_although_nobody_reads_what_it_prints(folder: Path) -> None:
     server = start(folder)
     assert server.process.stdout is not None

@@ -82,6 +82,7 @@ def test_the_page_of_a_finding_names_metrics_and_responses_that_are_missing(
     assert "The response is not on disk" in text
 
 
+@pytest.mark.slow
 def test_the_page_of_a_finding_about_settings_says_so(run: Path, seen: Callable[..., None]) -> None:
     assert "This finding rests on settings, which have no chart." in _page(run, "CFG030")
     seen("CFG030")

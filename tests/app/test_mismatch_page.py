@@ -99,6 +99,7 @@ def test_without_responses_the_page_names_the_setting(mixture: Path) -> None:
     assert "No responses were recorded. Record them with `record.depth=summary`" in text
 
 
+@pytest.mark.slow
 def test_responses_without_log_probabilities_are_told_from_no_responses(mixture: Path) -> None:
     for file in (mixture / "rollouts").iterdir():
         file.unlink()
@@ -108,6 +109,7 @@ def test_responses_without_log_probabilities_are_told_from_no_responses(mixture:
     assert "`sampler_logprobs`" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("framework", "instruction"),
     [("verl", "add rollout_log_probs, old_log_probs and responses"), ("trl", "grpodoctor attach")],
@@ -128,6 +130,7 @@ def test_a_log_without_dumps_names_what_the_framework_can_dump(
     assert instruction in text
 
 
+@pytest.mark.slow
 def test_vanished_files_are_the_reason(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "runs" / "copy"
     shutil.copytree(run, path)

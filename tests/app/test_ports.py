@@ -3,9 +3,12 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.app.conftest import Server, start, stop
 
 
+@pytest.mark.slow
 def test_each_of_three_gets_a_port_of_its_own(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:

@@ -85,6 +85,7 @@ def test_differences_in_a_group_are_marked(page: Any, address: str) -> None:
     assert {mark.strip() for mark in marks.all_inner_texts()} == {"(0)", "(1)"}
 
 
+@pytest.mark.slow
 def test_hostile_text_runs_nothing(page: Any, address: str) -> None:
     _open(page, address, sequence="step-20/seq-1", step="20")
     page.get_by_text("<script>alert(1)</script>").filter(visible=True).first.wait_for(timeout=_WAIT)

@@ -94,6 +94,7 @@ def test_a_run_without_responses_says_how_to_record_them(tmp_path: Path) -> None
     assert "no responses on disk" in text_of(test)
 
 
+@pytest.mark.slow
 def test_a_broken_file_costs_its_responses_only(tmp_path: Path) -> None:
     run = _with_rollouts(record_run(tmp_path / "run", 41))
     (run / "rollouts" / "step-000020.rank-0.parquet").write_bytes(b"PAR1 no")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.samples import sampled
+
 ROW = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0}
 LOG = "".join(json.dumps({"step": step, **ROW}) + "\n" for step in range(1, 31)).encode()
 
@@ -28,7 +30,7 @@ def check(*arguments: str, stdin: bytes = b"", **options: object) -> tuple[int, 
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdin", "/dev/fd/0"])
+@pytest.mark.parametrize("name", sampled(["-", "/dev/stdin", "/dev/fd/0"], {"-"}))
 @pytest.mark.parametrize("content", [LOG, gzip.compress(LOG)], ids=["plain", "gzip"])
 def test_a_log_on_standard_input(name: str, content: bytes) -> None:
     code, shown, complaint = check(name, stdin=content)

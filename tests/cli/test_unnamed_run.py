@@ -29,6 +29,7 @@ def test_without_a_terminal_the_runs_are_listed_with_commands(two_runs, monkeypa
     assert set(commands) == {"grpodoctor watch healthy", "grpodoctor watch 'sick one'"}
 
 
+@pytest.mark.slow
 def test_a_run_is_chosen_with_keys(two_runs):
     with Terminal("watch", cwd=two_runs, rows=40, columns=120) as terminal:
         terminal.read_until("healthy")

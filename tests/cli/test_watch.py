@@ -107,6 +107,7 @@ def test_piped_events_are_readable_lines(sick):
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_restarted_run_is_watched_from_its_start(tmp_path):
     record_run(tmp_path / "run", 60, sick_from=20, finished=False)
     with watching(tmp_path / "run", "--json", "--until-finished", "--interval", "0.05") as process:

@@ -134,6 +134,7 @@ def test_a_log_that_contradicts_its_growing_dumps_is_found_live(tmp_path: Path) 
     assert finding["onset_step"] <= 2, "the dumps of the first steps are waited for"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_growing_dumps_alone_are_a_run(tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -111,6 +111,7 @@ def test_a_full_disk(tmp_path: Path, weights: str) -> None:
     assert 0 < len(steps) < STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", sampled([0.0, 0.03], {0.03}))
 def test_sigterm_during_a_write(tmp_path: Path, delay: float) -> None:
     run_dir = tmp_path / "run"

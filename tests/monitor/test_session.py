@@ -4,6 +4,7 @@ import pytest
 
 from grpodoctor.monitor.session import Session
 from tests.report.simulated import KNOBS, record_run
+from tests.samples import sampled
 
 
 def test_a_run_that_was_removed_is_waited_for_again(tmp_path):
@@ -23,7 +24,7 @@ def test_a_run_that_was_removed_is_waited_for_again(tmp_path):
     assert session.snapshot().facts.last_step == 2
 
 
-@pytest.mark.parametrize("last", ["run.json", "events.jsonl", "rollouts", ""])
+@pytest.mark.parametrize("last", sampled(["run.json", "events.jsonl", "rollouts", ""], 3))
 def test_a_run_whose_files_vanish_one_by_one_was_removed(tmp_path, last):
     """Whatever file is left when the watch looks, the removal is news, and it is the last news."""
     path = record_run(tmp_path / "run", 5, finished=False)

@@ -45,7 +45,18 @@ _HEALTHY = [
 ]
 
 
-@pytest.mark.parametrize("case", _FAULTS, ids=lambda case: case.name)
+_PROGRAMS = re.compile("exits passes the tests|without a name in the prompt")
+"""Cases that start hundreds of programs."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if _PROGRAMS.search(case.name) else ())
+        for case in _FAULTS
+    ],
+    ids=lambda case: case.name,
+)
 def test_a_planted_fault_is_named(case: Case, tmp_path: Path) -> None:
     examined = examine(case, tmp_path)
     assert examined.is_named, (examined.alarms, examined.error)

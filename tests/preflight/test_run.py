@@ -87,6 +87,7 @@ def whole(place: Path) -> dict[str, dict[str, object]]:
     return {each["code"]: each for each in report["findings"]}
 
 
+@pytest.mark.slow
 def test_a_learner_with_other_weights_is_critical(whole: dict[str, dict[str, object]]) -> None:
     assert whole["MIS101"]["severity"] == "critical"
 
@@ -137,6 +138,7 @@ def test_rounds_of_the_same_engines_are_equal(whole: dict[str, dict[str, object]
     assert "KLD101" not in whole  # the learner agrees with itself, in batches of any order
 
 
+@pytest.mark.slow
 def test_stored_engine_outputs_are_reused(place: Path, whole: dict[str, dict[str, object]]) -> None:
     logs = sorted((place / "preflight" / "logs").iterdir())
     done = _run_program(

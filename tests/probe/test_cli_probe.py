@@ -104,6 +104,7 @@ def test_different_vocabularies(tmp_path: Path) -> None:
     assert "has 32 tokens and" in padded.stdout
 
 
+@pytest.mark.slow
 def test_prompts_longer_than_the_context(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("short\n" + "long " * 200 + "\n")
@@ -181,6 +182,7 @@ def test_measured_pairs_are_kept_after_an_interrupt(tmp_path: Path, number: int)
     assert not _alive(out)
 
 
+@pytest.mark.slow
 def test_nohup_survives_a_hangup(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["--sampler", spec(), "--learner", spec(fault="hang", timeout=1.5), *SMALL]
@@ -198,6 +200,7 @@ def test_nohup_survives_a_hangup(tmp_path: Path) -> None:
     assert "gave no sign of life" in stderr
 
 
+@pytest.mark.slow
 def test_the_report_is_written_if_stdout_is_closed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "grpodoctor", "probe", "--output", out]

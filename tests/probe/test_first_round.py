@@ -91,6 +91,7 @@ def test_the_first_answer_names_the_likely_cause_and_is_refined(tmp_path: Path) 
     assert cell.comparison.responses == 160
 
 
+@pytest.mark.slow
 def test_the_time_of_the_first_part_corrects_the_forecast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

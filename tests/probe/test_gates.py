@@ -45,6 +45,7 @@ def test_a_gap_beyond_a_limit_is_rejected_in_one_line(tmp_path: Path) -> None:
     assert exact.stdout.startswith("not exact: 0 of ")
 
 
+@pytest.mark.slow
 def test_an_exact_pair_is_the_base_of_an_ablation(tmp_path: Path) -> None:
     engines = [spec(), spec(shift=0.001), spec(shift=0.02)]
     options = [word for engine in engines for word in ("--sampler", engine)]

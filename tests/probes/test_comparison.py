@@ -72,6 +72,7 @@ def rounded(sampled: Path, score: Score) -> Comparison:
     return compare(sampled, score(dtype="bfloat16"))
 
 
+@pytest.mark.slow
 def test_rounding_flips_only_experts_with_small_margins(rounded: Comparison) -> None:
     experts = rounded.experts
     assert experts is not None

@@ -378,6 +378,7 @@ def answer(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "answer.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_program_resumes_a_task(
     dense_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reports")
 
 
-@pytest.mark.parametrize(("family", "fault", "edit"), CASES + ADAPTED)
+@pytest.mark.parametrize(
+    ("family", "fault", "edit"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if number % 2 else ())
+        for number, case in enumerate(CASES + ADAPTED)
+    ],
+)
 def test_an_edit_equals_a_fault_written_without_it(
     root: Path, family: str, fault: str, edit: tuple[str, Any]
 ) -> None:

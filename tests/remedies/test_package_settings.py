@@ -119,6 +119,7 @@ def verl_errors(lines_by_name: Mapping[str, list[SettingLine]]) -> dict[str, str
 SAMPLE = ("soft-overlong", "dppo", "mis", "icepop", "one-temperature")
 
 
+@pytest.mark.slow
 @needs_verl
 def test_verl_builds_its_config_with_a_sample_of_remedies() -> None:
     assert verl_errors({name: lines_of(remedy_of(name), "verl") for name in SAMPLE}) == {}

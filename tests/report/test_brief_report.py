@@ -79,7 +79,7 @@ MANY = [rule.code for rule in RULES if not rule.reads_config][:12]
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("first", sampled([rule.code for rule in RULES], 12))
+@pytest.mark.parametrize("first", sampled([rule.code for rule in RULES], 30))
 def test_a_report_of_many_findings_fits_on_one_screen(first: str, width: int) -> None:
     codes = [first, *(code for code in MANY if code != first)]
     rendered = text.render(view_of(data_of(report_of(codes))), width=width)
@@ -270,7 +270,7 @@ def test_everything_is_shown_if_asked_for() -> None:
 
 
 @pytest.mark.parametrize("framework", ["trl", "verl", "prime-rl", "tinker-cookbook", "acme"])
-@pytest.mark.parametrize("code", sampled([rule.code for rule in RULES], 3))
+@pytest.mark.parametrize("code", sampled([rule.code for rule in RULES], 9))
 def test_a_sick_run_always_has_something_to_type(code: str, framework: str) -> None:
     steps = first_steps(report_of([code], framework=framework))
     assert steps

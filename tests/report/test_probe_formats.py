@@ -218,6 +218,7 @@ def test_a_kernel_within_rounding_is_shown_without_alarm() -> None:
     assert "Sample in float16" not in text, "nothing needs to change"
 
 
+@pytest.mark.slow
 def test_the_best_pairs_of_a_very_large_grid_have_a_line_alone() -> None:
     (like,) = held("vllm:0").cells
     good = replace(like, causes=(), controls=(), verdict="They agree.", noise=1.0)

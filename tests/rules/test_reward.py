@@ -432,6 +432,7 @@ def test_a_collapse_within_the_first_eight_readings_is_seen() -> None:
     assert (finding.severity, finding.summary[:11]) == ("critical", "Reward fell")
 
 
+@pytest.mark.slow
 def test_noise_alone_is_no_sharp_fall() -> None:
     for seed in range(20):
         rng = random.Random(seed)

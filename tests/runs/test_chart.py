@@ -159,6 +159,7 @@ def _growth(steps: int) -> int:
     return after - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", sampled([10_000, 50_000], {10_000}))
 def test_memory_is_constant_over_many_steps(steps: int) -> None:
     # A process of its own: threads that other tests left behind allocate, too.

@@ -60,6 +60,7 @@ def test_freed_blocks_stay_in_the_heap(mebibytes: int) -> None:
     assert keep["kept"] >= size
 
 
+@pytest.mark.slow
 @GLIBC
 def test_glibc_alone_maps_large_blocks() -> None:
     size = 4 * (48 << 20)  # above 32 MiB whatever was freed before

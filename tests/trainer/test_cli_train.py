@@ -136,6 +136,7 @@ def test_a_wrong_name_is_refused_without_importing_torch(options: tuple[str, ...
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_display_and_not_the_run(tmp_path: Path) -> None:
     options = ("--steps", "3", *SMALL, "--run-dir", "out")
     program = subprocess.Popen(

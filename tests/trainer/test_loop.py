@@ -55,6 +55,7 @@ def moved(trainer: Trainer) -> bool:
     return any(not torch.equal(initial[name], each) for name, each in weights(trainer).items())
 
 
+@pytest.mark.slow
 def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
     config = load_config(
         assignments=[
@@ -73,7 +74,7 @@ def test_a_healthy_run_raises_heldout_accuracy(tmp_path: Path) -> None:
     assert reports[-1].entropy < reports[0].entropy
 
 
-@pytest.mark.parametrize("preset", sampled(preset_names(), 8))
+@pytest.mark.parametrize("preset", sampled(preset_names(), 12))
 def test_every_preset_trains_and_moves_the_weights(preset: str, tmp_path: Path) -> None:
     extra = ["loss.kl_coefficient=0.04", "critic.pretrain_steps=0"]
     if preset == "max_rl":  # it learns from positive rewards only
@@ -175,6 +176,7 @@ def test_an_infinite_reward_ends_in_skipped_updates_and_not_in_a_crash(
     assert [scalar(each) for each in skipped] == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_dynamic_sampling_replaces_groups_without_variance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ def test_two_trainers_do_not_share_a_directory(tmp_path: Path) -> None:
         Trainer(small(), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_says_why_and_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,11 @@
 """The doctor as a whole, on simulated runs: a small sample of `make controller-test`."""
 
+import pytest
+
 from tests.benchmarks.bench_treatment_test import SERIES, Effect, kept
 
 
+@pytest.mark.slow
 def test_treatments_without_effect_are_rarely_kept() -> None:
     results = [kept(series, Effect(), seed) for series in SERIES for seed in range(12)]
     treated = [result for result in results if result is not None]

@@ -5,6 +5,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from grpodoctor.monitor.session import Session
 from grpodoctor.remedies.base import Criterion, Remedy
 from grpodoctor.rules.base import Evidence, Finding
@@ -50,6 +52,7 @@ def critical() -> Finding:
     )
 
 
+@pytest.mark.slow
 def test_a_real_run_is_switched_undone_and_advised_to_stop(tmp_path: Path) -> None:
     trainer = Trainer(load_config(assignments=SETTINGS), tmp_path / "run")
     before = knobs_of(trainer.config)

@@ -102,6 +102,7 @@ def test_an_agent_reads_a_run(root):
     session(root, scenario)
 
 
+@pytest.mark.slow
 def test_an_agent_treats_a_live_run(root, tmp_path):
     path = tmp_path / "live"
     shutil.copytree(root / "runs" / "sick", path)

@@ -115,6 +115,7 @@ def test_durations_have_their_unit():
     ]
 
 
+@pytest.mark.slow
 def test_every_manual_page_keeps_its_words_and_fills_the_width():
     from grpodoctor.cli.rule_page import page_text
     from grpodoctor.cli.watch_screen.page_content import manual

@@ -72,24 +72,32 @@ def test_keys_that_move(sick, columns, rows):
             start = len(terminal.text)
             for name in names:
                 terminal.press(KEYS[name])
-            terminal.read_until(shows, start)
+            for words in shows:
+                terminal.read_until(words, start)
+
+        def opens(*names, shows):
+            """The overview names its findings too: only a page offers the way back."""
+            press(*names, shows=(shows, "Esc Back"))
+
+        def returns():
+            press("Backspace", shows=("Findings",))
 
         terminal.read_until("REW002")
-        press("End", "Enter", shows=f"{last.code} {last.name}")
-        press("Backspace", shows="Findings")
-        press("Home", "Enter", shows=f"{first.code} {first.name}")
-        press("End", shows="Trials:")
-        press("Home", shows="evidence")
-        press("Backspace", shows="Findings")
-        press(*["PgDn"] * 9, "Enter", shows=f"{last.code} {last.name}")
-        press("Backspace", shows="Findings")
-        press(*["PgUp"] * 9, "Enter", shows=f"{first.code} {first.name}")
-        press("Backspace", shows="Findings")
-        press("Tab", "Enter", shows="reward/mean")
-        press("Backspace", shows="Findings")
-        press("Shift+Tab", "Enter", shows=f"{first.code} {first.name}")
-        press("Backspace", shows="Findings")
-        press("Space", shows="paused")
+        opens("End", "Enter", shows=f"{last.code} {last.name}")
+        returns()
+        opens("Home", "Enter", shows=f"{first.code} {first.name}")
+        press("End", shows=("Trials:",))
+        press("Home", shows=("evidence",))
+        returns()
+        opens(*["PgDn"] * 9, "Enter", shows=f"{last.code} {last.name}")
+        returns()
+        opens(*["PgUp"] * 9, "Enter", shows=f"{first.code} {first.name}")
+        returns()
+        opens("Tab", "Enter", shows="reward/mean")
+        returns()
+        opens("Shift+Tab", "Enter", shows=f"{first.code} {first.name}")
+        returns()
+        press("Space", shows=("paused",))
         terminal.press("q")
         assert_left(terminal, 1)
 
@@ -139,6 +147,7 @@ def test_a_run_that_vanishes_is_said_and_the_next_one_is_shown(tmp_path):
         assert_left(terminal, 1)
 
 
+@pytest.mark.slow
 def test_an_error_leaves_the_terminal_as_it_was(tmp_path):
     path = tmp_path / "run"
     with Terminal("watch", path, "--interval", "0.05") as terminal:
@@ -156,6 +165,7 @@ def test_a_signal_leaves_the_screen(sick, sent):
         assert "Sick since step " in assert_left(terminal, 1)
 
 
+@pytest.mark.slow
 def test_a_lost_terminal_ends_the_watch(sick):
     with Terminal("watch", sick) as terminal:
         terminal.read_until("REW002")

@@ -96,6 +96,7 @@ def test_the_diagnosis_and_six_vitals_at_any_useful_size(sick, size):
     drive(sick, play, size=size)
 
 
+@pytest.mark.slow
 def test_a_wide_terminal_is_used_to_its_right_edge(sick):
     async def play(screen):
         lines = screen.text().splitlines()
@@ -147,6 +148,7 @@ def test_tab_goes_through_the_panes_and_each_opens(sick):
     drive(sick, play)
 
 
+@pytest.mark.slow
 def test_the_filter_searches_all_panes(sick):
     async def play(screen):
         await screen.press("slash", *"ENT", "enter")
@@ -235,6 +237,7 @@ def add_steps(path, first, end):
             recorder.step(step, readings(step, sick_from=None))
 
 
+@pytest.mark.slow
 def test_s_saves_the_report(sick, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -248,6 +251,7 @@ def test_s_saves_the_report(sick, tmp_path, monkeypatch):
     assert "REW002" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_a_notice(sick, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grpodoctor-sick-step-59.html").mkdir()
@@ -300,6 +304,7 @@ def test_a_key_does_not_wait_for_the_examination(sick):
     drive(sick, play, listeners=[slow])
 
 
+@pytest.mark.slow
 def test_what_others_print_is_a_notice(sick):
     def talk(session, tick):
         # At each look: a notice disappears after some seconds, also on a machine that draws none.
@@ -379,6 +384,7 @@ def test_a_proposal_waits_for_a_key_and_goes_to_the_mailbox(tmp_path):
     drive(path, play, apply="ask", size=(120, 40))
 
 
+@pytest.mark.slow
 def test_a_declined_proposal_is_gone(tmp_path):
     path = record_treatable(tmp_path / "run")
 
@@ -396,6 +402,7 @@ def test_a_declined_proposal_is_gone(tmp_path):
     drive(path, play, apply="ask")
 
 
+@pytest.mark.slow
 def test_a_request_that_cannot_be_sent_is_said(tmp_path):
     path = record_treatable(tmp_path / "run")
 
@@ -436,6 +443,7 @@ def test_the_screen_leaves_when_the_watch_is_over(sick):
     asyncio.run(go())
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite_are_shown(tmp_path):
     from grpodoctor.runs.recording.recorder import Recorder
     from grpodoctor.vocabulary.values import Mean

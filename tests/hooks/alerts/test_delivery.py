@@ -218,6 +218,7 @@ def project(tmp_path, monkeypatch):
         yield good
 
 
+@pytest.mark.slow
 def test_watch_sends_what_it_finds(project, tmp_path):
     path = tmp_path / "run"
     with watching(path, "--until-finished", "--interval", "0.05") as process:

@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import grpodoctor
 from grpodoctor.vocabulary.values import scalar
 
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_the_example_loop_runs_and_is_recorded(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "grpo_loop.py"), str(tmp_path / "run"), "8"],

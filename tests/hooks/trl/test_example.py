@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = str(ROOT / "examples" / "attach_trl.py")
 
 
+@pytest.mark.slow
 def test_the_example_runs_and_is_recorded(tmp_path: Path) -> None:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     result = subprocess.run(

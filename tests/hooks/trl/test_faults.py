@@ -113,6 +113,7 @@ def test_a_rule_that_raises_is_a_defect(
     assert data.run.steps == 2
 
 
+@pytest.mark.slow
 def test_an_exception_of_the_reward_passes_unchanged(make_trainer: MakeTrainer) -> None:
     calls = iter(range(100))
 

@@ -166,11 +166,11 @@ def test_delivered_weights_are_quiet(noise: float, behind: int) -> None:
     "engine",
     [
         pytest.param(rounded_to(torch.bfloat16), id="bfloat16"),
-        pytest.param(rounded_to(torch.float8_e4m3fn), id="fp8"),
-        pytest.param(scaled(0.97), id="flatter"),
-        pytest.param(scaled(0.9), id="much flatter"),
+        pytest.param(rounded_to(torch.float8_e4m3fn), id="fp8", marks=pytest.mark.slow),
+        pytest.param(scaled(0.97), id="flatter", marks=pytest.mark.slow),
+        pytest.param(scaled(0.9), id="much flatter", marks=pytest.mark.slow),
         pytest.param(scaled(0.97, -0.002), id="flatter and flatter"),
-        pytest.param(scaled(1.05), id="sharper"),
+        pytest.param(scaled(1.05), id="sharper", marks=pytest.mark.slow),
     ],
 )
 def test_an_engine_that_leans_is_no_fault_of_the_sync(engine: Delivery) -> None:

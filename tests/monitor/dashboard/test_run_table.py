@@ -58,6 +58,7 @@ def test_a_folder_is_searched_and_its_runs_are_examined(folder: Path) -> None:
     assert 20 <= len(sick.sparkline) <= 60
 
 
+@pytest.mark.slow
 def test_only_a_run_that_changed_is_examined_again(folder: Path, tmp_path: Path) -> None:
     path = record_run(tmp_path / "run", 30)
     table = _table(path)

@@ -17,6 +17,7 @@ def found(root: Path, family: str, fault: str) -> ExperimentResult | None:
     return found_by(OnePhase(), root, family, fault)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "fault", "name", "words"),
     [

@@ -19,6 +19,7 @@ def folder(parent: Path, name: str) -> Path:
     return parent / name
 
 
+@pytest.mark.slow
 def test_an_adapter_of_an_earlier_step_is_proven(
     at: Directories, asked: Investigate, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_requested_truncation(at: Directories, asked: Investigate, cut: dict[s
     assert "no truncation was requested" not in named.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "size"), [("top_k", 4), pytest.param("top_p", 0.8, marks=pytest.mark.slow)]
 )
@@ -89,6 +90,7 @@ def test_a_truncation_that_was_not_requested(
     assert "no truncation was requested" in named.summary
 
 
+@pytest.mark.slow
 def test_a_shifted_column(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "shift"), plain(at.dense, dtype="bfloat16"))
     named, *others = found.causes
@@ -226,6 +228,7 @@ def test_single_tensors_omitted_by_a_sync(
     assert only(found, "partial-sync").details == (named_as,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "named_as"),
     [pytest.param("mlp", "MLP", marks=pytest.mark.slow), ("self_attn", "attention")],
@@ -237,6 +240,7 @@ def test_which_modules_are_quantised(
     assert only(found, "quantisation").details == (f"{named_as}: 100% of the effect",)
 
 
+@pytest.mark.slow
 def test_another_configuration(at: Directories, asked: Investigate) -> None:
     rope = at.variant("rope", at.dense, config=ROPE | {"max_position_embeddings": 1024})
     _, found = asked(plain(rope), plain(at.dense))
@@ -259,6 +263,7 @@ def test_precision_is_named_before_flips_in_a_mixture(at: Directories, asked: In
     assert found.causes[0].cause == "precision"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=pytest.mark.slow)])
 def test_quantised_weights(at: Directories, asked: Investigate, scheme: str) -> None:
     _, found = asked(plain(at.dense, quantise=scheme), plain(at.dense))

@@ -42,6 +42,7 @@ def test_a_fault_of_the_forward_pass_is_no_prompt(tmp_path: Path, fault: str) ->
     assert found(tmp_path, fault) is None
 
 
+@pytest.mark.slow
 def test_a_text_that_differs_by_prompt_is_found_for_each(tmp_path: Path) -> None:
     result = found_by(TokensByPrompt(), tmp_path, "llama", "prompt_nonce:3")
     assert result is not None
@@ -50,6 +51,7 @@ def test_a_text_that_differs_by_prompt_is_found_for_each(tmp_path: Path) -> None
     assert result.after.gap < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["attention_scale:1.3", "prefix_restart:4"])
 def test_no_choice_of_tokens_by_prompt_explains_another_fault(tmp_path: Path, fault: str) -> None:
     assert found_by(TokensByPrompt(), tmp_path, "llama", fault) is None

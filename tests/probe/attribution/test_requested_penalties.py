@@ -51,6 +51,7 @@ def test_one_that_the_reported_values_lack_is_proven_by_the_tokens(
     assert "the reported log-probabilities lack it" in named.summary
 
 
+@pytest.mark.slow
 def test_one_without_a_measurable_effect_is_possible(at: Directories, asked: Investigate) -> None:
     sampling = {"repetition_penalty": 1.001}
     _, found = asked(faulty(at.dense, "raw"), plain(at.dense), sampling=sampling)

@@ -41,6 +41,7 @@ def vllm(model: Path, **options: Any) -> EngineSpec:
     return EngineSpec.of("vllm", str(model), {"threads": 1, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", sampled(CAUSES, {"structured_outputs"}))
 def test_a_setting_is_proven_by_drawing_without_it(
     at: Directories, asked: Investigate, setting: str

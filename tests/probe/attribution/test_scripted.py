@@ -104,6 +104,7 @@ def test_a_parallel_layout_is_proven_by_running_on_one_device(tmp_path: Path) ->
     assert named.details == ("sampler: tensor_parallel 2",)
 
 
+@pytest.mark.slow
 def test_a_parallel_layout_without_effect_is_not_named(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
@@ -175,6 +176,7 @@ def test_a_gap_that_nothing_explains_is_left_unexplained(tmp_path: Path) -> None
     assert found.verdict.startswith("The engines differ: same files, computed differently")
 
 
+@pytest.mark.slow
 def test_differing_tensors_make_stale_weights_likely(tmp_path: Path) -> None:
     def wrong(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.3 * (engine.engine == "vllm"), generator)
@@ -185,6 +187,7 @@ def test_differing_tensors_make_stale_weights_likely(tmp_path: Path) -> None:
     assert named.details == ("a.weight", "b.weight")
 
 
+@pytest.mark.slow
 def test_known_causes_are_kept_when_the_budget_ends(tmp_path: Path) -> None:
     def hot(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         heat = 1.25 if engine.engine == "vllm" else 1.0
@@ -372,6 +375,7 @@ def test_a_subset_requires_that_the_others_agree(
     assert ("subset-of-sequences" in found) is named
 
 
+@pytest.mark.slow
 def test_one_response_of_eight(tmp_path: Path) -> None:
     def told(response: Any) -> None:
         if (response.prompt, response.sample) == (0, 1):
@@ -509,6 +513,7 @@ class Crowded(Scripted):
         return super()._done(engine, job)
 
 
+@pytest.mark.slow
 def test_a_dependence_on_the_batch_that_no_order_shows(tmp_path: Path) -> None:
     """An engine that sorts responses by length gives them the same place in either order."""
     runner = Crowded(tmp_path, exact)

@@ -67,6 +67,7 @@ def confidences(found: Attribution) -> dict[str, str]:
     return {each.cause: each.confidence for each in found.causes}
 
 
+@pytest.mark.slow
 def test_a_cause_that_imitates_a_part_of_two_gives_way_to_both(tmp_path: Path) -> None:
     """It removes more than either of them, and neither removes anything next to it."""
     runner = TwoErrors(tmp_path, plain, sizes=(0.3, 0.3), offered=(FIRST, SECOND, HALF))
@@ -114,6 +115,7 @@ def test_a_fault_of_few_responses_does_not_hide_one_of_all(tmp_path: Path) -> No
     assert all("sample 3 of every prompt" in f"{each.summary} {each.details}" for each in others)
 
 
+@pytest.mark.slow
 def test_a_second_cause_is_searched_in_the_responses_that_still_differ(tmp_path: Path) -> None:
     class OneHot(TwoErrors):
         def seen(self, engine: EngineSpec, response: Response) -> Any:
@@ -136,6 +138,7 @@ def clipped(response: Response) -> None:
     response.logprobs = np.maximum(response.logprobs or [0.0], -2.0).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "cause"),
     [(averaged, "averaging"), pytest.param(clipped, "clipping", marks=pytest.mark.slow)],

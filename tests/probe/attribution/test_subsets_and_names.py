@@ -180,6 +180,7 @@ def test_a_majority_is_a_subset_if_a_property_tells_it(tmp_path: Path) -> None:
     assert [each.cause for each in found.causes] == ["scaled-logprobs"]
 
 
+@pytest.mark.slow
 def test_unexplained_responses_to_long_prompts_are_named(tmp_path: Path) -> None:
     def told(response: Any) -> None:
         if response.prompt % 3:

@@ -57,6 +57,7 @@ def found_with(imitated: float, folder: Path) -> Attribution:
     return investigate(runner, case_of(runner, SAMPLER, LEARNER, differing=("a.weight",)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imitated", [0.35, 0.6])
 def test_an_edit_that_imitates_a_part_of_the_gap_is_withdrawn(
     imitated: float, tmp_path: Path

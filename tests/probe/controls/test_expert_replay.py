@@ -59,6 +59,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
     return probed
 
 
+@pytest.mark.slow
 def test_the_cell_contains_the_gap_before_and_after(probe: Probe, tmp_path: Path) -> None:
     model = moe(tmp_path / "moe")
     mixed = variant(tmp_path / "mixed", model, perturb=1.0, only=GATES)
@@ -80,6 +81,7 @@ def test_the_cell_contains_the_gap_before_and_after(probe: Probe, tmp_path: Path
     assert "coverage 100.00%, agreement 100.00%)." in text
 
 
+@pytest.mark.slow
 def test_a_custom_program_returns_the_experts_of_its_model(probe: Probe, tmp_path: Path) -> None:
     own = f"program:{PROBES / 'engine_transformers.py'}?model={{}}&"
     (cell,) = probe(moe(tmp_path / "moe"), "dtype=bfloat16", by=own).cells
@@ -88,6 +90,7 @@ def test_a_custom_program_returns_the_experts_of_its_model(probe: Probe, tmp_pat
     assert cell.replayed is not None
 
 
+@pytest.mark.slow
 def test_nothing_is_replayed_without_experts(probe: Probe, tmp_path: Path) -> None:
     assert probe(moe(tmp_path / "moe"), "dtype=bfloat16", experts=False).cells[0].replayed is None
     assert probe(dense(tmp_path / "dense"), "dtype=bfloat16").cells[0].replayed is None

@@ -15,6 +15,7 @@ from grpodoctor.probe.engines.jobs import BudgetSpentError, SampleJob, ScoreJob,
 from grpodoctor.probe.engines.processes import marked_processes
 from grpodoctor.probe.engines.shards import read_pairs
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from tests.samples import sampled
 
 ENGINE = Path(__file__).parents[1] / "fault_engine.py"
 PROMPTS = [{"text": f"say {number}"} for number in range(12)]
@@ -131,7 +132,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sampled(FAULTS, 3))
 def test_the_error_of_a_failed_engine(runner: EngineRunner, fault: str) -> None:
     with pytest.raises(EngineError, match=FAULTS[fault]) as caught:
         runner.run(spec(fault=fault), [SAMPLE])

@@ -10,14 +10,14 @@ from tests.benchmarks.bench_unseen_causes import Outcome, best_share, outcome, s
 from tests.probe.plants.catalogue import Plant, plants, unseen
 
 SAMPLE = (
-    "mistral: healthy",
+    pytest.param("mistral: healthy", marks=pytest.mark.slow),
     pytest.param("llama: window:12", marks=pytest.mark.slow),
     "gpt_neox: shift:1",
     "phi: log2 (learner)",
     "lfm2: healthy",
-    "nemotron: every_fourth:1.4",
+    pytest.param("nemotron: every_fourth:1.4", marks=pytest.mark.slow),
     "starcoder2: end_zero",
-    "stablelm: first_raw",
+    pytest.param("stablelm: first_raw", marks=pytest.mark.slow),
     pytest.param("qwen3: mlp_slice_lost:1,1,2", marks=pytest.mark.slow),
     pytest.param("lfm2_moe: state_rows", marks=pytest.mark.slow),
 )

@@ -167,6 +167,7 @@ def test_the_side_that_jumped_is_found_by_the_command(jumped: Path, tmp_path: Pa
     assert gaps[1] < 1e-6, "the checkpoint before the step has the weights that scored it"
 
 
+@pytest.mark.slow
 def test_a_wrong_unit_is_proven_by_the_command(trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "a run?"
     (run / "rollouts").mkdir(parents=True)
@@ -190,6 +191,7 @@ def test_a_wrong_unit_is_proven_by_the_command(trained: Path, tmp_path: Path) ->
     assert "PROVEN  log-base" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_knows_its_source(jumped: Path) -> None:
     source = source_of(jumped, (11, 12), "prompts")
     assert source.model == "", "the built-in model is no name that an engine can load"

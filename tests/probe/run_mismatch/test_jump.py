@@ -57,6 +57,7 @@ def test_stationary_noise_is_flat() -> None:
     assert counts["jumps"] + counts["drops"] <= 3, counts
 
 
+@pytest.mark.slow
 def test_autocorrelated_noise_seldom_has_a_trend_and_no_jump() -> None:
     def wandering(rng: np.random.Generator) -> np.ndarray:
         return 1e-3 * noise(rng, 0.5, correlation=0.8)

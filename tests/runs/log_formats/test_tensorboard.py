@@ -115,6 +115,7 @@ def test_images_texts_and_histograms_are_skipped(directory: Path) -> None:
     assert [dict(row.values) for row in rows] == [{"reward": 0.5}]
 
 
+@pytest.mark.slow
 def test_an_oversized_image_is_skipped(directory: Path) -> None:
     writer = EventFileWriter(str(directory))
     image = summary_pb2.Summary.Value(tag="i")

@@ -200,6 +200,7 @@ def test_all_damage_is_counted_and_some_is_kept(tmp_path: Path) -> None:
     assert len(run.damage) == MAX_DAMAGE
 
 
+@pytest.mark.slow
 def test_reading_steps_takes_no_more_memory_for_more_steps(tmp_path: Path) -> None:
     write_steps(tmp_path, *range(60_000))
     assert (tmp_path / STEPS).stat().st_size > 4_000_000

@@ -326,6 +326,7 @@ def test_dumps_in_a_store_are_read_without_copying(
             assert next(iter(run.rollouts(3)))["prompt"].startswith("what is")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dumped")
 def test_a_copied_log_and_a_remote_dump_are_one_run(
     dumped: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from grpodoctor.runs.rollout_dumps.runners import Runner
 from grpodoctor.runs.rollout_dumps.shards import Shard, plan_shards
 from grpodoctor.support.files.regular_files import files_below
 from tests.runs.rollout_dumps.samples import WRITERS, lines, text
+from tests.samples import sampled
 
 TINY = 7
 """Bytes of a shard that cuts every row many times, and some at their ends."""
@@ -49,7 +50,7 @@ def several_steps_in_a_file(root: Path) -> None:
     lines(root / "run_rollouts_000000.jsonl", rows)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", sampled(WRITERS, 3))
 def test_readings_do_not_depend_on_the_shards(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path)
     whole = steps_of(tmp_path, 1 << 30)

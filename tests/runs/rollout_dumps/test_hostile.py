@@ -26,6 +26,7 @@ from grpodoctor.runs.rollout_dumps.dump_reader import DumpReader
 from grpodoctor.support.files.regular_files import files_below
 from grpodoctor.vocabulary.values import scalar
 from tests.runs.rollout_dumps.samples import STEPS, WRITERS, lines, trl, verl
+from tests.samples import sampled
 
 
 def read(files: list[tuple[DumpFormat, Path]]) -> tuple[dict[int, object], DumpReader]:
@@ -127,7 +128,7 @@ def test_an_oversized_line_is_skipped(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "a line of more than" in reader.damage[0].why
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", sampled(WRITERS, 3))
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -79,6 +79,7 @@ def test_what_is_no_footer_is_a_value_error(content: bytes) -> None:
         column_sizes(io.BytesIO(content))
 
 
+@pytest.mark.slow
 def test_statistics_that_contradict_each_other_cost_the_file(tmp_path: Path) -> None:
     run = record_run(tmp_path / "run", 5)
     path = run / "rollouts" / "step-000004.rank-0.parquet"

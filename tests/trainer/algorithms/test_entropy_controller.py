@@ -83,6 +83,7 @@ def test_the_coefficient_starts_at_its_minimum_and_ignores_nan_entropy() -> None
     assert (unknown.coefficient, unknown.next_coefficient) == (0.0, 0.3)
 
 
+@pytest.mark.slow
 def test_the_adaptive_coefficient_is_recorded_and_used(tmp_path: Path) -> None:
     rising = trained(tmp_path / "rising", ALWAYS_BELOW, "loss.entropy_step=0.05")
     idle = trained(tmp_path / "idle", ALWAYS_ABOVE, "loss.entropy_step=0.05")

@@ -174,6 +174,7 @@ def test_the_raw_reward_and_the_drift_stay_visible_in_both_places(tmp_path: Path
     assert not readings(tmp_path / "loss", "reward/kl_penalty")
 
 
+@pytest.mark.slow
 def test_in_the_reward_it_holds_the_policy_near_its_reference(tmp_path: Path) -> None:
     # A reward for length moves the policy far away; the penalty limits it.
     strong = ("loss.kl_coefficient=5", "steps=8", "optimizer.learning_rate=2e-3")

@@ -150,6 +150,7 @@ def test_readings_of_a_filtered_batch_cover_everything_generated(
             assert scalar(step["updates_per_batch"]) == min(4, round(6 * (1 - rate)))
 
 
+@pytest.mark.slow
 def test_an_empty_filtered_batch_takes_no_update_and_records_it(
     parity: str, tmp_path: Path
 ) -> None:
@@ -212,6 +213,7 @@ def test_active_sampling_draws_what_is_missing_and_dynamic_sampling_whole_rounds
         assert flat == sum(counting.asked[1:])
 
 
+@pytest.mark.slow
 def test_variance_of_correctness_differs_from_variance_of_reward(
     parity: str, tmp_path: Path
 ) -> None:
@@ -240,6 +242,7 @@ def test_reaching_the_resample_limit_is_recorded(refill: str, parity: str, tmp_p
         assert scalar(step["groups/generated_per_kept"]) == 3
 
 
+@pytest.mark.slow
 def test_the_resample_limit_is_not_reported_as_reached_otherwise(
     parity: str, tmp_path: Path
 ) -> None:

@@ -180,6 +180,7 @@ def small(*assignments: str) -> TrainConfig:
     return load_config(assignments=[*SMALL, *assignments])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "refilled",
     [pytest.param(False, marks=pytest.mark.slow), True],

@@ -350,6 +350,7 @@ def has(path: Path, text: bytes = b"") -> bool:
     return path.exists() and path.stat().st_size > 0 and text in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_requests_reach_all_ranks_and_a_signal_ends_them_with_a_checkpoint(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     settings = [part for each in (*SMALL, "steps=100000") for part in ("--set", each)]

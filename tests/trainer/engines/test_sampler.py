@@ -160,6 +160,7 @@ def test_sampling_depends_only_on_the_generator(policy: Policy) -> None:
     assert first.response_ids() != other.response_ids()
 
 
+@pytest.mark.slow
 @given(
     cuts=st.lists(st.integers(1, 29), max_size=6, unique=True).map(sorted),
     seed=st.integers(0, 2**31),

@@ -17,6 +17,7 @@ from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.trainer.engines import vllm_server
 from grpodoctor.trainer.engines.vllm_worker import EXTENSION
 from grpodoctor.trainer.loop import Trainer
+from tests.samples import sampled
 from tests.trainer.engines.vllm_helpers import (
     SMALL,
     VOCABULARY,
@@ -189,7 +190,7 @@ FAILURES: dict[str, tuple[dict[str, Answer], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize("case", sampled(FAILURES, 3))
 def test_each_failure_of_a_server_is_one_line(case: str, model: Path, tmp_path: Path) -> None:
     changes, message = FAILURES[case]
     with pretender(answers(**changes)) as url, pytest.raises(EngineError, match=message) as caught:

@@ -78,6 +78,7 @@ def test_resumed_weights_equal_those_of_an_uninterrupted_run(
     assert "resumed" in [event.kind for event in run.events]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_the_old_spelling_of_optimizer_resumes(tmp_path: Path) -> None:
     critic = ("advantage.kind=gae", "optimizer.learning_rate=0.002")
     whole = Trainer(small(*critic), tmp_path / "whole")
@@ -98,6 +99,7 @@ def test_a_checkpoint_with_the_old_spelling_of_optimizer_resumes(tmp_path: Path)
     assert_identical(whole, resumed)
 
 
+@pytest.mark.slow
 def test_prompts_from_a_file_go_on_where_they_stopped(tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     rows = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(40)]

@@ -199,6 +199,7 @@ def test_a_head_of_another_kind_keeps_its_logits(without_logits: None) -> None:
     torch.testing.assert_close(scored.logprobs_BT, right.logprobs_BT, atol=2e-6, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sampled(["qwen2", "qwen3_moe"], {"qwen2"}))
 def test_a_run_without_logits_resumes_bit_for_bit(
     family: str, without_logits: None, tmp_path: Path

@@ -192,6 +192,7 @@ BF16 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sampled(BF16, {"autocast"}))
 def test_bfloat16_trains_and_resumes_bit_for_bit(kind: str, tmp_path: Path) -> None:
     folder = save("qwen3", tmp_path / "model")

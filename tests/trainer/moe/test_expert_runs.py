@@ -28,6 +28,7 @@ def readings_of(run: Path) -> list[dict[str, Reading]]:
     return [dict(step.values) for step in read_run(run).steps]
 
 
+@pytest.mark.slow
 def test_an_int4_engine_flips_experts_and_r3_replays_them(tmp_path: Path) -> None:
     """The first step of both runs samples the same responses."""
     runs = {}

@@ -117,6 +117,7 @@ def test_hostile_texts_are_wrong_in_bounded_time_and_spare_their_neighbours(
     assert "count as wrong" in caplog.text
 
 
+@pytest.mark.slow
 def test_it_works_in_a_thread_where_alarms_do_not() -> None:
     verdicts: list[bool] = []
 
@@ -131,6 +132,7 @@ def test_it_works_in_a_thread_where_alarms_do_not() -> None:
     assert verdicts == [True, False]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(verifier: MathVerifier) -> None:
     assert verifier.verify(["1/2"], ["\\boxed{2/4}"]) == [True]
     worker, _ = verifier._worker._running()

@@ -94,7 +94,7 @@ def test_objects_that_are_not_reward_functions_are_refused_in_both_commands(
 
 
 @COMMANDS
-@pytest.mark.parametrize("kind", sampled(FAILING_REWARDS, 2))
+@pytest.mark.parametrize("kind", sampled(FAILING_REWARDS, 4))
 def test_a_failing_function_is_one_line_in_both_commands(
     kind: str, score: Score, tmp_path: Path
 ) -> None:
