@@ -64,6 +64,7 @@ def test_a_probe_report_opens_on_the_page(run: Path, tmp_path: Path) -> None:
     assert not test.exception
 
 
+@pytest.mark.slow
 def test_a_folder_with_only_a_probe_report_opens(tmp_path: Path) -> None:
     write_result(probed.result(), tmp_path / "probe.json")
     test = page_test("mismatch", tmp_path)
@@ -142,6 +143,7 @@ def test_vanished_files_are_the_reason(run: Path, tmp_path: Path) -> None:
     assert "By token" not in text_of(test)
 
 
+@pytest.mark.slow
 def test_layers_are_shown_as_heat_maps(mixture: Path) -> None:
     test = run_page("experts", mixture)
     assert not test.exception
@@ -153,6 +155,7 @@ def test_layers_are_shown_as_heat_maps(mixture: Path) -> None:
     assert len(test.get("plotly_chart")) >= 4
 
 
+@pytest.mark.slow
 def test_a_dense_model_has_no_experts(run: Path) -> None:
     test = run_page("experts", run)
     assert not test.exception

@@ -144,6 +144,7 @@ def test_two_runs_are_compared(sick: Path, tmp_path: Path) -> None:
     assert "first in" in said
 
 
+@pytest.mark.slow
 def test_any_metric_of_the_run_is_drawn_on_request(sick: Path) -> None:
     page = page_test("overview", sick, run=sick.name, metrics="ratio/max;kl/old_policy/k3")
     test = drawn_until(page, _ALL_READ)
@@ -185,6 +186,7 @@ def _in_ten_seconds_a_step(run: Path, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_curves_are_smoothed_and_steps_have_times(sick: Path, tmp_path: Path) -> None:
     slow = _in_ten_seconds_a_step(sick, tmp_path / "slow")
     test = drawn_until(page_test("overview", slow, run=slow.name, smooth="10"), _ALL_READ)

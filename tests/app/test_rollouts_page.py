@@ -85,6 +85,7 @@ def test_a_response_that_was_not_recorded_is_named(run: Path) -> None:
     assert "is not on disk" in text_of(test)
 
 
+@pytest.mark.slow
 def test_a_run_without_responses_says_how_to_record_them(tmp_path: Path) -> None:
     run = record_run(tmp_path / "run", 12)
     for file in (run / "rollouts").iterdir():

@@ -75,6 +75,7 @@ def test_an_empty_stream_is_one_line() -> None:
     assert complaint == "error: the stream is empty (-); pipe a log into the command\n"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -124,6 +124,7 @@ def watching(run: Path, *options: str) -> tuple[str, ...]:
     return ("-m", "grpodoctor", "watch", str(run), "--json", "--interval", "0.1", *options)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_log_that_contradicts_its_growing_dumps_is_found_live(tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -22,6 +22,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.timeout(900)
 def test_a_sample_of_faults_breaks_no_promise() -> None:

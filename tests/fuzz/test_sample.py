@@ -42,6 +42,7 @@ def test_equal_seeds_make_equal_inputs() -> None:
     assert len({target.input(sound, 1, number) for number in range(30)}) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("inputs", sampled([75, 150], {75}))
 def test_damaged_files_are_read_or_refused(inputs: int) -> None:

@@ -76,6 +76,7 @@ def test_what_an_adapter_measured_replaces_what_is_logged(tmp_path: Path) -> Non
     assert scalar(values["reward/mean"]) == 0.5
 
 
+@pytest.mark.slow
 def test_the_last_step_is_recorded_when_the_program_ends_without_closing(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path

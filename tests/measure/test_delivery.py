@@ -29,6 +29,7 @@ def test_a_planted_share_is_found_below_the_noise(share: float) -> None:
     assert (found.low > 0) == (share > 0)
 
 
+@pytest.mark.slow
 def test_a_delivered_sync_rarely_seems_undelivered() -> None:
     """The bound holds for one check in 10,000; among 2,000, more than 3 would be a wrong error."""
     seeds = range(1, 2001)

@@ -54,6 +54,7 @@ def test_group_sizes_up_to_the_samples_need_no_model() -> None:
     assert signal_rate(wide, 32) == pytest.approx(signal_rate_by_fit(0.8, 1.2, 32), abs=0.02)
 
 
+@pytest.mark.slow
 def test_nine_of_ten_intervals_contain_the_share() -> None:
     rng = np.random.default_rng(10)
     truth = signal_rate_by_fit(0.5, 1.0, 8)

@@ -95,6 +95,7 @@ def test_an_engine_that_cannot_start_fails_before_others_run(tmp_path: Path) -> 
     assert [cell.status for cell in cells] == ["done", "failed"]
 
 
+@pytest.mark.slow
 def test_different_vocabularies(tmp_path: Path) -> None:
     done = pair(spec(), spec(vocabulary=8, fault="raise", at="score"), tmp_path / "out")
     assert done.returncode == 2
@@ -300,6 +301,7 @@ def test_a_result_is_attached_to_a_run(tmp_path: Path) -> None:
     assert any("attached probe of 20" in note for note in report["notes"])
 
 
+@pytest.mark.slow
 def test_the_load_that_measures_the_learner_answers_attribution_too(tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [*SMALL[:-1], "--sampler", spec(), "--learner", spec(shift=0.05)]
@@ -317,6 +319,7 @@ def test_the_load_that_measures_the_learner_answers_attribution_too(tmp_path: Pa
     assert cell.causes
 
 
+@pytest.mark.slow
 def test_a_record_has_its_own_prompts(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

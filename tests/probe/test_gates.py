@@ -58,6 +58,7 @@ def test_an_exact_pair_is_the_base_of_an_ablation(tmp_path: Path) -> None:
     assert "Cost of each difference" not in without.stdout, "no pair is exact"
 
 
+@pytest.mark.slow
 def test_a_setting_that_the_sampler_does_not_apply_leaves_the_verdict_unsure(
     tmp_path: Path,
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_process_without_a_run_is_said_with_the_runs_nearby(start, tmp_path):
     assert f"--pid {process.pid}" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_log_that_is_only_read_is_not_the_run(start, tmp_path):
     (tmp_path / "other.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     code = "import sys, time; f = open(sys.argv[1]); print(1, flush=True); time.sleep(300)"

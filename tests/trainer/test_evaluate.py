@@ -30,6 +30,7 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_solution(solved: int, k: in
     assert pass_at_k(5, solved, k) == pytest.approx(sum(draws) / len(draws))
 
 
+@pytest.mark.slow
 def test_evaluating_changes_no_weight(tmp_path: Path) -> None:
     always, never = (
         Trainer(load_config(assignments=[*SMALL, f"evaluation.every={every}"]), tmp_path / every)

@@ -220,6 +220,7 @@ def test_an_overlong_mask_takes_truncated_responses_out_of_the_loss(tmp_path: Pa
     trainer.recording.close(finished=False)
 
 
+@pytest.mark.slow
 def test_responses_too_far_off_policy_are_left_out_and_counted(tmp_path: Path) -> None:
     far = ("engine.temperature=3.0", "advantage.kind=centred", "optimizer.updates_per_batch=2")
     trained(small("loss.off_policy_limit=1e-6", *far), tmp_path / "masked")

@@ -51,6 +51,7 @@ def test_recording_changes_no_weight(tmp_path: Path) -> None:
         assert_same_weights(silent, recorded)
 
 
+@pytest.mark.slow
 def test_a_mailbox_with_notes_changes_no_weight(tmp_path: Path) -> None:
     alone = trained(small(), tmp_path / "alone")
     watched = Trainer(small(), tmp_path / "watched")

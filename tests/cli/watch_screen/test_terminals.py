@@ -173,6 +173,7 @@ def test_a_lost_terminal_ends_the_watch(sick):
         assert terminal.process.wait(PATIENCE) == 128 + signal.SIGHUP
 
 
+@pytest.mark.slow
 def test_a_stalled_terminal_does_not_keep_the_process(sick):
     with Terminal("watch", sick, rows=100, columns=400, reads=False) as terminal:
         terminal.fill_up()

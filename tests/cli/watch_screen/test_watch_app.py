@@ -269,6 +269,7 @@ def test_names_of_reports_are_harmless():
     assert snapshot_path("/", None).name == "grpodoctor-run.html"
 
 
+@pytest.mark.slow
 def test_y_copies_the_first_settings(sick):
     async def play(screen):
         await screen.press("enter")

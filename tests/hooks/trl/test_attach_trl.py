@@ -146,6 +146,7 @@ def test_messages_are_one_line(make_trainer: MakeTrainer, caplog: pytest.LogCapt
     assert caplog.records[-1].getMessage().startswith("grpodoctor is already attached")
 
 
+@pytest.mark.slow
 def test_an_unknown_version_is_recorded_from_what_trl_documents(
     make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_callback_records_the_log(make_trainer: MakeTrainer) -> None:
     assert [scalar(each.values["entropy/mean"]) for each in run] == [row["entropy"] for row in rows]
 
 
+@pytest.mark.slow
 def test_a_trainer_that_trains_twice_has_two_runs(make_trainer: MakeTrainer) -> None:
     trainer = make_trainer(max_steps=2)
     attachment = grpodoctor.attach(trainer)

@@ -89,6 +89,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_recorded_training_is_judged(make_trainer: MakeTrainer) -> None:
     trainer = make_trainer("judged")
     EngineStub(trainer, -0.5)
@@ -121,6 +122,7 @@ def test_without_vllm_the_missing_side_is_named(make_trainer: MakeTrainer) -> No
     assert "depth" not in error.value.remedy
 
 
+@pytest.mark.slow
 def test_a_recorded_training_is_an_engine(
     make_trainer: MakeTrainer, model_folder: Path, tmp_path: Path
 ) -> None:

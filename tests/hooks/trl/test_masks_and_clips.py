@@ -27,6 +27,7 @@ def trained(trainer: Any) -> tuple[list[dict[str, Any]], list[Any]]:
     return rows, records
 
 
+@pytest.mark.slow
 def test_tool_results_are_not_generated_tokens(make_trainer: MakeTrainer) -> None:
     calls = iter(range(1000))
 
@@ -125,6 +126,7 @@ def test_evaluations_are_heldout_rewards(make_trainer: MakeTrainer) -> None:
     assert all(np.array_equal(a.detach().numpy(), b.detach().numpy()) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_several_generations_per_optimizer_step_are_one_step(make_trainer: MakeTrainer) -> None:
     settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     rows, records = trained(make_trainer(steps_per_generation=1, **settings))

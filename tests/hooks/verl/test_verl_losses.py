@@ -58,6 +58,7 @@ def drive(plugin: Path, *task: str, **variables: str) -> tuple[Any, str]:
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow
 @needs_verl
 def test_an_observed_loss_is_equal_to_the_loss_of_verl_to_the_last_bit(
     plugin: Path, tmp_path: Path

@@ -61,6 +61,7 @@ def test_runs_with_one_seed_part_at_their_first_different_reading() -> None:
     assert parted.equal_until == 69
 
 
+@pytest.mark.slow
 def test_noise_after_an_equal_beginning_is_still_noise() -> None:
     for seed in range(20):
         noise = np.random.default_rng(seed)

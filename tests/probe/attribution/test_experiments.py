@@ -59,6 +59,7 @@ def test_the_usual_rounding_is_named_as_such(tmp_path: Path) -> None:
     assert found.noise == 5e-4
 
 
+@pytest.mark.slow
 def test_scores_are_kept_on_disk_and_few_in_memory(tmp_path: Path) -> None:
     runner = healthy(tmp_path)
     case = case_of(runner, SAMPLER, LEARNER)

@@ -81,6 +81,7 @@ def as_it_is(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
     return logits_NV
 
 
+@pytest.mark.slow
 def test_an_edit_that_closes_the_gap_replaces_one_that_leaves_an_error(tmp_path: Path) -> None:
     """The nearly right one also removes a part of the second fault, so it was found first."""
     runner = Edited(tmp_path, as_it_is, sizes=(0.5, 0.08))

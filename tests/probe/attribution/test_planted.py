@@ -44,6 +44,7 @@ def test_an_ignored_temperature_is_not_mistaken_for_raw_logprobs(
     assert "the sampler is wrong" in only(found, "temperature").summary
 
 
+@pytest.mark.slow
 def test_a_learner_left_at_temperature_1(at: Directories, asked: Investigate) -> None:
     cold = {"temperature": 0.7}
     _, found = asked(plain(at.dense), plain(at.dense), sampling=cold, processing=Processing())
@@ -99,6 +100,7 @@ def test_a_shifted_column(at: Directories, asked: Investigate) -> None:
     assert {each.cause for each in others} <= {"precision"}  # which the two sides differ in, too
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_adds_a_token(at: Directories, asked: Investigate) -> None:
     begin = at.variant("begin", at.dense, begin=True)
     _, found = asked(plain(begin), plain(at.dense))
@@ -153,6 +155,7 @@ def test_end_tokens_with_wrong_scores(at: Directories, asked: Investigate, fault
     assert any(line.startswith("end ids") for line in named.details) == (fault == "other_end")
 
 
+@pytest.mark.slow
 def test_end_tokens_without_a_logprob(at: Directories, asked: Investigate) -> None:
     _, found = asked(faulty(at.dense, "end_lost"), plain(at.dense))
     assert "100% of the end tokens have no log-probability" in only(found, "eos-handling").summary

@@ -219,6 +219,7 @@ def test_a_budget_that_ends_early_leaves_what_the_checksums_show(tmp_path: Path)
     assert "the time budget ended before its cause was found" in unknown.verdict
 
 
+@pytest.mark.slow
 def test_an_impossible_experiment_is_noted(tmp_path: Path) -> None:
     def rounded(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
         return noisy(logits_NV, 0.05 * (engine.engine == "vllm"), generator)
@@ -484,6 +485,7 @@ def test_what_vllm_overrides_counts_as_configuration(tmp_path: Path) -> None:
     assert named.details == ("rope_theta: sampler 500.0, learner 10000.0",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heat", [0.8, 1.25])
 def test_a_truncation_below_another_temperature_is_two_causes(tmp_path: Path, heat: float) -> None:
     """The kept mass shows at the sampler's temperature, not at the learner's."""

@@ -51,6 +51,7 @@ def test_a_level_that_drops_is_named() -> None:
     assert (trend.direction, trend.jump_step) == ("drops", 13)
 
 
+@pytest.mark.slow
 def test_stationary_noise_is_flat() -> None:
     counts = directions(lambda rng: 1e-3 * noise(rng, 0.5), 300)
     assert counts["flat"] >= 0.97 * 300, counts

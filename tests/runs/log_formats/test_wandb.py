@@ -101,6 +101,7 @@ def test_without_trainer_steps_the_step_of_wandb_counts(tmp_path: Path) -> None:
     assert [(row.step, dict(row.values)) for row in rows] == [(7, {"reward": 0.5}), (9, {"x": 1.0})]
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_read_up_to_the_cut_and_continued(log: Path, tmp_path: Path) -> None:
     data = log.read_bytes()
     whole, _ = rows_of(Wandb(log, RowKeys()))

@@ -39,6 +39,7 @@ def written(rows: list[dict[str, Any]], directory: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(ROWS, max_size=60))
 def test_rows_in_any_order_are_read_and_examined(rows: list[dict[str, Any]]) -> None:

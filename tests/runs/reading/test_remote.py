@@ -373,6 +373,7 @@ def test_a_dump_deleted_from_the_store_is_reported(
     assert dumped.exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_while_it_is_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a store's packages raise is not what the system does: no reader knows it."""
     from botocore.exceptions import ReadTimeoutError

@@ -56,6 +56,7 @@ def calls_per_row(path: Path, skipped: int) -> float:
     return calls / counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_late_row_takes_as_much_work_as_an_early_one(tmp_path: Path, *, nested: bool) -> None:
     path = write_rows(tmp_path / "log.jsonl", 12_000, nested=nested)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", sampled([1, 6], {6}))
 def test_memory_does_not_grow_with_the_dump(tmp_path: Path, files: int) -> None:
     """300 MB, a third of what reading it at once would take; `make large-dump` reads 5 GB."""

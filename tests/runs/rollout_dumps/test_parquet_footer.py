@@ -62,6 +62,7 @@ def error_of(content: bytes) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_each_damaged_byte_gives_sizes_or_one_error() -> None:
     content = io.BytesIO()
     pq.write_table(table(), content)

@@ -135,6 +135,7 @@ def test_advantages_of_kept_responses_ignore_the_others(kind: str) -> None:
         assert not torch.allclose(advantages_B[kept_B], advantage_of(kind)(inputs)[kept_B])
 
 
+@pytest.mark.slow
 def test_readings_of_a_filtered_batch_cover_everything_generated(
     parity: str, tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ def test_variance_of_correctness_differs_from_variance_of_reward(
         blind.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refill", ["rounds", "missing"])
 def test_reaching_the_resample_limit_is_recorded(refill: str, parity: str, tmp_path: Path) -> None:
     hopeless = ("task.reward=parities:flat", DYNAMIC, f"rollout.refill={refill}", "steps=2")

@@ -151,6 +151,7 @@ def test_a_note_is_recorded_as_an_event(tmp_path: Path) -> None:
     assert noted.body == {"why": "[bold]because[/bold]"}
 
 
+@pytest.mark.slow
 def test_a_kl_penalty_added_during_a_run_refers_to_the_initial_model(tmp_path: Path) -> None:
     sent = {2: change("apply", kl_coefficient=0.1)}
     trainer = run_with(tmp_path / "run", sent, "optimizer.learning_rate=1e-3")
@@ -166,6 +167,7 @@ def test_a_kl_penalty_added_during_a_run_refers_to_the_initial_model(tmp_path: P
     fresh.recording.close(finished=False)
 
 
+@pytest.mark.slow
 def test_tis_is_switched_on_during_a_run_with_engine_mismatch(tmp_path: Path) -> None:
     tis: dict[str, Setting] = {
         "old_logprobs": "recompute",

@@ -104,6 +104,7 @@ def test_staleness_and_warmup_start_with_the_policys_first_step(tmp_path: Path) 
     assert rates == pytest.approx([5e-5, 1e-4])
 
 
+@pytest.mark.slow
 def test_critic_readings_exist_only_with_a_critic(tmp_path: Path) -> None:
     Trainer(small("steps=2"), tmp_path / "with").run()
     Trainer(small("steps=2", preset=None), tmp_path / "without").run()
@@ -119,6 +120,7 @@ def test_critic_readings_exist_only_with_a_critic(tmp_path: Path) -> None:
     assert read_run(tmp_path / "with").manifest.knobs["advantage"] == "gae"
 
 
+@pytest.mark.slow
 def test_a_critic_can_use_its_own_mini_batches(tmp_path: Path) -> None:
     counts = []
     for passes in (0, 3):

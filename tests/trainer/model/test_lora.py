@@ -172,6 +172,7 @@ def test_full_weights_are_the_model_with_its_adapters_merged(family: str, tmp_pa
             assert (policy.model(tokens).logits - adapted).abs().max() > 0.01
 
 
+@pytest.mark.slow
 def test_a_stale_or_rounded_engine_serves_the_merged_weights_of_its_sync(
     qwen: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +206,7 @@ def test_without_peft_it_is_one_line(qwen: Path, monkeypatch: pytest.MonkeyPatch
         load(small(qwen))
 
 
+@pytest.mark.slow
 def test_other_adapters_do_not_resume(qwen: Path, tmp_path: Path) -> None:
     Trainer(small(qwen, "steps=1"), tmp_path / "run").run()
     for setting in ("model.lora_rank=8", "model.lora_rank=0", "model.lora_targets=q_proj"):

@@ -208,6 +208,7 @@ def test_bfloat16_trains_and_resumes_bit_for_bit(kind: str, tmp_path: Path) -> N
         assert 0 < gap.value < 0.1
 
 
+@pytest.mark.slow
 def test_small_updates_survive_in_float32_weights_and_vanish_in_bfloat16(tmp_path: Path) -> None:
     """At a learning rate usual for reinforcement learning; the reason for `model.compute`."""
     folder = save("qwen3", tmp_path / "model")

@@ -134,6 +134,7 @@ def test_routing_is_not_measured_if_all_experts_are_active(tmp_path: Path) -> No
     assert set(told.values()) == {NotApplicable("no routing is replayed")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "taken"), [("mixtral", True), ("qwen2", False)])
 def test_rspo_can_be_switched_on_during_a_run_with_routers(
     family: str, taken: bool, tmp_path: Path
