@@ -11,11 +11,14 @@ from typing import cast
 from grpodoctor.frameworks.key_meaning import (
     KeyMeaning,
     PatternTable,
+    SharedRows,
+    all_normalized,
     fill_placeholders,
     fixed_length,
     is_distinctive,
     normalized,
     pattern_of,
+    row_with_key,
 )
 from grpodoctor.frameworks.knob_mapping import KnobTable
 from grpodoctor.frameworks.row_keys import RowKeys
@@ -32,7 +35,7 @@ class Framework:
     name: str
     """As `--format` and `--framework` take it."""
     title: str
-    meanings: tuple[KeyMeaning, ...] = ()
+    meanings: Sequence[KeyMeaning] = ()
     """What its log keys mean; empty for the bundled trainer, which logs canonical metrics."""
     knobs: KnobTable = field(
         default_factory=lambda: KnobTable(title="", mappings=(), engine_settings=())
@@ -132,38 +135,67 @@ class Framework:
         """
         exact = self._by_exact_key.get(key)
         if exact:
-            return [(meaning, _NO_PLACEHOLDERS) for meaning in exact]
+            return [(row_with_key(key, meaning), _NO_PLACEHOLDERS) for meaning in exact]
         pairs = self._by_first_key.matches(key)
         longest = max((fixed_length(meaning.keys[0]) for meaning, _ in pairs), default=0)
         return [pair for pair in pairs if fixed_length(pair[0].keys[0]) == longest]
 
-    def rows_of(self, metrics: Iterable[str]) -> list[KeyMeaning]:
+    def rows_of(self, metrics: Iterable[str]) -> Iterator[KeyMeaning]:
         """The rows of metrics, in the order of the metrics."""
-        return [row for metric in metrics for row in self._by_metric.get(metric, ())]
+        return (
+            row_with_key(key, row)
+            for metric in metrics
+            for key, row in self._by_metric.get(metric, ())
+        )
+
+    def place_of(self, first_key: str) -> int:
+        """The place of a row in the table, by its first key; -1 if the table has no such row."""
+        return self._places.get(first_key, -1)
+
+    @property
+    def keys(self) -> Iterator[str]:
+        """All keys of the table; some have placeholders."""
+        yield from self._exact_keys
+        yield from self._templates
 
     @cached_property
-    def _by_metric(self) -> dict[str, list[KeyMeaning]]:
-        rows: dict[str, list[KeyMeaning]] = {}
-        for meaning in self.meanings:
-            rows.setdefault(meaning.metric, []).append(meaning)
+    def always_logged(self) -> tuple[KeyMeaning, ...]:
+        """The rows of keys that every log has since a certain version."""
+        return tuple(row for _, row in self._rows() if row.always and row.since)
+
+    def _rows(self) -> Iterable[tuple[str, KeyMeaning]]:
+        """Each row with its first key, which the row may share with others: see `SharedRows`."""
+        if isinstance(self.meanings, SharedRows):
+            return self.meanings.items()
+        return ((meaning.keys[0], meaning) for meaning in self.meanings)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {key: place for place, (key, _) in enumerate(self._rows())}
+
+    @cached_property
+    def _by_metric(self) -> dict[str, list[tuple[str, KeyMeaning]]]:
+        rows: dict[str, list[tuple[str, KeyMeaning]]] = {}
+        for key, meaning in self._rows():
+            rows.setdefault(meaning.metric, []).append((key, meaning))
         return rows
 
     @cached_property
     def _by_first_key(self) -> PatternTable[KeyMeaning]:
         """The rows whose first key has placeholders."""
         return PatternTable(
-            (pattern_of(meaning.keys[0]), meaning)
-            for meaning in self.meanings
-            if "<" in meaning.keys[0]
+            (pattern_of(key), row_with_key(key, meaning))
+            for key, meaning in self._rows()
+            if "<" in key
         )
 
     @cached_property
     def _by_exact_key(self) -> dict[str, list[KeyMeaning]]:
         """The rows whose first key has none: no pattern has a longer fixed text."""
         rows: dict[str, list[KeyMeaning]] = {}
-        for meaning in self.meanings:
-            if "<" not in meaning.keys[0]:
-                rows.setdefault(meaning.keys[0], []).append(meaning)
+        for key, meaning in self._rows():
+            if "<" not in key:
+                rows.setdefault(key, []).append(meaning)
         return rows
 
     @cached_property
@@ -171,8 +203,13 @@ class Framework:
         return frozenset(key for key in self._table_keys() if "<" not in key)
 
     @cached_property
+    def _templates(self) -> tuple[str, ...]:
+        """The keys with placeholders, in the order of the table."""
+        return tuple(key for key in self._table_keys() if "<" in key)
+
+    @cached_property
     def _key_patterns(self) -> PatternTable[str]:
-        return PatternTable((pattern_of(key), key) for key in self._table_keys() if "<" in key)
+        return PatternTable((pattern_of(key), key) for key in self._templates)
 
     @cached_property
     def _signatures(self) -> PatternTable[str]:
@@ -181,19 +218,23 @@ class Framework:
         )
 
     @cached_property
-    def _by_plain_key(self) -> dict[str, set[str]]:
-        by_plain: dict[str, set[str]] = {}
-        for key in self._table_keys():
-            if "<" not in key:
-                by_plain.setdefault(normalized(key), set()).add(key)
+    def _by_plain_key(self) -> dict[str, list[str]]:
+        by_plain: dict[str, list[str]] = {}
+        keys = tuple(self._exact_keys)
+        for plain, key in zip(all_normalized(keys), keys, strict=True):
+            by_plain.setdefault(plain, []).append(key)
         return by_plain
 
     @cached_property
     def _plain_patterns(self) -> PatternTable[str]:
-        templates = {key for key in self._table_keys() if "<" in key}
         return PatternTable(
-            (pattern_of(key, plain=True), key) for key in sorted(templates) if is_distinctive(key)
+            (pattern_of(key, plain=True), key)
+            for key in sorted(set(self._templates))
+            if is_distinctive(key)
         )
 
     def _table_keys(self) -> Iterator[str]:
-        return (key for meaning in self.meanings for key in meaning.keys)
+        for key, meaning in self._rows():
+            yield key
+            if not isinstance(meaning.key, str):
+                yield from meaning.key[1:]

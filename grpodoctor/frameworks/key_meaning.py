@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from operator import itemgetter
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, overload
 
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -140,6 +140,48 @@ def without_metric(*keys: str) -> tuple[KeyMeaning, ...]:
     return tuple(KeyMeaning(key) for key in keys)
 
 
+class SharedRows(Sequence[KeyMeaning]):
+    """Rows that differ in little but their keys; each is made when it is asked for.
+
+    The table of common names has twelve thousand keys with two hundred meanings. Making a row of
+    each takes longer than reading a log.
+
+    Args:
+        meanings: a row for each first key. A row of another key lends its metric, formula,
+            denominator and caveat to a key of its own.
+    """
+
+    def __init__(self, meanings: Mapping[str, KeyMeaning]) -> None:
+        self._meanings = dict(meanings)
+
+    def items(self) -> ItemsView[str, KeyMeaning]:
+        """The first keys, each with its row or the row that it shares; see `row_with_key`."""
+        return self._meanings.items()
+
+    def __len__(self) -> int:
+        return len(self._meanings)
+
+    def __iter__(self) -> Iterator[KeyMeaning]:
+        return (row_with_key(key, shared) for key, shared in self.items())
+
+    @overload
+    def __getitem__(self, index: int) -> KeyMeaning: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[KeyMeaning]: ...
+    def __getitem__(self, index: int | slice) -> KeyMeaning | Sequence[KeyMeaning]:
+        return tuple(self)[index]
+
+
+def row_with_key(key: str, shared: KeyMeaning) -> KeyMeaning:
+    """The row of a first key: the given one, or one with its own key that shares its meaning."""
+    if shared.keys[0] == key:
+        return shared
+    # `dataclasses.replace` takes ten times as long, and some metrics have hundreds of keys.
+    return KeyMeaning(
+        key, shared.metric, formula=shared.formula, over=shared.over, caveat=shared.caveat
+    )
+
+
 def by_estimator(
     key: str,
     metric: str,
@@ -177,6 +219,7 @@ def by_estimator(
 
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+_SEPARATORS_IN_LINE = re.compile(r"[^a-z0-9\n]+")
 
 
 def fixed_length(key: str) -> int:
@@ -192,6 +235,12 @@ def is_distinctive(key: str) -> bool:
 def normalized(text: str) -> str:
     """A key in lower case with an underscore for every separator."""
     return _SEPARATORS.sub("_", text.lower()).strip("_")
+
+
+def all_normalized(keys: Sequence[str]) -> list[str]:
+    """Each key as `normalized` gives it, in a fifth of the time; no key may have a line break."""
+    lines = _SEPARATORS_IN_LINE.sub("_", "\n".join(keys).lower()).split("\n")
+    return [line.strip("_") for line in lines]
 
 
 class KeyPattern:

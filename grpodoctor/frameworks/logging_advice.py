@@ -42,7 +42,7 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
         return ""
     if all(metric.endswith(_RECOMPUTED) for metric in metrics):
         return f"requires a rollout dump alongside the log{_dump_setting(framework)}"
-    rows = framework.rows_of(metrics)
+    rows = list(framework.rows_of(metrics))
     if rows:
         # Rows that hold with default settings come first, then the better metric.
         return _logged_as(framework, min(rows, key=lambda row: len(_conditions(framework, row))))
@@ -64,9 +64,10 @@ def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
     framework = find_framework(name, logging_frameworks())
     if framework is None:
         return None
-    rows = framework.rows_of(metrics)
     if framework.name == GENERIC:
-        return f"log {rows[0].keys[0]}" if rows else None
+        first = next(framework.rows_of(metrics), None)
+        return f"log {first.keys[0]}" if first else None
+    rows = list(framework.rows_of(metrics))
     row = next((row for row in rows if row.how_to_log), None)
     if row is not None:
         since = f" (needs {framework.title} {row.since} or later)" if row.since else ""

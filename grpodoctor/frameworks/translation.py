@@ -258,12 +258,16 @@ class Translator:
 
     def _without_synonyms(self, plan: tuple[_Planned, ...]) -> tuple[_Planned, ...]:
         """Of several keys for one metric, let the first in the table's order count."""
-        order = {id(row): index for index, row in enumerate(self.framework.meanings)}
-        ranked = sorted(plan, key=lambda each: order.get(id(each.use.meaning), -1))
+        ranked = sorted(plan, key=self._place_of)
         first: dict[str, _Planned] = {}
         for each in ranked:
             first.setdefault(each.use.metric, each)
         return tuple(each for each in plan if first[each.use.metric] is each)
+
+    def _place_of(self, planned: _Planned) -> int:
+        """The place of the row in the table; the user's own mapping comes before all rows."""
+        is_own = planned.use.keys[0] in self._own
+        return -1 if is_own else self.framework.place_of(planned.use.meaning.keys[0])
 
     def _add(self, readings: dict[str, Reading], use: _Use, reading: Reading) -> None:
         metric = self._metric(use, reading)

@@ -65,8 +65,8 @@ def version_bounds(framework: Framework, version: str, keys: Collection[str]) ->
             lows.append(min(_parts(row.since) for row in rows))
         if rows and all(row.until for row in rows):
             highs.append(max(_parts(row.until) for row in rows))
-    for row in framework.meanings:
-        if row.always and row.since and not set(row.keys).intersection(keys):
+    for row in framework.always_logged:
+        if not set(row.keys).intersection(keys):
             highs.append(_parts(row.since))
     low = max(lows)
     # A script may log its own key under an old name, but no old version logs a new key.

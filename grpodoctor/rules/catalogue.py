@@ -6,6 +6,7 @@ preflight's checks are selected in the same way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import ClassVar, Protocol, TypeVar
@@ -50,9 +51,9 @@ def sorted_by_code(items: Iterable[NamedT]) -> tuple[NamedT, ...]:
         ValueError: if two items share a code, a name or a former name.
     """
     by_code = sorted(items, key=lambda item: item.code)
-    identities = [each for item in by_code for each in _identities(item)]
-    for identity in identities:
-        if identities.count(identity) > 1:
+    identities = Counter(each for item in by_code for each in _identities(item))
+    for identity, count in identities.items():
+        if count > 1:
             raise ValueError(f"two rules or checks share the code or name {identity}")
     return tuple(by_code)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from grpodoctor.frameworks.complete_config import CompleteConfig, complete_config
 from grpodoctor.runs.block_means import BlockMeans
@@ -72,7 +74,6 @@ class Series:
 
     __slots__ = (
         "_first",
-        "_memo",
         "_steps",
         "_trend",
         "_trend_basis",
@@ -82,6 +83,7 @@ class Series:
         "blocks",
         "highest",
         "lowest",
+        "memo",
         "opening",
         "start",
     )
@@ -97,8 +99,9 @@ class Series:
         self._trend: Trend | None = None
         self._trend_basis = -1, 0
         """The changes of the blocks that the trend knows, and the values that it counts."""
-        self._memo: dict[int, float] = {}
-        """Levels by number of readings and noises by its negative, until the next reading."""
+        self.memo: dict[Hashable, Any] = {}
+        """What was computed from the readings so far, until the next one: levels by number of
+        readings, noises by its negative, and results of functions; see `once_per_reading`."""
         self.opening: Extreme | None = None
         """The median of the first `OPENING` finite readings; None before that many."""
         self.baseline: Baseline | None = None
@@ -113,8 +116,8 @@ class Series:
         """Add the reading of a step later than all previous ones."""
         self._steps.append(step)
         self._values.append(value)
-        if self._memo:
-            self._memo.clear()
+        if self.memo:
+            self.memo.clear()
         if self.baseline is None and math.isfinite(value):
             self._first.append((step, value))
             self._set_starts()
@@ -180,7 +183,7 @@ class Series:
             self._steps.pop()
             self._values.pop()
             self._unblocked = max(0, self._unblocked - 1)
-        self._memo.clear()
+        self.memo.clear()
         self.blocks.rewind(step)
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
@@ -222,15 +225,20 @@ class Series:
 
     def whole_run(self) -> list[float]:
         """The finite readings of the whole run, oldest first, or block means if they are many."""
-        return [value for value in self._whole_run(0) if math.isfinite(value)]
+        values = self._whole_run(0)
+        # A finite sum saves looking at each value.
+        if math.isfinite(sum(values)):
+            return values
+        return list(filter(math.isfinite, values))
 
-    def _whole_run(self, begin: int) -> Iterator[float]:
+    def _whole_run(self, begin: int) -> list[float]:
         """The readings or block means of the whole run, from the one with index `begin` on."""
         blocks = self.blocks.means
-        yield from blocks[begin:]
+        values = blocks[begin:].tolist()
         if self.blocks.size == 1 and self._unblocked:
             latest = self._values[-self._unblocked :]
-            yield from latest[max(0, begin - len(blocks)) :]
+            values += latest[max(0, begin - len(blocks)) :]
+        return values
 
     @property
     def readings(self) -> int:
@@ -251,11 +259,11 @@ class Series:
 
     def level(self, count: int) -> float:
         """Median of the latest `count` readings that are finite; NaN if there are none."""
-        level = self._memo.get(count)
+        level: float | None = self.memo.get(count)
         if level is None:
             # `tail` would be a further call, and rules ask for twenty levels at every step.
             values = self._values[-min(count, WINDOW) :] if count > 0 else []
-            level = self._memo[count] = median(values)
+            level = self.memo[count] = median(values)
         return level
 
     def mean(self, count: int) -> float:
@@ -270,13 +278,36 @@ class Series:
 
     def noise(self, count: int) -> float:
         """Noise of one reading among the latest `count`; see `step_noise`."""
-        noise = self._memo.get(-count)
+        noise: float | None = self.memo.get(-count)
         if noise is None:
-            noise = self._memo[-count] = step_noise(self.tail(count))
+            noise = self.memo[-count] = step_noise(self.tail(count))
         return noise
 
 
 _EMPTY = Series()
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def once_per_reading(
+    function: Callable[Concatenate[Series, _Arguments], _Result],
+) -> Callable[Concatenate[Series, _Arguments], _Result]:
+    """Keep the result of a function of a series until the next reading.
+
+    Many rules ask the same of the outcome at each step. The function must depend on nothing but the
+    series and its other arguments, which must be hashable.
+    """
+
+    @wraps(function)
+    def kept(series: Series, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        key = (function, arguments, *named.items())
+        if key not in series.memo:
+            series.memo[key] = function(series, *arguments, **named)
+        result: _Result = series.memo[key]
+        return result
+
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

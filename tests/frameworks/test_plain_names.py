@@ -10,6 +10,7 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.detection import guess_frameworks
+from grpodoctor.frameworks.key_meaning import SharedRows, all_normalized, normalized
 from grpodoctor.frameworks.objective import other_objective
 from grpodoctor.frameworks.registry import framework_named, generic_framework, logging_frameworks
 from grpodoctor.frameworks.translation import Translator
@@ -105,6 +106,21 @@ def test_an_ambiguous_name_is_rejected_with_a_reason(name: str) -> None:
 @pytest.mark.parametrize("name", ["completion_tokens", "response_tokens", "generated_tokens"])
 def test_a_sum_over_the_batch_is_no_length(name: str) -> None:
     assert readings({name: 90_000.0}) == {}
+
+
+def test_a_row_of_a_common_name_is_made_when_it_is_needed() -> None:
+    """The table has thousands of names; a row of each would take longer than reading a log."""
+    table = generic_framework()
+    assert isinstance(table.meanings, SharedRows)
+    shared = {id(row) for _, row in table.meanings.items()}
+    assert len(table.meanings) > 10 * len(shared)
+    assert [row.keys[0] for row in table.meanings] == [key for key, _ in table.meanings.items()]
+    assert [row.key for row, _ in table.meanings_of("avg_reward")] == ["avg_reward"]
+
+
+def test_many_keys_are_normalized_as_each_alone() -> None:
+    keys = ["eval/pass@1", "loss:sum", "_Reward__mean_", "kl", "", "/", "Länge/Mittel"]
+    assert all_normalized(keys) == [normalized(key) for key in keys]
 
 
 def test_the_first_of_several_names_counts() -> None:

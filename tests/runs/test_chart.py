@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.runs.chart import BASELINE, MOST_METRICS, WINDOW, Chart, Series
+from grpodoctor.runs.chart import (
+    BASELINE,
+    MOST_METRICS,
+    WINDOW,
+    Chart,
+    Series,
+    once_per_reading,
+)
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Absent, Max, Mean, NotApplicable, Reading
@@ -172,3 +179,30 @@ def test_a_mean_of_huge_readings_does_not_overflow() -> None:
     for step in range(4):
         series.append(step, 1.5e308)
     assert series.mean(4) == pytest.approx(1.5e308)
+
+
+def test_a_result_is_kept_until_the_next_reading() -> None:
+    asked: list[int] = []
+
+    @once_per_reading
+    def total(series: Series, count: int) -> float:
+        asked.append(count)
+        return sum(series.tail(count))
+
+    series = Series()
+    for step in range(4):
+        series.append(step, float(step))
+    assert [total(series, 2), total(series, 2), total(series, 3)] == [5, 5, 6]
+    assert asked == [2, 3]
+    series.append(4, 4.0)
+    assert total(series, 2) == 7
+    series.rewind(3)
+    assert total(series, 2) == 3
+    assert asked == [2, 3, 2, 2]
+
+
+def test_the_whole_run_is_its_finite_readings() -> None:
+    series = Series()
+    for step in range(25):
+        series.append(step, math.inf if step % 10 == 3 else float(step))
+    assert series.whole_run() == [step for step in range(25) if step % 10 != 3]

@@ -6,10 +6,10 @@ The user's `--map` overrides it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import KeyMeaning, without_metric
+from grpodoctor.frameworks.key_meaning import KeyMeaning, SharedRows, without_metric
 from grpodoctor.vocabulary.metrics import METRICS
 
 _UNSTATED = "not stated"
@@ -301,36 +301,42 @@ def _plural(key: str) -> str:
     return key[:start] + plural if plural else ""
 
 
-def _rows() -> Iterator[KeyMeaning]:
-    """All rows, each key once: the first meaning counts."""
+def _rows() -> dict[str, KeyMeaning]:
+    """All rows by their first keys: the first meaning of a key counts."""
     rows = _rows_of_names()
-    yield from rows.values()
-    for key, row in rows.items():
-        plural = _plural(key)
-        if len(row.keys) == 1 and plural and plural not in rows:
-            # `dataclasses.replace` takes ten times as long, and this table has thousands of rows.
-            yield KeyMeaning(plural, row.metric, formula=row.formula, over=row.over,
-                             caveat=row.caveat)
+    plurals = {
+        plural: row
+        for key, row in rows.items()
+        if len(row.keys) == 1 and (plural := _plural(key)) and plural not in rows
+    }
+    return {**rows, **plurals}
 
 
 def _rows_of_names() -> dict[str, KeyMeaning]:
-    """All rows but those of plurals, by their first keys."""
+    """All rows but those of plurals, by their first keys; names of one metric share a row."""
     rows: dict[str, KeyMeaning] = {}
-    given = (
-        *_AMBIGUOUS,
-        *(KeyMeaning(key, metric, over=_UNSTATED)
-          for metric, keys in _SYNONYMS.items() for key in keys),
-        *(KeyMeaning(key, metric, formula="one-minus", over=_UNSTATED)
-          for metric, keys in _INVERSES.items() for key in keys),
-        *(KeyMeaning(key, metric, over=_UNSTATED, caveat="the estimator is not stated")
-          for metric, keys in _KL.items() for key in keys),
-        *_STRUCTURED,
-        *_TRL_PPO,
-        *(KeyMeaning(name, name, over=_UNSTATED) for name in _CANONICAL),
-    )
-    for row in given:
-        rows.setdefault(row.keys[0], row)
+    _add_rows(rows, _AMBIGUOUS)
+    for metric, keys in _SYNONYMS.items():
+        _add_names(rows, keys, KeyMeaning(keys[0], metric, over=_UNSTATED))
+    for metric, keys in _INVERSES.items():
+        _add_names(rows, keys, KeyMeaning(keys[0], metric, formula="one-minus", over=_UNSTATED))
+    for metric, keys in _KL.items():
+        _add_names(rows, keys, KeyMeaning(keys[0], metric, over=_UNSTATED,
+                                          caveat="the estimator is not stated"))
+    _add_rows(rows, _STRUCTURED)
+    _add_rows(rows, _TRL_PPO)
+    _add_rows(rows, (KeyMeaning(name, name, over=_UNSTATED) for name in _CANONICAL))
     return rows
+
+
+def _add_rows(rows: dict[str, KeyMeaning], added: Iterable[KeyMeaning]) -> None:
+    for row in added:
+        rows.setdefault(row.keys[0], row)
+
+
+def _add_names(rows: dict[str, KeyMeaning], keys: Iterable[str], shared: KeyMeaning) -> None:
+    for key in keys:
+        rows.setdefault(key, shared)
 
 
 FRAMEWORK = Framework(
@@ -339,5 +345,5 @@ FRAMEWORK = Framework(
     aliases=("plain", "custom"),
     prefixes=("train/", "line/"),
     first_synonym_counts=True,
-    meanings=tuple(_rows()),
+    meanings=SharedRows(_rows()),
 )

@@ -71,9 +71,11 @@ class MovingReference(Rule):
                 break
         else:
             return None
-        moved = statistics.median(abs(by_update) for _, by_update in pairs)
+        moved = statistics.median([abs(by_update) for _, by_update in pairs])
+        if moved < self.min_kl:
+            return None
         difference = statistics.median(abs(far - by_update) for far, by_update in pairs)
-        if moved < self.min_kl or difference > self.max_difference * moved:
+        if difference > self.max_difference * moved:
             return None
         text = (
             f"The reference moves with the policy: both KL divergences are {moved:.2g} nats "
@@ -88,6 +90,9 @@ class MovingReference(Rule):
         far, by_update = chart.series(reference), chart.series(old)
         if min(len(far), len(by_update)) < 2 * self.readings:
             return None
+        latest = self.readings
+        if far.steps(latest) == by_update.steps(latest):  # the usual case
+            return list(zip(far.tail(latest), by_update.tail(latest), strict=True))
         updates = dict(by_update)
         pairs = [(value, updates[step]) for step, value in far if step in updates]
-        return pairs[-self.readings :] if len(pairs) >= self.readings else None
+        return pairs[-latest:] if len(pairs) >= latest else None

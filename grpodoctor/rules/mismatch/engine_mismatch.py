@@ -173,9 +173,11 @@ class EngineMismatch(Rule):
             judged = self._by_mean(chart) or self._by_response(chart) or self._by_growth(chart)
         else:
             judged = self._by_logprob(chart) or self._by_divergence(chart)
-        onset = self._find_onset(chart)
+        onset: Callable[[], int] | None
         if judged is None:
             judged, onset = self._by_weight(chart), partial(_first_step, chart.series(_WEIGHT))
+        else:
+            onset = self._find_onset(chart)
         if judged is None:
             return None
         severity, text = judged

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
@@ -123,7 +123,7 @@ class HeldOutDrop(Rule):
             return None
         before = series.tail(self.evaluations_per_level + 1)[:-1]
         now = max(series.level(self.evaluations_per_level), statistics.median(before))
-        highest = max(value for _, value in series)
+        highest = max(series.tail(WINDOW))
         if not highest - now > self.min_loss * abs(highest):
             return None  # saves the levels of the whole window; none exceeds the highest reading
         best, step = self._best(series)
@@ -153,7 +153,7 @@ class HeldOutDrop(Rule):
     def _steady_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
         """Few evaluations that only fall."""
         series, train = chart.series(name), current_metric(chart, _TRAIN)
-        values, opening = [value for _, value in series], chart.series(train).opening
+        values, opening = series.tail(WINDOW), chart.series(train).opening
         if not self.min_falling <= len(values) < WINDOW or opening is None:
             return None
         if any(later > value for value, later in pairwise(values)):
@@ -176,7 +176,7 @@ class HeldOutDrop(Rule):
     def _below_first(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
         """The evaluation before the training is above all later ones: the first steps did harm."""
         series, train = chart.series(name), current_metric(chart, _TRAIN)
-        values = [value for _, value in series]
+        values = series.tail(WINDOW)
         if not self.min_falling <= len(values) < WINDOW or max(values[1:]) >= values[0] > 0:
             return None
         later, reading = statistics.fmean(values[1:]), chart.reading(name)
@@ -221,10 +221,12 @@ class HeldOutDrop(Rule):
 
     def _evaluations_before_fall(self, values: Sequence[float]) -> int:
         """How many evaluations are all above the later ones, beyond the scatter of both; or 0."""
+        lowest_before = list(accumulate(values, min))
+        highest_after = list(accumulate(reversed(values), max))[::-1]
         for count in range(2, len(values) - self.min_falling + 1):
-            before, after = values[:count], values[count:]
-            if not min(before) > max(after):
+            if not lowest_before[count - 1] > highest_after[count]:
                 continue
+            before, after = values[:count], values[count:]
             freedom = len(values) - 2
             squares = sum(statistics.pvariance(part) * len(part) for part in (before, after))
             error = math.sqrt(squares / freedom * (1 / count + 1 / len(after)))

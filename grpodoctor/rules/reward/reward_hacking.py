@@ -81,7 +81,9 @@ class RewardHacking(Rule):
         if best is None or best.level <= 0:
             return None
         now = accuracy.level(RECENT)
-        # `not >=` below also covers a mean that is unknown.
+        # `not >=` also covers a level or mean that is unknown. Means and noise take longer.
+        if not best.level - now >= self.min_loss * best.level:
+            return None
         fall = min(best.level - now, best.mean - accuracy.mean(RECENT))
         if not fall >= self.min_loss * best.level or not fall > self.min_standard_errors * _error(
             accuracy

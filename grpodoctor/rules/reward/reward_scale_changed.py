@@ -17,7 +17,7 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means
+from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means_among
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -106,10 +106,7 @@ class RewardScaleChanged(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest readings with those before them."""
-        of_parts = [f"{name.removesuffix(MEAN)}{STD}" for name in component_means(chart)]
-        spreads = [name for name in (*_SPREADS, *of_parts) if chart.is_fresh(name)]
-        bounds = [name for name in _BOUNDS if chart.is_fresh(name)]
-        outcomes = _outcomes_among(chart.fresh)
+        spreads, bounds, outcomes = _logged_among(chart.fresh)
         found = [self._jump(chart, name) for name in spreads]
         means = self._windows(chart, _MEAN)
         if means is not None and not _are_apart(*means):
@@ -223,6 +220,14 @@ def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _outcomes_among(names: frozenset[str]) -> tuple[str, ...]:
-    """The measures of success among the metrics of a step, which are the same in most steps."""
-    return tuple(sorted(name for name in names if name.startswith(_OUTCOMES)))
+def _logged_among(
+    names: frozenset[str],
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The spreads, bounds and measures of success among the metrics of a step.
+
+    They are the same in most steps.
+    """
+    of_parts = (f"{name.removesuffix(MEAN)}{STD}" for name in component_means_among(names))
+    spreads = tuple(name for name in (*_SPREADS, *of_parts) if name in names)
+    bounds = tuple(name for name in _BOUNDS if name in names)
+    return spreads, bounds, tuple(sorted(name for name in names if name.startswith(_OUTCOMES)))

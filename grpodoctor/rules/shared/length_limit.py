@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.runs.chart import Series
+from grpodoctor.runs.chart import WINDOW, Series, once_per_reading
 
 SHORTEST_LIMIT = 32
 """Tokens of the shortest limit that is inferred: shorter responses, such as sums, all have one
@@ -27,9 +27,10 @@ _GROWN_FROM = 0.5
 distillation run went from 860 to 4,096 of 4,096 tokens while its entropy fell to .005 nats."""
 
 
+@once_per_reading
 def recurring_mean(means: Series) -> float:
     """The limit that the mean length reached several times; 0 if there is none."""
-    values = [value for _, value in means]
+    values = means.tail(WINDOW)
     top = max(values, default=0.0)
     is_limit = top >= SHORTEST_LIMIT and top == int(top)
     return top if is_limit and values.count(top) >= _RECURRENCES else 0.0

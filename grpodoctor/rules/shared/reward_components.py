@@ -18,11 +18,11 @@ _IN_SUMMARY = 3
 
 def component_means(chart: Chart) -> list[str]:
     """Metrics with the mean of a component that were logged at this step, sorted."""
-    return list(_component_means(chart.fresh))
+    return list(component_means_among(chart.fresh))
 
 
 @lru_cache(maxsize=MOST_LAYOUTS)
-def _component_means(fresh: frozenset[str]) -> tuple[str, ...]:
+def component_means_among(fresh: frozenset[str]) -> tuple[str, ...]:
     """The same for a set of metrics, which is the same object at most steps of a run."""
     names = (name for name in fresh if name.startswith(PREFIX) and name.endswith(MEAN))
     return tuple(sorted(names))

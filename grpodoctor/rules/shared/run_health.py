@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import Literal
 
 from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.whole_run import rises_over_run
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import WINDOW, Chart, Series, once_per_reading
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.vocabulary.values import NotApplicable
@@ -152,11 +153,10 @@ def has_stalled(chart: Chart, *, readings: int = 30) -> bool:
     return level_shift(values[:readings], values[readings:]) < 2
 
 
+@once_per_reading
 def is_near_ceiling(series: Series) -> bool:
     """Whether an outcome in [0, 1] is so high that little is left to gain."""
-    return series.level(_NOISE_STEPS) >= CEILING and all(
-        value <= 1 for value in series.tail(WINDOW)
-    )
+    return series.level(_NOISE_STEPS) >= CEILING and max(series.tail(WINDOW)) <= 1
 
 
 def is_solved(chart: Chart) -> bool:
@@ -236,6 +236,7 @@ def _reached_one(reward: Series) -> bool:
     return all(0 <= value <= 1 + 1e-6 for _, value in reward)
 
 
+@once_per_reading
 def never_moved(series: Series) -> bool:
     """Whether all readings in the window and all kept earlier levels are the same value."""
     # Most series fail the first comparison, which saves reading the window.
@@ -247,6 +248,7 @@ def never_moved(series: Series) -> bool:
     return all(extreme is None or extreme.level == series.last for extreme in levels)
 
 
+@once_per_reading
 def share_lost(series: Series) -> float:
     """Share of its best level that a metric has lost; 0 if the loss is within noise.
 
@@ -297,6 +299,7 @@ def _means_differ(series: Series) -> bool:
     return not lost <= _MEAN_ERRORS * deviation
 
 
+@once_per_reading
 def is_near_best(series: Series) -> bool:
     """Whether the current level of a metric is within a tenth of its best level, or above it."""
     if series.highest is None or series.opening is None:
@@ -326,6 +329,7 @@ def selection_bias(series: Series) -> float:
     return error / scale * statistics.NormalDist().inv_cdf((blocks - 0.375) / (blocks + 0.25))
 
 
+@once_per_reading
 def reading_noise(series: Series) -> float:
     """Noise of one reading: of the recent readings or of the whole window, whichever is larger.
 
@@ -335,6 +339,7 @@ def reading_noise(series: Series) -> float:
     return max(series.noise(_NOISE_STEPS), series.noise(WINDOW))
 
 
+@once_per_reading
 def typical_share(series: Series, count: int) -> float:
     """A typical value of a share over the latest `count` readings.
 
@@ -370,9 +375,9 @@ def has_alike_groups(chart: Chart, zero_variance: float) -> bool:
 
 def level_at(series: Series, step: int) -> float | None:
     """Level of a metric at a step; its best level if the window does not reach back to it."""
-    before = [value for at, value in series if at <= step][-RECENT:]
-    if before:
-        return statistics.median(before)
+    count = bisect_right(series.steps(WINDOW), step)
+    if count:
+        return statistics.median(series.tail(WINDOW)[max(0, count - RECENT) : count])
     return series.highest.level if series.highest else None
 
 

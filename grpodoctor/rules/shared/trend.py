@@ -13,7 +13,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     reading_noise,
 )
-from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series
+from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series, once_per_reading
 
 OUTCOMES = ("accuracy/train", "reward/mean", "accuracy/heldout", "reward/heldout")
 """Metrics that rise if a run achieves anything."""
@@ -26,6 +26,7 @@ def start_level(series: Series) -> float | None:
     return series.opening.level if series.opening is not None else None
 
 
+@once_per_reading
 def change(series: Series) -> tuple[float, float]:
     """The latest level minus the starting value, and the standard error of this difference.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from grpodoctor.runs.chart import Series
+from grpodoctor.runs.chart import Series, once_per_reading
 
 MIN_TREND_SCORE = 2.5
 """Standard score from which a trend over the whole run counts: chance gives it to one series
@@ -17,6 +17,7 @@ _MIN_TREND_VALUES = 10
 """Values from which the score is about normal."""
 
 
+@once_per_reading
 def quarter_means(series: Series) -> tuple[float, float]:
     """The means of the first and of the last quarter of the whole run; NaN for a short run."""
     values = series.whole_run()

@@ -124,8 +124,8 @@ def is_heldout(key: str) -> bool:
 def _known_words() -> Words:
     """The words of the patterns and of common names."""
     groups = [group for pattern in _PATTERNS for group in (*pattern.words, pattern.without)]
-    keys = (key for meaning in generic_framework().meanings for key in meaning.keys)
-    return frozenset(_FUNCTION | _NOT_THE_REWARD | _WHOLE).union(*groups, *map(words_of, keys))
+    keys = map(words_of, generic_framework().keys)
+    return frozenset(_FUNCTION | _NOT_THE_REWARD | _WHOLE).union(*groups, *keys)
 
 
 def _split(name: str, known: Words) -> Words:
