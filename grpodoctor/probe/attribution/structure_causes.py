@@ -45,10 +45,17 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Check that the engine loads the weights of this norm and passes them to its kernel.",
     ),
     "weight_layout": ComputedCause(
-        "weight-layout", "The {side} reads the rows of a fused projection in another order",
+        "weight-layout", "The {side} reads the rows of a projection in another order",
         "{value}",
-        "Check the conversion of the checkpoint: gate and up projection in halves or in turn, and "
-        "queries, keys and values in blocks or in groups.",
+        "Check the conversion of the checkpoint and the split among ranks: gate and up projection "
+        "in halves or in turn; queries, keys and values in blocks or in groups, each split by "
+        "itself, permuted for its own number of heads.",
+    ),
+    "rolled_heads": ComputedCause(
+        "head-order", "The {side} uses the parameters of other heads",
+        "{value}",
+        "Check how parameters with one number per head (A_log, dt_bias, sinks) are split among "
+        "ranks and converted.",
     ),
     "position_limit": ComputedCause(
         "position-ids", "The {side} has no positions after a limit",
@@ -157,6 +164,11 @@ def _where(place: str) -> str:
 
 def layout_in_words(name: str, form: str) -> str:
     """An order of rows, for a sentence."""
+    if form.startswith("split among "):
+        what = "queries, keys and values" if name == "qkv" else name
+        return f"the rows of {what} {form} ranks as a whole, not each part by itself"
+    if " permuted for " in form:
+        return f"the rows of {form} heads"
     if name == "qkv":
         one, other = ("blocks", "groups") if form == "groups" else ("groups", "blocks")
         return f"queries, keys and values stored in {one} and read in {other}"

@@ -14,6 +14,7 @@ from hf.what_if import (
     adapter_places,
     exchanged,
     experts,
+    head_parameters,
     layer_patterns,
     modules,
     norm_kinds,
@@ -247,6 +248,7 @@ def _modules(model: Any) -> _Listed:
         yield "missing_layer", list(range(len(layers(model)))), "choice"
         for layout in weight_layout.layouts(model):
             yield "weight_layout", [layout], "choice"
+        yield "rolled_heads", head_parameters.rolls(model), "choice"
         for name in modules.blocks(model):
             yield "output_scale", [[name, factor] for factor in _PARTS], "number"
     except InapplicableError:
