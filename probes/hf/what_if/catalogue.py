@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from contract import InapplicableError
@@ -81,9 +81,9 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     is the value that changes nothing, None if unknown. The entry `tensors` lists the names of the
     tensors that the edit `other_weights` can take from another checkpoint.
     """
-    listed = [*_attention(model), *_positions(model), *_modules(model), *_routing(model)]
-    listed += [*_layer_patterns(model), *_settings(model), *_numerics(), *_processors()]
-    listed += [*_parts(model)]
+    listers = (_attention, _positions, _modules, _routing, _layer_patterns, _settings, _parts)
+    listed = [edit for lister in listers for edit in _known(lister, model)]
+    listed += [*_numerics(), *_processors()]
     found: list[dict[str, Any]] = [
         {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
         for name, values, kind in listed
@@ -94,6 +94,17 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
 
 
 _Listed = Iterator[tuple[str, Any, str]]
+
+
+def _known(lister: Callable[[Any], _Listed], model: Any) -> _Listed:
+    """The edits up to a module of a form that no family had so far: the others remain."""
+    try:
+        yield from lister(model)
+    except _UNKNOWN as error:
+        print(f"what-if edits {lister.__name__} are incomplete: {error}", flush=True)
+
+
+_UNKNOWN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
 _NEUTRAL = {
     "attention_scale": 1.0,
     "embedding_scale": 1.0,
@@ -162,6 +173,16 @@ def _attention(model: Any) -> _Listed:
         yield "layer_window", [[group, width] for width in widths], "integer"
 
 
+def _sibling_norms(model: Any) -> list[str]:
+    """The names of norms within one module of a layer, such as those of time steps, B and C."""
+    by_parent: dict[str, dict[str, None]] = {}
+    for path, _ in norms(model):
+        parent, _, name = path.rpartition(".")
+        if not parent.rpartition(".")[2].isdigit():  # a layer itself has the norms of its blocks
+            by_parent.setdefault(parent, {})[name] = None
+    return [",".join(names) for names in by_parent.values() if len(names) > 1]
+
+
 def _layer_groups(model: Any) -> list[str]:
     """Every second layer, and in a small model each layer: window patterns differ by layer."""
     try:
@@ -222,7 +243,8 @@ def _modules(model: Any) -> _Listed:
     yield "norm_rounding", _HALVES if norms(model) else [], "choice"
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in norms(model)))
     pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in positions.QK_NORMS]
-    yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
+    together = [*(pair for pair in pairs if pair), *_sibling_norms(model)]
+    yield "without_norm", list(dict.fromkeys([*together, *leaves])), "choice"
     named = [name for name in biases(model) if "norm" not in name]
     yield "without_bias", [",".join(named), *named] if named else [], "choice"
     summed = parts.summed_biases(model)
