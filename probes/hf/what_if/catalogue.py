@@ -211,7 +211,7 @@ def _positions(model: Any) -> _Listed:
     for kind in positions.amplitude_kinds(model):
         yield "rope_amplitude", [[kind, factor] for factor in _AMPLITUDES], "number"
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
-    yield "rope_layout", ["interleaved", "halves"], "choice"
+    yield "rope_layout", positions.rope_layouts(model), "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
     yield "rope_type", [*positions.own_types(model), *kinds], "choice"
     yield "rotary_width", _rotary_widths(model), "choice"
