@@ -167,9 +167,7 @@ class EditSearch:
         """
         if not self._gap(self._base) > 0:
             return []
-        fresh = [family for family in families if not self._is_used(family)]
-        if any(name == GENERATED for name, _ in self.variant.setup.edits):
-            fresh = self._promising(fresh)
+        fresh = self._promising([family for family in families if not self._is_used(family)])
         before = self._gap(self._base)
         trials = self._tried(family for family in fresh if family.name not in _PARTS)
         self._refine(trials, _REFINED)
@@ -180,14 +178,16 @@ class EditSearch:
         return self._finals(worth)
 
     def _promising(self, families: Sequence[EditFamily]) -> list[EditFamily]:
-        """The families worth a pass for each token, where the learner scores as it generates.
+        """The families worth their cost: all, unless the learner scores as it generates.
 
-        One pass over whole sequences costs a fraction of it and has nearly the same effect. So only
-        those remain whose effect there has most in common with the gap, and those without one: an
-        edit of the cache acts during generation alone.
+        That takes a pass for each token. One pass over whole sequences has nearly the same effect.
+        So only those remain whose effect there has most in common with the gap, and those without
+        one: an edit of the cache acts during generation alone.
         """
         setup = self.variant.setup
         kept = tuple(edit for edit in setup.edits if edit[0] != GENERATED)
+        if kept == setup.edits:
+            return list(families)
         wanted = [(number, value) for number, f in enumerate(families) for value in f.values]
         edits = [(*kept, families[number].edit(value)) for number, value in wanted]
         plain_N, *scores = self.experiments.score_edits(setup, [kept, *edits], self._folder)
@@ -288,6 +288,7 @@ class EditSearch:
         if not self._gap(self._base) > 0:
             return []
         wanted = [f for f in families if f.name not in _WITHOUT_PHASE and not self._is_used(f)]
+        wanted = self._promising(wanted)
         if own_N is None:
             whole = sorted(self._tried(wanted), key=lambda trial: -trial.common)[:_PHASED]
             tried = [
