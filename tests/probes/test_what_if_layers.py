@@ -101,6 +101,7 @@ CASES = [
         "falcon_mamba", "steps_unnormed",
         ("without_norm", "dt_layernorm,b_layernorm,c_layernorm"),
     ),
+    ("hy_v3", "router_softmax", ("router_scores", "softmax")),
     ("glm_moe_dsa", "indexer_halves", ("rope_layout", "halves in indexer")),
     ("kimi_linear", "decay_heads:2", ("rolled_heads", ["A_log", 2])),
 ]  # fmt: skip

@@ -68,6 +68,12 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Scale the inputs of experts where the family does (apply_router_weight_on_input), and "
         "their outputs elsewhere; apply the weights once.",
     ),
+    "router_scores": ComputedCause(
+        "router-scoring", "The {side} scores experts with another function",
+        "experts scored by a {value}",
+        "Give both engines the router's function of the checkpoint (scoring_func): a softmax over "
+        "all experts, or a sigmoid of each.",
+    ),
     "router_groups": ComputedCause(
         "router-groups", "The {side} chooses groups of experts by another score",
         "groups of experts chosen by their best {value}",

@@ -133,7 +133,7 @@ def _listed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Reco
         least_N = values_NM[:, size - 1]
         made = ColumnMap(lambda _, column_N: np.maximum(column_N, least_N), True)
         what = f"those of the least likely of {size} listed tokens where the token is not listed"
-        found = _same(tokens, "unlisted-tokens", what, changed_N, other_N, made)
+        found = _same(tokens, "top-logprobs", what, changed_N, other_N, made)
         yield replace(found, least=_NEARLY_WHOLE)
 
 

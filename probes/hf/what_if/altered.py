@@ -80,6 +80,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "router_groups": routing.router_groups,
     "router_place": routing.router_place,
     "router_precision": routing.router_precision,
+    "router_scores": routing.router_scores,
     "router_weights": routing.router_weights,
     "setting": modules.setting,
     "tied_head": modules.tied_head,

@@ -283,6 +283,7 @@ def _routing(model: Any) -> _Listed:
         yield "router_precision", forms, "choice"
         yield "router_place", routing.score_places(model), "choice"
         yield "router_groups", ["best", "two"], "choice"
+        yield "router_scores", ["softmax", "sigmoid"], "choice"
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
         yield "router_weights", forms, "choice"
         yield "lost_experts", experts.lost_parts(model), "choice"

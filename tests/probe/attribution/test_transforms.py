@@ -124,7 +124,7 @@ def test_values_of_the_last_listed_token(size: int) -> None:
     assert found is not None
     assert found.identity is not None
     assert found.after is not None
-    assert found.identity.id == "unlisted-tokens"
+    assert found.identity.id == "top-logprobs"
     assert f"of {size} listed tokens" in found.summary
     assert found.after.gap == 0
 

@@ -17,7 +17,7 @@ _TITLES = {
     "log-base": "The {side}'s log-probabilities are not natural logarithms",
     "scaled-logprobs": "The {side}'s log-probabilities are scaled",
     "likeliest-token": "The {side} reports the likeliest token's log-probability",
-    "unlisted-tokens": "The {side} reports the last value of a list for tokens outside of it",
+    "top-logprobs": "The {side} reports the last value of a list for tokens outside of it",
     "repeated-values": "The {side} repeats one log-probability for several tokens",
     "rounding": "The {side}'s log-probabilities are rounded",
     "storage-precision": "The {side}'s log-probabilities are stored in 16 bits",
@@ -34,7 +34,7 @@ _REMEDIES = {
     "scaled-logprobs": "Remove the factor where the values are read or written.",
     "likeliest-token": "Look up the sampled token among the returned log-probabilities by its id, "
     "not the first one of the list.",
-    "unlisted-tokens": "Read the sampled token's own log-probability, which engines return next "
+    "top-logprobs": "Read the sampled token's own log-probability, which engines return next "
     "to the list; or leave such tokens out of the loss.",
     "repeated-values": "Report one value per token where a step accepts several tokens, as in "
     "speculative decoding: slice the values by the number of accepted tokens.",
