@@ -87,9 +87,11 @@ STRUCTURE: dict[str, ComputedCause] = {
         "projections (packed_modules_mapping); merge the adapter, and compare.",
     ),
     "adapter_part": ComputedCause(
-        "adapter", "The {side} applies a part of the LoRA adapter only", "{value}",
-        "0: the engine drops this part without a word. Check that it supports the adapter's target "
-        "modules under these names (vLLM: lora_target_modules), or merge the adapter.",
+        "adapter", "The {side} applies parts of the LoRA adapter with different factors",
+        "{value}",
+        "At a factor of 0 the engine drops this part without a word: check that it supports the "
+        "adapter's target modules under these names (vLLM: lora_target_modules). Otherwise compare "
+        "alpha, rank and scaling of this part; or merge the adapter.",
     ),
     "experts_from": ComputedCause(
         "expert-order", "The {side} gives experts the weights of other ones", "{value}",

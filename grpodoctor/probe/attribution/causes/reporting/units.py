@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
@@ -115,6 +117,11 @@ class Units(Cause):
 
 def _best(variant: Variant) -> _Found | None:
     """The change that leaves the smallest gap; the first of several that leave only rounding."""
+    with np.errstate(invalid="ignore"):  # excluded tokens, -inf on both sides, have no difference
+        return _best_change(variant)
+
+
+def _best_change(variant: Variant) -> _Found | None:
     tokens, best = variant.tokens, None
     sides = variant.setup.sides
     for change in recognized(tokens, tokens.sampler_N, tokens.learner_N):
