@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from contract import Processing, RefusalError, Response, Sampling
 from torch import Tensor
+from transformers import Cache
 
 from hf.logits import log_probabilities, readings, sample_tokens
 from hf.routers import Routers
@@ -86,8 +87,20 @@ class Decoder:
                 lines = [lines[row] for row in active]
                 kept_A = torch.tensor(active, device=device)
                 ids_RW, seen_RW, uniform_RT = ids_RW[kept_A], seen_RW[kept_A], uniform_RT[kept_A]
-                cache.reorder_cache(kept_A)
+                _keep(cache, kept_A)
                 processors.keep(kept_A)
+
+
+def _keep(cache: Any, rows_A: Tensor) -> None:
+    """Keep these rows of a cache.
+
+    A family with states outside the layers of its cache, as MiniMax, overrides the selection only.
+    """
+    own = getattr(type(cache), "batch_select_indices", None)
+    if own is not None and own is not Cache.batch_select_indices:
+        cache.batch_select_indices(rows_A)
+    else:
+        cache.reorder_cache(rows_A)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
+from tests.probe.plants.families import checkpoint, prompts
 from tests.probes.conftest import PROBES, engine
 from tests.probes.models import (
     BOS,
@@ -153,6 +154,19 @@ def test_responses_end_at_an_end_token_or_the_limit(dense_model: Path) -> None:
     assert all(each.response_ids[-1] in (EOS, semicolon) for each in short)
     endless = source.sample(ids, Sampling(max_tokens=60, ignore_end=True), ())
     assert {len(each.response_ids) for each in endless} == {60}
+
+
+def test_states_outside_the_layers_of_a_cache_follow_the_rows(tmp_path: Path) -> None:
+    """MiniMax keeps those of linear attention in its own list; half of the rows end early."""
+    from contract import Processing, Sampling
+
+    source = engine(checkpoint(tmp_path / "minimax", "minimax"))
+    ids = [each["ids"][:6] for each in prompts(8)]
+    stops = tuple(range(3, 16))
+    drawn = source.sample(ids, Sampling(max_tokens=24, stop_ids=stops), ())
+    assert len({len(each.response_ids) for each in drawn}) > 3
+    told = source.score(drawn, Processing(), ())
+    assert np.abs(joined(drawn) - joined(told)).max() < 2e-5
 
 
 def test_greedy_samples_are_the_most_probable_tokens(dense_model: Path) -> None:

@@ -119,6 +119,24 @@ def test_every_listed_edit_is_undone(model: Model, family: str) -> None:
     assert fitting > 20
 
 
+def test_a_module_of_unknown_form_costs_no_other_edit(
+    model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hf.what_if import norm_kinds
+
+    engine = loaded(model("llama"))
+    before = {each["name"] for each in engine.what_ifs()}
+
+    def fails(_: Any) -> list[str]:
+        raise AttributeError("no such form")
+
+    monkeypatch.setattr(norm_kinds, "mean_kinds", fails)
+    left = {each["name"] for each in engine.what_ifs()}
+    assert {"rope_base", "kv_cache", "layer_scale", "repetition_penalty"} <= left
+    assert "norm_mean" in before - left
+    assert "incomplete: no such form" in capsys.readouterr().out
+
+
 def test_tensors_of_another_checkpoint(model: Model) -> None:
     engine, old = loaded(model("qwen3")), model("qwen3", changed=0.2)
     rows = responses(engine)

@@ -95,6 +95,15 @@ CASES = [
     ("flex_olmo", "inv_freq_bf16", ("rope_precision", "bfloat16/frequencies")),
     ("solar_open", "groups_by_max", ("router_groups", "best")),
     ("afmoe", "kv_heads_reversed", ("head_order", "reversed")),
+    ("qwen3_5_moe", "linear_split", ("weight_layout", ["in_proj_qkv", "split among 2"])),
+    ("granitemoe_swa", "keys_permuted:4", ("weight_layout", ["qkv", "keys permuted for 4"])),
+    (
+        "falcon_mamba", "steps_unnormed",
+        ("without_norm", "dt_layernorm,b_layernorm,c_layernorm"),
+    ),
+    ("hy_v3", "router_softmax", ("router_scores", "softmax")),
+    ("glm_moe_dsa", "indexer_halves", ("rope_layout", "halves in indexer")),
+    ("kimi_linear", "decay_heads:2", ("rolled_heads", ["A_log", 2])),
 ]  # fmt: skip
 
 
@@ -142,6 +151,7 @@ NEW = (
     "unweighted_",
     "weight_layout",
     "position_limit",
+    "rolled_",
     "router_",
     "rope_precision",
     "adapter",

@@ -168,3 +168,18 @@ def test_four_bit_floats() -> None:
     assert torch.allclose(near, torch.tensor([6.0, 6.0, -2.0, 0.5, 0.75, 0.25]), rtol=0.07)
     steps = torch.linspace(-1.0, 2.0, 16)[None]
     assert torch.allclose(rounded(steps, "int4/zero16"), steps, atol=1e-6)
+
+
+def test_squares_with_a_scale_each() -> None:
+    values = torch.ones(32, 32)
+    values[:16, 16:] = 8.0
+    values[16:, :16] = 0.125
+    assert torch.equal(rounded(values, "fp8/block16"), values)
+    exchanged = rounded(values, "fp8/transposed16")
+    assert torch.equal(exchanged[:16, 16:], torch.full((16, 16), 0.125))
+    assert torch.equal(exchanged[16:, :16], torch.full((16, 16), 8.0))
+    assert torch.equal(exchanged[:16, :16], values[:16, :16])
+    # The grid of a matrix that is no square cannot be read the other way round.
+    assert torch.equal(rounded(values[:16], "fp8/transposed16"), values[:16])
+    odd = values[:, :20] + 0.01
+    assert torch.equal(rounded(odd, "fp8/block16"), odd)

@@ -529,6 +529,7 @@ _WORDED: dict[str, Callable[..., str]] = {
     "layer_rope_like": _like,
     "lost_experts": lost_experts_in_words,
     "lost_part": _lost,
+    "rolled_heads": lambda name, far: f"{name} shifted by {shown(far)} heads",
     "transposed": lambda place, _: f"{_placed(place)} transposed",
     "vocabulary_part": _vocabulary,
     "weight_layout": layout_in_words,

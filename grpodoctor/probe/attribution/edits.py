@@ -22,7 +22,7 @@ _WITH_ATTRIBUTE = frozenset(
         "adapter_part", "bias_scale", "experts_from", "layer_from", "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
         "lost_experts", "lost_part", "output_scale", "position_jump", "recent_repetition",
-        "rope_amplitude", "setting",
+        "rolled_heads", "rope_amplitude", "setting",
         "transposed", "vocabulary_part", "weight_layout", "weights_from", "weights_until",
     }
 )  # fmt: skip

@@ -45,10 +45,17 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Check that the engine loads the weights of this norm and passes them to its kernel.",
     ),
     "weight_layout": ComputedCause(
-        "weight-layout", "The {side} reads the rows of a fused projection in another order",
+        "weight-layout", "The {side} reads the rows of a projection in another order",
         "{value}",
-        "Check the conversion of the checkpoint: gate and up projection in halves or in turn, and "
-        "queries, keys and values in blocks or in groups.",
+        "Check the conversion of the checkpoint and the split among ranks: gate and up projection "
+        "in halves or in turn; queries, keys and values in blocks or in groups, each split by "
+        "itself, permuted for its own number of heads.",
+    ),
+    "rolled_heads": ComputedCause(
+        "head-order", "The {side} uses the parameters of other heads",
+        "{value}",
+        "Check how parameters with one number per head (A_log, dt_bias, sinks) are split among "
+        "ranks and converted.",
     ),
     "position_limit": ComputedCause(
         "position-ids", "The {side} has no positions after a limit",
@@ -60,6 +67,12 @@ STRUCTURE: dict[str, ComputedCause] = {
         "the {value} of experts scaled by the router",
         "Scale the inputs of experts where the family does (apply_router_weight_on_input), and "
         "their outputs elsewhere; apply the weights once.",
+    ),
+    "router_scores": ComputedCause(
+        "router-scoring", "The {side} scores experts with another function",
+        "experts scored by a {value}",
+        "Give both engines the router's function of the checkpoint (scoring_func): a softmax over "
+        "all experts, or a sigmoid of each.",
     ),
     "router_groups": ComputedCause(
         "router-groups", "The {side} chooses groups of experts by another score",
@@ -74,9 +87,11 @@ STRUCTURE: dict[str, ComputedCause] = {
         "projections (packed_modules_mapping); merge the adapter, and compare.",
     ),
     "adapter_part": ComputedCause(
-        "adapter", "The {side} applies a part of the LoRA adapter only", "{value}",
-        "0: the engine drops this part without a word. Check that it supports the adapter's target "
-        "modules under these names (vLLM: lora_target_modules), or merge the adapter.",
+        "adapter", "The {side} applies parts of the LoRA adapter with different factors",
+        "{value}",
+        "At a factor of 0 the engine drops this part without a word: check that it supports the "
+        "adapter's target modules under these names (vLLM: lora_target_modules). Otherwise compare "
+        "alpha, rank and scaling of this part; or merge the adapter.",
     ),
     "experts_from": ComputedCause(
         "expert-order", "The {side} gives experts the weights of other ones", "{value}",
@@ -157,6 +172,11 @@ def _where(place: str) -> str:
 
 def layout_in_words(name: str, form: str) -> str:
     """An order of rows, for a sentence."""
+    if form.startswith("split among "):
+        what = "queries, keys and values" if name == "qkv" else name
+        return f"the rows of {what} {form} ranks as a whole, not each part by itself"
+    if " permuted for " in form:
+        return f"the rows of {form} heads"
     if name == "qkv":
         one, other = ("blocks", "groups") if form == "groups" else ("groups", "blocks")
         return f"queries, keys and values stored in {one} and read in {other}"

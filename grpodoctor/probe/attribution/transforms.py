@@ -121,6 +121,22 @@ def _likeliest(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[R
     yield replace(found, least=_NEARLY_WHOLE)
 
 
+def _listed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """The last value of a list of the k likeliest tokens, for the tokens outside of it."""
+    values_NM = tokens.likeliest_logprob_NM
+    if values_NM is None or other_N is not tokens.learner_N:
+        return
+    ends = range(2, values_NM.shape[1] + 1)  # the likeliest token alone has a cause of its own
+    errors = {k: _distance(changed_N, np.maximum(other_N, values_NM[:, k - 1])) for k in ends}
+    size = min(errors, key=errors.__getitem__, default=0)
+    if size:
+        least_N = values_NM[:, size - 1]
+        made = ColumnMap(lambda _, column_N: np.maximum(column_N, least_N), True)
+        what = f"those of the least likely of {size} listed tokens where the token is not listed"
+        found = _same(tokens, "top-logprobs", what, changed_N, other_N, made)
+        yield replace(found, least=_NEARLY_WHOLE)
+
+
 def _repeated(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """The value of a run's first token for the whole run, as for tokens accepted in one step."""
     steps_N = np.abs(np.diff(other_N)) > _MEASURABLE
@@ -495,6 +511,6 @@ def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
 
 
 _RECOGNIZERS: tuple[Recognizer, ...] = (
-    _units, _scaled_each, _likeliest, _repeated, _rounded, _stored, _averaged, _summed,
+    _units, _scaled_each, _likeliest, _listed, _repeated, _rounded, _stored, _averaged, _summed,
     _constant, _clipped, _reordered,
 )  # fmt: skip

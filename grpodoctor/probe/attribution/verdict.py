@@ -111,6 +111,8 @@ def _with_causes(found: Attribution, *, quiet: bool) -> str:
     if found.flips:
         text += f" {_flips(found.flips)}"
     rest = found.left * found.gap if found.left is not None else math.inf
+    if found.gap <= EXACT:  # the drawn tokens show the cause
+        return f"{text} The reported log-probabilities of these tokens agree."
     if quiet or rest <= EXACT:
         return f"{text} The rest is rounding."
     if found.left is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from contract import InapplicableError
@@ -14,6 +14,7 @@ from hf.what_if import (
     adapter_places,
     exchanged,
     experts,
+    head_parameters,
     layer_patterns,
     modules,
     norm_kinds,
@@ -50,7 +51,9 @@ _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
 _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group16", "int4/group32",
               "int4/group64", "int4/group128", "int4/zero16", "int4/zero32", "int4/zero64",
-              "int4/zero128", "mxfp4", "nvfp4", "fp8", "fp8/row", "fp8/tensor")  # fmt: skip
+              "int4/zero128", "mxfp4", "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16",
+              "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16", "fp8/transposed32",
+              "fp8/transposed64", "fp8/transposed128")  # fmt: skip
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""
 _SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
@@ -80,9 +83,9 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     is the value that changes nothing, None if unknown. The entry `tensors` lists the names of the
     tensors that the edit `other_weights` can take from another checkpoint.
     """
-    listed = [*_attention(model), *_positions(model), *_modules(model), *_routing(model)]
-    listed += [*_layer_patterns(model), *_settings(model), *_numerics(), *_processors()]
-    listed += [*_parts(model)]
+    listers = (_attention, _positions, _modules, _routing, _layer_patterns, _settings, _parts)
+    listed = [edit for lister in listers for edit in _known(lister, model)]
+    listed += [*_numerics(), *_processors()]
     found: list[dict[str, Any]] = [
         {"name": name, "values": list(values), "kind": kind, "now": _now(model, name, values)}
         for name, values, kind in listed
@@ -93,6 +96,17 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
 
 
 _Listed = Iterator[tuple[str, Any, str]]
+
+
+def _known(lister: Callable[[Any], _Listed], model: Any) -> _Listed:
+    """The edits up to a module of a form that no family had so far: the others remain."""
+    try:
+        yield from lister(model)
+    except _UNKNOWN as error:
+        print(f"what-if edits {lister.__name__} are incomplete: {error}", flush=True)
+
+
+_UNKNOWN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
 _NEUTRAL = {
     "attention_scale": 1.0,
     "embedding_scale": 1.0,
@@ -161,6 +175,16 @@ def _attention(model: Any) -> _Listed:
         yield "layer_window", [[group, width] for width in widths], "integer"
 
 
+def _sibling_norms(model: Any) -> list[str]:
+    """The names of norms within one module of a layer, such as those of time steps, B and C."""
+    by_parent: dict[str, dict[str, None]] = {}
+    for path, _ in norms(model):
+        parent, _, name = path.rpartition(".")
+        if not parent.rpartition(".")[2].isdigit():  # a layer itself has the norms of its blocks
+            by_parent.setdefault(parent, {})[name] = None
+    return [",".join(names) for names in by_parent.values() if len(names) > 1]
+
+
 def _layer_groups(model: Any) -> list[str]:
     """Every second layer, and in a small model each layer: window patterns differ by layer."""
     try:
@@ -189,7 +213,7 @@ def _positions(model: Any) -> _Listed:
     for kind in positions.amplitude_kinds(model):
         yield "rope_amplitude", [[kind, factor] for factor in _AMPLITUDES], "number"
     yield "qk_norm_order", ["after", "before"] if positions.qk_norms(model) else [], "choice"
-    yield "rope_layout", ["interleaved", "halves"], "choice"
+    yield "rope_layout", positions.rope_layouts(model), "choice"
     kinds = [f"{kind}/{factor}" for kind in ("yarn", "llama3") for factor in (2, 4, 8)]
     yield "rope_type", [*positions.own_types(model), *kinds], "choice"
     yield "rotary_width", _rotary_widths(model), "choice"
@@ -221,7 +245,8 @@ def _modules(model: Any) -> _Listed:
     yield "norm_rounding", _HALVES if norms(model) else [], "choice"
     leaves = list(dict.fromkeys(name.rpartition(".")[2] for name, _ in norms(model)))
     pairs = [",".join(leaf for leaf in leaves if leaf in pair) for pair in positions.QK_NORMS]
-    yield "without_norm", [*(pair for pair in pairs if pair), *leaves], "choice"
+    together = [*(pair for pair in pairs if pair), *_sibling_norms(model)]
+    yield "without_norm", list(dict.fromkeys([*together, *leaves])), "choice"
     named = [name for name in biases(model) if "norm" not in name]
     yield "without_bias", [",".join(named), *named] if named else [], "choice"
     summed = parts.summed_biases(model)
@@ -247,6 +272,7 @@ def _modules(model: Any) -> _Listed:
         yield "missing_layer", list(range(len(layers(model)))), "choice"
         for layout in weight_layout.layouts(model):
             yield "weight_layout", [layout], "choice"
+        yield "rolled_heads", head_parameters.rolls(model), "choice"
         for name in modules.blocks(model):
             yield "output_scale", [[name, factor] for factor in _PARTS], "number"
     except InapplicableError:
@@ -259,6 +285,7 @@ def _routing(model: Any) -> _Listed:
         yield "router_precision", forms, "choice"
         yield "router_place", routing.score_places(model), "choice"
         yield "router_groups", ["best", "two"], "choice"
+        yield "router_scores", ["softmax", "sigmoid"], "choice"
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
         yield "router_weights", forms, "choice"
         yield "lost_experts", experts.lost_parts(model), "choice"

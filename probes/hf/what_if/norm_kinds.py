@@ -20,6 +20,8 @@ _GROUPS = ("group_size", "n_groups", "num_groups")
 """Attributes of norms that are taken over groups: the groups' width, or their number."""
 _FRACTIONS = (1, 2, 4, 8)
 _CLOSE = 1e-3
+_UNFIT = (TypeError, RuntimeError, ValueError, AttributeError)
+"""What a norm raises that needs more than its input, such as a gate."""
 
 
 def mean_kinds(model: nn.Module) -> list[str]:
@@ -93,7 +95,7 @@ def _subtracts_mean(module: Any) -> bool | None:
     try:
         with torch.no_grad():
             one, other = module.forward(x).float(), module.forward(x + 1).float()
-    except (TypeError, RuntimeError, ValueError):
+    except _UNFIT:
         return None
     return bool((one - other).abs().max() < 0.1 * one.abs().max())
 
@@ -179,7 +181,7 @@ def _neutral(module: Any) -> float:
     with torch.no_grad(), replaced([module.weight], torch.zeros_like):
         try:
             out = module.forward(x.to(module.weight.dtype))
-        except (TypeError, RuntimeError, ValueError):
+        except _UNFIT:
             return 1.0
     bias = getattr(module, "bias", None)
     rest = out if bias is None else out - bias

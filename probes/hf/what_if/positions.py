@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -398,18 +398,55 @@ def _steps(now: Tensor) -> Tensor:
 
 @contextmanager
 def rope_layout(model: nn.Module, value: Any) -> Iterator[None]:
-    """Pair other dimensions: `interleaved` neighbors, or `halves` where the family interleaves."""
+    """Pair other dimensions: `interleaved` neighbors, or `halves` where the family interleaves.
+
+    `halves in indexer` acts only in the modules of that name: the indexer of sparse attention
+    rotates its own queries and keys.
+    """
+    layout, _, place = str(value).partition(_IN)
+    within = [m for name, m in model.named_modules() if place and name.rpartition(".")[2] == place]
     functions = rotations(model)
-    if not functions:
-        raise InapplicableError("this model has no rotary positions")
+    if not functions or (place and not within):
+        raise InapplicableError("this model has no rotary positions there")
     width = min((2 * getattr(*each).numel() for each in rotary_modules(model)), default=0)
     with ExitStack() as stack:
+        running = _running(within, stack)
         for module, name in functions:
             rotate = getattr(module, name)
             pair = _paired if _takes_pairs(rotate) else _paired_one
-            changed = pair(rotate, str(value), width)
+            changed = pair(rotate, layout, width)
+            if place:
+                changed = _while(running, changed, rotate)
             stack.enter_context(mock.patch.object(module, name, changed))
         yield
+
+
+_IN = " in "
+
+
+def rope_layouts(model: nn.Module) -> list[str]:
+    """The layouts of the whole model, and those of an indexer alone."""
+    has_indexer = any(name.endswith(".indexer") for name, _ in model.named_modules())
+    places = ("", f"{_IN}indexer") if has_indexer else ("",)
+    return [layout + place for layout in ("interleaved", "halves") for place in places]
+
+
+def _running(modules: Sequence[nn.Module], stack: ExitStack) -> list[nn.Module]:
+    """The modules of these that are computing; the list changes while the model runs."""
+    running: list[nn.Module] = []
+    for module in modules:
+        enter = module.register_forward_pre_hook(lambda own, _inputs: running.append(own))
+        leave = module.register_forward_hook(lambda own, _in, _out: running.remove(own))
+        stack.callback(enter.remove)
+        stack.callback(leave.remove)
+    return running
+
+
+def _while(running: Sequence[nn.Module], changed: Any, plain: Any) -> Any:
+    def chosen(*arguments: Any, **named: Any) -> Any:
+        return (changed if running else plain)(*arguments, **named)
+
+    return chosen
 
 
 def _takes_pairs(rotate: Any) -> bool:

@@ -23,9 +23,12 @@ _MX, _NV = "mxfp4", "nvfp4"
 FORMATS = (*_FLOATS, *_BITS, _MX, _NV)
 _GROUPS = (16, 32, 64, 128)
 _IN_GROUPS = (f"{kind}{size}" for kind in ("group", "zero") for size in _GROUPS)
-SCALES = ("", "row", "tensor", "column", *_IN_GROUPS)
+_BLOCKS = (16, 32, 64, 128)
+_IN_BLOCKS = (f"{kind}{size}" for kind in ("block", "transposed") for size in _BLOCKS)
+SCALES = ("", "row", "tensor", "column", *_IN_GROUPS, *_IN_BLOCKS)
 """Values that share a scale; without one, integers are scaled per row and floats not at all. With
-`zero32`, groups of 32 have a zero point, too."""
+`zero32`, groups of 32 have a zero point, too. With `block128`, squares of a matrix share one; with
+`transposed128`, the scales of a square matrix are read with rows and columns exchanged."""
 
 
 def rounded(values: Tensor, scheme: str) -> Tensor:
@@ -47,6 +50,8 @@ def rounded(values: Tensor, scheme: str) -> Tensor:
         return _plain(values, form)
     if scale.startswith("group"):
         return _in_groups(values, int(scale.removeprefix("group")), partial(_of_group, form))
+    if scale.startswith(("block", "transposed")):
+        return _in_blocks(values, form, scale)
     if scale.startswith("zero") and form in _BITS:
         return _in_groups(values, int(scale.removeprefix("zero")), partial(_with_zero, form))
     whole = values.float()
@@ -65,6 +70,20 @@ def _in_groups(values: Tensor, size: int, change: Callable[[Tensor], Tensor]) ->
     padded = torch.nn.functional.pad(values.float(), (0, -columns % size))
     result = change(padded.reshape(*padded.shape[:-1], -1, size))
     return result.flatten(-2)[..., :columns].to(values.dtype)
+
+
+def _in_blocks(values: Tensor, form: str, scale: str) -> Tensor:
+    """Values with a scale per square block; matrices that squares do not fill stay as they are."""
+    kind = scale.rstrip("0123456789")
+    size = int(scale.removeprefix(kind))
+    if values.shape[-1] % size or values.shape[-2] % size:
+        return values
+    blocks = values.float().unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
+    largest = blocks.abs().amax((-3, -1), keepdim=True)
+    found = _scaled(blocks, largest, form)
+    if kind == "transposed" and blocks.shape[-4] == blocks.shape[-2]:
+        found = found * (largest.transpose(-4, -2) / largest.clamp(min=1e-12))
+    return found.flatten(-2).flatten(-3, -2).to(values.dtype)
 
 
 def _of_group(form: str, groups: Tensor) -> Tensor:

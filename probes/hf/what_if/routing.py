@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hf.routers import Routers
-from hf.what_if.modules import replaced
+from hf.what_if.modules import SIGMOIDS, replaced
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -153,18 +153,55 @@ def _scaled_after(router: nn.Module, experts: nn.Module, kept: list[Tensor]) -> 
 @contextmanager
 def router_groups(model: Any, value: Any) -> Iterator[None]:
     """Groups of experts are compared by their `best` expert, or by the sum of their best `two`."""
-    plain = [(each, each.forward) for each in _routers(model)]
-    mode = _BestOfGroup if value == "best" else _TwoOfGroup
+    with _routed_in(model, _BestOfGroup if value == "best" else _TwoOfGroup):
+        yield
+
+
+@contextmanager
+def router_scores(model: Any, value: Any) -> Iterator[None]:
+    """Experts are chosen and weighted by their `softmax`, or by the `sigmoid` of each.
+
+    A router with a bias for the choice then chooses others, unlike under `router_weights`.
+    """
+    with _routed_in(model, _ScoredBySoftmax if value == "softmax" else _ScoredBySigmoid):
+        yield
+
+
+@contextmanager
+def _routed_in(model: Any, mode: type[TorchFunctionMode]) -> Iterator[None]:
+    """Routers compute with other functions of torch."""
 
     def within(forward: Any, *inputs: Any, **named: Any) -> Any:
         with mode():
             return forward(*inputs, **named)
 
     with ExitStack() as stack:
-        for router, forward in plain:
-            changed = partial(within, forward)
+        for router in _routers(model):
+            changed = partial(within, router.forward)
             stack.enter_context(mock.patch.object(router, "forward", changed))
         yield
+
+
+class _ScoredBySoftmax(TorchFunctionMode):
+    """The sigmoid of each expert is replaced by a softmax over all."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in SIGMOIDS:
+            return args[0].softmax(dim=-1)
+        return func(*args, **(kwargs or {}))
+
+
+class _ScoredBySigmoid(TorchFunctionMode):
+    """A softmax over all experts is replaced by the sigmoid of each."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        if func in _SOFTMAXES:
+            return args[0].to(named.get("dtype") or args[0].dtype).sigmoid()
+        return func(*args, **named)
+
+
+_SOFTMAXES = (torch.softmax, Tensor.softmax, nn.functional.softmax)
 
 
 class _BestOfGroup(TorchFunctionMode):

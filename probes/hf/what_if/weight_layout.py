@@ -1,13 +1,16 @@
-"""Edits of the order of rows in fused projections, as another convention of the checkpoint has it.
+"""Edits of the order of rows in projections, as another convention of the checkpoint has it.
 
 Gate and up projection are stored one after the other, or row by row in turn. Queries, keys and
-values are stored as three blocks, or as groups of queries with one head of keys and values.
+values are stored as three blocks, or as groups of queries with one head of keys and values. Tensor
+parallelism splits each part of a fused projection among ranks; a split of the whole mixes parts.
+Conversions between the two layouts of rotary positions permute the rows of each head, so they need
+the right number of heads.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,8 +21,11 @@ from torch import Tensor, nn
 from hf.what_if.modules import layers
 
 _GATE_UP = re.compile(r"(gate_up|gate_and_up|up_gate|input_linear|w13|wi|fc1_glu)(_proj)?$")
-_FORMS = ("in turn", "halves", "swapped")
-_QKV_FORMS = ("groups", "blocks")
+_RANKS = (2, 4, 8)
+_SPLIT, _PERMUTED = "split among ", " permuted for "
+_SPLITS = tuple(f"{_SPLIT}{ranks}" for ranks in _RANKS)
+_FORMS = ("in turn", "halves", "swapped", *_SPLITS)
+_QKV_FORMS = ("groups", "blocks", *_SPLITS)
 _SEPARATE = (("q_proj", "k_proj", "v_proj"), ("wq", "wk", "wv"), ("query", "key", "value"))
 _FUSED = (("qkv_proj",), ("query_key_value",), ("Wqkv",), ("c_attn",))
 _PROJECTIONS: tuple[tuple[str, ...], ...] = (*_SEPARATE, *_FUSED)
@@ -28,14 +34,22 @@ _PROJECTIONS: tuple[tuple[str, ...], ...] = (*_SEPARATE, *_FUSED)
 def layouts(model: nn.Module) -> list[list[str]]:
     """Pairs of a projection and another order of its rows."""
     found = [[name, form] for name in _gate_ups(model) for form in _FORMS]
-    return found + [["qkv", form] for form in _QKV_FORMS if _attentions(model)]
+    if _attentions(model):
+        found += [["qkv", form] for form in (*_QKV_FORMS, *_permutations(model))]
+    return found + [["in_proj_qkv", form] for form in _SPLITS if _linear_attentions(model)]
 
 
 @contextmanager
 def weight_layout(model: nn.Module, value: Any) -> Iterator[None]:
-    """Rows in another order, such as `["gate_up_proj", "in turn"]` or `["qkv", "groups"]`."""
+    """Rows in another order, such as `["gate_up_proj", "in turn"]` or `["qkv", "groups"]`.
+
+    `["qkv", "keys permuted for 4"]` concerns the rows of the keys alone, as if they had 4 heads.
+    """
     name, form = map(str, value)
-    changed = _qkv(model, form) if name == "qkv" else _gate_up(model, name, form)
+    if name == "in_proj_qkv":
+        changed = _linear_qkv(model, form)
+    else:
+        changed = _qkv(model, form) if name == "qkv" else _gate_up(model, name, form)
     if not changed:
         raise InapplicableError(f"this model has no fused projection {name}")
     before = [weight.data for weight, _ in changed]
@@ -86,6 +100,8 @@ def _halves(data: Tensor, form: str, at: int) -> Tensor:
         rows = rows.reshape(2, -1, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
     elif form == "halves":
         rows = rows.reshape(-1, 2, *rows.shape[1:]).transpose(0, 1).flatten(0, 1)
+    elif form.startswith(_SPLIT):
+        rows = rows[_split([len(rows) // 2] * 2, form).to(rows.device)]
     else:
         rows = rows.roll(len(rows) // 2, 0)
     return rows.movedim(0, at).contiguous()
@@ -125,7 +141,64 @@ def _order(rows: int, queries: int, pairs: int, form: str) -> Tensor:
     if rows % heads or queries % pairs:
         raise InapplicableError("the heads of this model do not fill its projections")
     size, each = rows // heads, queries // pairs
+    sizes = [queries * size, pairs * size, pairs * size]
+    if form.startswith(_SPLIT):
+        return _split(sizes, form)
+    if _PERMUTED in form:
+        return _permuted(sizes, (queries, pairs), form)
     places = torch.arange(rows)
     grouped = places.view(pairs, each + 2, size)
     blocks = torch.cat([part.flatten() for part in torch.split(grouped, [each, 1, 1], 1)])
     return blocks if form == "groups" else blocks.argsort()
+
+
+def _split(sizes: Sequence[int], form: str) -> Tensor:
+    """Places of the rows of some parts, after a split of the whole among ranks."""
+    ranks = int(form.removeprefix(_SPLIT))
+    if any(size % ranks for size in sizes):
+        raise InapplicableError(f"a part of a fused projection does not divide by {ranks}")
+    shares = [size // ranks for size in sizes]
+    by_rank = [rank.split(shares) for rank in torch.arange(sum(sizes)).chunk(ranks)]
+    return torch.cat([torch.cat(part) for part in zip(*by_rank, strict=True)])
+
+
+def _permutations(model: Any) -> list[str]:
+    """The permutations of keys for the heads of the queries, and the other way round."""
+    config = model.config.get_text_config()
+    queries = int(config.num_attention_heads)
+    pairs = int(getattr(config, "num_key_value_heads", None) or queries)
+    both = [f"keys{_PERMUTED}{queries}", f"queries{_PERMUTED}{pairs}"]
+    return both if pairs != queries else []
+
+
+def _permuted(sizes: Sequence[int], heads: tuple[int, int], form: str) -> Tensor:
+    """Places of rows: those of one part are permuted for another number of heads."""
+    part, _, wrong = form.partition(_PERMUTED)
+    at = ("queries", "keys").index(part)
+    if sizes[at] % (2 * int(wrong)) or sizes[at] % (2 * heads[at]):
+        raise InapplicableError(f"the rows of {part} do not divide among {wrong} heads")
+    blocks = list(torch.arange(sum(sizes)).split(list(sizes)))
+    paired = blocks[at].view(int(wrong), 2, -1).transpose(1, 2).flatten()
+    blocks[at] = paired.view(heads[at], -1, 2).transpose(1, 2).flatten()
+    return torch.cat(blocks)
+
+
+def _linear_attentions(model: nn.Module) -> list[Any]:
+    """Blocks of linear attention whose queries, keys and values are one projection."""
+    return [
+        module
+        for layer in layers(model)
+        for module in layer.modules()
+        if isinstance(getattr(module, "in_proj_qkv", None), nn.Linear)
+        and isinstance(getattr(module, "key_dim", None), int)
+        and isinstance(getattr(module, "value_dim", None), int)
+    ]
+
+
+def _linear_qkv(model: nn.Module, form: str) -> _Changed:
+    changed: _Changed = []
+    for module in _linear_attentions(model):
+        order = _split([module.key_dim, module.key_dim, module.value_dim], form)
+        weight = module.in_proj_qkv.weight
+        changed.append((weight, weight.data[order.to(weight.device)]))
+    return changed

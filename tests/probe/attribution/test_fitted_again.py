@@ -113,6 +113,39 @@ def test_a_number_is_refined_only_as_long_as_that_lowers_the_gap(
     assert least <= runner.scored <= most
 
 
+@dataclass
+class Generating(Edited):
+    """Counts passes token by token; decoys move the log-probabilities away from the sampler's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.token_by_token: set[str] = set()
+
+    def seen(self, engine: EngineSpec, response: Response) -> Any:
+        seen_NV = super().seen(engine, response)
+        names = [name for name, _ in self.edits]
+        if "generated" in names:
+            self.token_by_token.update(names)
+        for name in names:
+            if name.startswith("decoy"):
+                generator = np.random.default_rng((int(name[5:]), response.prompt, response.sample))
+                seen_NV = seen_NV + 0.1 * generator.standard_normal(seen_NV.shape)
+        return seen_NV
+
+
+def test_few_edits_are_tried_token_by_token(tmp_path: Path) -> None:
+    """One pass over whole sequences shows which; an edit that does nothing there is tried, too."""
+    runner = Generating(tmp_path, as_it_is, sizes=(0.5, 0.0))
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = experiments.vary(experiments.first(), edits=(("generated", "true"),))
+    names = [*(f"decoy{number}" for number in range(30)), "activation", "cache"]
+    search = EditSearch(experiments, first)
+    best, *_ = search.best([EditFamily(name, ("on",), "choice") for name in names])
+    assert [name for name, _ in best.after.setup.edits] == ["generated", "activation"]
+    assert {"activation", "cache"} < runner.token_by_token
+    assert len(runner.token_by_token) == len(("generated", "cache")) + 12
+
+
 def test_few_numbers_of_the_regression_are_tried() -> None:
     trial = _Trial(EditFamily("attention_scale", (1.0, 2.0), "number", 1.0))
     trial.gaps = {"1.0": 1.0, "2.0": 0.5, "4.0": 2.0}

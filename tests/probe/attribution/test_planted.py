@@ -358,6 +358,7 @@ def test_tokens_not_drawn_from_the_reported_distribution(
     _, found = asked(faulty(at.dense, "speculative"), plain(at.dense))
     named = only(found, "wrong-sampler")
     assert named.figures["z"] < -6
+    assert found.verdict.endswith("The reported log-probabilities of these tokens agree.")
 
 
 @pytest.mark.slow

@@ -110,6 +110,25 @@ def test_values_of_the_likeliest_token() -> None:
     assert Units().hypothesize(None, Variant(plain.setup, greedy)) is None
 
 
+@pytest.mark.parametrize("size", [4, 20])
+def test_values_of_the_last_listed_token(size: int) -> None:
+    plain = variant()
+    generator = np.random.default_rng(7)
+    listed_NM = -np.sort(generator.exponential(2.0, (plain.tokens.learner_N.size, 20)), axis=1)
+    tokens = replace(
+        plain.tokens,
+        sampler_N=np.maximum(plain.tokens.learner_N, listed_NM[:, size - 1]),
+        likeliest_logprob_NM=listed_NM,
+    )
+    found = Units().experiment(None, Variant(plain.setup, tokens), Hypothesis(1.0))
+    assert found is not None
+    assert found.identity is not None
+    assert found.after is not None
+    assert found.identity.id == "top-logprobs"
+    assert f"of {size} listed tokens" in found.summary
+    assert found.after.gap == 0
+
+
 @pytest.mark.parametrize("lengths", [[3], [1, 4, 2]])
 def test_one_value_for_all_tokens_of_a_step(lengths: list[int]) -> None:
     """Steps of speculative decoding accept several tokens; their number may differ."""

@@ -11,6 +11,7 @@ from tests.probe.plants import (
     field_bugs,
     fresh,
     further,
+    issue_bugs,
     phase_faults,
     report_bugs,
     sharded,
@@ -20,7 +21,7 @@ from tests.probe.plants import (
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED, *field_bugs.ROUTED)
-MOE += report_bugs.ROUTED
+MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -272,6 +273,7 @@ def unseen() -> Iterator[Plant]:
     yield from _engine_bugs()
     yield from _field_bugs()
     yield from _report_bugs()
+    yield from _issue_bugs()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -329,6 +331,30 @@ def _report_bugs() -> Iterator[Plant]:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "reports-double", stale=is_stale,
             options=unseen_catalogue.STALE_LAYER if is_stale else own, others=own,
+        )  # fmt: skip
+
+
+def _issue_bugs() -> Iterator[Plant]:
+    """The plants of `issue_bugs`; both engines have the adapter that a fault concerns."""
+    for family, fault, names in issue_bugs.SINGLES:
+        own = {"adapter": "ADAPTER"} if "ADAPTER" in fault else {}
+        yield Plant(
+            family, fault, (frozenset(names),), "issue-bugs", stale="STALE" in fault, options=own,
+            others=own,
+        )  # fmt: skip
+    for family, fault, names, sampling in issue_bugs.LEARNER:
+        yield Plant(
+            family, fault, (frozenset(names),), "issue-bugs", side="learner", sampling=sampling
+        )
+    for family, options, others, sampling in issue_bugs.HEALTHY:
+        yield Plant(
+            family, "", (), "issue-bugs-healthy", options=options, others=others, sampling=sampling
+        )
+    for family, fault, accepted in issue_bugs.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "issue-bugs-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from tests.probe.plants.engine_bug_families import ENGINE_BUG_FAMILIES
 from tests.probe.plants.field_bug_families import FIELD_BUG_FAMILIES
 from tests.probe.plants.fresh import FRESH_FAMILIES
+from tests.probe.plants.issue_bug_families import ISSUE_BUG_FAMILIES
 from tests.probe.plants.report_bug_families import REPORT_BUG_FAMILIES
 from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
 
@@ -76,7 +77,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Class prefix and settings by family; deepseek_v3 has multi-head latent attention."""
 
-_CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES | REPORT_BUG_FAMILIES
+_CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES | REPORT_BUG_FAMILIES | ISSUE_BUG_FAMILIES
 _ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED
 
 

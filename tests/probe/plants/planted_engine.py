@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.probe.plants import (
     field_bugs,
     fresh,  # noqa: F401  # registers its faults
     further,
+    issue_bugs,
     phase_faults,
     report_bugs,
     reporting,
@@ -72,6 +73,7 @@ class Planted:
         drawn = unseen_serving.reported(drawn, self._raw, self._faults)
         drawn = field_bugs.reported(drawn, self._raw, self._faults)
         drawn = report_bugs.reported(drawn, self._faults)
+        drawn = issue_bugs.reported(drawn, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -99,7 +101,10 @@ class Planted:
 
     @contextmanager
     def _reported_over(self) -> Iterator[None]:
-        with further.reported_over(self._faults), engine_bugs.reported_over(self._faults):
+        sets = (further, engine_bugs, issue_bugs)
+        with ExitStack() as stack:
+            for each in sets:
+                stack.enter_context(each.reported_over(self._faults))
             yield
 
     def _read(self, responses: Sequence[Response]) -> Sequence[Response]:

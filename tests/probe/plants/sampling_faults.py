@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from tests.probe.plants import engine_bugs, further, report_bugs
+from tests.probe.plants import engine_bugs, further, issue_bugs, report_bugs
 
 PAD, END, BOS = 0, 1, 2
 PROCESSORS = ("repetition", "presence", "frequency", "bias", "banned", "min_tokens")
@@ -18,6 +18,7 @@ PROCESSORS += (
     *further.PROCESSORS,
     *engine_bugs.ROW_PROCESSORS,
     *report_bugs.ROW_PROCESSORS,
+    *issue_bugs.ROW_PROCESSORS,
 )
 
 
@@ -110,4 +111,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
         logits[END] = -torch.inf
     logits = engine_bugs.changed_row(logits, everything, drawn, mine)
     logits = report_bugs.changed_row(logits, drawn, mine)
+    logits = issue_bugs.changed_row(logits, everything, mine)
     return further.changed_row(logits, mine)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tests.probe.plants import field_bug_families, report_bug_families
+from tests.probe.plants import field_bug_families, issue_bug_families, report_bug_families
 from tests.probe.plants.engine_bug_families import (
     EMBEDDING_DEVIATION,
     HEAD_DEVIATION,
@@ -88,14 +88,21 @@ UNSEEN_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 """Class prefix and settings by family."""
-_OFFSET = ("gemma3", "nemotron", *OFFSET_FAMILIES, *field_bug_families.OFFSET_FAMILIES)
+_OFFSET = (
+    "gemma3", "nemotron", *OFFSET_FAMILIES, *field_bug_families.OFFSET_FAMILIES,
+    *issue_bug_families.OFFSET_FAMILIES,
+)  # fmt: skip
 """Families whose norms add one to their weights."""
 _EMBEDDED = {
     "gemma3": 0.125, "granite": 1.3, "gpt2": 0.3, "lfm2": 0.3, **EMBEDDING_DEVIATION,
     **field_bug_families.EMBEDDING_DEVIATION, **report_bug_families.EMBEDDING_DEVIATION,
+    **issue_bug_families.EMBEDDING_DEVIATION,
 }  # fmt: skip
 """Deviation of embeddings that are scaled, or tied to the head."""
-_HEAD = {"cohere2": 5.2, **HEAD_DEVIATION, **report_bug_families.HEAD_DEVIATION}
+_HEAD = {
+    "cohere2": 5.2, **HEAD_DEVIATION, **report_bug_families.HEAD_DEVIATION,
+    **issue_bug_families.HEAD_DEVIATION,
+}  # fmt: skip
 """Deviation of the logits before they are scaled; 2.6 elsewhere."""
 
 

@@ -58,7 +58,8 @@ _MOST_SOURCES = 32
 _SLICED = 2
 """Blocks whose slices are tried."""
 _PHASED = 12
-"""Edits that are tried in one phase, if only what they have in common with the gap shows which."""
+"""Edits that are tried in one phase or token by token, if only what their effect has in common with
+the gap shows which."""
 _WITHOUT_PHASE = _PARTS | {
     GENERATED, "frequency_penalty", "logit_bias", "min_tokens", "open_prompt", "padded_positions",
     "padded_vocabulary", "padding", "position_gap", "position_jump", "position_limit",
@@ -166,7 +167,7 @@ class EditSearch:
         """
         if not self._gap(self._base) > 0:
             return []
-        fresh = [family for family in families if not self._is_used(family)]
+        fresh = self._promising([family for family in families if not self._is_used(family)])
         before = self._gap(self._base)
         trials = self._tried(family for family in fresh if family.name not in _PARTS)
         self._refine(trials, _REFINED)
@@ -175,6 +176,36 @@ class EditSearch:
             trials += self._parts(trials, fresh)
         worth = [t for t in trials if t.merit >= _HINT and t.best_gap < before]
         return self._finals(worth)
+
+    def _promising(self, families: Sequence[EditFamily]) -> list[EditFamily]:
+        """The families worth their cost: all, unless the learner scores as it generates.
+
+        That takes a pass for each token. One pass over whole sequences has nearly the same effect.
+        So only those remain whose effect there has most in common with the gap, and those without
+        one: an edit of the cache acts during generation alone.
+        """
+        setup = self.variant.setup
+        kept = tuple(edit for edit in setup.edits if edit[0] != GENERATED)
+        if kept == setup.edits:
+            return list(families)
+        wanted = [(number, value) for number, f in enumerate(families) for value in f.values]
+        edits = [(*kept, families[number].edit(value)) for number, value in wanted]
+        plain_N, *scores = self.experiments.score_edits(setup, [kept, *edits], self._folder)
+        if plain_N is None:
+            return list(families)
+        trials = [_Trial(family) for family in families]
+        acting = set()
+        for (number, value), edited_N in zip(wanted, scores, strict=True):
+            if edited_N is not None and not np.array_equal(edited_N, plain_N, equal_nan=True):
+                acting.add(number)
+                moved_N = _finite_or_nan(edited_N) - _finite_or_nan(plain_N)
+                expected_N = self._base + moved_N[: self._base.size]
+                self._judge(trials[number], value, self._gap(expected_N), expected_N)
+        ranked = sorted(
+            acting, key=lambda number: -max(trials[number].merit, trials[number].common)
+        )
+        left_out = set(ranked[_PHASED:])
+        return [family for number, family in enumerate(families) if number not in left_out]
 
     def _tried(self, families: Iterable[EditFamily], *, is_aside: bool = False) -> list[_Trial]:
         """Try the values of families; returns them, the largest merit first.
@@ -257,6 +288,7 @@ class EditSearch:
         if not self._gap(self._base) > 0:
             return []
         wanted = [f for f in families if f.name not in _WITHOUT_PHASE and not self._is_used(f)]
+        wanted = self._promising(wanted)
         if own_N is None:
             whole = sorted(self._tried(wanted), key=lambda trial: -trial.common)[:_PHASED]
             tried = [

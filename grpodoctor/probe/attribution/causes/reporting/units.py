@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
@@ -17,6 +19,7 @@ _TITLES = {
     "log-base": "The {side}'s log-probabilities are not natural logarithms",
     "scaled-logprobs": "The {side}'s log-probabilities are scaled",
     "likeliest-token": "The {side} reports the likeliest token's log-probability",
+    "top-logprobs": "The {side} reports the last value of a list for tokens outside of it",
     "repeated-values": "The {side} repeats one log-probability for several tokens",
     "rounding": "The {side}'s log-probabilities are rounded",
     "storage-precision": "The {side}'s log-probabilities are stored in 16 bits",
@@ -33,6 +36,8 @@ _REMEDIES = {
     "scaled-logprobs": "Remove the factor where the values are read or written.",
     "likeliest-token": "Look up the sampled token among the returned log-probabilities by its id, "
     "not the first one of the list.",
+    "top-logprobs": "Read the sampled token's own log-probability, which engines return next "
+    "to the list; or leave such tokens out of the loss.",
     "repeated-values": "Report one value per token where a step accepts several tokens, as in "
     "speculative decoding: slice the values by the number of accepted tokens.",
     "rounding": "Report full float32 values; JSON and log formats often shorten numbers.",
@@ -112,6 +117,11 @@ class Units(Cause):
 
 def _best(variant: Variant) -> _Found | None:
     """The change that leaves the smallest gap; the first of several that leave only rounding."""
+    with np.errstate(invalid="ignore"):  # excluded tokens, -inf on both sides, have no difference
+        return _best_change(variant)
+
+
+def _best_change(variant: Variant) -> _Found | None:
     tokens, best = variant.tokens, None
     sides = variant.setup.sides
     for change in recognized(tokens, tokens.sampler_N, tokens.learner_N):

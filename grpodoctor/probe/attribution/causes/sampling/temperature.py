@@ -174,7 +174,8 @@ def _between(columns_NT: Floats, temperature: float) -> Floats:
         np.prod([(wanted - inverse[o]) / (inverse[n] - inverse[o]) for o in nearest if o != n])
         for n in nearest
     ]
-    return np.asarray(columns_NT[:, nearest] @ np.array(weights))
+    with np.errstate(invalid="ignore"):  # an excluded token, -inf, stays without a value
+        return np.asarray(columns_NT[:, nearest] @ np.array(weights))
 
 
 def fit_facts(fitted: Fit) -> dict[str, float | str]:
