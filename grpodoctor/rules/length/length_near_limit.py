@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -12,13 +13,14 @@ from grpodoctor.rules.shared.length_limit import (
     recurring_mean,
     share_at,
 )
-from grpodoctor.rules.shared.run_health import RECENT, has_improved, is_solved
+from grpodoctor.rules.shared.run_health import RECENT, first_step_where, has_improved, is_solved
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN = "length/mean"
 _MAX = "length/max"
 _TRUNCATED = "length/truncated_rate"
+_LONGEST = "the usual longest response"
 
 
 class LengthNearLimit(Rule):
@@ -118,7 +120,8 @@ class LengthNearLimit(Rule):
             severity = "warning"
         known_from = f" ({source})" if source else ""
         text = f"{text}{known_from}{ending}; truncation is not logged."
-        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies)
+        onset = partial(_first_at, chart.series(_MAX), limit) if source == _LONGEST else None
+        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies, onset)
 
     def _none_ends(self, series: Series, limit: float) -> bool:
         """Whether the mean has been so near the limit from the first readings on.
@@ -160,5 +163,10 @@ class LengthNearLimit(Rule):
             top = max(longest, default=0.0)
             is_constant = longest.count(top) >= self.constant_max_share * len(longest)
             if len(longest) >= self.min_readings and is_constant and top >= SHORTEST_LIMIT:
-                return top, "the usual longest response"
+                return top, _LONGEST
         return recurring_mean(chart.series(_MEAN)), "the largest mean"
+
+
+def _first_at(longest: Series, limit: float) -> int:
+    """The step since which the longest responses have had the length of the limit."""
+    return first_step_where(longest, lambda value: value == limit)
