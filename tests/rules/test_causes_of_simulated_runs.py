@@ -149,6 +149,12 @@ def test_a_burst_after_a_collapse_has_nothing_to_lose() -> None:
     assert finding.summary.endswith("reward fell from 0.5 to 0.")
 
 
+def test_a_burst_before_a_fall_of_negative_rewards_is_found() -> None:
+    lost: Curve = lambda step: -1.0 if step < 20 else -3.0  # noqa: E731 - a curve
+    burst: Curve = lambda step: 0.3 if step == 20 else 0.001  # noqa: E731 - a curve
+    assert run({REWARD: lost, CLIPPED: burst, RATE: 1e-5}, 60).finding("OPT006").onset_step == 20
+
+
 def test_a_jump_of_entropy_after_a_drift_is_dated_to_the_jump() -> None:
     def drifting(step: int) -> float:
         return 0.68 + 0.001 * step + (min(step - 90, 30) * 0.1 if step > 90 else 0.0)

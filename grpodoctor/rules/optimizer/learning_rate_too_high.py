@@ -149,20 +149,25 @@ class LearningRateTooHigh(Rule):
 
     def _of_first_updates(self, chart: Chart, shares: Series, least: float) -> ClipBurst | None:
         """The first batch, if its updates went far: half of a burst, or a KL that shows it."""
-        (step, share), usual = next(iter(shares)), shares.level(WINDOW)
-        if step > shares.first_step or share < least / 5 or not share > usual:
+        step, share = next(iter(shares))
+        if step > shares.first_step or share < least / 5:
             return None  # the usual case
-        is_far = any(
-            share >= least_share
-            and max(chart.series(name).head(1), default=0.0)
-            >= self.early_kl_factor * self.min_old_kl
-            for name, least_share in (
-                (_UNSIGNED, self.early_kl_factor * self.min_clip),
-                (_SIGNED, self.signed_clip),
-            )
-        )
+        usual = shares.level(WINDOW)
         is_burst = share >= max(least / 2, USUAL_FACTOR * usual)
-        return ClipBurst(step, step, step, share, usual, 1) if is_far or is_burst else None
+        if not is_burst and not (share > usual and self._first_kl_is_large(chart, share)):
+            return None
+        return ClipBurst(step, step, step, share, usual, 1)
+
+    def _first_kl_is_large(self, chart: Chart, clipped: float) -> bool:
+        """Whether KL and clip fraction of the first batch are too high for any run; see KLD001."""
+        needed = {_UNSIGNED: self.early_kl_factor * self.min_clip, _SIGNED: self.signed_clip}
+        first = {name: chart.series(name).head(1) for name in needed}
+        least = self.early_kl_factor * self.min_old_kl
+        return any(
+            clipped >= needed[name] and values[0] >= least
+            for name, values in first.items()
+            if values
+        )
 
     def _ruined_from(self, burst: ClipBurst, outcome: Series) -> float | None:
         """The outcome before a burst, if it is lost within a few readings and still is."""
@@ -177,7 +182,7 @@ class LearningRateTooHigh(Rule):
         share = self.ruined_share if is_single else self.lost_share
         before = statistics.median(earlier)
         best = outcome.highest.level if outcome.highest else before
-        if not before or before < self.ruined_share * best:
+        if not before or (best > 0 and before < self.ruined_share * best):
             return None  # little was left to lose
         left = before - share * abs(before)
         is_lost = statistics.fmean(later) <= left and outcome.level(self.latest) <= left
