@@ -278,3 +278,48 @@ def test_the_reward_of_kept_groups_shows_another_scale() -> None:
     curves = healthy(1) | {"reward/kept_mean": noisy(at(40, 6.0, 0.6), 0.01, 1)}
     del curves[REWARD]
     assert Patient(steps(80, curves)).finding("REW016").onset_step == 40
+
+
+def test_an_accuracy_that_ended_after_two_readings_gives_way_to_the_reward() -> None:
+    """ROLL logs no accuracy in steps without a correct response."""
+    curves = ruined(0.5, 0.4) | {ACCURACY: lambda step: 0.5 if step < 2 else None}
+    assert run(curves).finding("OPT006").onset_step == 0
+
+
+def test_a_reward_for_length_is_dated_to_the_first_of_the_compared_readings() -> None:
+    length = noisy(ramp(400, 4000, 60), 30, 1)
+    curves: dict[str, Curve] = {LENGTH: length, REWARD: lambda step: 0.001 * length(step)}  # type: ignore[operator]
+    assert run(curves).finding("REW013").onset_step <= 5
+
+
+def test_a_setting_below_the_mean_length_is_not_the_limit_in_force() -> None:
+    curves: dict[str, Curve] = {
+        LENGTH: noisy(at(30, 4000, 2000), 20, 1),
+        REWARD: noisy(at(30, 0.6, 0.2), 0.02, 2),
+    }
+    lowered = Patient(steps(70, curves), knobs={"max_length": 2150})
+    assert lowered.finding("LEN003").onset_step == 30
+
+
+def test_a_reward_that_falls_is_no_coin_toss() -> None:
+    """An eighth of the groups of four have equal rewards, as tosses give."""
+    few: dict[str, Curve] = {FLAT: 0.125, "groups/size": 4}
+    level = noisy(0.5, 0.03, 1)
+    falling = noisy(ramp(0.6, 0.4, 80), 0.01, 1)
+    shape: dict[str, int] = {"prompts_per_batch": 32, "group_size": 4}
+
+    def tossed(curve: Curve) -> list[str]:
+        exact = lambda step: round(128 * curve(step)) / 128  # type: ignore[operator]  # noqa: E731
+        patient = Patient(steps(100, {**few, REWARD: exact}), knobs=dict(shape))
+        return [finding.code for finding in patient.findings("REW018")]
+
+    assert tossed(level) == ["REW018"]
+    assert tossed(falling) == []
+
+
+def test_a_router_loss_is_a_note_once_the_reward_has_risen(tmp_path: Path) -> None:
+    curves: dict[str, Curve] = {
+        "experts/auxiliary_loss": 0.01,
+        REWARD: noisy(ramp(0.4, 0.8, 100, begin=70), 0.03, 1),
+    }
+    assert diagnosed(tmp_path, curves, 200).verdict.kind == "healthy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -90,7 +91,7 @@ class RewardIsLength(Rule):
         return self._judge_reward(chart) or self._judge_components(chart)
 
     def _judge_components(self, chart: Chart) -> Sighting | None:
-        components = component_means(chart)
+        components, onset = component_means(chart), partial(self._first_step, chart)
         for name in components:
             slope = self._pay_per_token(chart, name)
             if slope is None:
@@ -98,14 +99,20 @@ class RewardIsLength(Rule):
             text = f"Component {component_name(name)} pays {slope:.2g} per token of the mean length"
             lost = next((each for each in components if self._is_lost(chart, each)), None)
             if lost is None:
-                return Sighting("info", f"{text}.", cite_all(chart, name, _LENGTH))
+                evidence = cite_all(chart, name, _LENGTH)
+                return Sighting("info", f"{text}.", evidence, find_onset=onset)
             before = chart.series(lost).highest
             fell = f"fell from {before.level:.3g} " if before else "fell "
             text = (
                 f"{text}; {component_name(lost)} {fell}to {chart.series(lost).level(RECENT):.3g}."
             )
-            return Sighting("warning", text, cite_all(chart, name, _LENGTH, lost))
+            evidence = cite_all(chart, name, _LENGTH, lost)
+            return Sighting("warning", text, evidence, find_onset=onset)
         return None
+
+    def _first_step(self, chart: Chart) -> int:
+        """The first of the readings that were compared: the relation holds over all of them."""
+        return chart.series(_LENGTH).steps(self.readings)[0]
 
     def _pay_per_token(self, chart: Chart, name: str) -> float | None:
         """What a component pays per token, if it follows the length or its logarithm."""
@@ -134,7 +141,8 @@ class RewardIsLength(Rule):
             f"The reward follows the length (correlation {found:.2f}), "
             f"which went from {start:.3g} to {level:.3g} tokens."
         )
-        return Sighting("warning", text, cite_all(chart, _REWARD, _LENGTH))
+        evidence = cite_all(chart, _REWARD, _LENGTH)
+        return Sighting("warning", text, evidence, find_onset=partial(self._first_step, chart))
 
     def _correlation(self, chart: Chart) -> float | None:
         """The correlation of reward and length; None if it is too weak."""

@@ -108,7 +108,7 @@ def _has_ceased(chart: Chart, accuracy: Series, step: int) -> bool:
     if chart.is_fresh("accuracy/train"):
         return False  # the usual case
     steps = accuracy.steps(RECENT)
-    if len(steps) < RECENT:
+    if len(steps) < 2:
         return False
     interval = statistics.median(after - before for before, after in pairwise(steps))
     return step - steps[-1] > RECENT * interval
