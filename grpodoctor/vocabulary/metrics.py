@@ -86,6 +86,8 @@ METRICS: tuple[Metric, ...] = (
            "Reward from which advantages are computed, before a KL penalty in the reward."),
     Metric("reward/std", "mean", "reward", "batches",
            "Standard deviation of reward over the responses of a batch (population).", low=0),
+    Metric("reward/kept_mean", "mean", "reward", "responses",
+        "Mean reward of the groups that are left after those with equal rewards are filtered."),
     Metric("reward/max", "max", "reward", "responses", "Highest reward of a batch."),
     Metric("reward/min", "min", "reward", "responses",
            "Lowest reward of a batch. Equal to the maximum, no group of the batch has a gradient."),

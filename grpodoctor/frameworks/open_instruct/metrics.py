@@ -57,7 +57,7 @@ FRAMEWORK = Framework(
     meanings=(
         KeyMeaning("scores", "reward/mean", over=_KEPT, mask=_FILTERED, when=_NOT_COUNTED,
             caveat="by default a correct answer scores 10, not 1"),
-        KeyMeaning("scores", over=_KEPT, mask=_FILTERED, when=_COUNTED,
+        KeyMeaning("scores", "reward/kept_mean", over=_KEPT, mask=_FILTERED, when=_COUNTED,
             caveat="leaves out the prompts whose responses all score the same; the rate of correct "
             "responses includes them"),
         KeyMeaning("objective/verifiable_reward", over="responses"),

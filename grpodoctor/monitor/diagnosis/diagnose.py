@@ -19,7 +19,9 @@ from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.reward.no_rise import NoRise
+from grpodoctor.rules.shared.alike_groups import has_copied_responses
 from grpodoctor.rules.shared.distillation import is_distilled
+from grpodoctor.rules.shared.equal_responses import explores_no_more
 from grpodoctor.rules.shared.flat_outcome import (
     flat_levels,
     is_above_start,
@@ -235,14 +237,16 @@ def _after_rise(
 
 
 def _has_stopped_learning(chart: Chart) -> bool:
-    """Whether hardly any group varies any more, although the reward is below its ceiling.
+    """Whether hardly any group or response varies, although the reward is below its ceiling.
 
     What the reward gained before does not show that the run still learns.
     """
     outcome = chart.series(outcome_metric(chart) or "")
     if is_solved(chart) or is_near_ceiling(outcome):
         return False
-    return lacks_signal(chart) or has_stalled_without_signal(chart)
+    if lacks_signal(chart) or has_stalled_without_signal(chart):
+        return True
+    return explores_no_more(chart) or has_copied_responses(chart)
 
 
 def _judged_by_outcome(

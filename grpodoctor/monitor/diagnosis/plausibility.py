@@ -96,6 +96,8 @@ def is_plausible(
         return False  # the total still varies
     if path[0] == "entropy-rise" and path[-1] == "truncation" and _is_cut_short(effect):
         return cause.onset_step < effect.onset_step
+    if path[0] == "entropy-loss" and path[-1] == "equal-rewards" and _is_one_reward(effect):
+        return False  # a certain policy gives different responses to different prompts
     if path[:2] == ("truncation", "zero-rewards") and _has_ended_responses(cause):
         return False
     if path[0] == "gradient-spike":
@@ -131,6 +133,13 @@ def _is_cut_short(finding: Finding) -> bool:
         and share is not None
         and share >= _NEARLY_ALL_CUT
     )
+
+
+def _is_one_reward(finding: Finding) -> bool:
+    """Whether all responses of a batch earn the same, and not only those to one prompt."""
+    medians = {each.metric: each.median for each in finding.evidence}
+    highest, lowest = medians.get("reward/max"), medians.get("reward/min")
+    return highest is not None and highest == lowest
 
 
 def _has_ended_responses(truncation: Finding) -> bool:

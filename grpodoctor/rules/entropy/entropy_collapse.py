@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.equal_responses import explores_no_more
 from grpodoctor.rules.shared.length_limit import grew_to, recurring_mean
 from grpodoctor.rules.shared.run_health import (
     current_metric,
     fall_text,
+    first_step_where,
     has_improved,
     has_stalled,
     has_stalled_without_signal,
@@ -43,7 +47,9 @@ class EntropyCollapse(Rule):
         - accuracy did not rise, responses repeat themselves, or no group varies in reward: warning;
         - accuracy fell as well: critical;
         - neither is logged, and responses grew to the length limit, so that they loop: warning;
-        - accuracy rose: no finding until the fall of entropy is extreme, then `info`;
+        - accuracy rose: no finding until the fall of entropy is extreme, then `info`; a warning if
+          accuracy has stalled below .7 and half of all pairs of responses to one prompt are equal,
+          as entropy and length imply;
         - the prompts are solved: `info`, since low entropy is then expected.
 
     Why it matters:
@@ -150,7 +156,8 @@ class EntropyCollapse(Rule):
             if has_stalled_without_signal(chart):
                 stalled = f"{text}, hardly any group varies in reward, and {noun} has stalled."
                 return self._sighting(chart, "warning", stalled)
-            severity: Severity = "warning" if outcome < self.low_outcome else "info"
+            is_low = outcome < self.low_outcome or explores_no_more(chart)
+            severity: Severity = "warning" if is_low else "info"
             return self._sighting(chart, severity, f"{text}, and {noun} has stopped rising.")
         duplicates = chart.series(_DUPLICATES)
         duplicate_rate = duplicates.level(_LATEST) if len(duplicates) else 0.0
@@ -175,4 +182,7 @@ class EntropyCollapse(Rule):
         starts = outcome_start(chart) | {entropy: start.level if start else None}
         outcome = outcome_metric(chart)
         evidence = cite_all(chart, entropy, outcome, _NGRAMS, _DUPLICATES, starts=starts)
-        return Sighting(severity, text, evidence, remedies)
+        most = self.collapsed_share * start.level if start else math.inf
+        # The consequences that the severity rests on come long after the fall.
+        onset = partial(first_step_where, chart.series(entropy), lambda value: value < most)
+        return Sighting(severity, text, evidence, remedies, onset)

@@ -83,7 +83,8 @@ class EntropyExplosion(Rule):
     min_spreads: float = 4.0
     """Rise as a multiple of the starting value's spread, so that a noisy start is no explosion."""
     usual_spreads: float = 2.0
-    """Spreads of the starting value above which the rise has begun; it is dated there."""
+    """Spreads of the starting value above which the rise has begun; it is dated there, or later
+    where a slow drift came before it."""
     min_early_ratio: float = 5.0
     """Multiple of the first three readings, for a run that explodes before it has a baseline: one
     public run went from .17 to 8 nats within thirty steps."""
@@ -117,7 +118,7 @@ class EntropyExplosion(Rule):
         evidence = cite_all(chart, name, outcome_metric(chart))
         # A rise of some dozen steps is seen near its end, after the longer responses it causes.
         usual = start.level + self.usual_spreads * start.spread
-        onset = partial(first_step_where, series, lambda value: value > usual)
+        onset = partial(_began, series, usual, (start.level, level))
         return Sighting(severity, text, evidence, find_onset=onset)
 
     def _multiple(self, series: Series, level: float) -> float | None:
@@ -150,3 +151,26 @@ class EntropyExplosion(Rule):
             return "warning", "; no reward or accuracy is logged"
         severity = "info" if level < self.greedy_entropy else "warning"
         return severity, f", and {noun} did not rise"
+
+
+def _began(series: Series, usual: float, rise: tuple[float, float]) -> int:
+    """The step at which a rise began.
+
+    A rise of some dozen steps is seen near its end, after the longer responses it causes. The line
+    through its first half leads back to its beginning, after any slow drift above the usual range.
+
+    Args:
+        series: the entropy.
+        usual: the upper end of the usual range.
+        rise: the level before and after it.
+    """
+    before, after = rise
+    quarter, half = (
+        first_step_where(series, partial(_is_above, before + share * (after - before)))
+        for share in (0.25, 0.5)
+    )
+    return max(first_step_where(series, partial(_is_above, usual)), 2 * quarter - half)
+
+
+def _is_above(threshold: float, value: float) -> bool:
+    return value > threshold

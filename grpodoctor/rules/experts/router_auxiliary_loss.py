@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, outcome_metric
-from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.trend import outcome_has_risen, outcome_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -45,6 +45,7 @@ class RouterAuxiliaryLoss(Rule):
     code: ClassVar[str] = "MOE006"
     name: ClassVar[str] = "router-auxiliary-loss"
     condition: ClassVar[Condition] = "wrong-settings"
+    judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "The router's load-balancing loss is part of the RL loss."
     inputs: ClassVar[tuple[Need, ...]] = (_AUXILIARY,)
     remedies: ClassVar[tuple[str, ...]] = ("router-loss-off",)
@@ -64,7 +65,6 @@ class RouterAuxiliaryLoss(Rule):
         text = f"The router's auxiliary loss adds {series.level(RECENT):.2g} to the loss"
         evidence = cite_all(chart, _AUXILIARY, _GRADIENT, outcome_metric(chart))
         if len(series) >= self.min_readings and outcome_has_risen(chart) is False:
-            return Sighting(
-                "warning", f"{text}, and neither reward nor accuracy has risen.", evidence
-            )
+            outcome = outcome_text(chart)
+            return Sighting("warning", f"{text}; {outcome}.", evidence)
         return Sighting("info", f"{text}.", evidence)

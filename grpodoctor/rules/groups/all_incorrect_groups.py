@@ -16,6 +16,7 @@ from grpodoctor.rules.base import (
     Sighting,
     cite_all,
 )
+from grpodoctor.rules.shared.alike_groups import has_alike_groups
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.kept_policy import is_at_reference
@@ -26,7 +27,6 @@ from grpodoctor.rules.shared.run_health import (
     ZERO_VARIANCE_METRICS,
     current_metric,
     first_step_where,
-    has_alike_groups,
     has_critic,
     has_improved,
     has_lost_outcome,

@@ -9,6 +9,13 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import UNDECIDED, Need, Rule, RuleResult, Severity, Sighting, cite_all
+from grpodoctor.rules.shared.alike_groups import (
+    ALIKE_STD,
+    BATCH_STD,
+    GROUP_STD,
+    has_alike_groups,
+    has_alike_stds,
+)
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import (
@@ -16,7 +23,6 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     ZERO_VARIANCE_METRICS,
     first_step_where,
-    has_alike_groups,
     has_critic,
     has_improved,
     is_near_ceiling,
@@ -49,7 +55,8 @@ class ZeroRewardStd(Rule):
         cancel: the reward is the same for responses of different quality. In a log that does not
         split such groups: more of them than accuracy or a binary reward can explain. Also nearly
         all groups, if many of them are all-correct and many all-incorrect: the responses to one
-        prompt are copies or nearly so. The finding is
+        prompt are copies or nearly so. A log of spreads shows the same by rewards that differ among
+        all responses and hardly within a group. The finding is
         `info` where the reward has an unknown scale and has not risen, since the log then does not
         separate success from failure. It is a warning once most batches have one and the same
         reward, without a rise in twenty readings: whatever the scale, nothing is learned. A
@@ -117,6 +124,8 @@ class ZeroRewardStd(Rule):
         if is_inferred and has_critic(chart):
             return None
         quiet = UNDECIDED if is_inferred else None
+        if is_inferred and has_alike_stds(chart):
+            return self._of_alike_stds(chart)
         if series.last < self.min_share or len(series) < self.min_readings:
             return quiet
         alike = self._of_alike_responses(chart, series)
@@ -136,9 +145,16 @@ class ZeroRewardStd(Rule):
             "incorrect."
         )
         remedies = None
+        metrics: tuple[str | None, ...] = (
+            name,
+            _ALL_CORRECT,
+            _ALL_INCORRECT,
+            _CANCELLED,
+            outcome_metric(chart),
+        )
         if is_inferred:
             text, remedies = self._of_batches(chart, zero_variance)
-        metrics = (name, _ALL_CORRECT, _ALL_INCORRECT, _CANCELLED, outcome_metric(chart))
+            metrics = (*metrics, "reward/max", "reward/min")
         severity: Severity = "critical" if is_critical else "warning"
         onset = self._onset(chart)
         return Sighting(severity, text, cite_all(chart, *metrics), remedies, onset)
@@ -165,6 +181,17 @@ class ZeroRewardStd(Rule):
         metrics = (zero_variance_metric(chart), _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
         evidence = cite_all(chart, *metrics)
         onset = partial(first_step_where, equal, lambda value: value >= self.min_share)
+        return Sighting("warning", text, evidence, _FOR_ALIKE_GROUPS, onset)
+
+    def _of_alike_stds(self, chart: Chart) -> Sighting:
+        """The same where the log has only the spread within groups and that of the whole batch."""
+        spreads, batch = chart.series(GROUP_STD), chart.series(BATCH_STD).level(RECENT)
+        text = (
+            f"Rewards spread by {spreads.mean(RECENT):.2g} within groups and by {batch:.2g} among "
+            "all responses: responses to one prompt are alike."
+        )
+        evidence = cite_all(chart, GROUP_STD, BATCH_STD, outcome_metric(chart))
+        onset = partial(first_step_where, spreads, lambda value: value <= ALIKE_STD * batch)
         return Sighting("warning", text, evidence, _FOR_ALIKE_GROUPS, onset)
 
     def _of_batches(self, chart: Chart, share: float) -> tuple[str, tuple[str, ...] | None]:

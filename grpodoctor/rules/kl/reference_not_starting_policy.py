@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.distillation import REFERENCE_IS_TEACHER, has_teacher
-from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, outcome_metric
 from grpodoctor.runs.chart import OPENING, Chart, Series
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
@@ -24,8 +24,9 @@ class ReferenceNotStartingPolicy(Rule):
     What it sees:
         The first readings of the KL divergence from the reference, before the policy can have
         moved: half a nat per token or more (`info`), or one nat (warning). A tenth of a nat is
-        enough if the logged divergence from the old policy is far smaller, or if the learning rate
-        of the first steps is near zero and the readings are beyond their noise. At ten nats or more
+        enough if the logged divergence from the old policy is far smaller, if the learning rate of
+        the first steps is near zero and the readings are beyond their noise, or if the next seven
+        readings are no higher while the run learns. At ten nats or more
         the finding is critical if the readings stay as high, since no two models of the same text
         differ that much: the log-probabilities belong to other tokens.
 
@@ -81,6 +82,9 @@ class ReferenceNotStartingPolicy(Rule):
     changes no weight by more, and one step of the usual size yields a KL below .001."""
     min_noises: float = 3.0
     """First readings as a multiple of the noise of one, in that case: four standard errors."""
+    max_growth: float = 1.5
+    """Latest three over the first three of ten readings up to which the updates did not cause them:
+    a KL that grows with the updates is at least doubled, and more often squared."""
     most_updates: float = 20.0
     """First reading as a multiple of what one batch of updates moves the policy. After one batch it
     is about 1."""
@@ -107,6 +111,7 @@ class ReferenceNotStartingPolicy(Rule):
             return None
         is_certain = self._exceeds_first_updates(chart, opening.level)
         is_certain = is_certain or self._cannot_have_moved(chart, series)
+        is_certain = is_certain or self._stays_level(chart, series)
         min_kl = self.certain_kl if is_certain else self.min_kl
         if not opening.level >= min_kl or series.level(OPENING) < min_kl / 2:
             return None
@@ -140,6 +145,21 @@ class ReferenceNotStartingPolicy(Rule):
             return False  # the third reading comes before the update of its step
         # The median of three readings scatters by .7 of the noise of one.
         return opening.level > self.min_noises * step_noise(series.head(RECENT))
+
+    def _stays_level(self, chart: Chart, series: Series) -> bool:
+        """Whether ten readings are alike: updates that caused the first would have moved further.
+
+        The distance grows at least with the square root of the number of updates. A policy that the
+        first updates ruined has no gradient to move on, and a rate that falls hardly moves it.
+        """
+        first, outcome = series.head(RECENT), chart.series(outcome_metric(chart) or "")
+        rates = chart.series(_RATE).head(RECENT)
+        if len(first) < RECENT or not len(outcome) or (rates and rates[-1] < max(rates) / 2):
+            return False
+        if outcome.level(RECENT) < outcome.head(1)[0] / 2:
+            return False
+        later = statistics.median(first[-OPENING:])
+        return later <= self.max_growth * statistics.median(first[:OPENING])
 
     def _stays_misaligned(self, series: Series) -> bool:
         """Whether the first readings stay as high: a single token can dominate a few of them."""

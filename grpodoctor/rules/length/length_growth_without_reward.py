@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
@@ -42,8 +43,9 @@ class LengthGrowthWithoutReward(Rule):
         approach the limit.
 
     When it is wrong:
-        Beyond four times the starting length, a rise of the reward within three standard errors
-        does not excuse the growth; a small batch may hide a larger one.
+        The more the length grows, the clearer a rise of the reward must be that excuses it: from
+        one standard error at twice the starting length to three at four times. A small batch may
+        hide such a rise.
         A prompt mix that becomes harder lengthens responses and lowers the reward without any
         fault. If the reward collapses while responses grow, LEN006 reports it.
 
@@ -69,9 +71,10 @@ class LengthGrowthWithoutReward(Rule):
     min_readings: int = 20
     """Minimum readings, so that the starting value and the current level do not overlap."""
     large_growth: float = 4.0
-    """Multiple of the starting value that one standard error of the reward does not excuse."""
+    """Multiple of the starting value from which `large_growth_errors` are needed."""
     large_growth_errors: float = 3.0
-    """Standard errors of its rise that do."""
+    """Standard errors of the reward's rise that excuse such a growth. Each doubling of the length
+    that `min_growth` exceeds needs two more than one."""
     collapse_loss: float = 0.35
     """Share of the best outcome whose loss REW002 and LEN006 report instead."""
 
@@ -102,8 +105,8 @@ class LengthGrowthWithoutReward(Rule):
 
     def _is_without_reward(self, chart: Chart, growth: float) -> bool:
         """Whether an outcome is logged, and none has risen enough for so much longer responses."""
-        if outcome_has_risen(chart) is False:
-            return True
-        rises = [has_risen(chart.series(name), self.large_growth_errors) for name in OUTCOMES]
+        doublings = math.log2(min(growth, self.large_growth) / self.min_growth)
+        errors = 1 + (self.large_growth_errors - 1) * doublings
+        rises = [has_risen(chart.series(name), errors) for name in OUTCOMES]
         known = [rise for rise in rises if rise is not None]
-        return growth >= self.large_growth and bool(known) and not any(known)
+        return outcome_has_risen(chart) is False or (bool(known) and not any(known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
@@ -12,13 +13,14 @@ from grpodoctor.rules.shared.length_limit import (
     recurring_mean,
     share_at,
 )
-from grpodoctor.rules.shared.run_health import RECENT, has_improved, is_solved
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.rules.shared.run_health import RECENT, first_step_where, has_improved, is_solved
+from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN = "length/mean"
 _MAX = "length/max"
 _TRUNCATED = "length/truncated_rate"
+_LONGEST = "the usual longest response"
 
 
 class LengthNearLimit(Rule):
@@ -93,10 +95,10 @@ class LengthNearLimit(Rule):
         if len(chart.series(_TRUNCATED)) or len(series) < self.min_readings:
             return None
         limit, source = self._limit(chart)
-        if not limit:
-            return None
-        share_at_limit, ending, remedies = self._share_at(series, limit), "", None
         level = series.level(2 * RECENT)
+        if not limit or series.level(self.min_readings) > limit:
+            return None  # another limit was in force
+        share_at_limit, ending, remedies = self._share_at(series, limit), "", None
         if share_at_limit >= self.all_batches_share:
             text = f"Every response is {limit:g} tokens long in {share_at_limit:.0%} of the batches"
         elif recurring_mean(chart.series(_MEAN)) == limit:
@@ -118,7 +120,12 @@ class LengthNearLimit(Rule):
             severity = "warning"
         known_from = f" ({source})" if source else ""
         text = f"{text}{known_from}{ending}; truncation is not logged."
-        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies)
+        onset = None
+        if source == _LONGEST:
+            onset = partial(_first_at, chart.series(_MAX), limit)
+        elif max(series.tail(WINDOW)) > limit:
+            onset = partial(_first_below, series, limit)  # the limit was lowered
+        return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies, onset)
 
     def _none_ends(self, series: Series, limit: float) -> bool:
         """Whether the mean has been so near the limit from the first readings on.
@@ -160,5 +167,15 @@ class LengthNearLimit(Rule):
             top = max(longest, default=0.0)
             is_constant = longest.count(top) >= self.constant_max_share * len(longest)
             if len(longest) >= self.min_readings and is_constant and top >= SHORTEST_LIMIT:
-                return top, "the usual longest response"
+                return top, _LONGEST
         return recurring_mean(chart.series(_MEAN)), "the largest mean"
+
+
+def _first_at(longest: Series, limit: float) -> int:
+    """The step since which the longest responses have had the length of the limit."""
+    return first_step_where(longest, lambda value: value == limit)
+
+
+def _first_below(lengths: Series, limit: float) -> int:
+    """The step since which the mean length has been within the limit."""
+    return first_step_where(lengths, lambda value: value <= limit)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.clip_bursts import ClipBurst, clip_bursts
+from grpodoctor.rules.shared.clip_bursts import USUAL_FACTOR, ClipBurst, clip_bursts
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     first_step_where,
@@ -112,7 +112,7 @@ class LearningRateTooHigh(Rule):
     """Readings that make the current level."""
     min_burst: float = 0.1
     """Clipped share of a burst: at least twenty times that of healthy runs. Half of it on one side,
-    where the sides are logged apart."""
+    where the sides are logged apart, and in the first batch, which no other fault comes before."""
     ruined_share: float = 0.5
     """Share of the outcome that is lost right after a burst of a single batch, or of the first."""
     min_readings: int = 8
@@ -134,13 +134,40 @@ class LearningRateTooHigh(Rule):
         for name in self._sides(chart):
             least = self.min_burst if name == _ANY else self.min_burst / 2
             shares = chart.series(name)
-            if max(shares.tail(WINDOW)) < least or shares.level(self.latest) >= least:
-                continue  # the usual case, and a share that is lastingly high
-            for burst in clip_bursts(shares, least):
-                before = self._ruined_from(burst, outcome)
-                if before is not None:
-                    return self._sighting_of_burst(chart, name, burst, before)
+            first = self._of_first_updates(chart, shares, least)
+            if first is None and max(shares.tail(WINDOW)) < least:
+                continue  # the usual case
+            if shares.level(self.latest) >= least:
+                continue  # a share that is lastingly high
+            bursts = [*clip_bursts(shares, least), *([first] if first else ())]
+            harmful = [(self._ruined_from(burst, outcome), burst) for burst in bursts]
+            found = [(before, burst) for before, burst in harmful if before is not None]
+            if found:  # after the first loss, little is left to lose
+                before, burst = max(found, key=lambda each: each[0])
+                return self._sighting_of_burst(chart, name, burst, before)
         return None
+
+    def _of_first_updates(self, chart: Chart, shares: Series, least: float) -> ClipBurst | None:
+        """The first batch, if its updates went far: half of a burst, or a KL that shows it."""
+        step, share = next(iter(shares))
+        if step > shares.first_step or share < least / 5:
+            return None  # the usual case
+        usual = shares.level(WINDOW)
+        is_burst = share >= max(least / 2, USUAL_FACTOR * usual)
+        if not is_burst and not (share > usual and self._first_kl_is_large(chart, share)):
+            return None
+        return ClipBurst(step, step, step, share, usual, 1)
+
+    def _first_kl_is_large(self, chart: Chart, clipped: float) -> bool:
+        """Whether KL and clip fraction of the first batch are too high for any run; see KLD001."""
+        needed = {_UNSIGNED: self.early_kl_factor * self.min_clip, _SIGNED: self.signed_clip}
+        first = {name: chart.series(name).head(1) for name in needed}
+        least = self.early_kl_factor * self.min_old_kl
+        return any(
+            clipped >= needed[name] and values[0] >= least
+            for name, values in first.items()
+            if values
+        )
 
     def _ruined_from(self, burst: ClipBurst, outcome: Series) -> float | None:
         """The outcome before a burst, if it is lost within a few readings and still is."""
@@ -154,6 +181,9 @@ class LearningRateTooHigh(Rule):
         is_single = is_first or burst.readings == 1
         share = self.ruined_share if is_single else self.lost_share
         before = statistics.median(earlier)
+        best = outcome.highest.level if outcome.highest else before
+        if not before or (best > 0 and before < self.ruined_share * best):
+            return None  # little was left to lose
         left = before - share * abs(before)
         is_lost = statistics.fmean(later) <= left and outcome.level(self.latest) <= left
         return before if is_lost else None

@@ -9,6 +9,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    current_metric,
     has_improved,
     is_near_ceiling,
     is_solved,
@@ -23,7 +24,8 @@ _CHANGED = "optimizer/changed_weight_rate"
 _NORM = "optimizer/update_norm_ratio"
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 _UPDATES = (_CHANGED, _NORM, *_KLS)
-_BEHAVIOR = ("entropy/mean", "length/mean")
+_ENTROPY = ("entropy/mean", "entropy/sampled")
+_BEHAVIOR = (*_ENTROPY, "length/mean")
 _GRADIENT = "optimizer/grad_norm"
 _RATE = "optimizer/learning_rate"
 _EFFECTIVE, _ZERO_VARIANCE = "groups/effective_rate", "groups/zero_variance_rate"
@@ -38,7 +40,7 @@ class UpdatesTooSmall(Rule):
         a tiny KL divergence of the reference, which grows too slowly to leave that range within as
         many readings again; reward, entropy and length are all at their starting values after fifty
         readings, unless the weights visibly move. Where the gradient is not logged, a reward that
-        differs from step to step shows that there is one.
+        differs from step to step shows that there is one, and groups that vary.
 
     Why it matters:
         A bf16 weight has eight bits of mantissa, so a change below 1/256 of it is rounded away. At
@@ -47,7 +49,8 @@ class UpdatesTooSmall(Rule):
 
     Evidence it needs:
         `optimizer/changed_weight_rate`, `optimizer/update_norm_ratio` or a `kl/reference`; or
-        `optimizer/grad_norm` and `entropy/mean` with `length/mean`.
+        `optimizer/grad_norm` (or a count of the groups that vary) and `entropy/mean` or
+        `entropy/sampled` with `length/mean`.
 
     Remedies:
         Keep the weights that the optimizer updates in float32; raise the learning rate, more for
@@ -127,7 +130,7 @@ class UpdatesTooSmall(Rule):
             sign, names = by_rates, (_RATE, *names)
         if sign is not None and (outcome_has_risen(chart) is not False or has_improved(chart)):
             sign = None
-        if sign is None and len(gradient):
+        if sign is None and (len(gradient) or self._varies(chart)):
             # The diagnosis prefers any other cause of a level reward to this sign.
             sign, names = self._level_behavior(chart), (*_BEHAVIOR, *_UPDATES)
         if sign is None:
@@ -157,6 +160,10 @@ class UpdatesTooSmall(Rule):
             return len(gradient) >= self.min_readings and gradient.level(RECENT) > 0
         outcome = chart.series(outcome_metric(chart) or "")
         return len(outcome) >= self.min_readings and outcome.noise(self.min_readings) > 0
+
+    def _varies(self, chart: Chart) -> bool:
+        """Whether groups with different rewards are counted, which have a gradient."""
+        return len(chart.series(_EFFECTIVE)) > 0 or len(chart.series(_ZERO_VARIANCE)) > 0
 
     def _has_signal(self, chart: Chart) -> bool:
         effective, flat = chart.series(_EFFECTIVE), chart.series(_ZERO_VARIANCE)
@@ -225,7 +232,7 @@ class UpdatesTooSmall(Rule):
             return None  # whatever keeps the policy level, it is not the size of its updates
         if is_near_ceiling(chart.series(outcome_metric(chart) or "")):
             return None
-        names = (*_BEHAVIOR, outcome_metric(chart) or "")
+        names = (current_metric(chart, _ENTROPY), "length/mean", outcome_metric(chart) or "")
         moves = (chart.series(name) for name in _KLS if len(chart.series(name)))
         if any(abs(kl.level(RECENT)) > self.max_kl for kl in moves):
             return None  # the distance to the reference shows that it has changed

@@ -36,9 +36,10 @@ class HeldOutDrop(Rule):
         sets, each of them and their mean are judged; the finding names the one that lost most.
 
         Four or more evaluations that never rose, and that lost a tenth, count as well, if the
-        number of held-out responses is known. The rule derives it from the logged shares: 0.5663
-        and 0.5090 can only be 376 and 338 of 664 responses. Where the number is unknown, six
-        evaluations that all fell count while the training reward rises. A first evaluation that is
+        number of held-out responses is known; three, if they lost four standard errors. The rule
+        derives the number from the logged shares: 0.5663 and 0.5090 can only be 376 and 338 of 664
+        responses. Where it is unknown, six evaluations that all fell count while the training
+        reward rises, or three that lost half while it clearly rises. A first evaluation that is
         above all later ones counts as well, where the number of responses is logged. So does a fall
         after which four evaluations or more stay below all earlier ones, far beyond their scatter,
         while the training reward rises; below eight evaluations the finding is then `info`.
@@ -91,9 +92,16 @@ class HeldOutDrop(Rule):
     min_falling: int = 4
     """Evaluations, none of them above the one before, that make a steady fall: four are in this
     order by chance in one of 24 runs."""
+    fewest_falling: int = 3
+    """Evaluations that fall by `min_standard_errors`, which chance explains in no order."""
     min_falling_uncounted: int = 6
     """The same where the number of responses is unknown: chance puts six in falling order in one of
     720 runs."""
+    fewest_responses: int = 30
+    """Held-out responses that are assumed where their number is unknown: the smallest sets in use
+    (AIME) have thirty prompts. Fewer than six evaluations then must lose half, in each of them and
+    beyond the error of so few: three do so by chance in one of some hundred runs that do not learn.
+    The training reward must have risen by `min_standard_errors` as well."""
     min_falling_errors: float = 2.0
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
     upper bound: the same prompts are evaluated each time."""
@@ -154,7 +162,7 @@ class HeldOutDrop(Rule):
         """Few evaluations that only fall."""
         series, train = chart.series(name), current_metric(chart, _TRAIN)
         values, opening = series.tail(WINDOW), chart.series(train).opening
-        if not self.min_falling <= len(values) < WINDOW or opening is None:
+        if not self.fewest_falling <= len(values) < WINDOW or opening is None:
             return None
         if any(later > value for value, later in pairwise(values)):
             return None
@@ -163,6 +171,8 @@ class HeldOutDrop(Rule):
             return None
         rise, noise = change(chart.series(train))
         floor = -noise if count is not None else noise
+        if count is None and len(values) < self.min_falling_uncounted:
+            floor = self.min_standard_errors * noise
         if not self._exceeds_chance(values, loss, count) or not rise > floor:
             return None
         text = (
@@ -238,10 +248,19 @@ class HeldOutDrop(Rule):
     def _exceeds_chance(self, values: Sequence[float], loss: float, count: int | None) -> bool:
         """Whether a fall in every evaluation is more than the noise of as many responses."""
         if count is None:
-            is_strict = all(later < value for value, later in pairwise(values))
-            return is_strict and len(values) >= self.min_falling_uncounted
-        error = math.sqrt(2 * values[0] * (1 - values[0]) / count)
-        return loss >= self.min_falling_errors * error
+            if not all(later < value for value, later in pairwise(values)):
+                return False
+            if len(values) >= self.min_falling_uncounted:
+                return True
+            if not loss >= self.critical_loss * values[0]:
+                return False
+        least = self.fewest_responses if count is None else count
+        error = math.sqrt(2 * values[0] * max(1 - values[0], 0.0) / least)
+        if count is None:
+            return loss >= self.min_falling_errors * error > 0
+        is_short = len(values) < self.min_falling
+        errors = self.min_standard_errors if is_short else self.min_falling_errors
+        return loss >= errors * error
 
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.reward_components import component_means, component_name
+from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS, RECENT, share_lost
 from grpodoctor.rules.shared.step_changes import step_changes
 from grpodoctor.rules.shared.trend import start_level
 from grpodoctor.runs.chart import Chart
@@ -25,7 +27,8 @@ class RewardIsLength(Rule):
         readings. Their correlation is near 1 or -1, and the length has changed. Where a response is
         a single turn, .9 is enough for a reward that rises with longer responses: in proportion to
         the length, or to its logarithm. If that holds for one component of the reward and not for
-        the sum, the finding is `info`.
+        the sum, the finding is `info`, or a warning if another component has lost a third of its
+        best level.
 
     Why it matters:
         The reward function pays for tokens, or for their absence, and for little else. The policy
@@ -88,13 +91,41 @@ class RewardIsLength(Rule):
         return self._judge_reward(chart) or self._judge_components(chart)
 
     def _judge_components(self, chart: Chart) -> Sighting | None:
-        for name in component_means(chart):
-            found = step_changes(chart.series(_LENGTH), chart.series(name), self.readings)
-            if found is not None and abs(found.correlation) >= self.min_correlation:
-                component = component_name(name)
-                text = f"Component {component} pays {found.slope:.2g} per token of the mean length."
-                return Sighting("info", text, cite_all(chart, name, _LENGTH))
+        components, onset = component_means(chart), partial(self._first_step, chart)
+        for name in components:
+            slope = self._pay_per_token(chart, name)
+            if slope is None:
+                continue
+            text = f"Component {component_name(name)} pays {slope:.2g} per token of the mean length"
+            lost = next((each for each in components if self._is_lost(chart, each)), None)
+            if lost is None:
+                evidence = cite_all(chart, name, _LENGTH)
+                return Sighting("info", f"{text}.", evidence, find_onset=onset)
+            before = chart.series(lost).highest
+            fell = f"fell from {before.level:.3g} " if before else "fell "
+            text = (
+                f"{text}; {component_name(lost)} {fell}to {chart.series(lost).level(RECENT):.3g}."
+            )
+            evidence = cite_all(chart, name, _LENGTH, lost)
+            return Sighting("warning", text, evidence, find_onset=onset)
         return None
+
+    def _first_step(self, chart: Chart) -> int:
+        """The first of the readings that were compared: the relation holds over all of them."""
+        return chart.series(_LENGTH).steps(self.readings)[0]
+
+    def _pay_per_token(self, chart: Chart, name: str) -> float | None:
+        """What a component pays per token, if it follows the length or its logarithm."""
+        length, component = chart.series(_LENGTH), chart.series(name)
+        for relative in (False, True):
+            found = step_changes(length, component, self.readings, relative=relative)
+            if found is not None and abs(found.correlation) >= self.min_correlation:
+                return found.slope / (length.level(RECENT) if relative else 1.0)
+        return None
+
+    def _is_lost(self, chart: Chart, name: str) -> bool:
+        """Whether a component has lost a third of its best level."""
+        return share_lost(chart.series(name)) >= COLLAPSE_LOSS
 
     def _judge_reward(self, chart: Chart) -> Sighting | None:
         length, start = chart.series(_LENGTH), start_level(chart.series(_LENGTH))
@@ -110,7 +141,8 @@ class RewardIsLength(Rule):
             f"The reward follows the length (correlation {found:.2f}), "
             f"which went from {start:.3g} to {level:.3g} tokens."
         )
-        return Sighting("warning", text, cite_all(chart, _REWARD, _LENGTH))
+        evidence = cite_all(chart, _REWARD, _LENGTH)
+        return Sighting("warning", text, evidence, find_onset=partial(self._first_step, chart))
 
     def _correlation(self, chart: Chart) -> float | None:
         """The correlation of reward and length; None if it is too weak."""

@@ -17,14 +17,16 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
+from grpodoctor.rules.shared.heldout import heldout_rise_since
 from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means_among
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _SPREADS = ("reward/std", "groups/reward_std")
-_MEAN = "reward/mean"
-_BOUNDS = {"reward/max": "highest reward", "reward/min": "lowest reward"}
+_MEANS = ("reward/mean", "reward/kept_mean")
+_HIGHEST = "reward/max"
+_BOUNDS = {_HIGHEST: "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
@@ -43,6 +45,8 @@ class RewardScaleChanged(Rule):
         - a highest or a lowest reward that had one value in every batch and has another now, three
           times or a third of it;
         - a mean reward that jumps while accuracy or pass@k keeps its level;
+        - a highest reward of every batch that falls together with the mean while the held-out
+          evaluation keeps rising: a part of the reward is not paid any more;
         - a mean reward that was at most 1 in every batch and is above 1 now, three times as high.
 
         Learning changes a reward within its bounds and over many steps, and a failure of the
@@ -55,9 +59,10 @@ class RewardScaleChanged(Rule):
         the same factor.
 
     Evidence it needs:
-        `reward/mean`. Optional: `reward/std`, `groups/reward_std`, the spread of a component,
-        `reward/max`, `reward/min`, `accuracy/train`, `pass_at_k`, and the setting `advantage`,
-        which tells whether the updates grew as well.
+        `reward/mean` or `reward/kept_mean`. Optional: `reward/std`, `groups/reward_std`, the spread
+        of a component, `reward/max`, `reward/min`, `reward/heldout`, `accuracy/heldout`,
+        `accuracy/train`, `pass_at_k`, and the setting `advantage`, which tells whether the updates
+        grew as well.
 
     Remedies:
         Score one batch from before the step with the present reward function, and compare. Scale
@@ -81,7 +86,7 @@ class RewardScaleChanged(Rule):
         "reward-loss",
     )
     summary: ClassVar[str] = "All rewards were multiplied from one step to the next."
-    inputs: ClassVar[tuple[Need, ...]] = (_MEAN,)
+    inputs: ClassVar[tuple[Need, ...]] = (_MEANS,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
     persistence: ClassVar[int] = 1
@@ -108,7 +113,8 @@ class RewardScaleChanged(Rule):
         """Compare the latest readings with those before them."""
         spreads, bounds, outcomes = _logged_among(chart.fresh)
         found = [self._jump(chart, name) for name in spreads]
-        means = self._windows(chart, _MEAN)
+        mean = current_metric(chart, _MEANS)
+        means = self._windows(chart, mean)
         if means is not None and not _are_apart(*means):
             means = None
         if means is not None:
@@ -116,7 +122,7 @@ class RewardScaleChanged(Rule):
         found += [self._stretched(chart, name) for name in bounds]
         if means is not None:
             found += [self._alone(chart, name, means) for name in outcomes]
-            found.append(self._leap(chart, means))
+            found += [self._leap(chart, means), self._unpaid(chart)]
         is_logged = spreads or bounds or outcomes
         return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
@@ -158,7 +164,18 @@ class RewardScaleChanged(Rule):
         if min(means[1]) < self.common_factor * max(means[0]):
             return None
         before, after = (statistics.median(values) for values in means)
-        return self._sighting(chart, before, after, _MEAN)
+        return self._sighting(chart, before, after, current_metric(chart, _MEANS))
+
+    def _unpaid(self, chart: Chart) -> Sighting | None:
+        """A part of the reward that no response earns any more, while the policy gets better."""
+        windows = self._windows(chart, _HIGHEST)
+        if windows is None or any(len(set(values)) > 1 for values in windows):
+            return None
+        (before, *_), (after, *_) = windows
+        step = chart.series(_HIGHEST).steps(self.after)[0]
+        if not after < before or heldout_rise_since(chart, step) is None:
+            return None
+        return self._sighting(chart, before, after, _HIGHEST, _BOUNDS[_HIGHEST])
 
     def _alone(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean reward that jumps while another measure of the same responses stays."""
@@ -184,9 +201,9 @@ class RewardScaleChanged(Rule):
         reason = "as the spread did" if name in _SPREADS else "while the outcome stayed"
         if name in _BOUNDS:
             reason = "as for every batch since"
-        if name == _MEAN:
+        if name in _MEANS:
             reason = "above 1"
-        evidence = cite_all(chart, *dict.fromkeys((_MEAN, name)))
+        evidence = cite_all(chart, *dict.fromkeys((current_metric(chart, _MEANS), name)))
         text = f"{text}, {reason}: the reward function changed."
         return Sighting("warning", text, evidence, find_onset=partial(int, step))
 
@@ -202,7 +219,7 @@ class RewardScaleChanged(Rule):
         text = f"The spread of the rewards rose from {highest:.2g} to {lowest:.2g} at step {step}"
         if chart.knobs.get("advantage") in _UNDIVIDED:
             text = f"{text}, and the updates with it"
-        evidence = (cite(chart, name, highest), *cite_all(chart, _MEAN))
+        evidence = (cite(chart, name, highest), *cite_all(chart, current_metric(chart, _MEANS)))
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, denominator
 from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
-from grpodoctor.rules.shared.trend import has_risen
+from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -66,6 +66,8 @@ class RewardsIgnorePrompts(Rule):
     correlation: float = 0.05
     """Correlation of the rewards of a group that is excluded. The built-in tasks have .03 to .2,
     although their prompts are made alike."""
+    min_fall_errors: float = 3.0
+    """Standard errors of a fall that coin tosses do not show."""
     chance: float = 0.01
     """Probability of so few zero-variance groups at that correlation, and smallest one of so few
     without any: groups that are filtered out are missing altogether."""
@@ -83,6 +85,9 @@ class RewardsIgnorePrompts(Rule):
             return None
         if any(has_risen(chart.series(name)) for name in _HELD_OUT):
             return None
+        moved, error = change(reward)
+        if moved < -self.min_fall_errors * error:
+            return None  # what the policy does changes the reward
         count = len(shares) * shape.groups
         seen = round(math.fsum(shares) * shape.groups)
         alike, differing = (

@@ -109,7 +109,7 @@ def _has_ceased(chart: Chart, accuracy: Series, step: int) -> bool:
     if chart.is_fresh("accuracy/train"):
         return False  # the usual case
     steps = accuracy.steps(RECENT)
-    if len(steps) < RECENT:
+    if len(steps) < 2:
         return False
     interval = statistics.median(after - before for before, after in pairwise(steps))
     return step - steps[-1] > RECENT * interval
@@ -353,26 +353,6 @@ def typical_share(series: Series, count: int) -> float:
     return statistics.fmean(values)
 
 
-ALIKE_SHARE = 0.95
-"""Share of groups with equal rewards at which next to none is mixed."""
-BOTH_KINDS = 0.15
-"""Share of all-correct and of all-incorrect groups at which the prompts are neither all easy nor
-all hard: in between, independent responses would disagree."""
-
-
-def has_alike_groups(chart: Chart, zero_variance: float) -> bool:
-    """Whether next to all groups agree with themselves, some of them right and others wrong.
-
-    Args:
-        chart: the run so far.
-        zero_variance: the share of groups with equal rewards.
-    """
-    rates = [chart.series(f"groups/all_{kind}_rate") for kind in ("correct", "incorrect")]
-    if zero_variance < ALIKE_SHARE or any(len(rate) < 2 * RECENT for rate in rates):
-        return False
-    return all(typical_share(rate, RECENT) >= BOTH_KINDS for rate in rates)
-
-
 def level_at(series: Series, step: int) -> float | None:
     """Level of a metric at a step; its best level if the window does not reach back to it."""
     count = bisect_right(series.steps(WINDOW), step)
@@ -439,11 +419,18 @@ def has_lost_outcome(chart: Chart) -> bool:
 
 def has_stalled_without_signal(chart: Chart) -> bool:
     """Whether an outcome in [0, 1] has stalled far below 1 while hardly any group varies."""
-    name, series = zero_variance_metric(chart), chart.series(outcome_metric(chart) or "")
-    if name is None or has_critic(chart) or not has_stalled(chart):
+    name = zero_variance_metric(chart)
+    if name is None or has_critic(chart) or not has_stalled_low(chart):
         return False
-    is_low = series.level(_NOISE_STEPS) < _LEARNED and all(0 <= value <= 1 for _, value in series)
-    return is_low and typical_share(chart.series(name), 2 * RECENT) >= _HARDLY_ANY
+    return typical_share(chart.series(name), 2 * RECENT) >= _HARDLY_ANY
+
+
+def has_stalled_low(chart: Chart) -> bool:
+    """Whether an outcome in [0, 1] has stalled far below 1."""
+    series = chart.series(outcome_metric(chart) or "")
+    if not has_stalled(chart) or not series.level(_NOISE_STEPS) < _LEARNED:
+        return False
+    return all(0 <= value <= 1 for _, value in series)
 
 
 def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"] | None:

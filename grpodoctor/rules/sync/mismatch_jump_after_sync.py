@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY, logged_mismatch
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.spikes import Jump, latest_jump
 from grpodoctor.runs.chart import Chart
@@ -20,7 +20,8 @@ class MismatchJumpAfterSync(Rule):
 
     What it sees:
         A mismatch that rises to a multiple of all recent readings from one reading to the next, and
-        stays there. A jump at a resume is reported by SYN004.
+        stays there: four times to a level that does harm (critical), or ten times to one above that
+        of ordinary engine pairs (warning). A jump at a resume is reported by SYN004.
 
     Why it matters:
         Rounding and staleness change slowly. A jump means that a weight sync did not deliver the
@@ -60,6 +61,9 @@ class MismatchJumpAfterSync(Rule):
     persistence: ClassVar[int] = 2
     clearance: ClassVar[int] = 2 * RECENT
 
+    large_factor: float = 10.0
+    """Multiple that is a warning from the upper end of ordinary engine pairs on. A divergence grows
+    with the square of the gap."""
     factor: float = 4.0
     """Multiple of the highest recent reading. Readings of one engine pair stay within a factor of
     two of each other; reported jumps are 5 to 25 times."""
@@ -71,9 +75,14 @@ class MismatchJumpAfterSync(Rule):
         """Look for the latest jump that lasts and is not at a resume."""
         name = logged_mismatch(chart)
         series = chart.series(name)
-        if series.last < HARMFUL[name]:
+        if series.last < ORDINARY[name]:
             return None
+        severity: Severity = "critical"
         jump = latest_jump(series, self.factor, HARMFUL[name])
+        if jump is None:
+            severity = "warning"
+            large = self.large_factor**2 if "kl_" in name else self.large_factor
+            jump = latest_jump(series, large, ORDINARY[name])
         if jump is None:
             return None
         if any(jump.previous_step < resume.step <= jump.step for resume in chart.resumes):
@@ -87,7 +96,7 @@ class MismatchJumpAfterSync(Rule):
             "and stayed there."
         )
         return Sighting(
-            "critical", text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
+            severity, text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
         )
 
     def _follows_lost_routes(self, chart: Chart, jump: Jump) -> bool:

@@ -1,0 +1,74 @@
+"""Groups that agree with themselves although their prompts are neither all easy nor all hard."""
+
+from __future__ import annotations
+
+from grpodoctor.rules.shared.equal_responses import equal_pairs
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    has_critic,
+    outcome_metric,
+    typical_share,
+    zero_variance_metric,
+)
+from grpodoctor.runs.chart import Chart
+
+GROUP_STD, BATCH_STD = "groups/reward_std", "reward/std"
+
+ALIKE_SHARE = 0.95
+"""Share of groups with equal rewards at which next to none is mixed."""
+BOTH_KINDS = 0.15
+"""Share of all-correct and of all-incorrect groups at which the prompts are neither all easy nor
+all hard: in between, independent responses would disagree."""
+ALIKE_STD = 1 - ALIKE_SHARE
+"""Mean spread within groups as a share of the spread of all responses, if as many groups agree: a
+mixed group spreads about as much as the batch."""
+
+_MOST_EQUAL_PAIRS = 0.01
+"""Chance of two equal responses up to which a policy writes different responses: at 4.6 nats per
+response and more. Nearly deterministic policies of healthy agent runs had 1.5."""
+
+
+def has_alike_groups(chart: Chart, zero_variance: float) -> bool:
+    """Whether next to all groups agree with themselves, some of them right and others wrong.
+
+    Args:
+        chart: the run so far.
+        zero_variance: the share of groups with equal rewards.
+    """
+    rates = [chart.series(f"groups/all_{kind}_rate") for kind in ("correct", "incorrect")]
+    if zero_variance < ALIKE_SHARE or any(len(rate) < 2 * RECENT for rate in rates):
+        return False
+    return all(typical_share(rate, RECENT) >= BOTH_KINDS for rate in rates)
+
+
+def has_alike_stds(chart: Chart) -> bool:
+    """Whether rewards in [0, 1] differ among the responses of a batch, and not within its groups.
+
+    Their mean is neither near 0 nor near 1, where few groups would be mixed anyway.
+    """
+    groups, batch = chart.series(GROUP_STD), chart.series(BATCH_STD)
+    if not chart.is_fresh(GROUP_STD) or not chart.is_fresh(BATCH_STD):
+        return False
+    if groups.last > batch.last / 2 or min(len(groups), len(batch)) < 2 * RECENT:
+        return False
+    reward = chart.series("reward/mean")
+    if not BOTH_KINDS <= reward.level(RECENT) <= 1 - BOTH_KINDS:
+        return False
+    if any(not 0 <= value <= 1 for _, value in reward):
+        return False
+    return 0 <= groups.mean(RECENT) <= ALIKE_STD * batch.level(RECENT)
+
+
+def has_copied_responses(chart: Chart) -> bool:
+    """Whether groups agree with themselves although the policy's responses differ.
+
+    A policy that has become deterministic has alike groups as well, at next to no entropy.
+    """
+    name = zero_variance_metric(chart)
+    if name is None or has_critic(chart) or outcome_metric(chart) is None:
+        return False
+    if not chart.is_fresh("entropy/mean") or equal_pairs(chart) > _MOST_EQUAL_PAIRS:
+        return False
+    return has_alike_stds(chart) or has_alike_groups(
+        chart, typical_share(chart.series(name), RECENT)
+    )
