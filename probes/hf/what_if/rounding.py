@@ -78,12 +78,13 @@ def _in_blocks(values: Tensor, form: str, scale: str) -> Tensor:
     size = int(scale.removeprefix(kind))
     if values.shape[-1] % size or values.shape[-2] % size:
         return values
-    blocks = values.float().unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
+    *rest, rows, columns = values.shape
+    blocks = values.float().reshape(*rest, rows // size, size, columns // size, size)
     largest = blocks.abs().amax((-3, -1), keepdim=True)
     found = _scaled(blocks, largest, form)
     if kind == "transposed" and blocks.shape[-4] == blocks.shape[-2]:
         found = found * (largest.transpose(-4, -2) / largest.clamp(min=1e-12))
-    return found.flatten(-2).flatten(-3, -2).to(values.dtype)
+    return found.reshape(values.shape).to(values.dtype)
 
 
 def _of_group(form: str, groups: Tensor) -> Tensor:

@@ -158,7 +158,7 @@ def _split(sizes: Sequence[int], form: str) -> Tensor:
     if any(size % ranks for size in sizes):
         raise InapplicableError(f"a part of a fused projection does not divide by {ranks}")
     shares = [size // ranks for size in sizes]
-    by_rank = [rank.split(shares) for rank in torch.arange(sum(sizes)).chunk(ranks)]
+    by_rank = [torch.split(rank, shares) for rank in torch.arange(sum(sizes)).chunk(ranks)]
     return torch.cat([torch.cat(part) for part in zip(*by_rank, strict=True)])
 
 
@@ -177,7 +177,7 @@ def _permuted(sizes: Sequence[int], heads: tuple[int, int], form: str) -> Tensor
     at = ("queries", "keys").index(part)
     if sizes[at] % (2 * int(wrong)) or sizes[at] % (2 * heads[at]):
         raise InapplicableError(f"the rows of {part} do not divide among {wrong} heads")
-    blocks = list(torch.arange(sum(sizes)).split(list(sizes)))
+    blocks = list(torch.split(torch.arange(sum(sizes)), list(sizes)))
     paired = blocks[at].view(int(wrong), 2, -1).transpose(1, 2).flatten()
     blocks[at] = paired.view(heads[at], -1, 2).transpose(1, 2).flatten()
     return torch.cat(blocks)
