@@ -44,10 +44,11 @@ class LearningRateTooHigh(Rule):
         several times their lowest level, and above the level of ordinary runs, while the outcome
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
-        more in a run without a rise. Also a learning rate that rises fivefold from one reading to
-        the next, after which the outcome is lost. And a burst of clipped tokens, a tenth of a batch
-        and twenty times the usual share, after which the outcome is lost at once: a resume without
-        the optimizer's state or the warm-up, or a rate that ruins the run within a few steps.
+        more in a run without a rise, unless it earns half of a maximum of 1. Also a learning rate
+        that rises fivefold from one reading to the next, after which the outcome is lost. And a
+        burst of clipped tokens, a tenth of a batch and twenty times the usual share, after which
+        the outcome is lost at once: a resume without the optimizer's state or the warm-up, or a
+        rate that ruins the run within a few steps.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
