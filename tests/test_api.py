@@ -145,7 +145,7 @@ def test_a_flat_run_behind_a_sick_one_says_so(slope, tmp_path):
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     verdict = grpodoctor.check(log).verdict
     assert verdict.kind == ("healthy" if slope else "flat")
-    looks_back = verdict.line.endswith(" Earlier in this log, runs 1 and 2 were sick.")
+    looks_back = verdict.line.endswith(" Earlier in this log, runs 1 and 2 were sick (REW002).")
     assert looks_back is (not slope)
 
 

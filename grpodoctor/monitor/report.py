@@ -115,12 +115,15 @@ def with_earlier_runs(verdict: Verdict, runs: Sequence[EarlierRun]) -> Verdict:
 
     A run that learns needs no look back: its user mended what was wrong before.
     """
-    sick = [str(run.number) for run in runs if run.verdict.kind == "sick"]
+    sick = [run for run in runs if run.verdict.kind == "sick"]
     if not sick or verdict.kind not in ("flat", "too short"):
         return verdict
-    *others, last = sick
+    *others, last = [str(run.number) for run in sick]
     names = f"runs {', '.join(others)} and {last} were" if others else f"run {last} was"
-    return replace(verdict, sentence=f"{verdict.sentence} Earlier in this log, {names} sick.")
+    codes = ", ".join(dict.fromkeys(run.verdict.code for run in sick if run.verdict.code))
+    causes = f" ({codes})" if codes else ""
+    earlier = f"Earlier in this log, {names} sick{causes}."
+    return replace(verdict, sentence=f"{verdict.sentence} {earlier}")
 
 
 @dataclass(frozen=True, slots=True)

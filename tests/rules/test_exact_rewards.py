@@ -227,6 +227,34 @@ def test_penalties_of_different_sizes_are_no_outages() -> None:
     assert patient({REWARD: same}).finding("REW019").severity == "warning"
 
 
+def pairs(step: int, wrong: float) -> int:
+    """Right responses of one prompt with two responses; a share of the prompts is too hard."""
+    draw = random.Random(f"{wrong}/{step}")
+    if draw.random() < 0.2:
+        return 0
+    return sum(draw.random() >= wrong for _ in range(2))
+
+
+@pytest.mark.parametrize("wrong", [0.04, 0.1])
+def test_a_prompt_that_is_too_hard_is_no_outage_of_batches_of_one_group(wrong: float) -> None:
+    """A public run of two responses per batch: most batches earn 1, some .5, a fifth nothing."""
+    curves: dict[str, Curve] = {
+        REWARD: lambda step: pairs(step, wrong) / 2,
+        FLAT: lambda step: float(pairs(step, wrong) != 1),
+    }
+    assert patient(curves, count=128).findings("REW019") == []
+    assert patient({REWARD: outages(30, 50)[REWARD], FLAT: 0.3}).finding("REW019")
+
+
+def test_the_median_of_few_responses_does_not_hide_those_that_fail() -> None:
+    """Batches of two: the usual reward is 1, and a twelfth of the responses fails."""
+
+    def reward(step: int) -> float:
+        return 0.0 if step in (31, 61, 91) else 1.0 if step % 6 else 0.5
+
+    assert patient({REWARD: reward}, count=120).findings("REW019") == []
+
+
 def test_batches_next_to_zero_are_outages_where_all_others_earn_alike() -> None:
     """A judge that was down for nine in ten responses of a batch."""
     dips = (30, 47, 64)

@@ -230,6 +230,8 @@ def test_a_rate_that_no_recipe_uses_in_a_run_without_a_rise() -> None:
     assert (finding.severity, finding.remedies[0]) == ("warning", "lower-learning-rate")
     assert run({RATE: 5e-3, REWARD: RISING}, 60).findings("OPT006") == []
     assert run({RATE: 5e-4, REWARD: noisy(0.1, 0.02, 1)}, 40).findings("OPT006") == []
+    assert run({RATE: 5e-3, REWARD: noisy(0.8, 0.05, 1)}, 40).findings("OPT006") == []
+    assert run({RATE: 5e-3, REWARD: noisy(8, 0.5, 1)}, 40).finding("OPT006")  # of another scale
 
 
 def test_large_steps_of_a_run_that_stalled() -> None:

@@ -117,6 +117,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "gradient-spike": {
         "large-kl": _HUGE, "reference-drift": _HUGE, "reward-loss": _HUGE, "entropy-rise": _HUGE,
+        "entropy-loss": _HUGE,
     },
     "large-kl": {
         "clipped-tokens": _TOO_FAR, "reference-drift": _TOO_FAR, "entropy-rise": _TOO_FAR,

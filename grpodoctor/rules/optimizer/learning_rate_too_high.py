@@ -44,10 +44,11 @@ class LearningRateTooHigh(Rule):
         several times their lowest level, and above the level of ordinary runs, while the outcome
         falls or does not rise. In a run that has stalled for sixty readings, half of that KL
         divergence is enough, without a jump. Without a KL divergence, a learning rate of 0.002 and
-        more in a run without a rise. Also a learning rate that rises fivefold from one reading to
-        the next, after which the outcome is lost. And a burst of clipped tokens, a tenth of a batch
-        and twenty times the usual share, after which the outcome is lost at once: a resume without
-        the optimizer's state or the warm-up, or a rate that ruins the run within a few steps.
+        more in a run without a rise, unless it earns half of a maximum of 1. Also a learning rate
+        that rises fivefold from one reading to the next, after which the outcome is lost. And a
+        burst of clipped tokens, a tenth of a batch and twenty times the usual share, after which
+        the outcome is lost at once: a resume without the optimizer's state or the warm-up, or a
+        rate that ruins the run within a few steps.
 
     Why it matters:
         The two measure the same step in different ways, so noise in one of them does not show in
@@ -99,6 +100,9 @@ class LearningRateTooHigh(Rule):
     max_rate: float = 2e-3
     """Learning rate that no published recipe reaches: full fine-tuning uses up to 1e-5, LoRA up to
     5e-4. A step of AdamW changes a typical weight of 0.02 by a tenth of it."""
+    unharmed: float = 0.5
+    """Mean outcome, of at most 1, at which such a rate did no harm: a policy whose weights changed
+    by a tenth per step answers next to nothing. Adapters of another scale may need that rate."""
     rate_jump: float = 5.0
     """Ratio of two consecutive learning rates: a linear warm-up at most doubles the rate after its
     first step. A warm restart may have it, and is the cause if the outcome falls then."""
@@ -240,12 +244,16 @@ class LearningRateTooHigh(Rule):
         name = outcome_metric(chart)
         if name is None or len(chart.series(name)) < 2 * RECENT:
             return None
-        if has_improved(chart) is not False:
+        if has_improved(chart) is not False or self._still_earns(chart.series(name)):
             return None
         rise = f"the {outcome_noun(chart)} has not risen beyond noise"
         text = f"The learning rate is {highest:.2g}, and {rise}."
         onset = partial(first_step_where, rate, lambda value: value >= self.max_rate)
         return Sighting("warning", text, cite_all(chart, _RATE, name), find_onset=onset)
+
+    def _still_earns(self, outcome: Series) -> bool:
+        """Whether an outcome in [0, 1] is so high that no update can have ruined the policy."""
+        return max(outcome.tail(WINDOW)) <= 1 and outcome.mean(2 * RECENT) >= self.unharmed
 
     def _by_steps(self, chart: Chart, name: str) -> Sighting | None:
         kl = chart.series(name)

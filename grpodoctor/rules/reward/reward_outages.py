@@ -15,6 +15,7 @@ from grpodoctor.runs.estimators import step_noise
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("accuracy/train", "reward/mean")
+_ZERO_VARIANCE = "groups/zero_variance_rate"
 
 
 class RewardOutages(Rule):
@@ -42,9 +43,10 @@ class RewardOutages(Rule):
 
     When it is wrong:
         A curriculum that alternates between easy and impossible prompts, or batches of so few
-        responses that all of them fail by chance: their rewards vary too much for this rule. A
-        policy that seldom succeeds earns little in the batches between, too, and has no finding.
-        Negative rewards that differ are penalties, and no outage.
+        responses that all of them fail by chance: their rewards vary too much for this rule. If the
+        zero-variance groups show that each batch is one group, a prompt that is too hard is no
+        outage. A policy that seldom succeeds earns little in the batches between, too, and has no
+        finding. Negative rewards that differ are penalties, and no outage.
 
     References:
         TRL documentation of custom reward functions, which may return None.
@@ -113,6 +115,8 @@ class RewardOutages(Rule):
             return None
         if self._are_penalties([value for value in values if value <= limit], usual):
             return None
+        if self._is_one_group(chart, name, limit):
+            return None
         runs = [low for low, _ in itertools.groupby(values, key=lambda value: value <= limit)]
         outages = sum(runs[1:-1])  # between batches that earn
         if not outages:
@@ -141,6 +145,20 @@ class RewardOutages(Rule):
         """Whether the low rewards are far below zero and differ: they were graded."""
         return min(low) < -self.low_share * usual and max(low) - min(low) > self.same_reward * usual
 
+    def _is_one_group(self, chart: Chart, name: str, limit: float) -> bool:
+        """Whether each batch is one group, so that a prompt that is too hard earns 0 alone.
+
+        The share of zero-variance groups is then 0 or 1, and both occur in batches that earn.
+        """
+        rewards, shares = chart.series(name), chart.series(_ZERO_VARIANCE)
+        earning = {
+            step
+            for step, value in zip(rewards.steps(WINDOW), rewards.tail(WINDOW), strict=True)
+            if value > limit
+        }
+        readings = zip(shares.steps(WINDOW), shares.tail(WINDOW), strict=True)
+        return {share for step, share in readings if step in earning} == {0.0, 1.0}
+
     def _limit(self, values: Sequence[float]) -> float:
         """The highest reward of an outage: 0 if its batches earn exactly 0, or less.
 
@@ -163,5 +181,6 @@ class RewardOutages(Rule):
         levels = [0.0, *sorted(set(alive))]
         gaps = [after - before for before, after in itertools.pairwise(levels)]
         unit = min((gap for gap in gaps if gap > self.same_reward * usual), default=usual)
-        failing = 1 - usual if max(alive) <= 1 else 1.0
+        # The median of few responses is 1 while a part of them fails; their mean shows that part.
+        failing = 1 - statistics.fmean(alive) if max(alive) <= 1 else 1.0
         return math.sqrt(usual * unit * failing)

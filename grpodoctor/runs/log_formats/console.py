@@ -23,6 +23,7 @@ from grpodoctor.runs.log_formats.decoding.recurring_lines import (
     RecurringLines,
     parse_recurring_line,
 )
+from grpodoctor.runs.log_formats.decoding.reward_below import RewardBelow
 from grpodoctor.runs.log_formats.decoding.reward_lines import RewardLines
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
@@ -88,6 +89,7 @@ class Console:
         self._results = IterationResults()
         self._table = PrintedTable()
         self._reward_lines = RewardLines()
+        self._reward_below = RewardBelow()
         self._jobs: dict[str, Console] = {}
 
     @property
@@ -209,7 +211,14 @@ class Console:
         if listed is not None:
             yield from listed
             return
-        yield from self._parse_row(text)
+        reward = self._reward_below.take(text)
+        yield from self._other_row(reward) if reward is not None else self._parse_row(text)
+
+    def _other_row(self, row: LogRow) -> Iterator[LogRow]:
+        """A row in a notation of its own, behind the lines that it may complete."""
+        yield from self._recurring.release()
+        self._recurring.count_other_row()
+        yield row
 
     def _parse_list(self, text: str) -> list[LogRow] | None:
         """Parse a heading with the step, or an entry of the list below it; None for other lines."""
@@ -326,17 +335,15 @@ class Console:
         values = {key: value for key, value in parsed.pairs.items() if key not in _LINE_STEPS}
         row = LogRow(parsed.step, values, counter=parsed.counter)
         if parsed.step is None or parsed.counter or any(map(_OUTCOME.search, values)):
-            yield from self._recurring.release()
-            self._recurring.count_other_row()
-            yield row
+            yield from self._other_row(row)
         else:
+            self._reward_below.add_row(parsed.step)
             yield from self._recurring.share(row)
 
     def _end_block(self) -> Iterator[LogRow]:
         if len(self._block) > 1:
-            yield from self._recurring.release()
-            self._recurring.count_other_row()
-            yield self._row(self._block, self._heading.step_of(self._block))
+            row = self._row(self._block, self._heading.step_of(self._block))
+            yield from self._other_row(row)
         self._block = {}
 
     def _finish(self) -> list[LogRow]:

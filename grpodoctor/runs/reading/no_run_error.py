@@ -16,6 +16,9 @@ from grpodoctor.support.safe_text import plain
 
 _HEAD = 4096
 _MAX_REASONS = 3
+_WANDB = b":W&B"
+"""The beginning of a log of W&B."""
+
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "a zip archive",
@@ -186,6 +189,8 @@ def _content(path: Path) -> str:
         if head.startswith(magic):
             unread = "damaged, or contains no log" if is_packed(path) else "unpack it first"
             return f"{name}: {unread}"
+    if head.startswith(_WANDB):
+        return "a W&B log without a step"
     if not head.strip(b"\0"):
         return "nothing but zeros"
     if head.startswith(_UTF16) or head[1::2].count(0) > len(head) // 3:

@@ -110,6 +110,20 @@ def test_a_spike_at_the_onset_explains_fall_and_drift(tmp_path):
     assert "Caused by OPT002 gradient-spike at step" in sentence
 
 
+def test_a_policy_that_huge_gradients_ruin_loses_its_entropy_afterwards(tmp_path):
+    """A public run: gradients of 713 times the median, a falling reward, then little entropy."""
+    usual = noisy(4.0, 0.3, 3)
+    curves = {
+        GRADIENT: lambda step: usual(step) * (300 if step > 60 and step % 6 == 0 else 1),
+        "kl/old_policy/k1": noisy(0.001, 0.0001, 8),
+        REWARD: noisy(ramp(0.38, 0.06, 20, begin=65), 0.01, 5),
+        "entropy/mean": noisy(ramp(1.1, 0.1, 20, begin=75), 0.02, 6),
+    }
+    diagnosis = diagnosed(tmp_path / "run", curves, count=110)
+    assert diagnosis.verdict.code == "OPT002"
+    assert {"REW002", "ENT001"} <= heads(diagnosis)["OPT002"]
+
+
 @pytest.mark.parametrize("at", [25, 58])
 def test_a_spike_at_another_time_explains_no_fall(tmp_path, at):
     found = heads(diagnosed(tmp_path / "run", spiked(at, kl=0.002)))

@@ -331,3 +331,45 @@ def test_the_steps_of_an_episode_are_its_length(tmp_path: Path) -> None:
     steps = list(open_run(written(text, tmp_path)).steps)
     assert [each.step for each in steps] == list(range(1, 8))
     assert scalar(steps[0].values["reward/mean"]) == 1.5
+
+
+def test_a_mean_reward_below_the_losses_has_their_step(tmp_path: Path) -> None:
+    """DeepSpeed-Chat prints the reward on a line of its own."""
+    text = "".join(
+        f"epoch: 0|step: {step}|ppo_ep: 1|act_loss: 0.2{step}|cri_loss: 0.1|unsuper_loss: 0.0\n"
+        f"average reward score: {step / 8 - 1}\n"
+        "---------------------------------------------------------------------\n"
+        f"|E2E latency=7.99s |Generate time=5.26s (65.81%) |CurSamplesPerSec={step}.01\n"
+        "[2023-04-18 08:48:05,282] [INFO] [deepspeed] OVERFLOW! Rank 0 Skipping step.\n"
+        for step in range(8)
+    )
+    steps = list(open_run(written(text, tmp_path)).steps)
+    assert [each.step for each in steps] == list(range(8))
+    assert [scalar(each.values["reward/mean"]) for each in steps] == [
+        step / 8 - 1 for step in range(8)
+    ]
+    assert scalar(steps[3].values["optimizer/loss"]) == 0.23
+
+
+def test_a_mean_reward_far_below_a_row_is_not_its_reward(tmp_path: Path) -> None:
+    text = "".join(
+        f"step: {step}|act_loss: 0.2|cri_loss: 0.1|lr: 1e-6\n"
+        + "a response\n" * 4
+        + "average reward score: 5\n"
+        for step in range(5)
+    )
+    rows = rows_of(text, tmp_path)
+    assert not any("line/average_reward" in row.values for row in rows)
+
+
+def test_total_rewards_of_a_counted_batch_are_means(tmp_path: Path) -> None:
+    text = "".join(
+        f"2025-09-24 22:47:46,402 - train - INFO - rl_loss: 0.001, l2_norm: 0.15, reward_data: "
+        f"{{'total_num': 256, 'total_reward': {64 + step}.0, 'total_format_reward': 128.0}}\n"
+        for step in range(4)
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.values["total_reward"] for row in rows] == [(64 + step) / 256 for step in range(4)]
+    assert rows[0].values["total_format_reward"] == 0.5
+    other = text.replace("'total_num': 256, ", "'total_len': 256, ")
+    assert rows_of(other, tmp_path)[0].values["total_reward"] == 64

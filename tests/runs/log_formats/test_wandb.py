@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.registry import log_format_of
 from grpodoctor.runs.log_formats.wandb import Wandb
@@ -192,3 +193,11 @@ def test_a_summary_alone_is_one_step_and_names_the_history(tmp_path: Path) -> No
         assert [step.step for step in run.steps] == [120]
         assert isinstance(run, FrameworkRun)
         assert any("the history is in run-*.wandb" in note for note in run.notes)
+
+
+def test_a_log_without_history_has_no_step(tmp_path: Path) -> None:
+    """A run that ended before it logged anything leaves a header and its settings."""
+    path = tmp_path / "run-a1b2c3.wandb"
+    path.write_bytes(_log([]))
+    with pytest.raises(RunError, match="the file is a W&B log without a step"):
+        open_run(path)

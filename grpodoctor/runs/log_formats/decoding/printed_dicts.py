@@ -56,10 +56,24 @@ def parse_dict(text: str) -> ParsedLine | None:
             return None  # settings or output of a reward function: mostly not numbers
     if len(pairs) < 2 or pairs.keys() <= _SAMPLING_KEYS:
         return None
+    pairs = _per_response(pairs)
     step = _DICT_STEP.search(text[max(0, start - 200) : start])
     if step is None:
         return ParsedLine(pairs)
     return ParsedLine(pairs, int(step[2]), step[1].lower())
+
+
+def _per_response(pairs: dict[str, float]) -> dict[str, float]:
+    """The pairs, with total rewards of a batch as means if the number of responses is among them.
+
+    `total_num: 256, total_reward: 144` is a mean of 0.5625. The key stays, since the same script
+    may print the `reward` of a single response as an example.
+    """
+    count = pairs.get("total_num", 0)
+    totals = [key for key in pairs if key.startswith("total_") and "reward" in key]
+    if not count or not all(0 <= pairs[key] <= count for key in totals):
+        return pairs
+    return pairs | {key: pairs[key] / count for key in totals}
 
 
 _SAMPLING_KEYS = frozenset(
