@@ -41,7 +41,6 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("trials")
 
 
-@pytest.mark.slow
 def test_a_trial_from_the_command_line(root):
     options = ("--seeds", "1", "--steps", "4", "--dir", root, "--output-format", "json")
     done = grpodoctor("trial", "reward-constant", *options)

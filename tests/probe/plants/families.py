@@ -77,8 +77,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Class prefix and settings by family; deepseek_v3 has multi-head latent attention."""
 
+_WITHOUT_PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "minimax": (
+        "MiniMax",
+        {"num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 4, "block_size": 8,
+         "layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    ),
+}  # fmt: skip
+"""Its cache keeps states outside of its layers."""
 _CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES | REPORT_BUG_FAMILIES | ISSUE_BUG_FAMILIES
-_ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED
+_ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED | _WITHOUT_PLANTS
 
 
 def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0) -> Path:

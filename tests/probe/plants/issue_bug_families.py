@@ -28,10 +28,6 @@ _LINEAR = {"layer_types": ["linear_attention", "full_attention", "linear_attenti
 _DELTA = {"linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
 ISSUE_BUG_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bitnet": ("BitNet", _GROUPED),
-    "minimax": (
-        "MiniMax",
-        {**_HEADS, **_LINEAR, "num_local_experts": 4, "num_experts_per_tok": 2, "block_size": 8},
-    ),
     "doge": ("Doge", _GROUPED),
     "glm_moe_dsa": (
         "GlmMoeDsa",
