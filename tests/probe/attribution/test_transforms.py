@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.base import Hypothesis
+from grpodoctor.probe.attribution.causes.computation.generation_path import replaced_ids
 from grpodoctor.probe.attribution.causes.reporting.units import Units
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.transforms import applied, recognized
@@ -232,3 +233,28 @@ def test_a_column_without_finite_values_has_no_change() -> None:
     tokens = applied(pair.tokens, nothing_N, nothing_N)
     causes = {each.cause for each in recognized(tokens, nothing_N, nothing_N)}
     assert not causes & {"log-base", "scaled-logprobs", "rounding", "clipping"}
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_tokens_that_were_tokenized_again(is_replaced: bool) -> None:
+    """Each response has another token at its sixth place, and goes on after the sampled one."""
+    plain, generator = variant(), np.random.default_rng(3)
+    count = plain.tokens.learner_N.size
+    listed_NM = -np.sort(generator.exponential(2.0, (count, 20)), axis=1)
+    ids_NM = np.tile(np.arange(100, 120), (count, 1))
+    sampler_N = plain.tokens.learner_N.copy()
+    rows = sampler_N.reshape(RESPONSES, LENGTH)
+    rows[:, 6:] += generator.normal(0, 0.5, rows[:, 6:].shape)
+    rows[:, 5] = listed_NM.reshape(RESPONSES, LENGTH, 20)[:, 5, 3] - (0 if is_replaced else 0.05)
+    tokens = replace(
+        plain.tokens.with_sampler(sampler_N),
+        ids_N=np.full(count, 7),
+        likeliest_NM=ids_NM,
+        likeliest_logprob_NM=listed_NM,
+    )
+    found = replaced_ids(tokens)
+    if is_replaced:
+        assert found is not None
+        assert "such as 103 in place of 7" in found
+    else:
+        assert found is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
@@ -47,20 +49,58 @@ class GenerationPath(Cause):
         after = experiments.vary(variant, rescored=experiments.case.sampler)
         if experiments.is_loud(after.gap):
             return None
-        fades = _fades(experiments, variant.tokens)
-        where = (
-            ". Each first token agrees, and the difference fades after a few tokens: the state "
-            "that the prompt leaves is lost or replaced before decoding"
-        )
+        identity, where = None, ""
+        replaced = replaced_ids(variant.tokens)
+        if replaced is not None:
+            identity, where = _OTHER_IDS, f". {replaced}"
+        elif _fades(experiments, variant.tokens):
+            identity, where = _LOST_STATE, _FADING
         return ExperimentResult(
             summary=(
                 f"when the sampler scores its own tokens, k3 falls from {variant.gap:.2g} to "
-                f"{after.gap:.2g} nats per token, which is rounding{where if fades else ''}"
+                f"{after.gap:.2g} nats per token, which is rounding{where}"
             ),
             explained=1.0,
             confidence="likely",
-            identity=_LOST_STATE if fades else None,
+            identity=identity,
         )
+
+
+def replaced_ids(tokens: Tokens) -> str | None:
+    """What shows that a response has other tokens than were sampled; None if nothing does.
+
+    Up to the first replaced token, both sides agree. There the sampler's value is that of another
+    token, one of the likely ones. What follows was generated after that token.
+    """
+    listed_NM, values_NM = tokens.likeliest_NM, tokens.likeliest_logprob_NM
+    if listed_NM is None or values_NM is None or tokens.ids_N is None:
+        return None
+    differs_N = tokens.finite_N & (np.abs(tokens.sampler_N - tokens.learner_N) > _CLEAR)
+    places = np.flatnonzero(differs_N)
+    _, first = np.unique(tokens.rows_N[places], return_index=True)
+    places = places[first]
+    if places.size < _FEWEST:
+        return None
+    errors = np.abs(values_NM[places] - tokens.sampler_N[places, None])
+    is_listed = errors.min(axis=1) < _EQUAL
+    if is_listed.mean() < _NEARLY_ALL:
+        return None
+    sampled = listed_NM[places, errors.argmin(axis=1)]
+    pairs = zip(tokens.ids_N[places].tolist(), sampled.tolist(), strict=True)
+    (recorded, drawn), _ = Counter(pairs).most_common(1)[0]
+    return (
+        f"Where {int(is_listed.sum())} of {places.size} responses begin to differ, the reported "
+        f"value is that of another token, such as {drawn} in place of {recorded}"
+    )
+
+
+_CLEAR, _EQUAL = 0.02, 2e-4
+"""|Δlogp| of a replaced token, and of two float32 values of one token."""
+_NEARLY_ALL = 0.9
+_FADING = (
+    ". Each first token agrees, and the difference fades after a few tokens: the state that the "
+    "prompt leaves is lost or replaced before decoding"
+)
 
 
 def _fades(experiments: Experiments, tokens: Tokens) -> bool:
@@ -75,6 +115,14 @@ def _fades(experiments: Experiments, tokens: Tokens) -> bool:
     return bool(enough and not experiments.is_loud(first) and early > _FADES * late)
 
 
+_OTHER_IDS = Identity(
+    "response-ids",
+    "The responses have other tokens than were sampled",
+    (
+        "Train on the token ids that the sampler returns (vLLM: token_ids, return_token_ids). Text "
+        "that is decoded and tokenized again can be split into other tokens.",
+    ),
+)
 _LOST_STATE = Identity(
     "state-cache",
     "The state that the prompt leaves is lost before decoding",
