@@ -156,8 +156,8 @@ _SYNONYMS: dict[str, tuple[str, ...]] = {
     "critic/explained_variance": ("explained_variance", "explained_var"),
     "experts/auxiliary_loss": ("aux_loss", "router_aux_loss", "load_balancing_loss"),
     "kl/teacher": ("teacher_kl", "kl_teacher", "distill_kl", "kl_to_teacher", "reverse_kl"),
-    "optimizer/loss": ("loss", "actor_loss", "act_loss", "grpo_loss", "total_loss", "policy_loss", "pg_loss",
-                       "train_loss", "train/loss", "loss_mean", "mean_loss", "avg_loss",
+    "optimizer/loss": ("loss", "actor_loss", "act_loss", "grpo_loss", "total_loss", "policy_loss",
+                       "pg_loss", "train_loss", "train/loss", "loss_mean", "mean_loss", "avg_loss",
                        "loss:sum", "loss:mean"),
     "optimizer/grad_norm": _mean_names(
         ("grad_norm", "gradient_norm", "gnorm", "train/grad_norm", "global_grad_norm",

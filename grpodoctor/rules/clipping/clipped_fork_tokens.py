@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, is_solved
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT, current_metric, is_solved
 from grpodoctor.rules.shared.trend import outcome_has_risen, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of
 
 _FORKS, _PROBABILITY, _HIGH = "clip/fork_token_rate", "clip/high_probability", "clip/high_rate"
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 
 
 class ClippedForkTokens(Rule):
@@ -80,7 +79,7 @@ class ClippedForkTokens(Rule):
         text = self._text(chart, high.level(RECENT))
         if text is None:
             return None
-        entropy = current_metric(chart, _ENTROPY)
+        entropy = current_metric(chart, ENTROPY_METRICS)
         evidence = cite_all(chart, _HIGH, _FORKS, _PROBABILITY, entropy)
         start, level = start_level(chart.series(entropy)), chart.series(entropy).level(RECENT)
         is_lost = start is not None and level < self.entropy_share * start

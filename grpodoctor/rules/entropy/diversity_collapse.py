@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
     current_metric,
     is_solved,
@@ -21,7 +22,6 @@ from grpodoctor.rules.shared.trend import (
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 _ALIKE = ("groups/text_similarity", "groups/duplicate_rate")
 _SPREAD = ("groups/reward_std", "reward/std", "groups/effective_rate")
 
@@ -60,7 +60,7 @@ class DiversityCollapse(Rule):
     name: ClassVar[str] = "diversity-collapse"
     condition: ClassVar[Condition] = "diversity-loss"
     summary: ClassVar[str] = "Responses to a prompt become alike while nothing improves."
-    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY, _ALIKE, _SPREAD)
+    inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS, _ALIKE, _SPREAD)
     remedies: ClassVar[tuple[str, ...]] = (
         "clip-higher",
         "raise-temperature",
@@ -81,7 +81,7 @@ class DiversityCollapse(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Require all three signs, then look at the outcome."""
         entropy, alike, spread = (
-            current_metric(chart, names) for names in (_ENTROPY, _ALIKE, _SPREAD)
+            current_metric(chart, names) for names in (ENTROPY_METRICS, _ALIKE, _SPREAD)
         )
         if not all(self._is_lost(chart, name) for name in (entropy, spread, alike)):
             return None

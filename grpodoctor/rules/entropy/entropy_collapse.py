@@ -10,6 +10,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.equal_responses import explores_no_more
 from grpodoctor.rules.shared.length_limit import grew_to, recurring_mean
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     current_metric,
     fall_text,
     first_step_where,
@@ -27,7 +28,6 @@ from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 _NGRAMS = "text/unique_ngram_rate"
 _DUPLICATES = "groups/duplicate_rate"
 _LENGTH = "length/mean"
@@ -82,7 +82,7 @@ class EntropyCollapse(Rule):
     condition: ClassVar[Condition] = "entropy-loss"
     judged_by_outcome: ClassVar[bool] = True
     summary: ClassVar[str] = "Entropy fell to a small share of its starting value."
-    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
+    inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS,)
     remedies: ClassVar[tuple[str, ...]] = (
         "clip-higher",
         "raise-temperature",
@@ -113,7 +113,7 @@ class EntropyCollapse(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the entropy with its starting value, then look at the outcome."""
-        series = chart.series(current_metric(chart, _ENTROPY))
+        series = chart.series(current_metric(chart, ENTROPY_METRICS))
         start = series.start
         if series.last == 0 and not any(series.tail(WINDOW)) and not (start and start.level):
             return NotApplicable(
@@ -177,7 +177,7 @@ class EntropyCollapse(Rule):
         text: str,
         remedies: tuple[str, ...] | None = None,
     ) -> Sighting:
-        entropy = current_metric(chart, _ENTROPY)
+        entropy = current_metric(chart, ENTROPY_METRICS)
         start = chart.series(entropy).start
         starts = outcome_start(chart) | {entropy: start.level if start else None}
         outcome = outcome_metric(chart)

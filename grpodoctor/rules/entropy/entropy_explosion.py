@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     current_metric,
     fall_text,
     first_step_where,
@@ -18,7 +19,6 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 _LATEST = 5
 
 
@@ -61,7 +61,7 @@ class EntropyExplosion(Rule):
     condition: ClassVar[Condition] = "entropy-rise"
     explains: ClassVar[tuple[Condition, ...]] = ("truncation",)
     summary: ClassVar[str] = "Entropy rose far above its starting value."
-    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY,)
+    inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS,)
     remedies: ClassVar[tuple[str, ...]] = (
         "lower-learning-rate",
         "lower-temperature",
@@ -102,7 +102,7 @@ class EntropyExplosion(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the entropy with its starting value."""
-        name = current_metric(chart, _ENTROPY)
+        name = current_metric(chart, ENTROPY_METRICS)
         series = chart.series(name)
         level, start = series.level(_LATEST), series.baseline
         if level >= self.noise_entropy and len(series) >= _LATEST:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.entropy.entropy_explosion import EntropyExplosion
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
     current_metric,
     has_improved,
@@ -17,8 +18,6 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.whole_run import falls_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
-
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 
 
 class NearRandomSamples(Rule):
@@ -56,7 +55,7 @@ class NearRandomSamples(Rule):
     condition: ClassVar[Condition] = "entropy-rise"
     explains: ClassVar[tuple[Condition, ...]] = ("zero-rewards", "undersized-updates")
     summary: ClassVar[str] = "Responses are nearly random from the first step on."
-    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY, ("accuracy/train", "reward/mean"))
+    inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS, ("accuracy/train", "reward/mean"))
     remedies: ClassVar[tuple[str, ...]] = ("lower-temperature", "lopti")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 10
@@ -69,7 +68,7 @@ class NearRandomSamples(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the first and the latest entropy with the bound."""
-        name = current_metric(chart, _ENTROPY)
+        name = current_metric(chart, ENTROPY_METRICS)
         series, outcome = chart.series(name), outcome_metric(chart)
         opening, level = series.opening, series.level(RECENT)
         if outcome is None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
     current_metric,
     has_improved,
@@ -24,8 +25,7 @@ _CHANGED = "optimizer/changed_weight_rate"
 _NORM = "optimizer/update_norm_ratio"
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 _UPDATES = (_CHANGED, _NORM, *_KLS)
-_ENTROPY = ("entropy/mean", "entropy/sampled")
-_BEHAVIOR = (*_ENTROPY, "length/mean")
+_BEHAVIOR = (*ENTROPY_METRICS, "length/mean")
 _GRADIENT = "optimizer/grad_norm"
 _RATE = "optimizer/learning_rate"
 _EFFECTIVE, _ZERO_VARIANCE = "groups/effective_rate", "groups/zero_variance_rate"
@@ -232,7 +232,7 @@ class UpdatesTooSmall(Rule):
             return None  # whatever keeps the policy level, it is not the size of its updates
         if is_near_ceiling(chart.series(outcome_metric(chart) or "")):
             return None
-        names = (current_metric(chart, _ENTROPY), "length/mean", outcome_metric(chart) or "")
+        names = (current_metric(chart, ENTROPY_METRICS), "length/mean", outcome_metric(chart) or "")
         moves = (chart.series(name) for name in _KLS if len(chart.series(name)))
         if any(abs(kl.level(RECENT)) > self.max_kl for kl in moves):
             return None  # the distance to the reference shows that it has changed

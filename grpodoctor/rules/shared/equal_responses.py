@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from grpodoctor.rules.shared.run_health import current_metric, has_stalled_low
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, has_stalled_low
 from grpodoctor.runs.chart import Chart
 
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 _LATEST = 5
 _EQUAL_PAIRS = 0.5
 """Share of equal pairs of responses to one prompt from which comparing them teaches little."""
@@ -19,7 +18,7 @@ def equal_pairs(chart: Chart) -> float:
     A response of L tokens at H nats per token has an entropy of L times H, and two of them are
     equal with a chance of at least exp(-L H) (Jensen's inequality).
     """
-    entropy = chart.series(current_metric(chart, _ENTROPY))
+    entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
     lengths = chart.series("length/mean")
     if not len(entropy) or not len(lengths):
         return 0.0

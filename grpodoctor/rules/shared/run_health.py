@@ -33,6 +33,8 @@ CEILING = 0.9
 """Level of an outcome in [0, 1] above which a flat curve is not a stall."""
 
 ZERO_VARIANCE_METRICS = ("groups/zero_variance_rate", INFERRED_ZERO_VARIANCE)
+ENTROPY_METRICS = ("entropy/mean", "entropy/sampled")
+"""The entropy of the distribution, or its estimate from the sampled tokens."""
 
 NO_SIGNAL = 0.98
 """Share of zero-variance groups at which no signal is left except by accident."""

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY, logged_mismatch
-from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT
 from grpodoctor.rules.shared.spikes import Jump, latest_jump
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 _FALLBACK = "experts/replay_fallback_rate"
 
 
@@ -107,7 +106,7 @@ class MismatchJumpAfterSync(Rule):
 
     def _follows_entropy(self, chart: Chart, jump: Jump) -> bool:
         """Whether entropy rose as well, by so much that the mismatch per nat did not jump."""
-        for name in _ENTROPY:
+        for name in ENTROPY_METRICS:
             readings = dict(chart.series(name))
             before, after = readings.get(jump.previous_step), readings.get(jump.step)
             if before and after:

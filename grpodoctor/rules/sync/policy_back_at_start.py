@@ -7,11 +7,15 @@ import statistics
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import current_metric, outcome_noun, reading_noise
+from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
+    current_metric,
+    outcome_noun,
+    reading_noise,
+)
 from grpodoctor.runs.chart import WINDOW, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
-_ENTROPY = ("entropy/mean", "entropy/sampled")
 _OUTCOMES = ("accuracy/train", "reward/mean")
 
 
@@ -56,7 +60,7 @@ class PolicyBackAtStart(Rule):
     explains: ClassVar[tuple[Condition, ...]] = ("reward-loss", "entropy-rise")
     confirm: ClassVar[str] = "Score a fixed batch with the checkpoints before and after the step."
     summary: ClassVar[str] = "Entropy and outcome return to their starting values in one step."
-    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY, _OUTCOMES)
+    inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS, _OUTCOMES)
     remedies: ClassVar[tuple[str, ...]] = ("check-resume",)
     references: ClassVar[tuple[str, ...]] = ("verl.readthedocs.io",)
     persistence: ClassVar[int] = 1
@@ -78,7 +82,7 @@ class PolicyBackAtStart(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a step of both, five readings ago."""
-        entropy = chart.series(current_metric(chart, _ENTROPY))
+        entropy = chart.series(current_metric(chart, ENTROPY_METRICS))
         name = current_metric(chart, _OUTCOMES)
         outcome = chart.series(name)
         moved = self._jump(entropy, self.min_noises)
@@ -95,7 +99,7 @@ class PolicyBackAtStart(Rule):
             f"entropy went from {moved.old:.2g} to {moved.new:.2g}: the starting values."
         )
         evidence = (
-            cite(chart, current_metric(chart, _ENTROPY), moved.start),
+            cite(chart, current_metric(chart, ENTROPY_METRICS), moved.start),
             cite(chart, name, fell.start),
         )
         return Sighting("warning", text, evidence, find_onset=lambda: step)

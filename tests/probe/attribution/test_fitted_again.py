@@ -17,7 +17,8 @@ from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.investigate import investigate
 from grpodoctor.probe.attribution.naming import with_final_tensors
-from grpodoctor.probe.attribution.search.edit_search import EditSearch, _refined, _Trial
+from grpodoctor.probe.attribution.search.edit_search import EditSearch
+from grpodoctor.probe.attribution.search.edit_trials import Trial, refined_values
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause, tensor_edit
 from grpodoctor.probe.attribution.search.selection import TriedCause, edit_key
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch
@@ -147,11 +148,11 @@ def test_few_edits_are_tried_token_by_token(tmp_path: Path) -> None:
 
 
 def test_few_numbers_of_the_regression_are_tried() -> None:
-    trial = _Trial(EditFamily("attention_scale", (1.0, 2.0), "number", 1.0))
+    trial = Trial(EditFamily("attention_scale", (1.0, 2.0), "number", 1.0))
     trial.gaps = {"1.0": 1.0, "2.0": 0.5, "4.0": 2.0}
     distinct = [(0.1 * number, 2.5 + 0.0123 * number) for number in range(9)]
     trial.guesses = [*distinct, (0.75, distinct[8][1] + 1e-6)]
-    tried = set(_refined(trial))
+    tried = set(refined_values(trial))
     assert {number for _, number in distinct} & tried == {number for _, number in distinct[6:]}
     assert not trial.guesses
 

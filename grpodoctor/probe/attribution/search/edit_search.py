@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,12 @@ import numpy as np
 
 from grpodoctor.probe.attribution.edits import GENERATED, Edit, EditFamily, Edits, in_phase
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_trials import (
+    UNFIT,
+    Trial,
+    is_flat,
+    refined_values,
+)
 from grpodoctor.probe.attribution.tokens import Floats, Integers, effective_gap, of_columns
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
@@ -31,13 +37,6 @@ _REFINED = 4
 _FINALISTS = 8
 """Edits that are tried on all responses."""
 _ROUNDS = 5
-_GUESSES = 3
-"""Numbers of the regression that are tried per round, those that explain most first."""
-_DISTINCT = 4
-"""Significant digits in which two suggested numbers must differ."""
-_FLAT = 0.01
-"""Relative difference between the gaps around the best number below which refining it ends: the
-smallest gap is hardly smaller."""
 _HINT = 0.1
 """Smallest share of the gap, or of its variance, that makes an edit worth refining: an edit that
 explains less is not named, and an unexplained gap then costs one pass per edit."""
@@ -71,12 +70,6 @@ _REFINED_PARTS = 2
 """The same as `_REFINED`, for parts."""
 _EXPLAINED = 0.1
 """An edit of the whole that leaves less than this share of the gap is named at once."""
-_NEXT_TO = 0.02
-"""Distance of a usual value from the best one, relative to the change that the best one makes."""
-_TAKEN_UP = 1.5
-"""Factor by which the gap at that usual value may exceed the smallest one."""
-_UNFIT = 1e9
-"""The gap of an edit that does not fit the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,53 +80,6 @@ class Candidate:
     after: Variant
     is_usual: bool = True
     """Whether the value is one of those that engines use by mistake, not a fitted number."""
-
-
-@dataclass(slots=True)
-class _Trial:
-    """A family with the values that were tried, and their gaps."""
-
-    family: EditFamily
-    gaps: dict[str, float] = field(default_factory=dict)
-    """By the value as JSON."""
-    merit: float = 0.0
-    """Share of the gap that the best value removes; for numbers at least the share of the variance
-    that it explains, because a small deviation leaves a larger gap at a far value."""
-    common: float = 0.0
-    """Largest share of the variance that the effect of a value explains, up to a factor."""
-    nearest: Any = None
-    """The value with that effect."""
-    effect_N: Floats | None = None
-    """What a block's absence does to the log-probabilities."""
-    guesses: list[tuple[float, float]] = field(default_factory=list)
-    """Shares of the variance that the regression explains, and the numbers that it suggests."""
-
-    @property
-    def best(self) -> Any:
-        """The value with the smallest gap."""
-        return json.loads(min(self.gaps, key=lambda value: self.gaps[value]))
-
-    @property
-    def likeliest(self) -> Any:
-        """The best value; a usual one next to it that leaves hardly more of the gap.
-
-        A number that was fitted next to another fault has taken up a part of that fault.
-        """
-        best, now = self.best, self.family.now
-        if self.family.kind != "number" or now is None:
-            return best
-        near = [
-            value
-            for value in self.family.values
-            if abs(value - best) <= _NEXT_TO * abs(best - now)
-            and self.gaps.get(json.dumps(value), _UNFIT) <= _TAKEN_UP * self.best_gap
-        ]
-        return min(near, key=lambda value: self.gaps[json.dumps(value)], default=best)
-
-    @property
-    def best_gap(self) -> float:
-        """The smallest gap."""
-        return min(self.gaps.values())
 
 
 class EditSearch:
@@ -193,7 +139,7 @@ class EditSearch:
         plain_N, *scores = self.experiments.score_edits(setup, [kept, *edits], self._folder)
         if plain_N is None:
             return list(families)
-        trials = [_Trial(family) for family in families]
+        trials = [Trial(family) for family in families]
         acting = set()
         for (number, value), edited_N in zip(wanted, scores, strict=True):
             if edited_N is not None and not np.array_equal(edited_N, plain_N, equal_nan=True):
@@ -207,14 +153,14 @@ class EditSearch:
         left_out = set(ranked[_PHASED:])
         return [family for number, family in enumerate(families) if number not in left_out]
 
-    def _tried(self, families: Iterable[EditFamily], *, is_aside: bool = False) -> list[_Trial]:
+    def _tried(self, families: Iterable[EditFamily], *, is_aside: bool = False) -> list[Trial]:
         """Try the values of families; returns them, the largest merit first.
 
         Args:
             families: to try.
             is_aside: whether they are compared with other values than the reported ones.
         """
-        trials = [_Trial(family) for family in families]
+        trials = [Trial(family) for family in families]
         self._try([(trial, value) for trial in trials for value in trial.family.values])
         before = self._gap(self._base)
         for trial in () if is_aside else trials:
@@ -223,7 +169,7 @@ class EditSearch:
             )
         return sorted(trials, key=lambda trial: -trial.merit)
 
-    def _parts(self, known: Sequence[_Trial], families: Sequence[EditFamily]) -> list[_Trial]:
+    def _parts(self, known: Sequence[Trial], families: Sequence[EditFamily]) -> list[Trial]:
         """Try edits of a part of the model, for a gap that no edit of the whole explains.
 
         There are as many as the model has layers and slices. So the layer is found first, by what
@@ -249,17 +195,17 @@ class EditSearch:
             self._refine(whole, _REFINED_PARTS)
         return [*whole, *slices]
 
-    def _refine(self, trials: Sequence[_Trial], most: int) -> None:
+    def _refine(self, trials: Sequence[Trial], most: int) -> None:
         """Refine the numbers of the most promising families."""
         numbers = self._worth_refining(trials)[:most]
         for trial in numbers:
             if trial.family.now is not None:
                 trial.gaps[json.dumps(trial.family.now)] = self._gap(self._base)
         for _ in range(_ROUNDS):
-            self._try([(trial, value) for trial in numbers for value in _refined(trial)])
-            numbers = [trial for trial in numbers if not _is_flat(trial)]
+            self._try([(trial, value) for trial in numbers for value in refined_values(trial)])
+            numbers = [trial for trial in numbers if not is_flat(trial)]
 
-    def _worth_refining(self, trials: Sequence[_Trial]) -> list[_Trial]:
+    def _worth_refining(self, trials: Sequence[Trial]) -> list[Trial]:
         """The numbers that may explain more than the best edit so far."""
         if not trials or not self.experiments.is_loud(min(t.best_gap for t in trials)):
             return []
@@ -309,7 +255,7 @@ class EditSearch:
         before = self._gap(self._base)
         return self._finals([t for t in trials if t.merit >= _HINT and t.best_gap < before])
 
-    def _explaining(self, families: Sequence[EditFamily], own_N: Floats) -> list[_Trial]:
+    def _explaining(self, families: Sequence[EditFamily], own_N: Floats) -> list[Trial]:
         """The best families for the sampler's own scores, with refined numbers."""
         reported, self._target = self._target, own_N[self._at]
         try:
@@ -330,16 +276,16 @@ class EditSearch:
             for name, value in self.variant.setup.edits
         )
 
-    def _try(self, wanted: Sequence[tuple[_Trial, Any]]) -> None:
+    def _try(self, wanted: Sequence[tuple[Trial, Any]]) -> None:
         edits = [(*self.variant.setup.edits, trial.family.edit(value)) for trial, value in wanted]
         scores = self.experiments.score_edits(self.variant.setup, edits, self._folder)
         for (trial, value), learner_N in zip(wanted, scores, strict=True):
-            gap = _UNFIT if learner_N is None else self._gap(learner_N)
+            gap = UNFIT if learner_N is None else self._gap(learner_N)
             trial.gaps[json.dumps(value)] = gap
             if learner_N is not None:
                 self._judge(trial, value, gap, learner_N)
 
-    def _judge(self, trial: _Trial, value: Any, gap: float, learner_N: Floats) -> None:
+    def _judge(self, trial: Trial, value: Any, gap: float, learner_N: Floats) -> None:
         trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))
         target_N, base_N, edited_N = map(
             _finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
@@ -368,11 +314,11 @@ class EditSearch:
         at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
         lost = 1 - at.sum() / max((self._counted & np.isfinite(self._target)).sum(), 1)
         if not at.any() or lost > _MOST_LOST:
-            return _UNFIT
+            return UNFIT
         before, after = (of_columns(each[at], self._target[at]) for each in (self._base, learner_N))
         return effective_gap(before, after, self.experiments.limit)
 
-    def _finals(self, trials: Sequence[_Trial]) -> list[Candidate]:
+    def _finals(self, trials: Sequence[Trial]) -> list[Candidate]:
         chosen = sorted(trials, key=lambda trial: trial.best_gap)[:_FINALISTS]
         best = [trial.likeliest for trial in chosen]
         edits = [
@@ -395,7 +341,7 @@ class EditSearch:
         return Candidate(edits[-1], Variant(setup, tokens), is_usual)
 
 
-def _is_number(trial: _Trial) -> bool:
+def _is_number(trial: Trial) -> bool:
     return trial.family.kind != "choice"
 
 
@@ -454,79 +400,3 @@ def _between(now: float, value: float, share: float) -> float:
     if now > 0 and value > 0:
         return math.exp(math.log(now) + share * (math.log(value) - math.log(now)))
     return now + share * (value - now)
-
-
-def refined_numbers(losses: Mapping[float, float]) -> list[float]:
-    """Numbers around the one with the smallest loss that were not tried yet, by interpolation."""
-    trial = _Trial(EditFamily("", (), "number"))
-    trial.gaps = {json.dumps(value): loss for value, loss in losses.items()}
-    return _refined(trial)
-
-
-def _points(trial: _Trial) -> list[tuple[float, float]]:
-    """The numbers that fit the model in order, and their gaps."""
-    return sorted((float(json.loads(v)), gap) for v, gap in trial.gaps.items() if gap < _UNFIT)
-
-
-def _is_flat(trial: _Trial) -> bool:
-    """Whether the gaps around the best number are hardly larger than the smallest one."""
-    gaps = [gap for _, gap in _points(trial)]
-    best = min(range(len(gaps)), key=gaps.__getitem__, default=0)
-    if not 0 < best < len(gaps) - 1:
-        return False
-    return max(gaps[best - 1], gaps[best + 1]) - gaps[best] < _FLAT * gaps[best]
-
-
-def _suggested(trial: _Trial) -> list[float]:
-    """The best numbers of the regression, without those that hardly differ from each other."""
-    ranked = sorted(trial.guesses, key=itemgetter(0), reverse=True)
-    trial.guesses.clear()
-    distinct: dict[float, float] = {}
-    for _, guess in ranked:
-        distinct.setdefault(rounded_to(guess, _DISTINCT), guess)
-    return list(distinct.values())[:_GUESSES]
-
-
-def _refined(trial: _Trial) -> list[float]:
-    """Values around the best one that were not tried yet."""
-    points = _points(trial)
-    if len(points) < 2:
-        return []
-    values = [value for value, _ in points]
-    best = min(range(len(points)), key=lambda at: points[at][1])
-    is_log = values[0] > 0
-    axis = [math.log(value) if is_log else value for value in values]
-    low = axis[best - 1] if best else 2 * axis[0] - axis[1]
-    high = axis[best + 1] if best + 1 < len(axis) else 2 * axis[-1] - axis[-2]
-    inner = [
-        axis[best] + (end - axis[best]) * part for end in (low, high) for part in (1 / 3, 2 / 3)
-    ]
-    inner += _vertex(axis, [gap for _, gap in points], best)
-    new = [math.exp(point) if is_log else point for point in inner]
-    new += _suggested(trial)
-    if trial.family.kind == "integer":
-        whole = sorted({max(1, round(value)) for value in new})
-        return [value for value in whole if json.dumps(value) not in trial.gaps]
-    nice = [
-        rounded_to(value, digits) for value in (new[4:] or [values[best]]) for digits in (1, 2, 3)
-    ]
-    fresh = dict.fromkeys(value for value in (*new, *nice) if math.isfinite(value))
-    return [value for value in fresh if json.dumps(value) not in trial.gaps]
-
-
-def _vertex(axis: Sequence[float], gaps: Sequence[float], best: int) -> list[float]:
-    """The minimum of the parabola through the best point and its neighbors."""
-    if not 0 < best < len(axis) - 1:
-        return []
-    (a, b, c), (fa, fb, fc) = axis[best - 1 : best + 2], gaps[best - 1 : best + 2]
-    upper = (b - a) ** 2 * (fb - fc) - (b - c) ** 2 * (fb - fa)
-    lower = (b - a) * (fb - fc) - (b - c) * (fb - fa)
-    if lower == 0:
-        return []
-    point = b - upper / (2 * lower)
-    return [point] if a < point < c else []
-
-
-def rounded_to(value: float, digits: int) -> float:
-    """A number with few significant digits: settings are seldom others."""
-    return float(f"{value:.{digits - 1}e}") if value else 0.0

@@ -16,7 +16,7 @@ import numpy as np
 
 from grpodoctor.probe.attribution.edits import shown
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_search import refined_numbers, rounded_to
+from grpodoctor.probe.attribution.search.edit_trials import refined_numbers, rounded_to
 from grpodoctor.probe.attribution.tokens import difference_gap, falls
 from grpodoctor.probe.attribution.variant import Setup, Variant
 

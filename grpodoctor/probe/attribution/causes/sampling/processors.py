@@ -23,7 +23,7 @@ from grpodoctor.probe.attribution.causes.tokens.eos_handling import (
 from grpodoctor.probe.attribution.computed_causes import cause_of, described
 from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.search.edit_search import refined_numbers
+from grpodoctor.probe.attribution.search.edit_trials import refined_numbers
 from grpodoctor.probe.attribution.token_biases import (
     biased_tokens,
     choice_nats,
