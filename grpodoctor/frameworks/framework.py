@@ -35,7 +35,7 @@ class Framework:
     name: str
     """As `--format` and `--framework` take it."""
     title: str
-    meanings: Sequence[KeyMeaning] = ()
+    meanings: tuple[KeyMeaning, ...] | SharedRows = ()
     """What its log keys mean; empty for the bundled trainer, which logs canonical metrics."""
     knobs: KnobTable = field(
         default_factory=lambda: KnobTable(title="", mappings=(), engine_settings=())

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from operator import itemgetter
-from typing import Generic, Literal, TypeVar, overload
+from typing import Generic, Literal, TypeVar
 
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -140,7 +140,7 @@ def without_metric(*keys: str) -> tuple[KeyMeaning, ...]:
     return tuple(KeyMeaning(key) for key in keys)
 
 
-class SharedRows(Sequence[KeyMeaning]):
+class SharedRows(Iterable[KeyMeaning]):
     """Rows that differ in little but their keys; each is made when it is asked for.
 
     The table of common names has twelve thousand keys with two hundred meanings. Making a row of
@@ -163,13 +163,6 @@ class SharedRows(Sequence[KeyMeaning]):
 
     def __iter__(self) -> Iterator[KeyMeaning]:
         return (row_with_key(key, shared) for key, shared in self.items())
-
-    @overload
-    def __getitem__(self, index: int) -> KeyMeaning: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[KeyMeaning]: ...
-    def __getitem__(self, index: int | slice) -> KeyMeaning | Sequence[KeyMeaning]:
-        return tuple(self)[index]
 
 
 def row_with_key(key: str, shared: KeyMeaning) -> KeyMeaning:
