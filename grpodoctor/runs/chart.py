@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -44,6 +44,9 @@ MOST_OPENING_NOISE = 4.0
 """Difference of opening and baseline, in noises of one reading, above which the baseline contains
 a change: five standard errors."""
 
+_NEVER = -(10**18)
+"""A step before any step of a log."""
+
 MOST_LAYOUTS = 256
 """Sets of logged names that are remembered; most logs have two, with and without evaluation."""
 
@@ -69,6 +72,36 @@ class Extreme:
     """The mean of the block's finite values: the median of few shares jumps between them."""
 
 
+class _WindowExtreme:
+    """The highest or lowest reading of a window.
+
+    Rules ask for it at every step, when one reading is new, so the previous answer is kept.
+    """
+
+    __slots__ = ("_asked", "_choose", "_step", "_value")
+
+    def __init__(self, choose: Callable[[Sequence[float]], float]) -> None:
+        self._choose = choose
+        self._value = math.nan
+        self._step = self._asked = _NEVER
+
+    def of(self, steps: Sequence[int], values: Sequence[float]) -> float:
+        """The extreme of the last `WINDOW` readings."""
+        newest = steps[-1]
+        if self._asked == newest:
+            return self._value
+        first = steps[-min(len(steps), WINDOW)]
+        if len(steps) > 1 and self._asked == steps[-2] and self._step >= first:
+            if self._choose((values[-1], self._value)) == values[-1]:
+                self._value, self._step = values[-1], newest
+        else:
+            latest = values[-WINDOW:]
+            self._value = self._choose(latest)
+            self._step = steps[latest.index(self._value) - len(latest)]
+        self._asked = newest
+        return self._value
+
+
 class Series:
     """The latest readings of one metric, its baseline, and its extremes."""
 
@@ -79,6 +112,8 @@ class Series:
         "_trend_basis",
         "_unblocked",
         "_values",
+        "_window_max",
+        "_window_min",
         "baseline",
         "blocks",
         "highest",
@@ -96,6 +131,7 @@ class Series:
         self._unblocked = 0
         self.blocks = BlockMeans()
         """The whole run but its latest readings, in blocks."""
+        self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
         self._trend: Trend | None = None
         self._trend_basis = -1, 0
         """The changes of the blocks that the trend knows, and the values that it counts."""
@@ -184,6 +220,7 @@ class Series:
             self._values.pop()
             self._unblocked = max(0, self._unblocked - 1)
         self.memo.clear()
+        self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
         self.blocks.rewind(step)
         kept = [pair for pair in self._first if pair[0] < step]
         if len(kept) < len(self._first):
@@ -222,6 +259,14 @@ class Series:
     def steps(self, count: int) -> list[int]:
         """The steps of `tail(count)`."""
         return self._steps[-min(count, WINDOW) :] if count > 0 else []
+
+    def window_min(self) -> float:
+        """The lowest reading of the window, which must not be empty."""
+        return self._window_min.of(self._steps, self._values)
+
+    def window_max(self) -> float:
+        """The highest reading of the window, which must not be empty."""
+        return self._window_max.of(self._steps, self._values)
 
     def whole_run(self) -> list[float]:
         """The finite readings of the whole run, oldest first, or block means if they are many."""
@@ -286,6 +331,17 @@ class Series:
 
 _EMPTY = Series()
 
+
+class _SeriesByName(dict[str, Series]):
+    """The windows by metric; the empty one for a metric without readings, which is not added."""
+
+    def __missing__(self, name: str) -> Series:
+        return _EMPTY
+
+
+_UNKNOWN: Any = object()
+"""Stands for a result that has not been computed."""
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -301,10 +357,11 @@ def once_per_reading(
 
     @wraps(function)
     def kept(series: Series, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
-        key = (function, arguments, *named.items())
-        if key not in series.memo:
-            series.memo[key] = function(series, *arguments, **named)
-        result: _Result = series.memo[key]
+        is_plain = not arguments and not named
+        key = function if is_plain else (function, arguments, *named.items())
+        result: _Result = series.memo.get(key, _UNKNOWN)
+        if result is _UNKNOWN:
+            result = series.memo[key] = function(series, *arguments, **named)
         return result
 
     return kept
@@ -343,8 +400,10 @@ class Chart:
     """The times that the run went back to an earlier step, in the order of the log."""
     nonfinite: dict[str, deque[int]] = field(default_factory=dict)
     """Of each metric, the latest steps at which all its entries were NaN or infinite."""
+    series: Callable[[str], Series] = field(init=False, repr=False)
+    """Returns the window of a metric by its name; an empty one if it has no readings."""
     _first_step: int | None = None
-    _series: dict[str, Series] = field(default_factory=dict)
+    _series: _SeriesByName = field(default_factory=_SeriesByName)
     _layouts: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
     """Sets of fresh metrics by their names in order, which saves making the same set again."""
     _steps: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -357,6 +416,8 @@ class Chart:
 
     def __post_init__(self) -> None:
         self.knobs = {**self.manifest.knobs, **self.knobs}
+        # A method of this class would take three times as long, and rules ask at every step.
+        self.series = self._series.__getitem__
 
     @property
     def config(self) -> CompleteConfig:
@@ -408,8 +469,8 @@ class Chart:
     def _append_all(self, step: int, numbers: Mapping[str, float]) -> None:
         known = self._series
         for name, number in numbers.items():
-            series = known.get(name)
-            if series is None:
+            series = known[name]
+            if series is _EMPTY:
                 if len(known) >= MOST_METRICS:
                     continue
                 series = known[name] = Series()
@@ -462,10 +523,6 @@ class Chart:
     def value(self, name: str) -> float | None:
         """The number of a metric at the current step; None if it has none."""
         return scalar(self.reading(name))
-
-    def series(self, name: str) -> Series:
-        """The window of a metric; empty if it has no readings."""
-        return self._series.get(name, _EMPTY)
 
     def is_fresh(self, name: str) -> bool:
         """Whether the metric has a number at the current step."""

@@ -27,6 +27,11 @@ DISTINCT = 2_000
 SLOWEST = 8
 
 
+def as_logged(records: Sequence[StepRecord]) -> list[StepRecord]:
+    """The records as `check` reads them from a run's log."""
+    return [StepRecord.from_line(record.to_line()) for record in records]
+
+
 def observe(records: Sequence[StepRecord], rules: Sequence[Rule], count: int) -> Engine:
     """An engine that has observed `count` steps."""
     engine = Engine(rules)
@@ -76,7 +81,7 @@ def shares(records: Sequence[StepRecord]) -> list[tuple[float, str]]:
 
 def main() -> int:
     """Print the figures; 1 if time or memory exceed what is allowed."""
-    records = steps(DISTINCT, healthy(1))
+    records = as_logged(steps(DISTINCT, healthy(1)))
     metrics, rules = len(records[1].values), all_rules()
     chart, everything, grown = seconds(records, []), seconds(records, rules), growth(records)
     print(f"{STEPS:,} steps of {metrics} metrics through {len(rules)} rules")

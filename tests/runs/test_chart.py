@@ -206,3 +206,25 @@ def test_the_whole_run_is_its_finite_readings() -> None:
     for step in range(25):
         series.append(step, math.inf if step % 10 == 3 else float(step))
     assert series.whole_run() == [step for step in range(25) if step % 10 != 3]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=60),
+    st.integers(1, 5),
+    st.integers(0, 200),
+)
+def test_the_extremes_of_the_window_are_those_of_its_readings(
+    readings: list[tuple[int, bool]], repeated: int, rewound: int
+) -> None:
+    """They are kept between questions, so ask at some steps only, and after the run went back."""
+    series = Series()
+    for step, (value, is_asked) in enumerate(readings * repeated):
+        series.append(step, float(value))
+        if is_asked:
+            assert series.window_max() == max(series.tail(WINDOW))
+            assert series.window_min() == min(series.tail(WINDOW))
+    series.rewind(rewound)
+    for step, (value, _) in enumerate(readings, start=rewound):
+        series.append(step, 9.0 - value)
+        assert series.window_max() == max(series.tail(WINDOW))
+        assert series.window_min() == min(series.tail(WINDOW))

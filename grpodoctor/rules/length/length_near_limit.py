@@ -14,7 +14,7 @@ from grpodoctor.rules.shared.length_limit import (
     share_at,
 )
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, has_improved, is_solved
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN = "length/mean"
@@ -123,7 +123,7 @@ class LengthNearLimit(Rule):
         onset = None
         if source == _LONGEST:
             onset = partial(_first_at, chart.series(_MAX), limit)
-        elif max(series.tail(WINDOW)) > limit:
+        elif series.window_max() > limit:
             onset = partial(_first_below, series, limit)  # the limit was lowered
         return Sighting(severity, text, cite_all(chart, _MEAN, _MAX), remedies, onset)
 

@@ -20,7 +20,7 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.short_runs import USUAL, fall_in_short_run
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.rules.shared.whole_run import falls_over_run
-from grpodoctor.runs.chart import BASELINE, OPENING, WINDOW, Chart, Series
+from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"
@@ -184,7 +184,7 @@ class TruncatedResponses(Rule):
 
     def _none_ended(self, chart: Chart, series: Series) -> bool:
         """Whether the log has no response that ended, although the limit leaves room for one."""
-        if len(series) < self.min_endless_readings or not min(series.tail(WINDOW)) >= 1:
+        if len(series) < self.min_endless_readings or not series.window_min() >= 1:
             return False
         levels = (series.opening, series.lowest)
         if any(level is not None and level.level < 1 for level in levels):

@@ -139,7 +139,7 @@ class LearningRateTooHigh(Rule):
             least = self.min_burst if name == _ANY else self.min_burst / 2
             shares = chart.series(name)
             first = self._of_first_updates(chart, shares, least)
-            if first is None and max(shares.tail(WINDOW)) < least:
+            if first is None and shares.window_max() < least:
                 continue  # the usual case
             if shares.level(self.latest) >= least:
                 continue  # a share that is lastingly high
@@ -153,8 +153,8 @@ class LearningRateTooHigh(Rule):
 
     def _of_first_updates(self, chart: Chart, shares: Series, least: float) -> ClipBurst | None:
         """The first batch, if its updates went far: half of a burst, or a KL that shows it."""
-        step, share = next(iter(shares))
-        if step > shares.first_step or share < least / 5:
+        share, step = shares.head(1)[0], shares.first_step
+        if share < least / 5 or step < shares.steps(WINDOW)[0]:
             return None  # the usual case
         usual = shares.level(WINDOW)
         is_burst = share >= max(least / 2, USUAL_FACTOR * usual)
@@ -213,7 +213,7 @@ class LearningRateTooHigh(Rule):
             return None
         rate = chart.series(_RATE)
         # A rate that jumped and keeps half of its new value is far above its lowest one.
-        if rate.last < self.rate_jump / 2 * min(rate.tail(WINDOW)):
+        if rate.last < self.rate_jump / 2 * rate.window_min():
             return None
         if outcome_lost(chart) < self.lost_share:
             return None
@@ -253,7 +253,7 @@ class LearningRateTooHigh(Rule):
 
     def _still_earns(self, outcome: Series) -> bool:
         """Whether an outcome in [0, 1] is so high that no update can have ruined the policy."""
-        return max(outcome.tail(WINDOW)) <= 1 and outcome.mean(2 * RECENT) >= self.unharmed
+        return outcome.window_max() <= 1 and outcome.mean(2 * RECENT) >= self.unharmed
 
     def _by_steps(self, chart: Chart, name: str) -> Sighting | None:
         kl = chart.series(name)

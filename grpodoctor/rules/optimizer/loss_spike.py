@@ -115,11 +115,13 @@ class LossSpike(Rule):
             return None
         middle = statistics.median(earlier)
         distances = [abs(value - middle) for value in earlier]
-        limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
-        threshold, distance = limits.threshold(distances), abs(series.last - middle)
-        usual = statistics.median(distances)
+        usual, distance = statistics.median(distances), abs(series.last - middle)
         if usual and (penalties := self._penalties(chart, middle, self.extreme_factor * usual)):
             return penalties
+        if not distance > self.median_factor * usual:
+            return None  # the usual case; neither limit below is smaller
+        limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
+        threshold = limits.threshold(distances)
         extreme = max(self.extreme_factor * usual, self.largest_loss)
         bursts = sum(distance > extreme for distance in distances) + (distance > extreme)
         if usual and distance > extreme and bursts >= self.warning_spikes:

@@ -131,7 +131,7 @@ class HeldOutDrop(Rule):
             return None
         before = series.tail(self.evaluations_per_level + 1)[:-1]
         now = max(series.level(self.evaluations_per_level), statistics.median(before))
-        highest = max(series.tail(WINDOW))
+        highest = series.window_max()
         if not highest - now > self.min_loss * abs(highest):
             return None  # saves the levels of the whole window; none exceeds the highest reading
         best, step = self._best(series)
@@ -231,6 +231,8 @@ class HeldOutDrop(Rule):
 
     def _evaluations_before_fall(self, values: Sequence[float]) -> int:
         """How many evaluations are all above the later ones, beyond the scatter of both; or 0."""
+        if not min(values[:2]) > max(values[-self.min_falling :]):
+            return 0  # the usual case
         lowest_before = list(accumulate(values, min))
         highest_after = list(accumulate(reversed(values), max))[::-1]
         for count in range(2, len(values) - self.min_falling + 1):

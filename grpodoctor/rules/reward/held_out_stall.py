@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -125,28 +126,27 @@ class HeldOutStall(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Compare evaluations and training over the same steps: the whole run, or the window."""
         name, train = current_metric(chart, _HELDOUT), current_metric(chart, _TRAIN)
-        heldout = list(chart.series(name))
+        heldout = chart.series(name)
         if (solved := self._while_solved(chart, name, train)) is not None:
             return solved
         if len(heldout) < self.min_evaluations:
             return None
-        values = [value for _, value in heldout]
-        if max(values) <= 1 and statistics.median(values) >= self.ceiling:
+        if heldout.window_max() <= 1 and heldout.level(WINDOW) >= self.ceiling:
             return None
-        if min(values) == max(values):  # REW009 reports it
+        if heldout.window_min() == heldout.window_max():  # REW009 reports it
             return None
         found = self._judge(chart, name, train, self._since_start(chart, train, name))
         if found is not None:
             return found
         since = chart.series(train).steps(WINDOW)[0]
-        recent = [value for step, value in heldout if step >= since]
+        recent = heldout.tail(len(heldout) - bisect_left(heldout.steps(WINDOW), since))
         if len(recent) < self.sure_evaluations:
             return None
         return self._judge(chart, name, train, self._in_window(chart, train, recent))
 
     def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
         """Solved training prompts, and evaluations that are low and have not risen."""
-        values = [value for _, value in chart.series(name)]
+        values = chart.series(name).tail(WINDOW)
         if len(values) < self.solved_evaluations or not counts_successes(chart, name, train):
             return None
         if max(values[-2:]) > min(values[0], LOW_ACCURACY) or not self._is_solved(chart):
@@ -190,12 +190,15 @@ class HeldOutStall(Rule):
     def _in_window(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
         values = chart.series(train).tail(WINDOW)
         middle = len(values) // 2
-        if not level_shift(values[:middle], values[middle:]) >= self.min_rise:
-            return None
         early, late = heldout[: len(heldout) // 2], heldout[-len(heldout) // 3 :]
         before, after, train_before, train_after = map(
             statistics.median, (early, late, values[:middle], values[middle:])
         )
+        # The shift, which takes longest, is positive only if the median has risen.
+        if not train_after > train_before or (
+            not level_shift(values[:middle], values[middle:]) >= self.min_rise
+        ):
+            return None
         return _Course(before, after, (len(early), len(late)), train_before, train_after)
 
     def _judge(self, chart: Chart, name: str, train: str, course: _Course | None) -> RuleResult:
@@ -216,10 +219,10 @@ class HeldOutStall(Rule):
 
     def _is_negligible(self, chart: Chart, name: str, train: str, course: _Course) -> bool:
         """Whether the held-out rise is noise, and surely a small part of the training rise."""
-        if not self._is_comparable(chart, name, train):
+        most = self.negligible_share * course.train_rise
+        if course.rise >= most or not self._is_comparable(chart, name, train):
             return False
         error = reading_noise(chart.series(name)) * course.error_factor
-        most = self.negligible_share * course.train_rise
         return course.rise <= 2 * error and course.rise + 2 * error < most
 
     def _is_comparable(self, chart: Chart, name: str, train: str) -> bool:

@@ -324,10 +324,12 @@ class RewardCollapse(Rule):
         outcome_start, start = outcome.opening, incorrect.opening
         if outcome_start is None or start is None or not chart.is_fresh(_ALL_INCORRECT):
             return None
-        now, level = incorrect.level(RECENT), outcome.level(RECENT)
-        has_grown = now >= self.all_incorrect_share and now - start.level >= self.all_incorrect_rise
+        now = incorrect.level(RECENT)
+        if now < self.all_incorrect_share or now - start.level < self.all_incorrect_rise:
+            return None
+        level = outcome.level(RECENT)
         is_lost = level <= (1 - self.warning_loss) * outcome_start.level
-        if len(incorrect) < self.min_readings or not has_grown or not is_lost:
+        if len(incorrect) < self.min_readings or not is_lost:
             return None
         text = (
             f"{_noun(name)} fell from {outcome_start.level:.3g} to {level:.3g} as all-incorrect "

@@ -99,10 +99,10 @@ class RewardOutages(Rule):
         """Look for readings of 0 between readings near the usual level."""
         name = current_metric(chart, _OUTCOMES)
         series = chart.series(name)
-        values = series.tail(WINDOW)
         # The usual reward is at most the highest one, so most runs need no median.
-        if min(values) > max(self.low_share * max(values), 0.0):
+        if series.window_min() > max(self.low_share * series.window_max(), 0.0):
             return None
+        values = series.tail(WINDOW)
         limit = self._limit(values)
         dead = sum(value <= limit for value in values)
         if not self.min_dead <= dead <= self.max_dead * len(values):

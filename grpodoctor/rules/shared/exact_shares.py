@@ -39,11 +39,11 @@ def batch_shape(chart: Chart) -> BatchShape | None:
     if group and prompts:
         return BatchShape(group * prompts, group)
     first = chart.series(_REWARD).head(WINDOW)
-    shares = chart.series(_ZERO_VARIANCE).tail(WINDOW)
-    if len(first) < _FEWEST or len(shares) < _FEWEST:
-        return None
-    responses = _responses(tuple(first))
+    responses = _responses(tuple(first)) if len(first) >= _FEWEST else None
     if responses is None:
+        return None
+    shares = chart.series(_ZERO_VARIANCE).tail(WINDOW)
+    if len(shares) < _FEWEST:
         return None
     groups = math.lcm(*(denominator(share, responses) or 0 for share in set(shares)))
     # A share that was rounded has another denominator than those of the rewards.

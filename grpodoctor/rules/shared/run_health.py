@@ -158,7 +158,7 @@ def has_stalled(chart: Chart, *, readings: int = 30) -> bool:
 @once_per_reading
 def is_near_ceiling(series: Series) -> bool:
     """Whether an outcome in [0, 1] is so high that little is left to gain."""
-    return series.level(_NOISE_STEPS) >= CEILING and max(series.tail(WINDOW)) <= 1
+    return series.level(_NOISE_STEPS) >= CEILING and series.window_max() <= 1
 
 
 def is_solved(chart: Chart) -> bool:
@@ -348,7 +348,9 @@ def typical_share(series: Series, count: int) -> float:
     It is the median, or the mean where most readings are 0 or 1 because a batch has few groups: a
     median could only be 0 or 1 there.
     """
-    values = list(filter(math.isfinite, series.tail(max(count, _NOISE_STEPS))))
+    values = series.tail(max(count, _NOISE_STEPS))
+    if not math.isfinite(sum(values)):
+        values = list(filter(math.isfinite, values))
     at_ends = values.count(0.0) + values.count(1.0)
     if 2 * at_ends <= len(values) or min(values) == max(values):
         return series.level(count)

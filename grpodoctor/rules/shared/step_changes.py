@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import islice, repeat
-from operator import gt, lt, mul, sub
+from operator import eq, gt, lt, mul, sub
 from typing import NamedTuple
 
 from grpodoctor.runs.chart import Series
@@ -37,20 +37,31 @@ def step_changes(
         relative: whether the relative change of the first counts, for positive readings.
     """
     columns = _latest(first, second, readings)
-    if len(columns[0]) < readings or (relative and not min(columns[0]) > 0):
+    if len(columns[0]) < readings or not _may_agree(*columns):
+        return None
+    if relative and not min(columns[0]) > 0:
         return None
     if relative:
         columns = ([math.log(value) for value in columns[0]], columns[1])
-    # Loops of the interpreter take three times as long, and rules ask for this at every step.
     moves = [list(map(sub, islice(column, 1, None), column)) for column in columns]
     products = list(map(mul, *moves))
     opposed, along = sum(map(lt, products, repeat(0.0))), sum(map(gt, products, repeat(0.0)))
     if max(opposed, along) < _CONSISTENT * len(products):
-        return None  # the usual case; a correlation takes ten times as long
+        return None
     if any(not all(map(math.isfinite, move)) or min(move) == max(move) for move in moves):
         return None
     slope = statistics.linear_regression(*moves).slope
     return StepChanges(statistics.correlation(*moves), slope)
+
+
+def _may_agree(first: list[float], second: list[float]) -> bool:
+    """Whether directions may agree: exact without ties, which it counts for either side.
+
+    They rarely do, and rules ask for this at every step, so it has no loop of the interpreter.
+    """
+    rises = [map(gt, islice(column, 1, None), column) for column in (first, second)]
+    along, moves = sum(map(eq, *rises)), len(first) - 1
+    return bool(max(along, moves - along) >= _CONSISTENT * moves)
 
 
 def _latest(first: Series, second: Series, readings: int) -> tuple[list[float], list[float]]:
