@@ -13,6 +13,7 @@ from grpodoctor.rules.shared.alike_groups import (
     ALIKE_STD,
     BATCH_STD,
     GROUP_STD,
+    all_correct_share,
     has_alike_groups,
     has_alike_stds,
 )
@@ -173,7 +174,7 @@ class ZeroRewardStd(Rule):
         zero_variance = typical_share(equal, RECENT)
         if has_critic(chart) or not has_alike_groups(chart, zero_variance):
             return None
-        right = typical_share(chart.series(_ALL_CORRECT), RECENT)
+        right = all_correct_share(chart) or 0.0
         text = (
             f"{zero_variance:.0%} of groups have equal rewards, {right:.0%} all-correct and the "
             "others all-incorrect: responses to one prompt are alike."

@@ -12,10 +12,13 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_metrics
 from grpodoctor.rules.shared.run_health import (
+    COLLAPSE_LOSS,
     RECENT,
     current_metric,
     first_step_where,
     level_at,
+    outcome_lost,
+    share_lost,
 )
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import WINDOW, Chart, Series
@@ -25,6 +28,8 @@ from grpodoctor.vocabulary.values import Rate, Reading
 
 _HELDOUT = ("accuracy/heldout", "reward/heldout")
 _TRAIN = ("reward/mean", "accuracy/train")
+_ROUNDED = 5e-4
+"""Rounding of shares with three digits."""
 
 
 class HeldOutDrop(Rule):
@@ -32,7 +37,9 @@ class HeldOutDrop(Rule):
 
     What it sees:
         The latest held-out evaluations are below the best ones by more than their sampling error,
-        while the training reward is no lower than it was at the best ones. With several held-out
+        while the training reward is no lower than it was at the best ones. If half of the level
+        is lost, the training reward may fall less than REW002 reports: a reward that pays mostly
+        for other things falls a little with the task. With several held-out
         sets, each of them and their mean are judged; the finding names the one that lost most.
 
         Four or more evaluations that never rose, and that lost a tenth, count as well, if the
@@ -102,6 +109,9 @@ class HeldOutDrop(Rule):
     (AIME) have thirty prompts. Fewer than six evaluations then must lose half, in each of them and
     beyond the error of so few: three do so by chance in one of some hundred runs that do not learn.
     The training reward must have risen by `min_standard_errors` as well."""
+    most_inferred: int = 100
+    """Responses that are inferred at most from accuracies with three digits: .258 and .124 are no
+    shares of thirty. An average over three sets of thirty prompts is as exact as a hundred."""
     min_falling_errors: float = 2.0
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
     upper bound: the same prompts are evaluated each time."""
@@ -141,7 +151,7 @@ class HeldOutDrop(Rule):
         train = current_metric(chart, _TRAIN)
         then = level_at(chart.series(train), step)
         train_now = chart.series(train).level(RECENT)
-        if then is None or train_now < then:
+        if then is None or not self._is_kept(chart, train, then, (best - now) / (abs(best) or 1)):
             return None
         text = (
             f"{name} fell from {best:.3g} (step {step}) to {now:.3g} "
@@ -158,6 +168,19 @@ class HeldOutDrop(Rule):
         )
         return (best - now) / (abs(best) or 1.0), sighting
 
+    def _is_kept(self, chart: Chart, train: str, then: float, lost: float) -> bool:
+        """Whether the training reward holds, so that its curve hides a held-out loss.
+
+        A reward that pays for other things than the task falls a little with the task. If half of
+        the held-out level is lost, only a fall that REW002 reports is a better explanation.
+        """
+        series = chart.series(train)
+        if series.level(RECENT) >= then:
+            return True
+        if lost < self.critical_loss:
+            return False
+        return max(share_lost(series), outcome_lost(chart)) < COLLAPSE_LOSS
+
     def _steady_fall(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
         """Few evaluations that only fall."""
         series, train = chart.series(name), current_metric(chart, _TRAIN)
@@ -173,7 +196,10 @@ class HeldOutDrop(Rule):
         floor = -noise if count is not None else noise
         if count is None and len(values) < self.min_falling_uncounted:
             floor = self.min_standard_errors * noise
-        if not self._exceeds_chance(values, loss, count) or not rise > floor:
+        least = count or self._fewest_responses(name, values)
+        if not self._exceeds_chance(values, loss, least, is_counted=count is not None) or (
+            not rise > floor
+        ):
             return None
         text = (
             f"{name} fell steadily over {len(values)} evaluations, from {values[0]:.3g} to "
@@ -247,22 +273,32 @@ class HeldOutDrop(Rule):
                 return count
         return 0
 
-    def _exceeds_chance(self, values: Sequence[float], loss: float, count: int | None) -> bool:
-        """Whether a fall in every evaluation is more than the noise of as many responses."""
-        if count is None:
+    def _exceeds_chance(
+        self, values: Sequence[float], loss: float, responses: float, *, is_counted: bool
+    ) -> bool:
+        """Whether a fall in every evaluation is more than the noise of so many responses."""
+        if not is_counted:
             if not all(later < value for value, later in pairwise(values)):
                 return False
             if len(values) >= self.min_falling_uncounted:
                 return True
             if not loss >= self.critical_loss * values[0]:
                 return False
-        least = self.fewest_responses if count is None else count
-        error = math.sqrt(2 * values[0] * max(1 - values[0], 0.0) / least)
-        if count is None:
+        error = math.sqrt(2 * values[0] * max(1 - values[0], 0.0) / responses)
+        if not is_counted:
             return loss >= self.min_falling_errors * error > 0
         is_short = len(values) < self.min_falling
         errors = self.min_standard_errors if is_short else self.min_falling_errors
         return loss >= errors * error
+
+    def _fewest_responses(self, name: str, values: Sequence[float]) -> int:
+        """The fewest responses whose shares these accuracies can be; a reward may be graded."""
+        if not name.startswith("accuracy/"):
+            return self.fewest_responses
+        for count in range(self.fewest_responses, self.most_inferred):
+            if all(abs(round(value * count) / count - value) <= _ROUNDED for value in values):
+                return count
+        return self.most_inferred
 
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""

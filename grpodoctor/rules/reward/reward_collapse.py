@@ -21,6 +21,7 @@ from grpodoctor.rules.base import (
 from grpodoctor.rules.shared.flat_outcome import reference_kl
 from grpodoctor.rules.shared.heldout import heldout_rise_since
 from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
+from grpodoctor.rules.shared.kept_reward import reward_is_kept
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     fall_text,
@@ -315,9 +316,12 @@ class RewardCollapse(Rule):
         return partial(first_step_where, series, lambda outcome: outcome <= middle)
 
     def _is_reward_kept(self, chart: Chart, since: int) -> bool:
+        """Whether the reward has not fallen with the accuracy: REW005 reports it."""
         reward = chart.series(_REWARD)
         then = level_at(reward, since)
-        return then is not None and reward.level(RECENT) >= then
+        if then is not None and reward.level(RECENT) >= then:
+            return True
+        return reward_is_kept(chart)
 
     def _from_groups(self, chart: Chart, name: str) -> Sighting | None:
         outcome, incorrect = chart.series(name), chart.series(_ALL_INCORRECT)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.kept_reward import fall_from_best, level_error, reward_is_kept
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, level_at
 from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
 from grpodoctor.runs.chart import BASELINE, Chart, Series
@@ -14,7 +14,6 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
-_NOISE_READINGS = 50
 
 
 class RewardHacking(Rule):
@@ -22,10 +21,12 @@ class RewardHacking(Rule):
 
     What it sees:
         Training accuracy below its best level of the run, beyond its noise, while the reward of the
-        same responses is no lower than it was then, within its noise. Both the median and the mean
-        must have fallen: with eight responses per step, accuracy takes few values, and its median
-        jumps between them. Or accuracy that falls slowly over the whole run while the reward rises
-        over it: the trends show what no single level does.
+        same responses is no lower than it was then, within its noise. If accuracy lost a third of
+        that level, the reward may have lost two fifths of this share, since accuracy is a part of
+        most rewards. Both the median and the mean must have fallen: with eight responses per step,
+        accuracy takes few values, and its median jumps between them. Or accuracy that falls slowly
+        over the whole run while the reward rises over it: the trends show what no single level
+        does.
 
     Why it matters:
         Reward and correctness have diverged: the policy earns the reward by other means, such as
@@ -84,14 +85,14 @@ class RewardHacking(Rule):
         # `not >=` also covers a level or mean that is unknown. Means and noise take longer.
         if not best.level - now >= self.min_loss * best.level:
             return None
-        fall = min(best.level - now, best.mean - accuracy.mean(RECENT))
-        if not fall >= self.min_loss * best.level or not fall > self.min_standard_errors * _error(
-            accuracy
-        ):
+        fall, least = fall_from_best(accuracy), self.min_loss * best.level
+        if not fall >= max(least, self.min_standard_errors * level_error(accuracy)):
             return None
         reward = chart.series(_REWARD)
         then, reward_now = level_at(reward, best.step), reward.level(RECENT)
-        if then is None or not reward_now >= then - _error(reward):
+        if then is None:
+            return None
+        if not reward_now >= then - level_error(reward) and not reward_is_kept(chart):
             return None
         text = (
             f"Accuracy fell from {best.level:.3g} (step {best.step}) to {now:.3g} "
@@ -120,9 +121,3 @@ class RewardHacking(Rule):
 
     def _severity(self, fall: float, level: float) -> Severity:
         return "critical" if fall >= self.critical_loss * level else "warning"
-
-
-def _error(series: Series) -> float:
-    """Standard error of the difference between a block's median and the latest level."""
-    noise = series.noise(_NOISE_READINGS)
-    return noise * math.sqrt(math.pi / 2 * (1 / BASELINE + 1 / RECENT))

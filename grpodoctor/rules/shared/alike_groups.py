@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from grpodoctor.rules.shared.equal_responses import equal_pairs
+from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     has_critic,
@@ -12,6 +15,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.runs.chart import Chart
 
+_ACCURACY, _REWARD = "accuracy/train", "reward/mean"
 GROUP_STD, BATCH_STD = "groups/reward_std", "reward/std"
 
 ALIKE_SHARE = 0.95
@@ -22,6 +26,10 @@ all hard: in between, independent responses would disagree."""
 ALIKE_STD = 1 - ALIKE_SHARE
 """Mean spread within groups as a share of the spread of all responses, if as many groups agree: a
 mixed group spreads about as much as the batch."""
+
+_SAME_SPREAD = 0.05
+"""Difference of the spread of rewards of 0 and 1 from that of their mean, for a batch of a hundred
+responses and for means of several batches."""
 
 _MOST_EQUAL_PAIRS = 0.01
 """Chance of two equal responses up to which a policy writes different responses: at 4.6 nats per
@@ -35,10 +43,42 @@ def has_alike_groups(chart: Chart, zero_variance: float) -> bool:
         chart: the run so far.
         zero_variance: the share of groups with equal rewards.
     """
-    rates = [chart.series(f"groups/all_{kind}_rate") for kind in ("correct", "incorrect")]
-    if zero_variance < ALIKE_SHARE or any(len(rate) < 2 * RECENT for rate in rates):
+    if zero_variance < ALIKE_SHARE:
         return False
-    return all(typical_share(rate, RECENT) >= BOTH_KINDS for rate in rates)
+    right = all_correct_share(chart)
+    return right is not None and BOTH_KINDS <= right <= zero_variance - BOTH_KINDS
+
+
+def all_correct_share(chart: Chart) -> float | None:
+    """The share of all-correct groups, as logged or as next to no mixed group implies; or None.
+
+    The mean of rewards of 0 and 1 is the share of all-correct groups, up to that of mixed ones.
+    """
+    rates = [chart.series(f"groups/all_{kind}_rate") for kind in ("correct", "incorrect")]
+    if all(len(rate) >= 2 * RECENT for rate in rates):
+        return typical_share(rates[0], RECENT)
+    is_counted = len(chart.series("groups/zero_variance_rate")) >= 2 * RECENT
+    return _success_rate(chart) if is_counted and not any(map(len, rates)) else None
+
+
+def _success_rate(chart: Chart) -> float | None:
+    """The share of correct responses: the accuracy, or a reward that spreads as 0 and 1 do."""
+    accuracy, reward = chart.series(_ACCURACY), chart.series(_REWARD)
+    if len(accuracy) >= 2 * RECENT:
+        return accuracy.mean(RECENT)
+    if len(reward) < 2 * RECENT or reward.window_min() < 0 or reward.window_max() > 1:
+        return None
+    mean, spread = reward.mean(RECENT), _spread(chart)
+    expected = math.sqrt(mean * (1 - mean))
+    return mean if abs(spread - expected) <= _SAME_SPREAD * expected else None
+
+
+def _spread(chart: Chart) -> float:
+    """The spread of the reward among all responses, or of the component that it consists of."""
+    whole = [name for name in component_means(chart) if chart.value(name) == chart.value(_REWARD)]
+    spreads = [BATCH_STD, *(f"{name.removesuffix(MEAN)}{STD}" for name in whole)]
+    logged = [chart.series(name) for name in spreads if chart.is_fresh(name)]
+    return logged[0].mean(RECENT) if logged else math.nan
 
 
 def has_alike_stds(chart: Chart) -> bool:

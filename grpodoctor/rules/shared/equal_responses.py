@@ -8,8 +8,9 @@ from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, 
 from grpodoctor.runs.chart import Chart
 
 _LATEST = 5
-_EQUAL_PAIRS = 0.5
-"""Share of equal pairs of responses to one prompt from which comparing them teaches little."""
+_EQUAL_PAIRS = 1 / 3
+"""Share of equal pairs of responses to one prompt from which comparing them teaches little: a group
+has three different responses or fewer in effect, as the inverse Simpson index counts them."""
 
 
 def equal_pairs(chart: Chart) -> float:

@@ -1,0 +1,118 @@
+"""REW003, REW005 and GRP004: losses that the curve of the reward hides."""
+
+from __future__ import annotations
+
+import pytest
+
+from grpodoctor.vocabulary.values import Mean
+from tests.rules.scenario import Curve, Patient, noisy, point_of, ramp, steps
+
+REWARD, ACCURACY, HELDOUT = "reward/mean", "accuracy/train", "accuracy/heldout"
+FLAT = "groups/zero_variance_rate"
+
+
+def run(curves: dict[str, Curve], count: int = 200) -> Patient:
+    return Patient(steps(count, curves))
+
+
+LEARNED = noisy(ramp(0.4, 0.98, 40), 0.01, 3)
+"""A format that is learned in forty steps."""
+
+
+def paid_format(correct: Curve, pay: float, form: Curve = LEARNED) -> dict[str, Curve]:
+    """A reward of the accuracy and of a format."""
+
+    def reward(step: int) -> float:
+        success, formed = point_of(correct, step), point_of(form, step)
+        assert isinstance(success, float)
+        assert isinstance(formed, float)
+        return success + pay * formed
+
+    return {ACCURACY: correct, REWARD: reward}
+
+
+def test_accuracy_that_a_dominating_format_hides_is_hacking_until_the_end() -> None:
+    """The reward falls by a sixth of its level, since accuracy is a part of it."""
+    lost = noisy(ramp(0.45, 0.03, 100, begin=60), 0.03, 1)
+    patient = run(paid_format(lost, 2.0))
+    finding = patient.finding("REW005")
+    assert (finding.severity, finding.active) == ("critical", True)
+    assert patient.findings("REW002") == []
+
+
+def test_a_reward_that_falls_with_accuracy_is_a_collapse() -> None:
+    lost = noisy(ramp(0.45, 0.03, 100, begin=60), 0.03, 1)
+    patient = run(paid_format(lost, 0.5))
+    assert patient.finding("REW002").severity == "critical"
+    assert not any(finding.active for finding in patient.findings("REW005"))
+
+
+def test_accuracy_that_breaks_off_in_one_step_is_not_learned() -> None:
+    """No update of that size can have done it, so the judge changed: REW002 says so."""
+    lost = noisy(ramp(0.75, 0.05, 1, begin=90), 0.02, 1)
+    moved: dict[str, Curve] = {"kl/old_policy/k2": 3e-4, "length/mean": 700}
+    patient = run({**paid_format(lost, 8.0, 0.98), **moved}, 130)
+    assert patient.findings("REW005") == []
+    assert "environment or verifier changed" in patient.finding("REW002").summary
+
+
+def evaluations(*shares: float) -> Curve:
+    return lambda step: shares[step // 10 - 1] if step % 10 == 0 and step > 0 else None
+
+
+FELL = [0.525, 0.43, 0.445, 0.42, 0.355, 0.29, 0.32, 0.26, 0.195, 0.18, 0.175, 0.12, 0.09, 0.055]
+
+
+def test_a_held_out_loss_of_most_is_critical_though_the_reward_falls_a_little() -> None:
+    reward = noisy(ramp(3.9, 3.7, 100, begin=40), 0.03, 2)
+    finding = run({REWARD: reward, "reward/heldout": evaluations(*FELL)}, 145).finding("REW003")
+    assert (finding.severity, finding.active) == ("critical", True)
+    lost = noisy(ramp(3.9, 1.7, 100, begin=40), 0.03, 2)
+    patient = run({REWARD: lost, "reward/heldout": evaluations(*FELL)}, 145)
+    assert patient.findings("REW003") == []
+    assert patient.finding("REW002").active
+
+
+@pytest.mark.parametrize(
+    ("shares", "is_found"),
+    [
+        ((0.258, 0.124, 0.082, 0.052), True),  # no shares of fewer than a hundred responses
+        ((8 / 30, 4 / 30, 3 / 30, 2 / 30), False),
+        ((0.267, 0.133, 0.1, 0.067), False),  # the same, rounded
+    ],
+)
+def test_few_evaluations_count_as_much_as_their_responses(
+    shares: tuple[float, ...], is_found: bool
+) -> None:
+    curves = {REWARD: noisy(ramp(0.5, 0.9, 40), 0.03, 4), HELDOUT: evaluations(*shares)}
+    # Rounded shares, as a log has them: not the counts of the scenario's usual 128 responses.
+    records = steps(49, curves)
+    for record in records:
+        if HELDOUT in record.values:
+            record.values[HELDOUT] = Mean(shares[record.step // 10 - 1], 1)  # type: ignore[index]
+    assert bool(Patient(records).findings("REW003")) is is_found
+
+
+def copies(right: float) -> dict[str, Curve]:
+    """From step 60 on, the responses of a group are copies."""
+    spread = (right * (1 - right)) ** 0.5
+    return {
+        FLAT: lambda step: 0.28 if step < 60 else 0.98,
+        REWARD: noisy(right, 0.02, 5),
+        "reward/std": noisy(spread, 0.002, 6),
+        "entropy/mean": noisy(0.6, 0.01, 7),
+        "length/mean": noisy(400, 10, 8),
+    }
+
+
+def test_copies_of_a_response_are_seen_where_groups_are_not_split() -> None:
+    finding = run(copies(0.7), 120).finding("GRP004")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert "70% all-correct and the others all-incorrect" in finding.summary
+    assert 60 <= finding.onset_step <= 66
+
+
+def test_a_solved_task_or_a_graded_reward_has_no_copies() -> None:
+    for curves in (copies(0.97), {**copies(0.7), "reward/std": 0.2}):
+        found = run(curves, 120).findings("GRP004")
+        assert not any("alike" in finding.summary for finding in found)
