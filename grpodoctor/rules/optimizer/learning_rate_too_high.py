@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -125,17 +126,18 @@ class LearningRateTooHigh(Rule):
     def examine(self, chart: Chart) -> RuleResult:
         """Require a jump of both, then a falling or flat outcome."""
         name = next((kl for kl in _KLS if chart.is_fresh(kl)), None)
-        by_jump = self._by_rate_jump(chart) or self._by_burst(chart)
-        if name is None or not self._sides(chart):
+        sides = self._sides(chart)
+        by_jump = self._by_rate_jump(chart) or self._by_burst(chart, sides)
+        if name is None or not sides:
             return by_jump or self._by_rate(chart)
         return by_jump or self._by_steps(chart, name) or self._by_rate(chart)
 
-    def _by_burst(self, chart: Chart) -> Sighting | None:
+    def _by_burst(self, chart: Chart, sides: Sequence[str]) -> Sighting | None:
         """A few batches with huge updates that ruined the policy at once."""
         outcome = chart.series(outcome_metric(chart) or "")
         if len(outcome) < self.min_readings:
             return None
-        for name in self._sides(chart):
+        for name in sides:
             least = self.min_burst if name == _ANY else self.min_burst / 2
             shares = chart.series(name)
             first = self._of_first_updates(chart, shares, least)

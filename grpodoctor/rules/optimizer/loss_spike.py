@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
@@ -113,13 +115,17 @@ class LossSpike(Rule):
         earlier = [value for value in recent[:-1] if value]
         if len(earlier) < self.min_readings:
             return None
+        earlier.sort()
         middle = statistics.median(earlier)
+        distance, has_penalties = abs(series.last - middle), self._has_penalties(chart)
+        if not has_penalties and self._is_usual(earlier, middle, distance):
+            return None
         distances = [abs(value - middle) for value in earlier]
-        usual, distance = statistics.median(distances), abs(series.last - middle)
-        if usual and (penalties := self._penalties(chart, middle, self.extreme_factor * usual)):
-            return penalties
-        if not distance > self.median_factor * usual:
-            return None  # the usual case; neither limit below is smaller
+        usual = statistics.median(distances)
+        if usual and has_penalties:
+            penalties = self._penalties(chart, middle, self.extreme_factor * usual)
+            if penalties is not None:
+                return penalties
         limits = SpikeLimits(self.median_factor, self.min_deviations, self.percentile_factor)
         threshold = limits.threshold(distances)
         extreme = max(self.extreme_factor * usual, self.largest_loss)
@@ -134,6 +140,20 @@ class LossSpike(Rule):
         )
         return self._sighting(chart, distance / usual, middle, spikes)
 
+    def _is_usual(self, ascending: Sequence[float], middle: float, distance: float) -> bool:
+        """Whether the usual distance, which takes longer, makes this one no spike.
+
+        It does if more than half of the losses are at least as far away as the limit allows.
+        """
+        near = distance / self.median_factor
+        low, high = bisect_right(ascending, middle - near), bisect_left(ascending, middle + near)
+        return 2 * (high - low) < len(ascending)
+
+    def _has_penalties(self, chart: Chart) -> bool:
+        """Whether single tokens dominate the KL divergence at this step."""
+        name = reference_kl(chart)
+        return name is not None and chart.series(name).last >= self.penalty_kl
+
     def _impossible(self, chart: Chart) -> Sighting:
         last, name = chart.series(_LOSS).last, reference_kl(chart)
         kl = chart.series(name).last if name else 0.0
@@ -147,9 +167,7 @@ class LossSpike(Rule):
 
     def _penalties(self, chart: Chart, middle: float, extreme: float) -> Sighting | None:
         """Extreme losses at readings of the KL divergence that single tokens dominate."""
-        name = reference_kl(chart)
-        if name is None or not chart.series(name).last >= self.penalty_kl:
-            return None
+        name = reference_kl(chart) or ""
         losses = dict(chart.series(_LOSS))
         spikes = [
             (abs(losses[step]), kl)

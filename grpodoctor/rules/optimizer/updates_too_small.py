@@ -193,12 +193,15 @@ class UpdatesTooSmall(Rule):
         rate = chart.series(_RATE)
         if rate.readings < self.min_summed or rate.first_step > self.min_summed:
             return None
+        updates = chart.knobs.get("updates_per_batch")
+        per_step = float(updates) if isinstance(updates, int | float) else 1.0
+        taken = (rate.last_step - rate.first_step + 1) * per_step
+        if sum(rate.tail(WINDOW)) / rate.readings * taken > self.max_summed_rate:
+            return None  # the usual case: the latest rates alone are enough
         values = rate.whole_run()
         if not min(values) > 0:
             return None  # a rate of 0 has a rule of its own
-        updates = chart.knobs.get("updates_per_batch")
-        per_step = float(updates) if isinstance(updates, int | float) else 1.0
-        moved = statistics.fmean(values) * (rate.last_step - rate.first_step + 1) * per_step
+        moved = statistics.fmean(values) * taken
         if moved > self.max_summed_rate:
             return None
         return (

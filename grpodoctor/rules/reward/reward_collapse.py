@@ -210,11 +210,12 @@ class RewardCollapse(Rule):
     def _from_first(self, chart: Chart, name: str) -> Sighting | None:
         """A run whose first reading is above all others: it lost a warm start in one interval."""
         series = chart.series(name)
-        kept = (1 - self.warning_loss) * next(iter(series.head(1)), 0.0)
+        first = series.head(1)
+        kept = (1 - self.warning_loss) * first[0] if first else 0.0
         if len(series) > RECENT and series.level(RECENT) > kept:
             return None  # the usual case; the noise takes longer
         # The window of a long run no longer contains the first reading.
-        first, later = series.head(1), series.tail(WINDOW)[len(series) < WINDOW :]
+        later = series.tail(WINDOW)[len(series) < WINDOW :]
         if not first or first[0] <= 0 or len(later) < self.min_after_first:
             return None
         levels = [level.level for level in (series.highest,) if level is not None]

@@ -18,7 +18,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.whole_run import quarter_means
 from grpodoctor.runs.chart import Chart, Series
-from grpodoctor.runs.estimators import level_shift
+from grpodoctor.runs.estimators import level_shift, median
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"
@@ -137,7 +137,10 @@ class RewardPlateau(Rule):
         values = series.tail(2 * self.half_window)
         if len(values) < 2 * self.half_window:
             return False
-        return level_shift(values[: self.half_window], values[self.half_window :]) >= self.min_rise
+        before, after = values[: self.half_window], values[self.half_window :]
+        if not median(after) > median(before):
+            return False  # saves the spreads
+        return level_shift(before, after) >= self.min_rise
 
     def _is_higher(self, chart: Chart, name: str) -> bool:
         """Whether the second half is higher by a share that noise could explain."""
