@@ -93,6 +93,23 @@ def test_few_evaluations_count_as_much_as_their_responses(
     assert bool(Patient(records).findings("REW003")) is is_found
 
 
+@pytest.mark.parametrize(
+    ("shares", "is_found"),
+    [
+        ((0.41, 0.33, 0.25, 0.26, 0.21, 0.18, 0.17), True),  # one pair in 21 rises: 1 in 720
+        ((0.41, 0.33, 0.25, 0.26, 0.21, 0.22, 0.17), False),  # two do: 1 in 187
+        ((0.41, 0.33, 0.25, 0.26, 0.21, 0.22, 0.18, 0.17), True),  # two in 28: 1 in 1,152
+    ],
+)
+def test_many_evaluations_may_rise_once_as_they_fall(
+    shares: tuple[float, ...], is_found: bool
+) -> None:
+    reward = noisy(ramp(0.5, 0.95, 40), 0.02, 4)
+    count = 10 * len(shares) + 5
+    found = run({REWARD: reward, "reward/heldout": evaluations(*shares)}, count).findings("REW003")
+    assert bool(found) is is_found
+
+
 def copies(right: float) -> dict[str, Curve]:
     """From step 60 on, the responses of a group are copies."""
     spread = (right * (1 - right)) ** 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpodoctor.monitor.diagnosis.causal_table import (
@@ -103,6 +103,13 @@ class Problem:
     """The treated finding that an active cause follows from; it heads a separate problem."""
     is_treated: bool = False
     """Whether the cause has ended after a change that one of its remedies makes."""
+    eased_from: int | None = None
+    """The onset of the severe finding that eased to the present one; None if there is none."""
+
+    @property
+    def since(self) -> int:
+        """The step at which the condition began that describes the run now."""
+        return self.present.onset_step if self.eased_from is None else self.eased_from
 
     @property
     def severity(self) -> Severity:
@@ -209,6 +216,7 @@ def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Probl
             tuple(symptoms.get(index, ())),
             _origin(origins.get(index), finding, context, findings),
             context,
+            findings,
         )
         for index, finding in enumerate(findings)
         if index not in causes
@@ -255,7 +263,11 @@ def _origin(
 
 
 def _problem(
-    cause: Finding, symptoms: tuple[Symptom, ...], origin: TreatedCause | None, context: RunContext
+    cause: Finding,
+    symptoms: tuple[Symptom, ...],
+    origin: TreatedCause | None,
+    context: RunContext,
+    findings: Sequence[Finding],
 ) -> Problem:
     rule, condition = context.rules.get(cause.code), context.condition(cause)
     confirm = (rule.confirm if rule else "") or CONFIRM.get(condition, "")
@@ -270,10 +282,13 @@ def _problem(
             symptom.finding.onset_step,
         ),
     )
+    present = _present(cause, ordered)
+    since = _began(present, findings, context)
     return Problem(
         cause=cause,
         condition=condition,
-        cost=context.cost_of(_present(cause, ordered)),
+        cost=context.cost_of(replace(present, onset_step=since)),
+        eased_from=since if since < present.onset_step else None,
         symptoms=tuple(ordered),
         confirm=confirm,
         origin=origin,
@@ -333,7 +348,7 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
             )
             for place, other in enumerate(findings)
             if place != index
-            and _may_explain(other, finding, context)
+            and _may_explain(other, finding, context, _began(other, findings, context))
             and (path := _path(other, finding, context, findings)) is not None
         ]
         for *_, place in sorted(candidates):
@@ -352,11 +367,30 @@ def _root(index: int, causes: Mapping[int, int]) -> int:
     return next(reversed([index, *_chain(index, causes)]))
 
 
-def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
+def _began(finding: Finding, findings: Iterable[Finding], context: RunContext) -> int:
+    """The step at which the condition of a finding began.
+
+    A severe finding that eases ends, and a milder one of the same rule follows it at once.
+    """
+    began = finding.onset_step
+    earlier = (each for each in findings if each.code == finding.code and not each.active)
+    for each in sorted(earlier, key=lambda one: -one.last_step):
+        if each.onset_step < began <= each.last_step + 1 + context.stride:
+            began = each.onset_step
+    return began
+
+
+def _may_explain(cause: Finding, effect: Finding, context: RunContext, began: int) -> bool:
     """Whether a finding is severe enough, early enough and lasted long enough to explain another.
 
     A fault that is only worth a note does not explain an alarm. Success does, whenever it came:
     entropy falls and groups thin out while a run approaches it.
+
+    Args:
+        cause: the finding that may explain the other.
+        effect: the finding to explain.
+        context: what is known about the run.
+        began: the step at which the condition of the cause began.
     """
     floor = SEVERITIES.index(_LEAST_SEVERE_CAUSE)
     is_mild = SEVERITIES.index(cause.severity) < floor <= SEVERITIES.index(effect.severity)
@@ -376,7 +410,7 @@ def _may_explain(cause: Finding, effect: Finding, context: RunContext) -> bool:
     if context.condition(cause) in _HOLDS_WITH_EFFECT and _is_within(cause, effect, slack):
         return False
     lasted = cause.active or cause.last_step >= effect.onset_step - slack
-    return lasted and cause.onset_step <= effect.onset_step + slack
+    return lasted and began <= effect.onset_step + slack
 
 
 def _hits_at_once(cause: Finding, effect: Finding, context: RunContext) -> bool:

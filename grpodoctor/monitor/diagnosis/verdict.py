@@ -272,7 +272,7 @@ def _sick(
     return Verdict(
         "sick",
         _sentences(what, [*_past_cause(problem), *_notable_past(problem, resolved)]),
-        since=present.onset_step,
+        since=problem.since,
         cost=_cost(problem.cost),
         code=problem.cause.code,
         readings=evidence.readings,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from functools import partial
-from itertools import accumulate, pairwise
+from functools import lru_cache, partial
+from itertools import accumulate, combinations, pairwise
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
@@ -28,6 +28,8 @@ from grpodoctor.vocabulary.values import Rate, Reading
 
 _HELDOUT = ("accuracy/heldout", "reward/heldout")
 _TRAIN = ("reward/mean", "accuracy/train")
+_RARE_ORDER = math.factorial(6)
+"""Runs without a trend of which one shows an order as rare as six falling values."""
 _ROUNDED = 5e-4
 """Rounding of shares with three digits."""
 
@@ -37,19 +39,20 @@ class HeldOutDrop(Rule):
 
     What it sees:
         The latest held-out evaluations are below the best ones by more than their sampling error,
-        while the training reward is no lower than it was at the best ones. If half of the level
-        is lost, the training reward may fall less than REW002 reports: a reward that pays mostly
-        for other things falls a little with the task. With several held-out
-        sets, each of them and their mean are judged; the finding names the one that lost most.
+        while the training reward is no lower than it was at the best ones. If half of the level is
+        lost, the training reward may fall less than REW002 reports: a reward that pays mostly for
+        other things falls a little with the task. With several held-out sets, each of them and
+        their mean are judged; the finding names the one that lost most.
 
         Four or more evaluations that never rose, and that lost a tenth, count as well, if the
         number of held-out responses is known; three, if they lost four standard errors. The rule
         derives the number from the logged shares: 0.5663 and 0.5090 can only be 376 and 338 of 664
         responses. Where it is unknown, six evaluations that all fell count while the training
-        reward rises, or three that lost half while it clearly rises. A first evaluation that is
-        above all later ones counts as well, where the number of responses is logged. So does a fall
-        after which four evaluations or more stay below all earlier ones, far beyond their scatter,
-        while the training reward rises; below eight evaluations the finding is then `info`.
+        reward rises, or more in an order that chance gives as rarely, or three that lost half while
+        it clearly rises. A first evaluation that is above all later ones counts as well, where the
+        number of responses is logged. So does a fall after which four evaluations or more stay
+        below all earlier ones, far beyond their scatter, while the training reward rises; below
+        eight evaluations the finding is then `info`.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -187,11 +190,10 @@ class HeldOutDrop(Rule):
         values, opening = series.tail(WINDOW), chart.series(train).opening
         if not self.fewest_falling <= len(values) < WINDOW or opening is None:
             return None
-        if any(later > value for value, later in pairwise(values)):
+        loss = values[0] - values[-1]
+        if not loss >= self.min_loss * values[0] > 0 or not _never_rises(values):
             return None
-        loss, count = values[0] - values[-1], implied_count(values)
-        if not loss >= self.min_loss * values[0] > 0:
-            return None
+        count = implied_count(values)
         rise, noise = change(chart.series(train))
         floor = -noise if count is not None else noise
         if count is None and len(values) < self.min_falling_uncounted:
@@ -278,10 +280,10 @@ class HeldOutDrop(Rule):
     ) -> bool:
         """Whether a fall in every evaluation is more than the noise of so many responses."""
         if not is_counted:
+            if len(values) >= self.min_falling_uncounted:
+                return _falls_beyond_chance(values)
             if not all(later < value for value, later in pairwise(values)):
                 return False
-            if len(values) >= self.min_falling_uncounted:
-                return True
             if not loss >= self.critical_loss * values[0]:
                 return False
         error = math.sqrt(2 * values[0] * max(1 - values[0], 0.0) / responses)
@@ -307,6 +309,36 @@ class HeldOutDrop(Rule):
         levels = [median(values[i : i + count]) for i in range(len(steps))]
         best = max(levels)
         return best, steps[levels.index(best)]
+
+
+def _never_rises(values: Sequence[float]) -> bool:
+    """Whether no evaluation is above the one before, or their order is a fall beyond chance."""
+    return all(later <= value for value, later in pairwise(values)) or _falls_beyond_chance(values)
+
+
+def _falls_beyond_chance(values: Sequence[float]) -> bool:
+    """Whether chance puts evaluations in an order that falls as much once in 720 runs, or less.
+
+    Six that all fall are as rare. Of more, single ones may rise: the order counts by the pairs of
+    evaluations of which the later one is not lower (Kendall's test, one-sided and exact).
+    """
+    rising = sum(later >= value for value, later in combinations(values, 2))
+    return rising <= _most_rising_pairs(len(values))
+
+
+@lru_cache(maxsize=WINDOW)
+def _most_rising_pairs(count: int) -> int:
+    """The most rising pairs at which an order of so many values is that rare; -1 if none is."""
+    orders = [1]  # the number of orders by their number of rising pairs
+    for size in range(2, count + 1):
+        padded = [0] * (size - 1) + orders + [0] * (size - 1)
+        orders = [sum(padded[at : at + size]) for at in range(len(orders) + size - 1)]
+    total, rare = math.factorial(count) // _RARE_ORDER, 0
+    for pairs, number in enumerate(orders):
+        rare += number
+        if rare > total:
+            return pairs - 1
+    return len(orders) - 1
 
 
 def _first_below(series: Series, best: float) -> int:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import math
 
-from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, has_stalled_low
+from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
+    HARDLY_ANY,
+    RECENT,
+    current_metric,
+    has_critic,
+    has_stalled_low,
+    is_low,
+    typical_share,
+    zero_variance_metric,
+)
 from grpodoctor.runs.chart import Chart
 
 _LATEST = 5
@@ -29,6 +39,16 @@ def equal_pairs(chart: Chart) -> float:
 def explores_no_more(chart: Chart) -> bool:
     """Whether most responses repeat each other while an outcome far below 1 has stopped rising.
 
-    A policy without other responses finds no better ones.
+    A policy without other responses finds no better ones. Once next to no group varies, the outcome
+    has stopped rising as well, which in a short run no course of it shows.
     """
-    return equal_pairs(chart) >= _EQUAL_PAIRS and has_stalled_low(chart)
+    if equal_pairs(chart) < _EQUAL_PAIRS:
+        return False
+    return has_stalled_low(chart) or (is_low(chart) and _hardly_varies(chart))
+
+
+def _hardly_varies(chart: Chart) -> bool:
+    name = zero_variance_metric(chart)
+    if name is None or has_critic(chart):
+        return False
+    return typical_share(chart.series(name), RECENT) >= HARDLY_ANY

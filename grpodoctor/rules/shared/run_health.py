@@ -39,7 +39,7 @@ ENTROPY_METRICS = ("entropy/mean", "entropy/sampled")
 NO_SIGNAL = 0.98
 """Share of zero-variance groups at which no signal is left except by accident."""
 
-_HARDLY_ANY, _LEARNED = 0.95, 0.7
+HARDLY_ANY, _LEARNED = 0.95, 0.7
 """Share of zero-variance groups that leaves hardly any signal, and outcome from which a policy may
 have learned what it can: healthy agent runs whose policy was nearly deterministic ended at .75 to
 .95."""
@@ -426,15 +426,20 @@ def has_stalled_without_signal(chart: Chart) -> bool:
     name = zero_variance_metric(chart)
     if name is None or has_critic(chart) or not has_stalled_low(chart):
         return False
-    return typical_share(chart.series(name), 2 * RECENT) >= _HARDLY_ANY
+    return typical_share(chart.series(name), 2 * RECENT) >= HARDLY_ANY
 
 
 def has_stalled_low(chart: Chart) -> bool:
     """Whether an outcome in [0, 1] has stalled far below 1."""
+    return has_stalled(chart) and is_low(chart)
+
+
+def is_low(chart: Chart) -> bool:
+    """Whether an outcome in [0, 1] is far below 1."""
     series = chart.series(outcome_metric(chart) or "")
-    if not has_stalled(chart) or not series.level(_NOISE_STEPS) < _LEARNED:
+    if not series.level(_NOISE_STEPS) < _LEARNED:
         return False
-    return all(0 <= value <= 1 for _, value in series)
+    return series.window_min() >= 0 and series.window_max() <= 1
 
 
 def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"] | None:

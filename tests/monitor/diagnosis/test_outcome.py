@@ -337,3 +337,26 @@ def test_a_reward_that_stays_low_for_long_after_plateaus_is_a_collapse(tmp_path)
     report = json.loads(run("check", str(log), "--json").stdout)
     assert report["verdict"]["kind"] == "sick"
     assert "REW002" in {finding["code"] for finding in report["findings"]}
+
+
+@pytest.mark.parametrize(("mixed", "kind"), [(0.01, "sick"), (0.5, "healthy")])
+def test_a_deterministic_policy_learns_no_more_however_short_the_run(tmp_path, mixed, kind):
+    """Its entropy is lost within fifty steps; the outcome rose before, and is far below 1."""
+    noise = random.Random(3)
+    rows = []
+    for step in range(58):
+        late = min(max(step - 12, 0) / 30, 1.0)
+        rows.append(
+            {
+                "step": step,
+                "reward": 0.53 + 0.1 * min(step / 20, 1.0) + noise.gauss(0, 0.03),
+                "reward_std": 0.3,
+                "entropy": 0.58 * 0.001**late,
+                "frac_reward_zero_std": 0.05 + (0.95 - mixed) * late,
+                "grad_norm": 0.2,
+                "completions/mean_length": 640.0,
+            }
+        )
+    log = tmp_path / "trainer_state.json"
+    log.write_text(json.dumps({"log_history": rows}))
+    assert json.loads(run("check", str(log), "--json").stdout)["verdict"]["kind"] == kind

@@ -77,6 +77,17 @@ def test_a_fall_that_is_raised_again_is_explained_from_its_beginning():
     assert "REW002" in causes(aborted, ended, again, level_before=level_before)
 
 
+def test_a_cause_that_eased_is_dated_from_its_severe_beginning():
+    """Fewer responses are truncated once the policy writes shorter ones."""
+    severe = finding("LEN002", "critical", onset=41, last=59, active=False)
+    milder, fall = finding("LEN002", onset=60), finding("REW002", "critical", onset=41)
+    problem = problems_of((fall, severe, milder), RunContext(rules=RULES))[0]
+    assert (problem.cause.code, problem.since) == ("LEN002", 41)
+    assert [symptom.finding.code for symptom in problem.symptoms] == ["REW002", "LEN002"]
+    returned = problems_of((fall, severe, replace(milder, onset_step=75)), RunContext(rules=RULES))
+    assert "REW002" in {problem.cause.code for problem in returned}
+
+
 def test_what_is_expected_needs_no_test():
     note = finding("OPT001", "info")
     (expected,) = problems_of([note], RunContext(rules=RULES))
