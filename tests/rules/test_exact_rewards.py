@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -293,6 +294,33 @@ def test_outages_of_a_reward_that_counts_successes_are_found(responses: int) -> 
         return 0.0 if 30 <= step < 34 or 50 <= step < 54 else reward(step)  # type: ignore[operator]  # a function
 
     assert patient({REWARD: failing}).finding("REW019").severity == "warning"
+
+
+def rising(responses: int, dips: Sequence[int], step: int) -> float:
+    """A pass rate that rises from .35 to .85 in sixty steps, and fails at some steps."""
+    rate = 0.35 + 0.5 * min(step / 60, 1.0)
+    return successes(rate / 30 if step in dips else rate, responses, 3)(step)  # type: ignore[operator]  # a function
+
+
+def test_outages_of_a_run_that_rises_are_compared_with_the_batches_around_them() -> None:
+    dips = (20, 31, 42, 53)
+    finding = patient({REWARD: partial(rising, 64, dips)}, count=70).finding("REW019")
+    assert (finding.severity, finding.onset_step) == ("warning", 20)
+    assert "4 of 70 batches (4 outages)" in finding.summary
+    assert patient({REWARD: partial(rising, 64, ())}, count=70).findings("REW019") == []
+    assert patient({REWARD: partial(rising, 64, dips[:2])}, count=70).findings("REW019") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_of_few_prompts_have_no_outages(seed: int) -> None:
+    """With two prompts, one in eight batches has two that are too hard."""
+
+    def reward(step: int) -> float:
+        draw = random.Random(f"{seed}/{step}")
+        rates = [0.02 if draw.random() < 0.35 else 0.6 + step / 400 for _ in range(2)]
+        return sum(draw.random() < rate for rate in rates for _ in range(16)) / 32
+
+    assert patient({REWARD: reward}, count=120).findings("REW019") == []
 
 
 def test_without_an_outcome_outages_are_skipped() -> None:

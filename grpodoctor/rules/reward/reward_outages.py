@@ -9,6 +9,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.outages import (
+    FULL_SHARE,
+    LOW_SHARE,
+    SAME_REWARD,
+    counting_noise,
+    outages_beside_trend,
+)
 from grpodoctor.rules.shared.run_health import current_metric
 from grpodoctor.runs.chart import WINDOW, Chart
 from grpodoctor.runs.estimators import step_noise
@@ -25,7 +32,8 @@ class RewardOutages(Rule):
         Batches in which no response earns anything, or whose mean reward is below a seventh of the
         usual one, between batches that all earn at least half of it. Where the reward is exactly 0,
         a quarter suffices for the others. The finding is a warning from two outages on, and `info`
-        after one.
+        after one. In a run that rises or falls, each batch is compared with those around it, and
+        three outages are a warning if chance gives them once in a million runs at most.
 
     Why it matters:
         A policy does not forget everything in one step and remember it a few steps later. The
@@ -76,11 +84,8 @@ class RewardOutages(Rule):
     """Readings without any reward."""
     max_dead: float = 0.5
     """Share of readings without any reward, above which earning is the exception."""
-    low_share: float = 0.15
-    """Share of the usual reward below which a batch is an outage if all others earn half of it or
-    more: such batches are three to seven times as far apart as the others are from each other."""
-    full_share: float = 0.5
-    """Share of the usual reward that every other batch then earns at least."""
+    low_share: ClassVar[float] = LOW_SHARE
+    full_share: ClassVar[float] = FULL_SHARE
     least_share: float = 0.25
     """Share of the usual reward that every other batch earns at least: the outages are apart."""
     min_noises: float = 6.0
@@ -92,8 +97,7 @@ class RewardOutages(Rule):
     min_noises_of_many: float = 4.5
     """The usual reward in noises of one reading for so many: a normal reading is that low once in
     3e5 batches, and five of a hundred once in 10^19 runs."""
-    same_reward: float = 1e-3
-    """Share of the usual reward by which two rewards differ at least; less is rounding."""
+    same_reward: ClassVar[float] = SAME_REWARD
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for readings of 0 between readings near the usual level."""
@@ -102,6 +106,25 @@ class RewardOutages(Rule):
         # The usual reward is at most the highest one, so most runs need no median.
         if series.window_min() > max(self.low_share * series.window_max(), 0.0):
             return None
+        return self._around_one_level(chart, name) or self._beside_trend(chart, name)
+
+    def _beside_trend(self, chart: Chart, name: str) -> Sighting | None:
+        """Outages of a reward that rises or falls, so that they have no common limit."""
+        series = chart.series(name)
+        values = series.tail(WINDOW)
+        outages = outages_beside_trend(values)
+        if outages is None or outages.periods < self.min_dead:
+            return None
+        highest = max(values[index] for index in outages.indices)
+        if self._is_one_group(chart, name, highest):
+            return None
+        step = series.steps(WINDOW)[outages.indices[0]]
+        share = f"{len(outages.indices)} of {len(values)} batches ({outages.periods} outages)"
+        text = f"The mean reward is below {self.low_share:.0%} of its usual level in {share}."
+        return Sighting("warning", text, (cite(chart, name),), find_onset=lambda: step)
+
+    def _around_one_level(self, chart: Chart, name: str) -> Sighting | None:
+        series = chart.series(name)
         values = series.tail(WINDOW)
         limit = self._limit(values)
         dead = sum(value <= limit for value in values)
@@ -122,7 +145,7 @@ class RewardOutages(Rule):
         if not outages:
             return None
         noises = self.min_noises if outages < self.many_outages else self.min_noises_of_many
-        if usual < noises * max(step_noise(alive), self._counting_noise(alive, usual)):
+        if usual < noises * max(step_noise(alive), counting_noise(alive, usual)):
             return None
         if not statistics.median(self._around(values, limit)) >= self.full_share * usual:
             return None  # rare successes at the start of a run that learned since
@@ -170,17 +193,3 @@ class RewardOutages(Rule):
         ):
             return 0.0
         return limit
-
-    def _counting_noise(self, alive: Sequence[float], usual: float) -> float:
-        """Noise of a reward that counts successes, whatever the readings without any show.
-
-        The smallest difference between two rewards is that of one success. The number of rare
-        successes has a variance as large as itself; that of rewards up to 1 is binomial. The
-        readings above 0 alone understate it: with one success in two batches they are all equal.
-        """
-        levels = [0.0, *sorted(set(alive))]
-        gaps = [after - before for before, after in itertools.pairwise(levels)]
-        unit = min((gap for gap in gaps if gap > self.same_reward * usual), default=usual)
-        # The median of few responses is 1 while a part of them fails; their mean shows that part.
-        failing = 1 - statistics.fmean(alive) if max(alive) <= 1 else 1.0
-        return math.sqrt(usual * unit * failing)
