@@ -11,7 +11,8 @@ from grpodoctor.rules.shared.flat_outcome import flat_levels, is_above_start
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.trend import OUTCOMES
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
-from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, OPENING, Series
 
 _LONG = 2 * BASELINE
 """Readings from which the first ten and the latest ten do not overlap."""

@@ -16,7 +16,8 @@ from grpodoctor.monitor.sample_responses import (
     sample_responses,
 )
 from grpodoctor.monitor.vitals import Vital, vital_signs
-from grpodoctor.runs.chart import Baseline, Chart
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Baseline
 
 
 @dataclass(frozen=True, slots=True)

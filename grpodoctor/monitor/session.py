@@ -19,13 +19,13 @@ from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.base import Finding
 from grpodoctor.rules.engine import Change
-from grpodoctor.runs.chart import WINDOW
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower
 from grpodoctor.runs.reading.opening import RunFollower, follow, is_native, log_of, open_run
 from grpodoctor.runs.reading.poll import Poll
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.records import Event, Manifest, StepRecord
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.support.progress import Progress
 from grpodoctor.treatment.doctor import Doctor, TreatmentMode
 from grpodoctor.treatment.doctor_settings import DoctorSettings

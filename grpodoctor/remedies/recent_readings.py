@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 
 _RECENT = 10
 """Readings whose median is the recent level of a metric."""

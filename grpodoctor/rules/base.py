@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
-from grpodoctor.runs.chart import BASELINE, Chart
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Max, Min, NotApplicable
 

@@ -52,8 +52,9 @@ from grpodoctor.rules.base import (
 )
 from grpodoctor.rules.shared.missing_metrics import how_to_enable
 from grpodoctor.rules.shared.penalty_direction import penalty_drives_away
-from grpodoctor.runs.chart import MOST_LAYOUTS, WINDOW, Chart
+from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.plain_names import in_plain_words

@@ -8,8 +8,9 @@ import statistics
 from collections.abc import Iterator
 
 from grpodoctor.remedies.base import Remedy
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Event
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.treatment.assessment import LOOKS
 from grpodoctor.treatment.requests import Request
 from grpodoctor.treatment.switchback import BLOCKS, Stage, orders

@@ -21,8 +21,8 @@ import numpy as np
 from bench_lead_time import opened, unpacked
 
 from grpodoctor.rules.shared.whole_run import MIN_TREND_SCORE
-from grpodoctor.runs.chart import BASELINE, WINDOW, Series
 from grpodoctor.runs.estimators import Trend
+from grpodoctor.runs.series import BASELINE, WINDOW, Series
 from grpodoctor.vocabulary.values import scalar
 
 LENGTHS = (30, 60, 127, 128, 140, 200, 255, 256, 400, 1000, 4000)

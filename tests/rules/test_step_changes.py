@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.rules.shared.step_changes import step_changes
-from grpodoctor.runs.chart import Series
+from grpodoctor.runs.series import Series
 
 
 def series_of(values: list[int]) -> Series:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from grpodoctor.runs.block_means import MOST_BLOCKS
-from grpodoctor.runs.chart import Series
 from grpodoctor.runs.estimators import Trend, implied_count
+from grpodoctor.runs.series import Series
 
 
 def series(values: list[float]) -> Series:

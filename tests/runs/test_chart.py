@@ -11,15 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpodoctor.runs.chart import (
-    BASELINE,
-    MOST_METRICS,
-    WINDOW,
-    Chart,
-    Series,
-    once_per_reading,
-)
+from grpodoctor.runs.chart import MOST_METRICS, Chart
 from grpodoctor.runs.records import Manifest, StepRecord
+from grpodoctor.runs.series import BASELINE, WINDOW, Series, once_per_reading
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Absent, Max, Mean, NotApplicable, Reading
 from tests.samples import sampled

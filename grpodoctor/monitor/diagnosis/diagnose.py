@@ -38,7 +38,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
 )
 from grpodoctor.rules.shared.whole_run import rises_over_run
-from grpodoctor.runs.chart import BASELINE, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("reward/mean", "accuracy/train")

@@ -24,7 +24,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
 )
 from grpodoctor.rules.shared.trend import outcome_start, outcome_text
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import NotApplicable
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _UNCENTRED = "groups/uncentred_rate"

@@ -34,8 +34,9 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_cause,
     zero_variance_metric,
 )
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _ZERO_VARIANCE = "groups/zero_variance_rate"

@@ -9,8 +9,9 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.distillation import REFERENCE_IS_TEACHER, has_teacher
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, outcome_metric
-from grpodoctor.runs.chart import OPENING, Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")

@@ -19,7 +19,8 @@ from grpodoctor.rules.shared.trend import (
     outcome_start,
     outcome_text,
 )
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _LENGTH = "length/mean"

@@ -14,7 +14,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_lost,
     outcome_metric,
 )
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _LENGTH = "length/mean"

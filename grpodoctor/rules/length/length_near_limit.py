@@ -14,7 +14,8 @@ from grpodoctor.rules.shared.length_limit import (
     share_at,
 )
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, has_improved, is_solved
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN = "length/mean"

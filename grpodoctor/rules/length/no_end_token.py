@@ -9,7 +9,8 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _MEAN, _MAX, _MIN = "length/mean", "length/max", "length/min"

@@ -7,7 +7,8 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import RECENT, outcome_metric
 from grpodoctor.rules.shared.trend import began_half_way, outcome_has_risen, start_level
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _LOOPS = "text/repetition_rate"

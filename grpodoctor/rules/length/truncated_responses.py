@@ -20,7 +20,8 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.short_runs import USUAL, fall_in_short_run
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.rules.shared.whole_run import falls_over_run
-from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _TRUNCATED = "length/truncated_rate"

@@ -22,7 +22,8 @@ from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     outcome_noun,
 )
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import PROBED
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import has_lost_outcome
 from grpodoctor.rules.shared.spikes import WINDOW, SpikeLimits, joint_spike
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import robust_level
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _GRADIENT = "optimizer/grad_norm"

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Severity, Sighting
 from grpodoctor.rules.shared.reward_components import MEAN, PREFIX, component_name
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import HELDOUT, may_be_empty
 from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Reading

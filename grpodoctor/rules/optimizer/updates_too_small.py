@@ -17,8 +17,9 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
 )
 from grpodoctor.rules.shared.trend import change, outcome_has_risen
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _CHANGED = "optimizer/changed_weight_rate"

@@ -26,7 +26,8 @@ from grpodoctor.rules.shared.run_health import (
     only_form_is_earned,
     zero_variance_metric,
 )
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"

@@ -21,7 +21,8 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"

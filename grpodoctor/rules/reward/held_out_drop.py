@@ -21,8 +21,9 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import implied_count, median, step_noise
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate, Reading
 

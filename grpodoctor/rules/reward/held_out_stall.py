@@ -17,8 +17,9 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_cause,
 )
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.runs.chart import BASELINE, WINDOW, Chart
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
+from grpodoctor.runs.series import BASELINE, WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _HELDOUT = ("accuracy/heldout", "reward/heldout")

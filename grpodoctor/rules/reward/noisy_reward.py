@@ -8,7 +8,8 @@ from typing import ClassVar
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.run_health import has_improved, is_solved, reading_noise
 from grpodoctor.rules.shared.trend import outcome_has_risen
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _STD, _SIZE = "reward/mean", "reward/std", "groups/size"

@@ -33,8 +33,9 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
-from grpodoctor.runs.chart import OPENING, WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import OPENING, WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import HELDOUT
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import current_metric
 from grpodoctor.rules.shared.short_runs import USUAL, ShortFall, ShortRun, fall_in_short_run
-from grpodoctor.runs.chart import OPENING, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("accuracy/train", "reward/mean")

@@ -9,7 +9,8 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.kept_reward import fall_from_best, level_error, reward_is_kept
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, level_at
 from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
-from grpodoctor.runs.chart import BASELINE, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"

@@ -17,8 +17,9 @@ from grpodoctor.rules.shared.outages import (
     outages_beside_trend,
 )
 from grpodoctor.rules.shared.run_health import current_metric
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("accuracy/train", "reward/mean")

@@ -17,8 +17,9 @@ from grpodoctor.rules.shared.run_health import (
     share_lost,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift, median
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _ACCURACY = "accuracy/train"

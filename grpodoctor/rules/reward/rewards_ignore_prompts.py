@@ -10,7 +10,8 @@ from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, 
 from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, denominator
 from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _FLAT = "reward/mean", "groups/zero_variance_rate"

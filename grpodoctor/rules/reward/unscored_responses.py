@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, covered, denominator
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _ABORTED = "reward/mean", "rollouts/aborted_rate"

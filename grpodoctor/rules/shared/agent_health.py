@@ -6,7 +6,7 @@ from typing import Literal
 
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.runs.chart import Series
+from grpodoctor.runs.series import Series
 
 Course = Literal["unlearned", "constant", "grown"]
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grpodoctor.runs.chart import Series
+from grpodoctor.runs.series import Series
 
 USUAL_FACTOR = 20.0
 """Multiple of the usual clipped share. Healthy runs clip .001 to .005 of the tokens, so it is also

@@ -8,8 +8,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from grpodoctor.rules.shared.run_health import ZERO_VARIANCE_METRICS
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import implied_count
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.knobs import Setting
 
 _REWARD = "reward/mean"

@@ -7,7 +7,7 @@ import statistics
 from itertools import pairwise
 from typing import NamedTuple
 
-from grpodoctor.runs.chart import WINDOW, Series
+from grpodoctor.runs.series import WINDOW, Series
 
 _SMOOTHED = 5
 """Readings whose median is the level at a point."""

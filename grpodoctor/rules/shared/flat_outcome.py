@@ -20,7 +20,8 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.trend import OUTCOMES, change
 from grpodoctor.rules.shared.whole_run import PARTS, quarter_means, rises_over_run
-from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, OPENING, Series
 
 _REFERENCE_KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 """Metrics of the distance from the policy to the reference."""

@@ -6,7 +6,8 @@ import statistics
 from typing import NamedTuple
 
 from grpodoctor.rules.shared.run_health import current_metric, level_at
-from grpodoctor.runs.chart import WINDOW, Chart
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.metrics import HELDOUT
 
 

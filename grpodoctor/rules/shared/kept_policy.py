@@ -11,8 +11,9 @@ import statistics
 
 from grpodoctor.rules.shared.flat_outcome import reference_kl
 from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import WINDOW, Series
 
 FALL_FROM_OUTSIDE = ("recheck-reward", "drop-failed-rollouts", "stop-training")
 """Remedies where the policy did not cause the fall."""

@@ -6,7 +6,8 @@ import math
 
 from grpodoctor.rules.shared.kept_policy import fell_from_outside
 from grpodoctor.rules.shared.run_health import COLLAPSE_LOSS, RECENT, level_at
-from grpodoctor.runs.chart import BASELINE, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, Series
 
 ACCURACY, REWARD = "accuracy/train", "reward/mean"
 

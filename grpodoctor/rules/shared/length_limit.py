@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grpodoctor.rules.shared.run_health import RECENT
-from grpodoctor.runs.chart import WINDOW, Series, once_per_reading
+from grpodoctor.runs.series import WINDOW, Series, once_per_reading
 
 SHORTEST_LIMIT = 32
 """Tokens of the shortest limit that is inferred: shorter responses, such as sums, all have one

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grpodoctor.rules.shared.run_health import RECENT, has_improved
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 
 _ESTIMATORS = ("k1", "k2", "k3")
 

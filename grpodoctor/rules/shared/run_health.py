@@ -15,9 +15,10 @@ from typing import Literal
 
 from grpodoctor.rules.shared.reward_components import component_means, component_name
 from grpodoctor.rules.shared.whole_run import rises_over_run
-from grpodoctor.runs.chart import WINDOW, Chart, Series, once_per_reading
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
+from grpodoctor.runs.series import WINDOW, Series, once_per_reading
 from grpodoctor.vocabulary.values import NotApplicable
 
 RECENT = 10

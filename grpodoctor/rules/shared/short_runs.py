@@ -6,8 +6,8 @@ import math
 import statistics
 from typing import NamedTuple
 
-from grpodoctor.runs.chart import OPENING, Series
 from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import OPENING, Series
 
 
 class ShortFall(NamedTuple):

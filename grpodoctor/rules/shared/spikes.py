@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import robust_level
+from grpodoctor.runs.series import Series
 
 LASTING = 3
 """Readings for which the new level must last; a single outlier is no jump."""

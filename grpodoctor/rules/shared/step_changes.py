@@ -8,7 +8,7 @@ from itertools import islice, repeat
 from operator import eq, gt, lt, mul, sub
 from typing import NamedTuple
 
-from grpodoctor.runs.chart import Series
+from grpodoctor.runs.series import Series
 
 _CONSISTENT = 0.75
 """Share of steps in which the two move in the same direction, or in opposite ones, so that a single

@@ -13,7 +13,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     reading_noise,
 )
-from grpodoctor.runs.chart import BASELINE, OPENING, Chart, Series, once_per_reading
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import BASELINE, OPENING, Series, once_per_reading
 
 OUTCOMES = ("accuracy/train", "reward/mean", "accuracy/heldout", "reward/heldout")
 """Metrics that rise if a run achieves anything."""

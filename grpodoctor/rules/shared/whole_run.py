@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from grpodoctor.runs.chart import Series, once_per_reading
+from grpodoctor.runs.series import Series, once_per_reading
 
 MIN_TREND_SCORE = 2.5
 """Standard score from which a trend over the whole run counts: chance gives it to one series

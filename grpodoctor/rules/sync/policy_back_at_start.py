@@ -13,7 +13,8 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
     reading_noise,
 )
-from grpodoctor.runs.chart import WINDOW, Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("accuracy/train", "reward/mean")

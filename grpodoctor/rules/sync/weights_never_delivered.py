@@ -9,7 +9,8 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
 from grpodoctor.rules.shared.mismatch_levels import HARMFUL, logged_mismatch
 from grpodoctor.rules.shared.run_health import RECENT, has_improved, reading_noise
-from grpodoctor.runs.chart import Chart, Series
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.conditions import Condition
 

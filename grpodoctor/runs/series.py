@@ -1,0 +1,334 @@
+"""The latest readings of one metric, its baseline and its extremes, in constant memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from grpodoctor.runs.block_means import BlockMeans
+from grpodoctor.runs.estimators import Trend, median, robust_level, step_noise
+
+WINDOW = 128
+"""Readings kept per metric: enough for a trend, and small enough for hundreds of metrics."""
+
+BASELINE = 10
+"""Readings of a baseline; the failing runs that were studied diverge later."""
+
+OPENING = 3
+"""Readings of the opening, for runs that fail within their baseline."""
+
+MOST_OPENING_NOISE = 4.0
+"""Difference of opening and baseline, in noises of one reading, above which the baseline contains
+a change: five standard errors."""
+
+_NEVER = -(10**18)
+"""A step before any step of a log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The start of the run for one metric: robust level and spread."""
+
+    level: float
+    """Median of the first `BASELINE` finite readings."""
+    spread: float
+    """Their median absolute deviation, scaled to a standard deviation under normality."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The highest or lowest level of a metric: the median of a block, which ignores outliers."""
+
+    level: float
+    step: int
+    """The last step of the block."""
+    mean: float = math.nan
+    """The mean of the block's finite values: the median of few shares jumps between them."""
+
+
+class _WindowExtreme:
+    """The highest or lowest reading of a window.
+
+    Rules ask for it at every step, when one reading is new, so the previous answer is kept.
+    """
+
+    __slots__ = ("_asked", "_choose", "_step", "_value")
+
+    def __init__(self, choose: Callable[[Sequence[float]], float]) -> None:
+        self._choose = choose
+        self._value = math.nan
+        self._step = self._asked = _NEVER
+
+    def of(self, steps: Sequence[int], values: Sequence[float]) -> float:
+        """The extreme of the last `WINDOW` readings."""
+        newest = steps[-1]
+        if self._asked == newest:
+            return self._value
+        first = steps[-min(len(steps), WINDOW)]
+        if len(steps) > 1 and self._asked == steps[-2] and self._step >= first:
+            if self._choose((values[-1], self._value)) == values[-1]:
+                self._value, self._step = values[-1], newest
+        else:
+            latest = values[-WINDOW:]
+            self._value = self._choose(latest)
+            self._step = steps[latest.index(self._value) - len(latest)]
+        self._asked = newest
+        return self._value
+
+
+class Series:
+    """The latest readings of one metric, its baseline, and its extremes."""
+
+    __slots__ = (
+        "_first",
+        "_steps",
+        "_trend",
+        "_trend_basis",
+        "_unblocked",
+        "_values",
+        "_window_max",
+        "_window_min",
+        "baseline",
+        "blocks",
+        "highest",
+        "lowest",
+        "memo",
+        "opening",
+        "start",
+    )
+
+    def __init__(self) -> None:
+        # Lists, a block longer than the window: their tails are cut out faster than a deque's.
+        self._steps: list[int] = []
+        self._values: list[float] = []
+        self._first: list[tuple[int, float]] = []
+        self._unblocked = 0
+        self.blocks = BlockMeans()
+        """The whole run but its latest readings, in blocks."""
+        self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
+        self._trend: Trend | None = None
+        self._trend_basis = -1, 0
+        """The changes of the blocks that the trend knows, and the values that it counts."""
+        self.memo: dict[Hashable, Any] = {}
+        """What was computed from the readings so far, until the next one: levels by number of
+        readings, noises by its negative, and results of functions; see `once_per_reading`."""
+        self.opening: Extreme | None = None
+        """The median of the first `OPENING` finite readings; None before that many."""
+        self.baseline: Baseline | None = None
+        self.start: Baseline | None = None
+        """The starting value: the baseline, or the opening where the baseline contains a change."""
+        self.highest: Extreme | None = None
+        """The block of `BASELINE` readings with the highest median; None before the first block."""
+        self.lowest: Extreme | None = None
+        """The block of `BASELINE` readings with the lowest median."""
+
+    def append(self, step: int, value: float) -> None:
+        """Add the reading of a step later than all previous ones."""
+        self._steps.append(step)
+        self._values.append(value)
+        if self.memo:
+            self.memo.clear()
+        if self.baseline is None and math.isfinite(value):
+            self._first.append((step, value))
+            self._set_starts()
+        self._unblocked += 1
+        if self._unblocked == BASELINE:
+            self._close_block()
+
+    def _drop_old(self) -> None:
+        """Drop the readings before the window."""
+        del self._steps[:-WINDOW], self._values[:-WINDOW]
+
+    def _set_starts(self) -> None:
+        """Set the opening, the baseline and the start once there are enough readings."""
+        first = [value for _, value in self._first]
+        if len(first) == OPENING:
+            self.opening = Extreme(median(first), self._first[-1][0])
+        if len(first) < BASELINE or self.opening is None:
+            return
+        self.baseline = self.start = Baseline(*robust_level(first))
+        noise, opening = step_noise(first), self.opening.level
+        # The median of three readings and that of ten differ by .8 of the noise of one reading.
+        if abs(opening - self.baseline.level) > MOST_OPENING_NOISE * noise:
+            self.start = Baseline(opening, noise)
+
+    def _close_block(self) -> None:
+        """Compare a block of readings with the extremes."""
+        self._unblocked = 0
+        self._drop_old()
+        self.blocks.add(self._steps, self._values, BASELINE)
+        step = self._steps[-1]
+        level = self.level(BASELINE)
+        if math.isnan(level):
+            return
+        is_highest = self.highest is None or level > self.highest.level
+        is_lowest = self.lowest is None or level < self.lowest.level
+        if is_highest or is_lowest:
+            block = Extreme(level, step, self.mean(BASELINE))
+            self.highest = block if is_highest else self.highest
+            self.lowest = block if is_lowest else self.lowest
+
+    @property
+    def first_steps(self) -> tuple[int, int]:
+        """The steps of the first two finite readings; -1 for those that are missing."""
+        steps = [step for step, _ in self._first[:2]]
+        return (*steps, -1, -1)[:2]  # type: ignore[return-value]  # always two
+
+    @property
+    def first_step(self) -> int:
+        """The step of the first finite reading; -1 if there is none."""
+        return self._first[0][0] if self._first else -1
+
+    def head(self, count: int) -> list[float]:
+        """The first `count` finite readings, at most `BASELINE`; fewer if there are fewer."""
+        return [value for _, value in self._first[:count]]
+
+    def rewind(self, step: int) -> None:
+        """Remove the readings from `step` on, since the run went back.
+
+        Extremes in that range are removed too, and determined again from later readings.
+        """
+        self._drop_old()
+        while self._steps and self._steps[-1] >= step:
+            self._steps.pop()
+            self._values.pop()
+            self._unblocked = max(0, self._unblocked - 1)
+        self.memo.clear()
+        self._window_min, self._window_max = _WindowExtreme(min), _WindowExtreme(max)
+        self.blocks.rewind(step)
+        kept = [pair for pair in self._first if pair[0] < step]
+        if len(kept) < len(self._first):
+            self._first, self.baseline, self.start = kept, None, None
+            self.opening = self.opening if len(kept) >= OPENING else None
+        if self.highest is not None and self.highest.step >= step:
+            self.highest = None
+        if self.lowest is not None and self.lowest.step >= step:
+            self.lowest = None
+
+    def __len__(self) -> int:
+        count = len(self._values)
+        if count > WINDOW:  # rules ask for the length all the time; `min` takes twice as long
+            return WINDOW
+        return count
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        return iter(zip(self._steps[-WINDOW:], self._values[-WINDOW:], strict=True))
+
+    @property
+    def last(self) -> float:
+        """The latest reading."""
+        return self._values[-1]
+
+    @property
+    def last_step(self) -> int:
+        """The step of the latest reading; -1 if there is none."""
+        return self._steps[-1] if self._steps else -1
+
+    def tail(self, count: int) -> list[float]:
+        """The latest `count` readings, oldest first; fewer if there are fewer."""
+        if count >= WINDOW:
+            return self._values[-WINDOW:]
+        return self._values[-count:] if count > 0 else []
+
+    def steps(self, count: int) -> list[int]:
+        """The steps of `tail(count)`."""
+        return self._steps[-min(count, WINDOW) :] if count > 0 else []
+
+    def window_min(self) -> float:
+        """The lowest reading of the window, which must not be empty."""
+        return self._window_min.of(self._steps, self._values)
+
+    def window_max(self) -> float:
+        """The highest reading of the window, which must not be empty."""
+        return self._window_max.of(self._steps, self._values)
+
+    def whole_run(self) -> list[float]:
+        """The finite readings of the whole run, oldest first, or block means if they are many."""
+        values = self._whole_run(0)
+        # A finite sum saves looking at each value.
+        if math.isfinite(sum(values)):
+            return values
+        return list(filter(math.isfinite, values))
+
+    def _whole_run(self, begin: int) -> list[float]:
+        """The readings or block means of the whole run, from the one with index `begin` on."""
+        blocks = self.blocks.means
+        values = blocks[begin:].tolist()
+        if self.blocks.size == 1 and self._unblocked:
+            latest = self._values[-self._unblocked :]
+            values += latest[max(0, begin - len(blocks)) :]
+        return values
+
+    @property
+    def readings(self) -> int:
+        """Readings since the start of the run."""
+        return max(len(self), self.blocks.readings + self._unblocked)
+
+    @property
+    def trend(self) -> float:
+        """Standard score of a monotonic trend over the whole run; see `Trend`."""
+        changes, counted = self._trend_basis
+        if self._trend is None or changes != self.blocks.changes:
+            self._trend, counted = Trend(), 0
+        for value in self._whole_run(counted):
+            counted += 1
+            self._trend.add(value)
+        self._trend_basis = self.blocks.changes, counted
+        return self._trend.score
+
+    def level(self, count: int) -> float:
+        """Median of the latest `count` readings that are finite; NaN if there are none."""
+        level: float | None = self.memo.get(count)
+        if level is None:
+            # `tail` would be a further call, and rules ask for twenty levels at every step.
+            values = self._values[-min(count, WINDOW) :] if count > 0 else []
+            level = self.memo[count] = median(values)
+        return level
+
+    def mean(self, count: int) -> float:
+        """Mean of the latest `count` readings that are finite; NaN if there are none."""
+        finite = [value for value in self.tail(count) if math.isfinite(value)]
+        if not finite:
+            return math.nan
+        try:
+            return math.fsum(finite) / len(finite)
+        except OverflowError:  # of the sum, not of the mean
+            return math.fsum(value / len(finite) for value in finite)
+
+    def noise(self, count: int) -> float:
+        """Noise of one reading among the latest `count`; see `step_noise`."""
+        noise: float | None = self.memo.get(-count)
+        if noise is None:
+            noise = self.memo[-count] = step_noise(self.tail(count))
+        return noise
+
+
+_UNKNOWN: Any = object()
+"""Stands for a result that has not been computed."""
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def once_per_reading(
+    function: Callable[Concatenate[Series, _Arguments], _Result],
+) -> Callable[Concatenate[Series, _Arguments], _Result]:
+    """Keep the result of a function of a series until the next reading.
+
+    Many rules ask the same of the outcome at each step. The function must depend on nothing but the
+    series and its other arguments, which must be hashable.
+    """
+
+    @wraps(function)
+    def kept(series: Series, /, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        is_plain = not arguments and not named
+        key = function if is_plain else (function, arguments, *named.items())
+        result: _Result = series.memo.get(key, _UNKNOWN)
+        if result is _UNKNOWN:
+            result = series.memo[key] = function(series, *arguments, **named)
+        return result
+
+    return kept
