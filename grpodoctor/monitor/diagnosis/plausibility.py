@@ -7,7 +7,7 @@ steps of the two findings fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from grpodoctor.monitor.diagnosis.causal_table import LEVEL, mechanism
@@ -185,13 +185,19 @@ def _latest(finding: Finding) -> float:
 
 
 def _began(effect: Finding, circumstances: Circumstances) -> int:
+    alarms = (finding for _, finding in circumstances.alarms)
+    return condition_began(effect, alarms, circumstances.stride)
+
+
+def condition_began(finding: Finding, findings: Iterable[Finding], stride: float) -> int:
     """The onset of a finding, or of the earlier ones with the same code that it follows at once.
 
-    A fall whose severity changed, such as when the held-out evaluation turned out to rise, is one.
+    A condition whose severity changed is one: a fall, when the held-out evaluation turned out to
+    rise, or truncated responses that become fewer.
     """
-    began = effect.onset_step
-    earlier = [each for _, each in circumstances.alarms if each.code == effect.code]
-    for finding in sorted(earlier, key=lambda each: -each.onset_step):
-        if finding.onset_step < began <= finding.last_step + SPIKE_SLACK * circumstances.stride:
-            began = finding.onset_step
+    began = finding.onset_step
+    earlier = [each for each in findings if each.code == finding.code]
+    for each in sorted(earlier, key=lambda one: -one.onset_step):
+        if each.onset_step < began <= each.last_step + SPIKE_SLACK * stride:
+            began = each.onset_step
     return began

@@ -12,7 +12,12 @@ from grpodoctor.monitor.diagnosis.causal_table import (
     path_between,
 )
 from grpodoctor.monitor.diagnosis.costs import Cost
-from grpodoctor.monitor.diagnosis.plausibility import SPIKE_SLACK, Circumstances, is_plausible
+from grpodoctor.monitor.diagnosis.plausibility import (
+    SPIKE_SLACK,
+    Circumstances,
+    condition_began,
+    is_plausible,
+)
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Severity
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -283,7 +288,7 @@ def _problem(
         ),
     )
     present = _present(cause, ordered)
-    since = _began(present, findings, context)
+    since = condition_began(present, findings, context.stride)
     return Problem(
         cause=cause,
         condition=condition,
@@ -348,7 +353,9 @@ def _direct_causes(findings: Sequence[Finding], context: RunContext) -> dict[int
             )
             for place, other in enumerate(findings)
             if place != index
-            and _may_explain(other, finding, context, _began(other, findings, context))
+            and _may_explain(
+                other, finding, context, condition_began(other, findings, context.stride)
+            )
             and (path := _path(other, finding, context, findings)) is not None
         ]
         for *_, place in sorted(candidates):
@@ -365,19 +372,6 @@ def _is_past_spike(finding: Finding, context: RunContext) -> bool:
 
 def _root(index: int, causes: Mapping[int, int]) -> int:
     return next(reversed([index, *_chain(index, causes)]))
-
-
-def _began(finding: Finding, findings: Iterable[Finding], context: RunContext) -> int:
-    """The step at which the condition of a finding began.
-
-    A severe finding that eases ends, and a milder one of the same rule follows it at once.
-    """
-    began = finding.onset_step
-    earlier = (each for each in findings if each.code == finding.code and not each.active)
-    for each in sorted(earlier, key=lambda one: -one.last_step):
-        if each.onset_step < began <= each.last_step + 1 + context.stride:
-            began = each.onset_step
-    return began
 
 
 def _may_explain(cause: Finding, effect: Finding, context: RunContext, began: int) -> bool:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.outages import (
+    BESIDE_TREND,
     FULL_SHARE,
     LOW_SHARE,
     SAME_REWARD,
@@ -105,7 +106,7 @@ class RewardOutages(Rule):
         name = current_metric(chart, _OUTCOMES)
         series = chart.series(name)
         # The usual reward is at most the highest one, so most runs need no median.
-        if series.window_min() > max(self.low_share * series.window_max(), 0.0):
+        if series.window_min() > max(BESIDE_TREND * series.window_max(), 0.0):
             return None
         return self._around_one_level(chart, name) or self._beside_trend(chart, name)
 
@@ -121,7 +122,7 @@ class RewardOutages(Rule):
             return None
         step = series.steps(WINDOW)[outages.indices[0]]
         share = f"{len(outages.indices)} of {len(values)} batches ({outages.periods} outages)"
-        text = f"The mean reward is below {self.low_share:.0%} of its usual level in {share}."
+        text = f"The mean reward is below a quarter of its usual level in {share}."
         return Sighting("warning", text, (cite(chart, name),), find_onset=lambda: step)
 
     def _around_one_level(self, chart: Chart, name: str) -> Sighting | None:

@@ -7,6 +7,7 @@ import math
 from grpodoctor.rules.shared.equal_responses import equal_pairs
 from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means
 from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
     RECENT,
     has_critic,
     outcome_metric,
@@ -107,7 +108,8 @@ def has_copied_responses(chart: Chart) -> bool:
     name = zero_variance_metric(chart)
     if name is None or has_critic(chart) or outcome_metric(chart) is None:
         return False
-    if not chart.is_fresh("entropy/mean") or equal_pairs(chart) > _MOST_EQUAL_PAIRS:
+    has_entropy = any(map(chart.is_fresh, ENTROPY_METRICS))
+    if not has_entropy or equal_pairs(chart) > _MOST_EQUAL_PAIRS:
         return False
     return has_alike_stds(chart) or has_alike_groups(
         chart, typical_share(chart.series(name), RECENT)

@@ -52,8 +52,8 @@ the same function: prompts differ in difficulty, and a full reward is 1 in both.
 def counts_successes(chart: Chart, name: str, train: str) -> bool:
     """Whether a held-out metric is a share of successes that training prompts could reach as well.
 
-    An accuracy is. A held-out reward is if it is in [0, 1] like the training reward, and was about
-    as high at the first evaluation.
+    An accuracy is. A held-out reward is if it is in [0, 1] like the training reward, and at the
+    first evaluation was about as high as that was then, or since the start of the run.
     """
     if name.startswith("accuracy/"):
         return True
@@ -64,7 +64,11 @@ def counts_successes(chart: Chart, name: str, train: str) -> bool:
         return False
     step, first = next(iter(heldout))
     then = level_at(training, step)
-    return then is not None and abs(first - then) <= _SAME_SCALE
+    if then is None:
+        return False
+    started = training.opening.level if training.opening else then
+    lowest, highest = min(started, then), max(started, then)
+    return lowest - _SAME_SCALE <= first <= highest + _SAME_SCALE
 
 
 _LATEST = 3

@@ -13,6 +13,8 @@ from grpodoctor.runs.estimators import step_noise
 LOW_SHARE = 0.15
 """Share of the usual reward below which a batch is an outage if all others earn half of it or more:
 such batches are three to seven times as far apart as the others are from each other."""
+BESIDE_TREND = 0.25
+"""The same where each batch is compared with those around it, and its chance is estimated."""
 FULL_SHARE = 0.5
 """Share of the usual reward that every other batch then earns at least."""
 
@@ -47,9 +49,9 @@ def outages_beside_trend(values: Sequence[float]) -> Outages | None:
     if not min(levels) > 0:
         return None
     shares = [value / level for value, level in zip(values, levels, strict=True)]
-    low = tuple(index for index, share in enumerate(shares) if share <= LOW_SHARE)
-    others = [share for share in shares if share > LOW_SHARE]
-    periods = [is_low for is_low, _ in itertools.groupby(share <= LOW_SHARE for share in shares)]
+    low = tuple(index for index, share in enumerate(shares) if share <= BESIDE_TREND)
+    others = [share for share in shares if share > BESIDE_TREND]
+    periods = [is_low for is_low, _ in itertools.groupby(share <= BESIDE_TREND for share in shares)]
     outages = Outages(low, sum(periods[1:-1]))
     if not outages.periods or min(others) < FULL_SHARE:
         return None
@@ -81,7 +83,7 @@ def _chance_of_an_outage(shares: Sequence[float], values: Sequence[float]) -> fl
     noise = max(step_noise(shares), counting_noise(values, mean) / mean)
     if not noise > 0:
         return 0.0
-    normal = math.erfc((1 - LOW_SHARE) / noise / math.sqrt(2)) / 2
+    normal = math.erfc((1 - BESIDE_TREND) / noise / math.sqrt(2)) / 2
     if max(values) > 1 or not mean < 1:
         return normal
     return max(normal, _few_successes(int((1 - mean) / (mean * noise * noise)), mean))
@@ -107,8 +109,8 @@ def counting_noise(alive: Sequence[float], usual: float) -> float:
 
 
 def _few_successes(responses: int, rate: float) -> float:
-    """The chance of a share of `LOW_SHARE` of the usual successes, or less."""
-    few = int(LOW_SHARE * rate * responses)
+    """The chance of a share of `BESIDE_TREND` of the usual successes, or less."""
+    few = int(BESIDE_TREND * rate * responses)
     return sum(
         math.exp(_log_choices(responses, count)) * rate**count * (1 - rate) ** (responses - count)
         for count in range(few + 1)
