@@ -133,3 +133,19 @@ def test_a_solved_task_or_a_graded_reward_has_no_copies() -> None:
     for curves in (copies(0.97), {**copies(0.7), "reward/std": 0.2}):
         found = run(curves, 120).findings("GRP004")
         assert not any("alike" in finding.summary for finding in found)
+
+
+def test_groups_that_agree_more_on_both_sides_are_no_policy_that_got_worse() -> None:
+    """Without entropy, each prompt is always solved or never; the reward stays as it was."""
+    both: dict[str, Curve] = {
+        REWARD: noisy(0.45, 0.05, 9),
+        "groups/all_incorrect_rate": noisy(ramp(0.05, 0.5, 60, begin=40), 0.05, 10),
+        "groups/all_correct_rate": noisy(ramp(0.02, 0.45, 60, begin=40), 0.05, 11),
+        "entropy/mean": ramp(0.6, 0.0005, 60, begin=20),
+        "length/mean": noisy(600, 20, 12),
+    }
+    findings = run(both, 150).findings("GRP002")
+    assert {finding.severity for finding in findings} <= {"info"}
+    assert not any("got worse" in finding.summary for finding in findings)
+    worse = {**both, "groups/all_correct_rate": noisy(0.05, 0.02, 11)}
+    assert any("got worse" in finding.summary for finding in run(worse, 150).findings("GRP002"))

@@ -32,6 +32,8 @@ from grpodoctor.vocabulary.values import NotApplicable
 _NGRAMS = "text/unique_ngram_rate"
 _DUPLICATES = "groups/duplicate_rate"
 _LENGTH = "length/mean"
+_SHOWN = 1e-3
+"""Share of the starting value below which a summary states no digits."""
 _LATEST = 5
 _STALLED = 30
 """Readings of the outcome that has stopped rising."""
@@ -129,7 +131,8 @@ class EntropyCollapse(Rule):
         return self._judge(chart, share)
 
     def _judge(self, chart: Chart, share: float) -> Sighting | None:
-        text = f"Entropy is at {share:.1%} of its starting value"
+        shown = f"at {share:.1%}" if share >= _SHOWN else f"below {_SHOWN:.1%}"
+        text = f"Entropy is {shown} of its starting value"
         if is_solved(chart):
             solved = f"{text} because the training prompts are solved; this is no failure."
             return self._sighting(chart, "info", solved, ("keep-checkpoint", "harder-prompts"))

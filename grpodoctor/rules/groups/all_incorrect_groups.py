@@ -44,6 +44,7 @@ from grpodoctor.vocabulary.values import NotApplicable
 _BOUNDS = (INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE)
 _ROUNDED_TO_ALL = 0.995
 _RATES = ("groups/all_incorrect_rate", "groups/zero_variance_rate", *_BOUNDS)
+_ALL_CORRECT = "groups/all_correct_rate"
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _GRADIENT = "optimizer/grad_norm"
@@ -196,8 +197,11 @@ class AllIncorrectGroups(Rule):
         if len(zero_variance) and has_alike_groups(chart, typical_share(zero_variance, RECENT)):
             text = f"{share:.0%} of groups are all-incorrect, and nearly all others all-correct."
             return Sighting("info", text, evidence, find_onset=onset)  # GRP004 raises the alarm
-        opening = series.opening
-        if opening and self._has_worsened(series, share) and not is_at_reference(chart):
+        opening, has_worsened = series.opening, self._has_worsened(series, share)
+        if opening and has_worsened and self._agree_more(chart, share - opening.level):
+            text = f"{share:.0%} of groups are all-incorrect, and more all-correct than at first."
+            return Sighting("info", text, evidence, find_onset=onset)  # nothing got worse
+        if opening and has_worsened and not is_at_reference(chart):
             text = (
                 f"All-incorrect groups rose from {opening.level:.0%} to {share:.0%}, "
                 "so the policy got worse."
@@ -212,6 +216,15 @@ class AllIncorrectGroups(Rule):
         how = "" if is_counted else "At least " if name in _BOUNDS else "About "
         text = f"{how}{share:.0%} of groups are all-incorrect, so they contribute no gradient."
         return Sighting(severity, text, evidence, find_onset=onset)
+
+    def _agree_more(self, chart: Chart, rise: float) -> bool:
+        """Whether all-correct groups have become more as well: responses to a prompt are alike.
+
+        A policy that gets worse has fewer of them. One without entropy has more of both kinds.
+        """
+        right = chart.series(_ALL_CORRECT)
+        opening = right.opening
+        return opening is not None and right.level(self.patience) - opening.level >= rise / 2
 
     def _onset(self, chart: Chart, name: str) -> int:
         """The step since which many groups are equal and, if only that is known, for failure."""
