@@ -155,6 +155,9 @@ class EntropyCollapse(Rule):
 
     def _despite_improvement(self, chart: Chart, share: float, text: str) -> Sighting | None:
         noun = outcome_noun(chart)
+        if share < self.extreme_share and not has_stalled(chart) and explores_no_more(chart):
+            varied = f"{text}, and hardly any group varies in reward."
+            return self._sighting(chart, "warning", varied)
         if share < self.extreme_share and has_stalled(chart):
             outcome = chart.series(outcome_metric(chart) or "").level(_STALLED)
             if has_stalled_without_signal(chart):
