@@ -112,7 +112,8 @@ class _Layout(NamedTuple):
     has_rewards: bool
     """Whether a name holds lists of rewards."""
     rivals: tuple[str, ...]
-    """The names that may hold the step if the values must decide; empty if the first one does."""
+    """The names that may hold the step if the values must decide; empty if the first one does. In
+    a row with a type, also its only name: the rows of other types may lack it."""
     name: str
     """The name that holds the key of a row's only value; empty if rows have several values."""
 
@@ -169,14 +170,15 @@ class RowDecoder:
     def _layout(self, names: tuple[str, ...]) -> _Layout:
         known = frozenset(names)
         steps = tuple(key for key in self._keys.step if key in known)
+        has_event = not known.isdisjoint(_EVENT_KEYS)
         layout = _Layout(
             steps=steps,
             times=tuple(key for key in self._keys.time if key in known),
             not_metrics=tuple(key for key in names if key in self._keys.all),
             flags=tuple(key for key in _EVALUATION_FLAGS if key in known),
-            has_event=not known.isdisjoint(_EVENT_KEYS),
+            has_event=has_event,
             has_rewards=not known.isdisjoint(REWARD_LISTS),
-            rivals=_rivals(steps, known),
+            rivals=_rivals(steps, known) or (steps[:1] if has_event else ()),
             name=next((key for key in _NAMES if key in known), "") if _VALUE in known else "",
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
