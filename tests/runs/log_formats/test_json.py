@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,21 @@ def test_a_list_under_an_unknown_name_whose_entries_count_in_two_words(tmp_path:
     means = [scalar(each.values["reward/mean"]) for each in steps.values()]
     assert min(means) == pytest.approx(0.3)  # type: ignore[type-var]
     assert max(means) == pytest.approx(0.55)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(("nested", "first_null"), [(True, 20), (True, 4), (False, 20)])
+def test_a_null_of_verls_logger_is_a_broken_number_if_its_key_always_had_one(
+    nested: bool, first_null: int, tmp_path: Path
+) -> None:
+    """JSON has no NaN. A script's null may mean that nothing was measured in a step."""
+    path = tmp_path / "metrics.jsonl"
+    for step in range(1, 31):
+        loss = None if step >= first_null else 0.1
+        data = {"actor/pg_loss": loss, "critic/score/mean": step / 30, "val/acc": None}
+        row = {"step": step, "data": data} if nested else {"step": step, **data}
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    rows = JsonLines(path, RowKeys()).read().records
+    broken = [row.step for row in rows if math.isnan(row.values.get("actor/pg_loss", 0.0))]
+    assert broken == (list(range(20, 31)) if nested and first_null == 20 else [])
+    assert not any("val/acc" in row.values for row in rows)

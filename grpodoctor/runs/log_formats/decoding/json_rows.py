@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import codecs
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +29,13 @@ _METRICS = re.compile(r"(?:.*_)?(?:metrics|stats|logs|scalars)")
 
 _LONGEST_DICT = 20_000
 """Characters of such a text."""
+
+_LOGGED = "data"
+"""The object in which verl's file logger nests the metrics of a step."""
+
+_ALWAYS = 10
+"""Rows with a number in each of which a key has no meaning for null. One that is measured now and
+then, such as every tenth step, is null in one of them."""
 
 _MOST_LAYOUTS = 256
 """Sets of names that are remembered."""
@@ -127,6 +136,10 @@ class RowDecoder:
 
     def __init__(self, keys: RowKeys) -> None:
         self._keys = keys
+        self._whole: Counter[tuple[str, ...]] = Counter()
+        """Rows without a broken number, by the names of their values."""
+        self._sparse: set[str] = set()
+        """Keys that were null before they had numbers in many rows."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         """By the names of a row in order; most logs have a few sets of names."""
 
@@ -146,6 +159,8 @@ class RowDecoder:
         names = tuple(flat)
         layout = self._layouts.get(names) or self._layout(names)
         numbers, texts = _numbers_and_texts(flat)
+        if isinstance(data.get(_LOGGED), dict):
+            self._add_broken_numbers(flat, names, numbers)
         event = _event_name(texts) if layout.has_event else ""
         if event in _NOT_STEPS:
             return LogRow(None, {}, 0.0, texts)
@@ -167,6 +182,21 @@ class RowDecoder:
         counts = {key: flat[key] for key in layout.rivals} if layout.rivals else {}
         return LogRow(step, numbers, time, texts, counter, counts)
 
+    def _add_broken_numbers(
+        self, flat: Mapping[str, Any], names: tuple[str, ...], numbers: dict[str, float]
+    ) -> None:
+        """Add NaN for each null under a key that always had a number.
+
+        JSON has no NaN, so the logger of verl writes null. It writes the metrics of a step as they
+        are. In the rows of a script, a null may also mean that a step was skipped.
+        """
+        missing = {key for key, value in flat.items() if value is None} - self._sparse
+        if missing and self._whole[names] >= _ALWAYS:
+            numbers.update(dict.fromkeys(missing, math.nan))
+            return
+        self._sparse |= missing
+        self._whole[names] += 1
+
     def _layout(self, names: tuple[str, ...]) -> _Layout:
         known = frozenset(names)
         steps = tuple(key for key in self._keys.step if key in known)
@@ -183,6 +213,7 @@ class RowDecoder:
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
+            self._whole.clear()
         self._layouts[names] = layout
         return layout
 
