@@ -19,7 +19,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import WINDOW, Chart, Series
-from grpodoctor.runs.estimators import implied_count, median, step_noise
+from grpodoctor.runs.estimators import implied_count, least_count, median, step_noise
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate, Reading
 
@@ -102,6 +102,9 @@ class HeldOutDrop(Rule):
     (AIME) have thirty prompts. Fewer than six evaluations then must lose half, in each of them and
     beyond the error of so few: three do so by chance in one of some hundred runs that do not learn.
     The training reward must have risen by `min_standard_errors` as well."""
+    most_implied: int = 100
+    """Responses that shares of at most three digits imply at most: 43 of 200 explains .215, but a
+    graded reward may have any digits."""
     min_falling_errors: float = 2.0
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
     upper bound: the same prompts are evaluated each time."""
@@ -254,7 +257,9 @@ class HeldOutDrop(Rule):
                 return True
             if not loss >= self.critical_loss * values[0]:
                 return False
-        least = self.fewest_responses if count is None else count
+        least = count
+        if least is None:
+            least = max(self.fewest_responses, min(least_count(values), self.most_implied))
         error = math.sqrt(2 * values[0] * max(1 - values[0], 0.0) / least)
         if count is None:
             return loss >= self.min_falling_errors * error > 0
