@@ -118,6 +118,28 @@ def implied_count(shares: Sequence[float]) -> int | None:
     return None if is_rounded else count
 
 
+def least_count(shares: Sequence[float]) -> int:
+    """Return the smallest number of responses that gives all these shares after rounding.
+
+    The true number of a share of successes gives them as well, so it is at least this one. It is 1
+    if they are no shares, or have more than three digits.
+    """
+    for digits in (1, 2, 3):
+        scale = 10**digits
+        if all(math.isclose(share * scale, round(share * scale)) for share in shares):
+            break
+    else:
+        return 1
+    if not all(0 <= share <= 1 for share in shares):
+        return 1
+    error = 0.5 / scale + _EXACT
+    return next(
+        count
+        for count in range(1, scale + 1)
+        if all(abs(round(share * count) / count - share) <= error for share in shares)
+    )
+
+
 class Trend:
     """The standard score of a monotonic trend in a growing series.
 

@@ -130,6 +130,8 @@ METRICS: tuple[Metric, ...] = (
            how=_CORRECT),
     Metric("length/truncated_rate", "rate", "share", "responses",
            "Responses cut by the length limit before an end token.", "sampler", 0, 1),
+    Metric("length/end_tokens", "mean", "tokens", "responses of the batch",
+           "Count of end tokens in the responses of a batch.", "sampler", 0),
     Metric("length/terminated_mean", "mean", "tokens", "terminated responses",
            "Length of responses that were not truncated.", "sampler", 0),
     # entropy

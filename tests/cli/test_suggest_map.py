@@ -211,3 +211,29 @@ def test_no_log_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("nothing\n")
     with pytest.raises(RunError, match="no readable log"):
         print_suggestions(tmp_path / "empty.txt", ReadOptions(), WRITE)
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_asked"),
+    [
+        (("mean", "min", "max"), True),
+        (("avg", "std", "count"), True),
+        (("mean", "count"), False),  # nothing shows a spread
+        (("mean", "min", "max", "wombat"), False),
+    ],
+)
+def test_keys_that_do_not_say_what_they_measure(
+    keys: tuple[str, ...], is_asked: bool, tmp_path: Path
+) -> None:
+    """A public log of a collapse has only the keys `mean`, `min` and `max`."""
+    path = tmp_path / "metrics.jsonl"
+    rows = [{"step": step, **dict.fromkeys(keys, step / 40)} for step in range(40)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(RunError) as caught:
+        open_run(path)
+    assert (f"--map {keys[0]}=reward/mean" in str(caught.value)) is is_asked
+    assert "--suggest-map" in str(caught.value)
+    suggested = {each.key: each.metric for each in suggest_map(path, ReadOptions()).suggestions}
+    assert (suggested.get(keys[0]) == "reward/mean") is is_asked
+    steps = list(open_run(path, ReadOptions(mapping={keys[0]: "reward/mean"})).steps)
+    assert len(steps) == 40

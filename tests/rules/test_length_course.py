@@ -130,6 +130,20 @@ def test_responses_that_stop_ending_have_an_end_token() -> None:
     assert run(curves, 60).finding("LEN002").severity == "critical"
 
 
+def test_batches_without_any_end_token() -> None:
+    """A public run of TRL's PPO: 64 tokens each, no end token, the same score throughout."""
+    ends, scores = "length/end_tokens", noisy(-0.1, 0.002, 1)
+    patient = run({ends: 0.0, REWARD: scores}, 40)
+    finding = patient.finding("LEN007")
+    assert (finding.severity, finding.onset_step) == ("critical", 0)
+    assert finding.remedies[0] == "longer-limit"
+    learning = noisy(ramp(0.1, 0.9, 15), 0.02, 1)
+    assert run({ends: 0.0, REWARD: learning}, 40).finding("LEN007").severity == "info"
+    assert run({ends: 0.0, REWARD: scores}, 15).findings("LEN007") == []
+    one_ends: Curve = lambda step: float(step == 11)  # noqa: E731
+    assert run({ends: one_ends, REWARD: scores}, 40).findings("LEN007") == []
+
+
 def test_an_end_token_that_is_not_recognized() -> None:
     """A trainer that knows one of several end tokens counts .97 and more as truncated."""
     curves: dict[str, Curve] = {LENGTH: noisy(400, 20, 1), LONGEST: noisy(900, 40, 2), CUT: 1.0}

@@ -271,6 +271,55 @@ def test_a_full_reward_beside_a_low_held_out_accuracy_is_no_success() -> None:
     assert (high.severity, high.remedies[0]) == ("info", "keep-checkpoint")
 
 
+@pytest.mark.parametrize(("last", "is_warned"), [(0.03, True), (0.3, False)])
+def test_a_full_reward_beside_a_low_held_out_reward(last: float, is_warned: bool) -> None:
+    """The first evaluation is after the rise, so it is compared with the policy at the start."""
+    evaluations = {20: 0.21, 35: (0.21 + last) / 2, 50: last}
+    curves: dict[str, Curve] = {
+        REWARD: lambda step: min(1.0, 0.26 + 0.1 * step),
+        "reward/heldout": evaluations.get,
+    }
+    finding = Patient(steps(60, curves)).finding("REW006")
+    assert finding.severity == ("warning" if is_warned else "info")
+    assert ("the held-out reward is only" in finding.summary) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "is_confirmed"),
+    [
+        (HELDOUT, 0.99, True),
+        (HELDOUT, 0.6, False),
+        ("reward/heldout", 0.99, True),
+        ("reward/heldout", 1.0, False),  # as it is if the function pays for anything
+    ],
+)
+def test_held_out_prompts_confirm_a_reward_that_is_full_from_the_start(
+    name: str, level: float, is_confirmed: bool
+) -> None:
+    patient = Patient(steps(60, {REWARD: 1.0, name: level}))
+    severities = {finding.severity for finding in patient.findings("REW004")}
+    assert severities == ({"info"} if is_confirmed else {"warning"})
+    assert bool(patient.findings("REW006")) is is_confirmed
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "is_found"),
+    [
+        ((0.215, 0.085, 0.065, 0.035), True),  # at least 200 responses
+        ((0.2, 0.1, 0.067, 0.033), False),  # 6, 3, 2 and 1 of 30
+    ],
+)
+def test_rounded_evaluations_imply_a_number_of_responses(
+    evaluations: tuple[float, ...], is_found: bool
+) -> None:
+    shares = dict(zip((20, 40, 60, 80), evaluations, strict=True))
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.26, 0.99, 25), 0.02, 1),
+        "reward/heldout": shares.get,
+    }
+    assert bool(Patient(steps(90, curves)).findings("REW003")) is is_found
+
+
 def test_a_median_at_the_ceiling_with_a_lower_mean_is_no_solution() -> None:
     """A public run: 1 in most batches of four responses, .87 on average."""
     rewards = [(1.0, 1.0, 0.5, 1.0, 1.0, 0.75, 1.0)[step % 7] for step in range(120)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from grpodoctor.runs.block_means import MOST_BLOCKS
-from grpodoctor.runs.estimators import Trend, implied_count
+from grpodoctor.runs.estimators import Trend, implied_count, least_count
 from grpodoctor.runs.series import Series
 
 
@@ -130,4 +130,8 @@ def test_exact_shares_imply_how_many_responses_there_are() -> None:
     assert implied_count([0.566, 0.562, 0.544, 0.509]) is None  # rounded
     assert implied_count([0.5663, 0.5617, 0.5443, 0.5091]) is None
     assert implied_count([1.5, 0.2]) is None
+    assert least_count([0.566, 0.562, 0.544, 0.509]) <= 664  # of 376, 373, 361 and 338
+    assert least_count([0.215, 0.085, 0.065, 0.035]) == 200
+    assert least_count([0.22, 0.1]) == 9  # 2 and 1 of 9, or more
+    assert least_count([1.5, 0.2]) == least_count([1 / 3]) == 1
     assert implied_count([math.nan]) is None

@@ -274,7 +274,9 @@ _TOKENS_OF_BATCH = "tokens of the batch"
 _TRL_PPO = (
     KeyMeaning("objective/scores", "reward/mean", over="responses of the batch"),
     *without_metric("objective/rlhf_reward", "objective/non_score_reward", "eps", "val/ratio_var",
-                    "val/clipfrac_avg", "val/num_eos_tokens"),
+                    "val/clipfrac_avg"),
+    KeyMeaning("val/num_eos_tokens", "length/end_tokens", over="responses of one process",
+               caveat="a response goes on after its end token, so it may contain several"),
     KeyMeaning("objective/kl", caveat="summed over the tokens of a response"),
     KeyMeaning("objective/entropy", caveat="summed over the tokens of a response"),
     KeyMeaning("policy/entropy_avg", "entropy/mean", over=_TOKENS_OF_BATCH),

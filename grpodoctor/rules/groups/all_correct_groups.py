@@ -97,7 +97,7 @@ class AllCorrectGroups(Rule):
         if name == _ZERO_VARIANCE:  # some of them may be all-incorrect
             shown = f"{share:.0%} of groups have equal rewards, most of them all-correct"
         if (low := low_heldout_accuracy(chart)) is not None:
-            text = f"{shown}, but held-out accuracy is only {low.level:.0%}."
+            text = f"{shown}, but {low.noun} is only {low.level:.0%}."
             remedies: tuple[str, ...] = ("harder-prompts", "dynamic-sampling")
             remedies = remedies if low.has_risen else ("recheck-reward", *remedies)
             return Sighting("warning", text, evidence, remedies, find_onset=onset)

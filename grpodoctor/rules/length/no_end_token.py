@@ -16,6 +16,7 @@ from grpodoctor.vocabulary.conditions import Condition
 _MEAN, _MAX, _MIN = "length/mean", "length/max", "length/min"
 _TRUNCATED = "length/truncated_rate"
 _TERMINATED = "length/terminated_mean"
+_END_TOKENS = "length/end_tokens"
 _ACCURACY, _LOOPS = "accuracy/train", "text/repetition_rate"
 
 
@@ -23,9 +24,10 @@ class NoEndToken(Rule):
     """No response ends: the end token is never produced, or not recognized.
 
     What it sees:
-        One of two patterns. Every response of the latest readings has the same length, so nothing
+        One of three patterns. Every response of the latest readings has the same length, so nothing
         ended by itself. Or the log counts all responses as truncated although their lengths differ,
-        so they do end, by a token that the trainer does not recognize.
+        so they do end, by a token that the trainer does not recognize. Or the log counts the end
+        tokens of each batch, as TRL's PPO does, and there was none in the whole run.
 
         Responses of one length also come from a limit that is too low. The finding is a warning
         only if the limit is long enough: some truncated responses are correct, or most of them
@@ -38,8 +40,8 @@ class NoEndToken(Rule):
         end token cuts all of them, and then a longer limit does not help.
 
     Evidence it needs:
-        `length/mean`, and `length/max` or `length/truncated_rate`. Optional: `length/min`,
-        `accuracy/train`, `text/repetition_rate`.
+        `length/mean`, and `length/max` or `length/truncated_rate`; or `length/end_tokens`.
+        Optional: `length/min`, `accuracy/train`, `text/repetition_rate`.
 
     Remedies:
         Compare the tokenizer's end token with the chat template's and the engine's stop tokens.
@@ -59,7 +61,10 @@ class NoEndToken(Rule):
     name: ClassVar[str] = "no-end-token"
     condition: ClassVar[Condition] = "no-end-token"
     summary: ClassVar[str] = "No response ends by itself: the end token is missing or unrecognized."
-    inputs: ClassVar[tuple[Need, ...]] = (_MEAN, (_MAX, _TRUNCATED))
+    inputs: ClassVar[tuple[Need, ...]] = (
+        (_MEAN, _END_TOKENS),
+        (_MAX, _TRUNCATED, _END_TOKENS),
+    )
     remedies: ClassVar[tuple[str, ...]] = ("check-end-token", "longer-limit")
     references: ClassVar[tuple[str, ...]] = (
         "github.com/huggingface/trl/pull/7039",
@@ -69,6 +74,9 @@ class NoEndToken(Rule):
     min_readings: int = 5
     """Readings in which no response ended. With a share of 1 % that end, 128 responses have none
     with a probability of .28, and five such batches in a row of .002."""
+    min_counted_readings: int = 20
+    """Readings without any end token. If a tenth of the responses ended, batches of four would
+    show none in so many readings with a probability of .0002."""
     certain_readings: int = 10
     """Readings without a rise of any outcome that make the finding critical."""
     all_truncated: float = 0.999
@@ -87,6 +95,8 @@ class NoEndToken(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for batches of one length, or for truncated responses of different lengths."""
+        if chart.is_fresh(_END_TOKENS):
+            return self._judge_counted_ends(chart)
         mean, longest = chart.series(_MEAN), chart.series(_MAX)
         if len(mean) < self.min_readings or mean.last < self.min_length:
             return None
@@ -99,6 +109,16 @@ class NoEndToken(Rule):
         if chart.is_fresh(_TRUNCATED) and mean.last < self.differing_length * longest.last:
             return self._judge_different_lengths(chart)
         return None
+
+    def _judge_counted_ends(self, chart: Chart) -> Sighting | None:
+        series = chart.series(_END_TOKENS)
+        if series.highest is not None and series.highest.level > 0:
+            return None
+        if len(series) < self.min_counted_readings or any(value > 0 for _, value in series):
+            return None
+        text = f"The responses of all {len(series)} readings contain no end token."
+        severity: Severity = "info" if outcome_has_risen(chart) else "critical"
+        return self._sighting(chart, severity, text, len(series), self.remedies[::-1])
 
     def _judge_one_length(self, chart: Chart) -> Sighting | None:
         limit = chart.series(_MAX).last
@@ -148,8 +168,9 @@ class NoEndToken(Rule):
         count: int,
         remedies: tuple[str, ...] | None = None,
     ) -> Sighting:
-        names = (_MEAN, _MAX, _MIN, _TRUNCATED, _TERMINATED, _ACCURACY, _LOOPS)
-        first = chart.series(_MEAN).steps(count)[0]
+        names = (_MEAN, _MAX, _MIN, _TRUNCATED, _TERMINATED, _END_TOKENS, _ACCURACY, _LOOPS)
+        counted = _END_TOKENS if chart.is_fresh(_END_TOKENS) else _MEAN
+        first = chart.series(counted).steps(count)[0]
         evidence = cite_all(chart, *names)
         return Sighting(severity, text, evidence, remedies, find_onset=lambda: first)
 

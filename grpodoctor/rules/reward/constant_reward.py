@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
+from grpodoctor.rules.shared.heldout import confirms_success
 from grpodoctor.rules.shared.reward_components import (
     MOST_NAMED,
     component_means,
@@ -39,7 +40,8 @@ class ConstantReward(Rule):
     What it sees:
         A mean that is the same in every reading of the window, or since some step. For the total
         reward the finding is a warning, since the reward does not separate one response from
-        another; it is `info` if accuracy shows that the task is solved. A reward that settles at
+        another; it is `info` if accuracy shows that the task is solved, also that on held-out
+        prompts. A reward that settles at
         its highest level above zero may be solved and is left to GRP001 and REW006. For a single
         component at zero or below it is `info`: its share of the maximum reward is never earned. It
         is a warning if all earned components reward the form of the response, judged by their
@@ -147,7 +149,8 @@ class ConstantReward(Rule):
     def _constant_total(self, chart: Chart) -> Sighting:
         reward = chart.series(_REWARD)
         text = f"The mean reward was exactly {reward.last:g} in the last {len(reward)} readings."
-        severity: Severity = "info" if is_solved(chart) else "warning"
+        is_success = is_solved(chart) or (reward.last == 1 and confirms_success(chart))
+        severity: Severity = "info" if is_success else "warning"
         onset = self._first_reading(chart, _REWARD)
         return Sighting(severity, text, (cite(chart, _REWARD),), find_onset=onset)
 

@@ -22,7 +22,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.estimators import implied_count, median, step_noise
+from grpodoctor.runs.estimators import implied_count, least_count, median, step_noise
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.values import Rate, Reading
@@ -31,8 +31,6 @@ _HELDOUT = ("accuracy/heldout", "reward/heldout")
 _TRAIN = ("reward/mean", "accuracy/train")
 _RARE_ORDER = math.factorial(6)
 """Runs without a trend of which one shows an order as rare as six falling values."""
-_ROUNDED = 5e-4
-"""Rounding of shares with three digits."""
 
 
 class HeldOutDrop(Rule):
@@ -113,9 +111,9 @@ class HeldOutDrop(Rule):
     (AIME) have thirty prompts. Fewer than six evaluations then must lose half, in each of them and
     beyond the error of so few: three do so by chance in one of some hundred runs that do not learn.
     The training reward must have risen by `min_standard_errors` as well."""
-    most_inferred: int = 100
-    """Responses that are inferred at most from accuracies with three digits: .258 and .124 are no
-    shares of thirty. An average over three sets of thirty prompts is as exact as a hundred."""
+    most_implied: int = 100
+    """Responses that shares of at most three digits imply at most: .258 and .124 are no shares of
+    thirty. An average over three sets of thirty prompts is as exact as a hundred responses."""
     min_falling_errors: float = 2.0
     """Standard errors by which such evaluations must have fallen in all. The binomial error is an
     upper bound: the same prompts are evaluated each time."""
@@ -199,7 +197,7 @@ class HeldOutDrop(Rule):
         floor = -noise if count is not None else noise
         if count is None and len(values) < self.min_falling_uncounted:
             floor = self.min_standard_errors * noise
-        least = count or self._fewest_responses(name, values)
+        least = count or self._fewest_responses(values)
         if not self._exceeds_chance(values, loss, least, is_counted=count is not None) or (
             not rise > floor
         ):
@@ -294,14 +292,9 @@ class HeldOutDrop(Rule):
         errors = self.min_standard_errors if is_short else self.min_falling_errors
         return loss >= errors * error
 
-    def _fewest_responses(self, name: str, values: Sequence[float]) -> int:
-        """The fewest responses whose shares these accuracies can be; a reward may be graded."""
-        if not name.startswith("accuracy/"):
-            return self.fewest_responses
-        for count in range(self.fewest_responses, self.most_inferred):
-            if all(abs(round(value * count) / count - value) <= _ROUNDED for value in values):
-                return count
-        return self.most_inferred
+    def _fewest_responses(self, values: Sequence[float]) -> int:
+        """The fewest responses whose shares these evaluations can be."""
+        return max(self.fewest_responses, min(least_count(values), self.most_implied))
 
     def _best(self, series: Series) -> tuple[float, int]:
         """The best level in the window, and its last step."""

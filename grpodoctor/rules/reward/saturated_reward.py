@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import low_heldout_accuracy
+from grpodoctor.rules.shared.heldout import confirms_success, low_heldout_accuracy
 from grpodoctor.rules.shared.run_health import mean_is_high, never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -24,14 +24,15 @@ class SaturatedReward(Rule):
         as well, since most batches of few responses can be all-correct by chance. In a log with
         group statistics GRP001 reports it instead, with the share of groups without gradient. The
         finding is `info`, and a warning if held-out accuracy is below .8: training prompts that are
-        solved are then no success.
+        solved are then no success. A held-out reward counts if it is a share of successes and has
+        not risen.
 
     Why it matters:
         The run has succeeded, and further compute brings no gain: advantages are zero in all but a
         few groups. A run that ends flat at the top has usually been flat there for a long time.
 
     Evidence it needs:
-        `accuracy/train` or `reward/mean`. Optional: `accuracy/heldout`.
+        `accuracy/train` or `reward/mean`. Optional: `accuracy/heldout` or `reward/heldout`.
 
     Remedies:
         Stop, or train on harder prompts. If the held-out accuracy is low and never rose, check the
@@ -40,8 +41,8 @@ class SaturatedReward(Rule):
 
     When it is wrong:
         A reward that every response receives is at its ceiling too: REW004 reports one that never
-        moved, REW005 reports one that diverges from accuracy. The rule does not see a reward whose
-        ceiling is not 1.
+        moved, unless held-out prompts confirm it, and REW005 one that diverges from accuracy. The
+        rule does not see a reward whose ceiling is not 1.
 
     References:
         DAPO, arXiv 2503.14476, section 3.2, on prompts that are solved.
@@ -69,7 +70,9 @@ class SaturatedReward(Rule):
         series = chart.series(name)
         if series.last < self.min_level or len(series) < self.min_readings:
             return None
-        if any(len(chart.series(group_rate)) for group_rate in _GROUPS) or never_moved(series):
+        if any(len(chart.series(group_rate)) for group_rate in _GROUPS):
+            return None
+        if never_moved(series) and not confirms_success(chart):
             return None
         if not all(0 <= value <= 1 + 1e-6 for _, value in series):
             return None
@@ -86,11 +89,14 @@ class SaturatedReward(Rule):
             text = f"{noun} was {series.head(1)[0]:.3g} from the first reading"
             remedies = ("recheck-reward", "harder-prompts")
         if (low := low_heldout_accuracy(chart)) is not None:
-            severity, end = "warning", f", but held-out accuracy is only {low.level:.0%}."
+            severity, end = "warning", f", but {low.noun} is only {low.level:.0%}."
             remedies = (
                 ("harder-prompts",) if low.has_risen else ("recheck-reward", "harder-prompts")
             )
-        evidence = (cite(chart, name, start.level if start else None), *cite_all(chart, _HELDOUT))
+        evidence = (
+            cite(chart, name, start.level if start else None),
+            *cite_all(chart, _HELDOUT, "reward/heldout"),
+        )
         latest = list(series)[-self.min_readings :]
         onset = next(step for step, value in latest if value >= self.min_level)
         return Sighting(severity, text + end, evidence, remedies, find_onset=lambda: onset)

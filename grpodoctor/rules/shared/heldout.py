@@ -31,18 +31,46 @@ class LowAccuracy(NamedTuple):
     level: float
     has_risen: bool
     """Whether it is above the first evaluation; a single one is no sign of the contrary."""
+    noun: str
+    """What it is of."""
 
 
 def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
-    """The level of the latest evaluations, if it is low."""
-    series = chart.series("accuracy/heldout")
-    if not len(series):
-        return None
-    level = series.level(_LATEST)
-    if not level < LOW_ACCURACY:
-        return None
-    return LowAccuracy(level, len(series) < 2 or level > series.head(1)[0])
+    """The level of the latest evaluations, if it is low.
 
+    Where only a held-out reward is logged, it counts if it is a share of successes and is no
+    higher than at the first evaluation. Held-out prompts may be harder than those of the training.
+    """
+    is_accuracy = len(chart.series(_HELDOUT_ACCURACY)) > 0
+    if not is_accuracy and not counts_successes(chart, _HELDOUT_REWARD, "reward/mean"):
+        return None
+    series = chart.series(_HELDOUT_ACCURACY if is_accuracy else _HELDOUT_REWARD)
+    level = series.level(_LATEST)
+    has_risen = len(series) < 2 or level > series.head(1)[0]
+    if not level < LOW_ACCURACY or (has_risen and not is_accuracy):
+        return None
+    noun = "held-out accuracy" if is_accuracy else "the held-out reward"
+    return LowAccuracy(level, has_risen, noun)
+
+
+def confirms_success(chart: Chart) -> bool:
+    """Whether the latest evaluations solve nearly all held-out prompts as well.
+
+    A held-out reward confirms it only if some prompt failed: a reward function without information
+    pays for all of them.
+    """
+    accuracy, reward = chart.series(_HELDOUT_ACCURACY), chart.series(_HELDOUT_REWARD)
+    if len(accuracy):
+        return accuracy.level(_LATEST) >= _HIGH_ACCURACY
+    if not len(reward) or not any(value < 1 for _, value in reward):
+        return False
+    return _HIGH_ACCURACY <= reward.level(_LATEST) <= 1
+
+
+_HELDOUT_ACCURACY, _HELDOUT_REWARD = "accuracy/heldout", "reward/heldout"
+
+_HIGH_ACCURACY = 0.95
+"""Held-out accuracy that a reward function without information cannot explain."""
 
 _SAME_SCALE = 0.2
 """Difference of the first evaluation and the training reward at that step up to which both may be

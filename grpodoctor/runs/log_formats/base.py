@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 from grpodoctor.support.files.growing_files import Chunk
 
+CONSOLE = "console"
+"""The name of the format of printed output."""
+
 EVALUATION = "eval"
 """The counter of rows of an evaluation."""
 

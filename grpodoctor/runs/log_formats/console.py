@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
-from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
+from grpodoctor.runs.log_formats.base import CONSOLE, EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
 from grpodoctor.runs.log_formats.decoding.heading_steps import HeadingStep
@@ -62,7 +62,7 @@ class Console:
         keys: keys of the step in a printed dict.
     """
 
-    name = "console"
+    name = CONSOLE
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._keys = path, keys
@@ -509,4 +509,4 @@ def _has_rows(head: bytes) -> bool:
     return any(parse(text) is not None for text in texts for parse in parsers)
 
 
-FORMAT = LogFormat("console", 90, _claims, Console)
+FORMAT = LogFormat(CONSOLE, 90, _claims, Console)

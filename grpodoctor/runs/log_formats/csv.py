@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
+from grpodoctor.runs.log_formats.decoding.labelled_columns import labels_of_runs
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.support.files.growing_files import Chunk, Tail
 
@@ -111,11 +112,18 @@ def runs_of(header: list[str]) -> list[RunOfTable]:
     """Return the runs of a table.
 
     W&B exports a chart as `RUN - key` together with its extremes, one such column for each run.
+    Others write the run in front of the key or behind it.
     """
     names = [name.strip() for name in header]
     found = dict.fromkeys(run for name in names for run, dash, _ in [name.partition(" - ")] if dash)
     if not found:
-        return [RunOfTable("", names, [])]
+        labelled = [
+            RunOfTable(
+                run, columns, [i for i, key in enumerate(columns) if key != names[i] and key]
+            )
+            for run, columns in labels_of_runs(names)
+        ]
+        return labelled or [RunOfTable("", names, [])]
     several = len(found) > 1
     return [_run_of_table(run, names, named=several) for run in found]
 

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import orjson
 
 from grpodoctor.frameworks.registry import generic_framework
+from grpodoctor.frameworks.row_keys import is_evaluation
 from grpodoctor.runs.log_formats.decoding.nameless_files import has_json_lines
 from grpodoctor.runs.log_formats.registry import LogFormat
 from grpodoctor.runs.log_formats.trainer_state import TrainerState
@@ -152,10 +153,47 @@ def _several_runs(data: object) -> list[object] | None:
             name = next((entry[key] for key in _RUN_NAMES if isinstance(entry.get(key), str)), "")
             runs.setdefault(name or f"{len(runs)}-{number}", history)
     if len(runs) < _SEVERAL:
+        runs = _named_runs(data)
+    if len(runs) < _SEVERAL:
         return None
     return [
         {**row, _RUN: name} for name, rows in runs.items() for row in rows if isinstance(row, dict)
     ]
+
+
+def _named_runs(data: object) -> dict[str, list[object]]:
+    """The histories of a document with an object per run, whose key is the run's name.
+
+    The histories have one key in all runs, or each run has columns of the same keys.
+    """
+    inner = {key: value for key, value in _items(data) if isinstance(value, dict)}
+    if any(_is_part(name) for name in inner):
+        return {}
+    keys = dict.fromkeys(key for run in inner.values() for key in run)
+    by_key = (
+        {name: run[key] for name, run in inner.items() if _counts(run.get(key))} for key in keys
+    )
+    runs = max(by_key, key=len, default={})
+    if len(runs) >= _SEVERAL:
+        return runs
+    columns = {name: rows for name, run in inner.items() if (rows := _columns_of_run(run))}
+    layouts = {frozenset(name for name, _ in _items(rows[0])) for rows in columns.values()}
+    return columns if len(layouts) == 1 else {}
+
+
+def _columns_of_run(run: dict[str, object]) -> list[object]:
+    """The rows of a run that is given by columns, one of them the steps; empty if it is not."""
+    rows = _from_columns(run) or []
+    return rows if _counts(rows) else []
+
+
+def _items(value: object) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []
+
+
+def _is_part(name: str) -> bool:
+    """Whether a name is that of a part of one run: its evaluation, or one of its metrics."""
+    return name in ("train", "training") or is_evaluation(name) or generic_framework().knows(name)
 
 
 def _history_in(entry: object) -> list[object] | None:

@@ -23,6 +23,7 @@ from grpodoctor.frameworks.run_config import read_settings
 from grpodoctor.frameworks.translation import Translator, has_common_names
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
+from grpodoctor.runs.reading.bare_keys import metrics_of_bare_keys, question_about
 from grpodoctor.runs.reading.centred_reward import (
     centred_keys,
     centred_note,
@@ -191,6 +192,12 @@ class FrameworkDetector:
                 "TensorBoard exported one scalar without its name",
                 where=where,
                 remedy="pass the event file (events.out.tfevents.*), which has all of them",
+            )
+        if bare := metrics_of_bare_keys(keys):
+            return RunError(
+                f"the keys do not say what they measure: {name_some(sorted(bare))}",
+                where=where,
+                remedy=question_about(bare),
             )
         if keys:
             return RunError(

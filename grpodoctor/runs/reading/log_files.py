@@ -14,7 +14,7 @@ from pathlib import Path
 from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import is_checkpoint
-from grpodoctor.runs.log_formats.base import LogReader
+from grpodoctor.runs.log_formats.base import CONSOLE, LogReader
 from grpodoctor.runs.log_formats.notebook import NOTEBOOK
 from grpodoctor.runs.log_formats.registry import is_log, log_format_named, open_log
 from grpodoctor.runs.log_formats.trainer_state import TRAINER_STATE, TRAINER_STATE_FILE, progress_of
@@ -37,6 +37,8 @@ SUMMARY = "wandb-summary.json"
 """W&B's last values of a run, which look like one step of a log."""
 
 _FILES_PER_PROGRESS = 200
+
+_MARKDOWN = (".md", ".markdown")
 
 _HEAD = 64 * 1024
 """Bytes that identify a format; a file that was shorter is checked again after it has grown."""
@@ -226,12 +228,21 @@ class LogFiles:
         try:
             if self._format is None and self._is_dump(path):
                 return None
-            return open_log(path, self._keys, self._format)
+            return open_log(path, self._keys, self._format or self._format_of_report(path))
         except FileNotFoundError:
             return None
         except OSError as error:
             self._leave_out(path, error)
             return None
+
+    def _format_of_report(self, path: Path) -> str | None:
+        """The format of a Markdown file that the user names; None for any other file.
+
+        Output that is saved in a code block is a log. The documents in a directory are none: their
+        examples would be read as rows.
+        """
+        is_named = path == self._path and path.suffix.lower() in _MARKDOWN
+        return CONSOLE if is_named else None
 
     def _is_dump(self, path: Path) -> bool:
         """Whether the file is a rollout dump, which `dumps` then reads."""

@@ -204,6 +204,8 @@ def step_column_note(columns: Iterable[StepColumn]) -> str:
     if column is None:
         return ""
     step = f"the step is read from {column.chosen}" if column.chosen else "the rows are counted"
+    if column.missing:
+        return f"{step}, because some rows have no {column.missing}"
     return f"{step}, because {column.preferred} does not rise from row to row"
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from grpodoctor.errors import RunError
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.runs.log_formats.base import LogRow
 from grpodoctor.runs.log_formats.console import Console
 from grpodoctor.runs.log_formats.registry import log_format_of, open_log
+from grpodoctor.runs.reading.opening import open_run
 from tests.runs.log_formats.console_text import VERL, bar, rows_of, seen
 
 
@@ -156,6 +158,16 @@ def test_a_console_log_is_recognized_by_its_rows(tmp_path: Path) -> None:
     found = log_format_of(path)
     assert found is not None
     assert found.name == "console"
+
+
+def test_output_in_a_markdown_file_is_a_log_only_if_it_is_named(tmp_path: Path) -> None:
+    rows = "\n".join(VERL.format(step=step, reward=0.5) for step in range(4))
+    report = tmp_path / "run_terminal.md"
+    report.write_text(f"# Training log\n\n```text\n{rows}\n```\n")
+    assert [step.step for step in open_run(report).steps] == [0, 1, 2, 3]
+    assert log_format_of(report) is None
+    with pytest.raises(RunError, match="run_terminal"):
+        open_run(tmp_path)
 
 
 def test_a_dict_that_a_terminal_broke_into_lines_of_its_width(tmp_path: Path) -> None:

@@ -153,3 +153,35 @@ def test_a_scalar_that_tensorboard_exported_is_named(tmp_path: Path) -> None:
     path.write_text(f"Wall time,Step,Value\n{rows}")
     with pytest.raises(RunError, match=r"exported one scalar without its name.*tfevents"):
         open_run(path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "runs"),
+    [
+        (("reward_a", "reward_b"), ["a", "b"]),
+        (("grpo_mean_reward", "grpo_kl", "ppo_mean_reward", "ppo_kl"), ["grpo", "ppo"]),
+        (("baseline/reward", "treated/reward", "lr"), ["baseline", "treated"]),
+        (("seed0/train/reward", "seed1/train/reward"), ["seed0", "seed1"]),
+        (("reward_format", "reward_accuracy", "reward"), []),  # components
+        (("reward_1", "reward_2", "reward"), []),
+        (("reward_min", "reward_max", "reward"), []),
+        (("train/reward", "eval/reward"), []),
+        (("ppo_kl", "grpo_loss", "reward"), []),  # of one run
+        (("loss_a", "loss_b", "reward"), []),
+    ],
+)
+def test_runs_in_columns_of_their_own(
+    columns: tuple[str, ...], runs: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "log.csv"
+    lines = [",".join(map(str, (step, *range(len(columns))))) for step in range(1, 31)]
+    path.write_text("\n".join([",".join(("step", *columns)), *lines]) + "\n")
+    rows = CommaSeparated(path, RowKeys()).read().records
+    assert list(dict.fromkeys(row.texts["run"] for row in rows if "run" in row.texts)) == runs
+    assert len(rows) == 30 * max(len(runs), 1)
+    if not runs:
+        assert rows[0].values == {name: place for place, name in enumerate(columns)}
+        return
+    steps = list(open_run(path, ReadOptions(where={"run": runs[1]})).steps)
+    own = [place for place, name in enumerate(columns) if runs[1] in name and "reward" in name]
+    assert {scalar(step.values["reward/mean"]) for step in steps} == set(own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,35 @@ def test_a_document_of_several_runs_has_their_rows_by_name(as_list: bool, tmp_pa
     assert firsts == {"hot": 0.3, "cold": 0.1}
 
 
+@pytest.mark.parametrize("as_columns", [False, True])
+@pytest.mark.parametrize(
+    ("names", "several"),
+    [(("outcome", "heuristic"), True), (("train", "val"), False), (("reward", "kl"), False)],
+)
+def test_a_document_with_an_object_per_run(
+    as_columns: bool, names: tuple[str, ...], several: bool, tmp_path: Path
+) -> None:
+    def rows(scale: float) -> list[dict[str, float]]:
+        return [{"step": step, "mean_reward": scale * step} for step in range(1, 31)]
+
+    def run(scale: float) -> dict[str, Any]:
+        if as_columns:
+            return {key: [row[key] for row in rows(scale)] for key in ("step", "mean_reward")}
+        return {"reward_key": "score/mean", "merged": rows(scale)}
+
+    data = {name: run(1 / (place + 1)) for place, name in enumerate(names)}
+    found = JsonHistory.history_of(data) or []
+    assert [row.get("run_name") for row in found if isinstance(row, dict)] == (
+        [name for name in names for _ in range(30)] if several else [None] * len(found)
+    )
+    if several:
+        path = tmp_path / "results.json"
+        path.write_text(json.dumps(data))
+        steps = open_run(path, ReadOptions(where={"run_name": names[1]})).steps
+        rewards = [scalar(step.values["reward/mean"]) for step in steps]
+        assert rewards == [step / 2 for step in range(1, 31)]
+
+
 def test_a_run_with_its_history_in_a_step_log_is_one_run(tmp_path: Path) -> None:
     """A public result file: settings, a list of rewards, and a list of steps with more."""
     rows = rows_of(run_of("one", 0.3, rank=32), tmp_path)
@@ -282,3 +312,21 @@ def test_a_list_under_an_unknown_name_whose_entries_count_in_two_words(tmp_path:
     means = [scalar(each.values["reward/mean"]) for each in steps.values()]
     assert min(means) == pytest.approx(0.3)  # type: ignore[type-var]
     assert max(means) == pytest.approx(0.55)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(("nested", "first_null"), [(True, 20), (True, 4), (False, 20)])
+def test_a_null_of_verls_logger_is_a_broken_number_if_its_key_always_had_one(
+    nested: bool, first_null: int, tmp_path: Path
+) -> None:
+    """JSON has no NaN. A script's null may mean that nothing was measured in a step."""
+    path = tmp_path / "metrics.jsonl"
+    for step in range(1, 31):
+        loss = None if step >= first_null else 0.1
+        data = {"actor/pg_loss": loss, "critic/score/mean": step / 30, "val/acc": None}
+        row = {"step": step, "data": data} if nested else {"step": step, **data}
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    rows = JsonLines(path, RowKeys()).read().records
+    broken = [row.step for row in rows if math.isnan(row.values.get("actor/pg_loss", 0.0))]
+    assert broken == (list(range(20, 31)) if nested and first_null == 20 else [])
+    assert not any("val/acc" in row.values for row in rows)

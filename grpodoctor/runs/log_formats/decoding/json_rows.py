@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import codecs
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +29,13 @@ _METRICS = re.compile(r"(?:.*_)?(?:metrics|stats|logs|scalars)")
 
 _LONGEST_DICT = 20_000
 """Characters of such a text."""
+
+_LOGGED = "data"
+"""The object in which verl's file logger nests the metrics of a step."""
+
+_ALWAYS = 10
+"""Rows with a number in each of which a key has no meaning for null. One that is measured now and
+then, such as every tenth step, is null in one of them."""
 
 _MOST_LAYOUTS = 256
 """Sets of names that are remembered."""
@@ -112,7 +121,8 @@ class _Layout(NamedTuple):
     has_rewards: bool
     """Whether a name holds lists of rewards."""
     rivals: tuple[str, ...]
-    """The names that may hold the step if the values must decide; empty if the first one does."""
+    """The names that may hold the step if the values must decide; empty if the first one does. In
+    a row with a type, also its only name: the rows of other types may lack it."""
     name: str
     """The name that holds the key of a row's only value; empty if rows have several values."""
 
@@ -126,6 +136,10 @@ class RowDecoder:
 
     def __init__(self, keys: RowKeys) -> None:
         self._keys = keys
+        self._whole: Counter[tuple[str, ...]] = Counter()
+        """Rows without a broken number, by the names of their values."""
+        self._sparse: set[str] = set()
+        """Keys that were null before they had numbers in many rows."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         """By the names of a row in order; most logs have a few sets of names."""
 
@@ -145,6 +159,8 @@ class RowDecoder:
         names = tuple(flat)
         layout = self._layouts.get(names) or self._layout(names)
         numbers, texts = _numbers_and_texts(flat)
+        if isinstance(data.get(_LOGGED), dict):
+            self._add_broken_numbers(flat, names, numbers)
         event = _event_name(texts) if layout.has_event else ""
         if event in _NOT_STEPS:
             return LogRow(None, {}, 0.0, texts)
@@ -166,21 +182,38 @@ class RowDecoder:
         counts = {key: flat[key] for key in layout.rivals} if layout.rivals else {}
         return LogRow(step, numbers, time, texts, counter, counts)
 
+    def _add_broken_numbers(
+        self, flat: Mapping[str, Any], names: tuple[str, ...], numbers: dict[str, float]
+    ) -> None:
+        """Add NaN for each null under a key that always had a number.
+
+        JSON has no NaN, so the logger of verl writes null. It writes the metrics of a step as they
+        are. In the rows of a script, a null may also mean that a step was skipped.
+        """
+        missing = {key for key, value in flat.items() if value is None} - self._sparse
+        if missing and self._whole[names] >= _ALWAYS:
+            numbers.update(dict.fromkeys(missing, math.nan))
+            return
+        self._sparse |= missing
+        self._whole[names] += 1
+
     def _layout(self, names: tuple[str, ...]) -> _Layout:
         known = frozenset(names)
         steps = tuple(key for key in self._keys.step if key in known)
+        has_event = not known.isdisjoint(_EVENT_KEYS)
         layout = _Layout(
             steps=steps,
             times=tuple(key for key in self._keys.time if key in known),
             not_metrics=tuple(key for key in names if key in self._keys.all),
             flags=tuple(key for key in _EVALUATION_FLAGS if key in known),
-            has_event=not known.isdisjoint(_EVENT_KEYS),
+            has_event=has_event,
             has_rewards=not known.isdisjoint(REWARD_LISTS),
-            rivals=_rivals(steps, known),
+            rivals=_rivals(steps, known) or (steps[:1] if has_event else ()),
             name=next((key for key in _NAMES if key in known), "") if _VALUE in known else "",
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
+            self._whole.clear()
         self._layouts[names] = layout
         return layout
 

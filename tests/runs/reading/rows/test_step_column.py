@@ -11,6 +11,7 @@ import pytest
 
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.opening import open_run
+from grpodoctor.vocabulary.values import scalar
 
 Columns = Callable[[int], dict[str, int]]
 
@@ -24,6 +25,32 @@ def steps_of(path: Path, columns: Columns, rows: int = 60) -> tuple[list[int], l
     run = open_run(path)
     steps = [step.step for step in run.steps]
     return steps, [note for note in run.notes if "does not rise" in note]
+
+
+@pytest.mark.parametrize("updates", [1, 2, 12])
+def test_the_parts_of_a_step_share_its_column(updates: int, tmp_path: Path) -> None:
+    """The rows of the updates count updates as well, which the rows of the rollouts do not."""
+    path, rows = tmp_path / "log.jsonl", list[dict[str, object]]()
+    for step in range(1, 31):
+        rows.append({"type": "rollout", "grpo_step": step, "mean_reward": step / 32})
+        rows += (
+            {
+                "type": "train",
+                "grpo_step": step,
+                "optimizer_step": updates * (step - 1) + update + 1,
+                "entropy": step + update / updates,
+            }
+            for update in range(updates)
+        )
+        rows.append({"type": "summary_of_step", "grpo_step": step, "optimizer_step": step * 7})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = open_run(path)
+    steps = {step.step: step.values for step in run.steps}
+    assert list(steps) == list(range(1, 31))
+    assert all({"reward/mean", "entropy/mean"} <= values.keys() for values in steps.values())
+    assert scalar(steps[20]["entropy/mean"]) == pytest.approx(20 + (updates - 1) / updates / 2)
+    note = "the step is read from grpo_step, because some rows have no optimizer_step"
+    assert note in run.notes
 
 
 @pytest.mark.parametrize("constant", [False, True])

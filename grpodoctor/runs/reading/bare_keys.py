@@ -1,0 +1,40 @@
+"""Keys that name a statistic without what it is of: `mean`, `min` and `max`.
+
+A script that logs one thing leaves its name out. In a log of RL that is nearly always the reward,
+but nothing in the log says so. Such a log is therefore not read until the user confirms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_MEANS = ("mean", "avg", "average")
+
+_STATISTICS = {
+    **dict.fromkeys(_MEANS, "reward/mean"),
+    "std": "reward/std",
+    "min": "reward/min",
+    "max": "reward/max",
+}
+"""The metric of each statistic if it is of the reward."""
+
+_SILENT = frozenset({"count", "n", "num", "median", "var", "sum", "total", "epoch", "lr"})
+"""Keys that say nothing either."""
+
+
+def metrics_of_bare_keys(keys: Iterable[str]) -> dict[str, str]:
+    """The metrics of the keys if all of them are statistics of the reward; empty if one is not.
+
+    A mean alone is not enough: a log of the loss has one as well, and no minimum next to it.
+    """
+    known = set(keys)
+    found = {key: metric for key, metric in _STATISTICS.items() if key in known}
+    means = [key for key in _MEANS if key in known]
+    is_bare = len(means) == 1 and len(found) > 1 and not known - found.keys() - _SILENT
+    return found if is_bare else {}
+
+
+def question_about(metrics: dict[str, str]) -> str:
+    """The remedy for a log with such keys."""
+    mean = next(key for key, metric in metrics.items() if metric == "reward/mean")
+    return f"if they are of the reward, pass --map {mean}=reward/mean; --suggest-map shows them"
