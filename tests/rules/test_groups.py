@@ -65,6 +65,14 @@ def test_easy_training_prompts_with_unsolved_held_out_ones_are_a_warning() -> No
     assert once.finding("GRP001").remedies[0] == "harder-prompts"
 
 
+@pytest.mark.parametrize(("heldout", "severity"), [(0.79, "info"), (0.6, "warning")])
+def test_a_held_out_accuracy_near_that_of_the_training_is_no_contradiction(
+    heldout: float, severity: str
+) -> None:
+    curves = {**split(0.64, 0.02), **outcome(0.86), "accuracy/heldout": heldout}
+    assert run(curves).finding("GRP001").severity == severity
+
+
 def test_groups_that_are_all_wrong_are_found_within_ten_steps_and_turn_critical() -> None:
     curves = {**split(0.0, 1.0), **outcome(0.0)}
     early = run(curves, count=10).finding("GRP002")

@@ -30,9 +30,9 @@ class AllCorrectGroups(Rule):
 
     What it sees:
         A large share of groups in which every response is correct. The finding is `info`, since the
-        run succeeds and merely wastes compute. It is a warning if held-out accuracy is below .8:
-        the training prompts are then too easy for the evaluation or, if it never rose, memorized,
-        or the reward pays for something else.
+        run succeeds and merely wastes compute. It is a warning if held-out accuracy is below .8 and
+        more than .1 below that of the training: the training prompts are then too easy for the
+        evaluation or, if it never rose, memorized, or the reward pays for something else.
 
     Why it matters:
         A group whose rewards are all equal has advantages of zero. Its tokens cost compute and

@@ -25,7 +25,7 @@ class SaturatedReward(Rule):
         group statistics GRP001 reports it instead, with the share of groups without gradient. The
         finding is `info`, and a warning if held-out accuracy is below .8: training prompts that are
         solved are then no success. A held-out reward counts if it is a share of successes and has
-        not risen.
+        lost half of its first level.
 
     Why it matters:
         The run has succeeded, and further compute brings no gain: advantages are zero in all but a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from grpodoctor.rules.shared.run_health import current_metric, level_at
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.metrics import HELDOUT
@@ -38,8 +38,9 @@ class LowAccuracy(NamedTuple):
 def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     """The level of the latest evaluations, if it is low.
 
-    Where only a held-out reward is logged, it counts if it is a share of successes and is no
-    higher than at the first evaluation. Held-out prompts may be harder than those of the training.
+    Where only a held-out reward is logged, it counts if it is a share of successes and has lost
+    half of its first level. Held-out prompts may be harder than those of the training, so a low
+    level says nothing.
     """
     is_accuracy = len(chart.series(_HELDOUT_ACCURACY)) > 0
     if not is_accuracy and not counts_successes(chart, _HELDOUT_REWARD, "reward/mean"):
@@ -47,10 +48,21 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     series = chart.series(_HELDOUT_ACCURACY if is_accuracy else _HELDOUT_REWARD)
     level = series.level(_LATEST)
     has_risen = len(series) < 2 or level > series.head(1)[0]
-    if not level < LOW_ACCURACY or (has_risen and not is_accuracy):
+    if not level < LOW_ACCURACY or _training_level(chart) - level < _NEAR_TRAINING:
+        return None
+    if not is_accuracy and not level < _LOST * series.head(1)[0]:
         return None
     noun = "held-out accuracy" if is_accuracy else "the held-out reward"
     return LowAccuracy(level, has_risen, noun)
+
+
+def _training_level(chart: Chart) -> float:
+    """The training accuracy, or the reward if it is in [0, 1]; 1 if neither is known."""
+    accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
+    if len(accuracy):
+        return accuracy.level(RECENT)
+    is_share = len(reward) > 0 and all(0 <= value <= 1 for _, value in reward)
+    return reward.level(RECENT) if is_share else 1.0
 
 
 def confirms_success(chart: Chart) -> bool:
@@ -68,6 +80,13 @@ def confirms_success(chart: Chart) -> bool:
 
 
 _HELDOUT_ACCURACY, _HELDOUT_REWARD = "accuracy/heldout", "reward/heldout"
+
+_LOST = 0.5
+"""Share of the first held-out reward below which most of it is lost: the noise of twenty responses
+does not take half of a share of .3."""
+
+_NEAR_TRAINING = 0.1
+"""Difference of the training accuracy and a held-out one up to which both tell the same."""
 
 _HIGH_ACCURACY = 0.95
 """Held-out accuracy that a reward function without information cannot explain."""
