@@ -84,6 +84,24 @@ class Measured:
             },
         )
 
+    def part(self, chosen_N: NDArray[np.bool_]) -> Measured:
+        """Some of the tokens."""
+        return Measured(
+            self.difference_N[chosen_N],
+            self.prompt_N[chosen_N],
+            self.logprob_N[chosen_N],
+            self.entropy_N[chosen_N],
+            self.spread_N[chosen_N],
+            {name: values[chosen_N] for name, values in self.features.items()},
+            {name: values[:, chosen_N] for name, values in self.effects.items()},
+        )
+
+    def halves(self, seed: int = 0) -> tuple[Measured, Measured]:
+        """The tokens of either half of the prompts."""
+        prompts = np.random.default_rng(seed).permutation(np.unique(self.prompt_N))
+        first_N = np.isin(self.prompt_N, prompts[: len(prompts) // 2])
+        return self.part(first_N), self.part(~first_N)
+
     def own_NM(self) -> Floats:
         """Functions of each token's own distribution."""
         p_N = np.exp(np.minimum(self.logprob_N, 0))
@@ -115,13 +133,15 @@ class PlaceFits:
             / (np.square(whitened_N).sum() + 1e-300)
         )
         """Share of the differences that the tokens' own probabilities explain."""
-        self._grams = {
-            name: self._gram(features_NS) for name, features_NS in measured.features.items()
-        }
+        self._grams: dict[str, Floats] = {}
 
-    def _gram(self, features_NS: Floats) -> Floats:
-        scaled = features_NS * self._scale_N[:, None].astype(features_NS.dtype)
-        return np.asarray(scaled @ scaled.T, np.float64)
+    def _gram(self, name: str) -> Floats:
+        """The covariance of the tokens under an unknown change, relative to their spread."""
+        if name not in self._grams:
+            features_NS = self._measured.features[name]
+            scaled = features_NS * self._scale_N[:, None].astype(features_NS.dtype)
+            self._grams[name] = np.asarray(scaled @ scaled.T, np.float64)
+        return self._grams[name]
 
     def _projected(self, matrix_NN: Floats) -> Floats:
         rest = self._basis[:, self._own :]
@@ -129,12 +149,17 @@ class PlaceFits:
 
     def all(self) -> list[PlaceFit]:
         """Every place, the likeliest first."""
-        fits = [self._fit(name, *self._covariances(name, parts)) for name, parts in self.places()]
-        return sorted(fits, key=lambda fit: -fit.evidence)
+        return sorted((self.of(name) for name, _ in self.places()), key=lambda fit: -fit.evidence)
+
+    def of(self, name: str) -> PlaceFit:
+        """One place."""
+        parts = next(parts for each, parts in self.places() if each == name)
+        return self._fit(name, *self._covariances(name, parts))
 
     def places(self) -> Iterator[tuple[str, list[str]]]:
         """The names of places, and the keys of the features that each includes."""
-        blocks = [name for name in self._grams if "/" not in name]
+        features = self._measured.features
+        blocks = [name for name in features if "/" not in name]
         inner = [name for name in blocks if "." in name]
         yield from ((name, [name]) for name in blocks)
         for kind in dict.fromkeys(name.partition(".")[2] for name in inner):
@@ -145,7 +170,7 @@ class PlaceFits:
             of = [name for name in inner if name.partition(".")[0] == layer]
             if len(of) > 1:
                 yield f"layer {layer}", of
-        yield NORMS, [name for name in self._grams if name.endswith("/norms")]
+        yield NORMS, [name for name in features if name.endswith("/norms")]
         yield EVERYWHERE, blocks
 
     def _covariances(self, name: str, parts: Sequence[str]) -> tuple[Floats, Floats]:
@@ -155,9 +180,9 @@ class PlaceFits:
         return kernel, large / (np.sqrt(np.mean(np.square(large), axis=0)) + 1e-300)
 
     def _sum(self, parts: Sequence[str]) -> Floats:
-        total: Floats = np.zeros_like(self._grams[parts[0]])
+        total: Floats = np.zeros((len(self._scale_N), len(self._scale_N)))
         for part in parts:
-            total += self._grams[part]
+            total += self._gram(part)
         return total
 
     def _large(self, name: str, parts: Sequence[str]) -> Floats:
