@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.causes.weights import unexplained
 from grpodoctor.probe.attribution.localisation.description import facts
-from grpodoctor.probe.attribution.localisation.locate import Location, judged
+from grpodoctor.probe.attribution.localisation.locate import Location, judged, located
 from grpodoctor.probe.attribution.localisation.place_fit import Measured
 from grpodoctor.probe.attribution.localisation.place_names import contains, in_words
 from grpodoctor.probe.attribution.tokens import Floats, Tokens
+from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.contract import Processing
+from grpodoctor.probe.engines.jobs import BudgetSpentError
+from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.benchmarks import bench_localisation
 
 TOKENS, CELLS = 240, 96
@@ -135,11 +140,34 @@ def test_the_finding_says_that_no_place_fits_or_was_examined() -> None:
     assert spent == ("the places of the model were not examined: the time budget ended",)
 
 
+class _Spent:
+    """Stands for experiments whose time is used up."""
+
+    runner = SimpleNamespace(run=None)
+
+    def folder_of(self, _variant: Variant, _rows: set[int]) -> Path:
+        raise BudgetSpentError("the time budget is spent")
+
+
+def test_a_spent_budget_and_an_engine_without_gradients_are_reasons() -> None:
+    tokens = tokens_of(np.full(400, 0.1))
+    learner = EngineSpec.of("transformers", "model", {})
+    spent = located(_Spent(), Variant(Setup(learner, Processing()), tokens))
+    assert spent.reason == "the time budget ended"
+    server = EngineSpec.of("vllm", "model", {})
+    other = located(_Spent(), Variant(Setup(server, Processing()), tokens))
+    assert "no gradients" in other.reason
+
+
 def described(difference_N: Floats, lengths: int = 20, prompt_lengths: int = 10) -> str:
     """The facts about differences of responses of equal lengths, one of each prompt."""
+    return "; ".join(facts(tokens_of(difference_N, lengths, prompt_lengths), noise=1e-9))
+
+
+def tokens_of(difference_N: Floats, lengths: int = 20, prompt_lengths: int = 10) -> Tokens:
     count = difference_N.size // lengths
     learner_N = np.full(difference_N.size, -1.0)
-    tokens = Tokens(
+    return Tokens(
         sampler_N=learner_N - difference_N,
         learner_N=learner_N,
         lengths_B=np.full(count, lengths),
@@ -151,7 +179,6 @@ def described(difference_N: Floats, lengths: int = 20, prompt_lengths: int = 10)
         counted_N=np.ones(difference_N.size, np.bool_),
         ids_N=np.arange(difference_N.size) % 50,
     )
-    return "; ".join(facts(tokens, noise=1e-9))
 
 
 def test_facts_of_the_tokens() -> None:
