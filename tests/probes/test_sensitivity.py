@@ -69,7 +69,7 @@ def test_features_predict_which_tokens_a_change_moves(root: Path) -> None:
     observed_N = np.log(np.mean(np.square(moved), axis=0))
 
     def likeness(place: str) -> float:
-        predicted_N = np.log(np.square(arrays[f"features/{place}"]).sum(axis=1))
+        predicted_N = np.log(np.square(np.float64(arrays[f"features/{place}"])).sum(axis=1))
         return float(np.corrcoef(predicted_N, observed_N)[0, 1])
 
     own = likeness("1.mlp")

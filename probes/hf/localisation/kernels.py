@@ -28,6 +28,10 @@ _REACH = 8.0
 _EVEN = math.sqrt(2 / _WIDTH)
 """Factor on the cosines, whose squares then add up to 1."""
 _NORMS = "/norms"
+_LARGEST = 1e4
+"""Largest number among the features."""
+_FEW = 40
+"""Places with the full size of the sketch: of more, the features would take a gigabyte."""
 _SKETCH = 4096
 """Numbers per token and place. Features are added up in this many cells with random signs, which
 keeps their products on average."""
@@ -53,6 +57,7 @@ class Kernels:
 
     def __init__(self, places: Sequence[Place], seed: int = 0) -> None:
         self._places, self._seed = places, seed
+        self._size = _SKETCH if len(places) <= _FEW else _SKETCH // 2
         self._parts: dict[str, list[Tensor]] = {}
         """For each place, its features of each column of tokens, (R, S)."""
         self._drawn: dict[tuple[str, int, int], Tensor] = {}
@@ -106,8 +111,8 @@ class Kernels:
         rows: Tensor,
     ) -> None:
         """Add a place's features of one column: all modules, and its norms by themselves."""
-        whole = torch.zeros(len(rows), _SKETCH)
-        norms = torch.zeros(len(rows), _SKETCH)
+        whole = torch.zeros(len(rows), self._size, device=rows.device)
+        norms = torch.zeros_like(whole)
         for name in place.inner:
             if gradients.get(name) is None:
                 continue
@@ -118,8 +123,9 @@ class Kernels:
             whole += cells
             if name in place.norms:
                 norms += cells
-        self._parts.setdefault(place.name, []).append(whole)
-        self._parts.setdefault(f"{place.name}{_NORMS}", []).append(norms)
+        self._parts.setdefault(place.name, []).append(whole.cpu())
+        if place.norms:
+            self._parts.setdefault(f"{place.name}{_NORMS}", []).append(norms.cpu())
 
     def _cells(self, name: str, gradient_RLD: Tensor, site: _Site, rows: Tensor) -> Tensor:
         """The derivatives with respect to the weights of the random functions, sketched."""
@@ -127,13 +133,13 @@ class Kernels:
         projected = self._projected(f"{name} gradient", gradient_RLD.float().flatten(2)) * scale
         made = torch.einsum("rla,rlf->raf", projected, site.features_BLF[rows]).flatten(1)
         places, signs = self._hashes(name, made.shape[1])
-        cells = torch.zeros(len(made), _SKETCH)
-        return cells.index_add_(1, places, made.cpu() * signs)
+        cells = torch.zeros(len(made), self._size, device=made.device)
+        return cells.index_add_(1, places.to(made.device), made * signs.to(made.device))
 
     def _hashes(self, name: str, count: int) -> tuple[Tensor, Tensor]:
         drawn = self._matrix(f"{name} cells", 2, count)
         uniform = torch.special.ndtr(drawn * math.sqrt(2))
-        places = (uniform[0] * _SKETCH).long().clamp_(max=_SKETCH - 1)
+        places = (uniform[0] * self._size).long().clamp_(max=self._size - 1)
         return places, torch.where(uniform[1] < 0.5, -1.0, 1.0)
 
     def _functions(self, name: str, given: Tensor | None, made: Tensor) -> Tensor:
@@ -168,9 +174,13 @@ class Kernels:
     def features(self) -> dict[str, Tensor]:
         """Each place's features of all tokens, in the order of the columns, shape (N, S).
 
-        Those of a block's norms alone have the name of the block and `/norms`.
+        Those of a block's norms alone have the name of the block and `/norms`. All have one factor,
+        so that they fit in 16 bits.
         """
-        return {name: torch.cat(parts) for name, parts in self._parts.items()}
+        whole = {name: torch.cat(parts) for name, parts in self._parts.items()}
+        largest = max((float(values.abs().max()) for values in whole.values()), default=0.0)
+        factor = _LARGEST / largest if largest else 1.0
+        return {name: (values * factor).half() for name, values in whole.items()}
 
 
 def _unit(values: Tensor) -> Tensor:

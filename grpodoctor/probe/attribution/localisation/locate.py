@@ -21,7 +21,7 @@ from grpodoctor.probe.engines.jobs import BudgetSpentError, SensitivityJob
 
 MEASURED_TOKENS = 640
 """Tokens whose gradients are taken."""
-_MOST_TOKENS = 8192
+_MOST_TOKENS = 4096
 """Tokens of the responses that contain them, prompts included."""
 _RESPONSES = 40
 """The number of these responses; fewer if they are long."""

@@ -77,7 +77,9 @@ class Measured:
             logprob_N=arrays["logprob_N"][kept].astype(np.float64),
             entropy_N=arrays["entropy_N"][kept].astype(np.float64),
             spread_N=arrays["spread_N"][kept].astype(np.float64),
-            features={name: values[kept] for name, values in parts("features").items()},
+            features={
+                name: values[kept].astype(np.float32) for name, values in parts("features").items()
+            },
             effects={
                 name: np.clip(np.nan_to_num(values[:, kept]), -_CLIP, _CLIP).astype(np.float64)
                 for name, values in parts("effects").items()
