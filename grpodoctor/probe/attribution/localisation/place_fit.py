@@ -98,6 +98,13 @@ class Measured:
             {name: values[:, chosen_N] for name, values in self.effects.items()},
         )
 
+    def sample(self, most: int, seed: int = 0) -> Measured:
+        """A random part of the tokens, at most this number."""
+        count = len(self.difference_N)
+        chosen_N = np.zeros(count, np.bool_)
+        chosen_N[np.random.default_rng(seed).permutation(count)[:most]] = True
+        return self.part(chosen_N)
+
     def halves(self, seed: int = 0) -> tuple[Measured, Measured]:
         """The tokens of either half of the prompts."""
         prompts = np.random.default_rng(seed).permutation(np.unique(self.prompt_N))
