@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.causes.weights import unexplained
 from grpodoctor.probe.attribution.localisation.description import facts
 from grpodoctor.probe.attribution.localisation.locate import Location, judged, located
@@ -17,6 +18,7 @@ from grpodoctor.probe.attribution.tokens import Floats, Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.engines.jobs import BudgetSpentError
+from grpodoctor.probe.engines.sensitivities import FILE, read_sensitivities
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from tests.benchmarks import bench_localisation
 
@@ -211,3 +213,20 @@ def test_planted_places(tmp_path: Path, family: str, options: dict[str, str], pl
     faults = options.pop("faults", "")
     plant = bench_localisation.Plant(family, faults, (), options=options)
     assert bench_localisation.location(plant, tmp_path).place == place
+
+
+def test_arrays_of_an_engine_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="no sensitivities"):
+        read_sensitivities(tmp_path)
+    good = {name: np.ones(3) for name in ("token_N", "logprob_N", "entropy_N", "spread_N")}
+    np.savez(tmp_path / FILE, **good, **{"effects/head": np.ones((2, 3))})
+    assert read_sensitivities(tmp_path)["effects/head"].shape == (2, 3)
+    np.savez(tmp_path / FILE, **good, **{"features/head": np.full((3, 2), np.nan)})
+    with pytest.raises(EngineError, match="not finite"):
+        read_sensitivities(tmp_path)
+    np.savez(tmp_path / FILE, **good, **{"features/head": np.ones((2, 3))})
+    with pytest.raises(EngineError, match="other tokens"):
+        read_sensitivities(tmp_path)
+    np.savez(tmp_path / FILE, token_N=np.ones(3))
+    with pytest.raises(EngineError, match="lack logprob_N"):
+        read_sensitivities(tmp_path)

@@ -18,6 +18,7 @@ from grpodoctor.probe.attribution.localisation.place_names import contains, in_w
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.jobs import BudgetSpentError, SensitivityJob
+from grpodoctor.probe.engines.sensitivities import read_sensitivities
 
 MEASURED_TOKENS = 1280
 """Tokens whose gradients are taken."""
@@ -173,8 +174,7 @@ def _sensitivities(
         what_if=as_json(variant.setup.edits),
     )
     (done,) = experiments.runner.run(variant.setup.learner, [job])
-    with np.load(done / "sensitivities.npz", allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    return read_sensitivities(done)
 
 
 def _measured(
