@@ -61,11 +61,9 @@ _EVERY_LAYER: dict[str, str] = {
     ),
     "^norms$": "norm_eps norm_offset norm_uncentred norm_centred",
     "^embedding$": "embedding_scale",
-    "^head$": (
+    "": (  # no place: sampling and logits, or all places
         "final_softcap logits_clamped vocabulary_shift head_tied head_bias_lost uniform "
-        "vocabulary_cut"
-    ),
-    "": (  # no place
+        "vocabulary_cut "
         "hidden_temperature hidden_top_p hidden_top_k hidden_min_p repetition presence frequency "
         "bias banned min_tokens quantised noise shift off_by_one"
     ),

@@ -50,12 +50,20 @@ def simulated(where: str, seed: int) -> Measured:
     )
 
 
-@pytest.mark.parametrize("where", ["embedding", "head", "1.attn", "0.mlp", "all mlp", "layer 1"])
+@pytest.mark.parametrize("where", ["embedding", "1.attn", "0.mlp", "all mlp", "layer 1"])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_place_whose_change_moves_these_tokens_is_named(where: str, seed: int) -> None:
     found = judged(simulated(where, seed))
     assert found.place == where
     assert found.margin > 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_change_of_the_logits_is_no_place(seed: int) -> None:
+    found = judged(simulated("head", seed))
+    assert found.at_logits
+    assert found.place == ""
+    assert "temperature" in unexplained._place_details(found)[0]
 
 
 @pytest.mark.parametrize("where", ["nowhere", "everywhere"])

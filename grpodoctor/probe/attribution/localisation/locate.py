@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.edits import as_json
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.localisation.place_fit import Measured, PlaceFit, PlaceFits
+from grpodoctor.probe.attribution.localisation.place_fit import HEAD, Measured, PlaceFit, PlaceFits
 from grpodoctor.probe.attribution.localisation.place_names import contains, in_words
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
@@ -60,6 +60,9 @@ class Location:
     held_out: float = 0.0
     """Share of the differences that the place predicts in prompts to which nothing was fitted."""
     rival_held_out: float = 0.0
+    at_logits: bool = False
+    """Whether the output head fits best. No place is stated then: temperatures, truncations and
+    penalties change the logits as well."""
     own_share: float = 0.0
     """Share of the differences that the tokens' own probabilities explain."""
     fits: tuple[PlaceFit, ...] = ()
@@ -105,6 +108,8 @@ def judged(measured: Measured) -> Location:
         return location
     if not _holds_in_halves(measured, best.name, [fit.name for fit in others[:_RIVALS]]):
         return location
+    if best.name == HEAD:
+        return replace(location, at_logits=True)
     first, second = every.with_held_out(best), every.with_held_out(rival)
     return Location(
         place=best.name,

@@ -79,6 +79,8 @@ def _place_details(place: Location) -> tuple[str, ...]:
     """What the comparison of places found."""
     if place.reason:
         return (f"the places of the model were not examined: {place.reason}",)
+    if place.at_logits:
+        return (_AT_LOGITS,)
     if not place.place:
         return (_NO_PLACE,)
     predicted = ""
@@ -103,6 +105,10 @@ def _figures(place: Location) -> dict[str, float]:
 _WORTH_SAYING = 0.1
 """Smallest predicted share that is stated: which tokens differ may show a place that does not show
 by how much each differs."""
+_AT_LOGITS = (
+    "the differences fit a change of the logits, not of a place before: compare the output head "
+    "and its norm, temperature, truncation and penalties"
+)
 _NO_PLACE = "no place of the model fits the differences clearly better than all others"
 _NO_CHECKSUMS = "no checksums or tensors of the sampler are known"
 _SAME_FILES = Identity(
