@@ -22,6 +22,8 @@ The program loads the engine once and runs the tasks in order:
      "replay": true,                # optional: force the experts recorded in the inputs
      "what_if": [["window", 16]]}   # optional: compute with these edits; see `AlterableEngine`
     {"kind": "what_ifs", "name": …, "output": "/…/folder"}
+    {"kind": "sensitivities", "name": …, "inputs": "/…/folder of shards", "output": "/…/folder",
+     "processing": PROCESSING, "tokens": 512, "what_if": […]}
 
 A prompts file is a list of `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`. The answer
 describes the engine and the result of each task. It is replaced after each task, and its `error`
@@ -57,7 +59,7 @@ from .datatypes import (
     response_seed,
     with_defaults,
 )
-from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
+from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine, SensitiveEngine
 from .probe_watch import PROBE_PID
 from .shards import Shard, read_responses, read_shard, shard_paths, write_shard
 from .tasks import serve
@@ -80,6 +82,7 @@ __all__ = [
     "ReplayEngine",
     "Response",
     "Sampling",
+    "SensitiveEngine",
     "Shard",
     "read_responses",
     "read_shard",

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from .datatypes import Processing, Response, Sampling
 
 
@@ -81,4 +83,27 @@ class AlterableEngine(Protocol):
 
         Raises:
             InapplicableError: if an edit does not fit the model.
+        """
+
+
+@runtime_checkable
+class SensitiveEngine(Protocol):
+    """An engine that measures what changes at each place of its model do to log-probabilities."""
+
+    def sensitivities(
+        self, responses: Sequence[Response], processing: Processing, tokens: int
+    ) -> dict[str, np.ndarray]:
+        """Arrays of about `tokens` tokens, N of them, in one order.
+
+        - `token_N`: the index of each among all tokens of the responses
+        - `logprob_N`, `entropy_N`: of the processing's temperature; and `spread_N`, the squared
+          length of the gradient of the log-probability with respect to the logits
+        - `features/PLACE`: features (N, S) whose products are the covariance of the tokens under an
+          unknown change at a place; `features/PLACE/norms`, of its norms alone
+        - `effects/PLACE`: the effects (C, N) of large changes there, or in all places of a kind
+
+        A place is `embedding`, `head`, or a block such as `3.self_attn`.
+
+        Raises:
+            InapplicableError: if the model allows no gradients.
         """

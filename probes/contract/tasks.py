@@ -25,7 +25,7 @@ from .datatypes import (
     Response,
     Sampling,
 )
-from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine
+from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine, SensitiveEngine
 from .probe_watch import end_with_probe
 from .shards import read_responses, shard_paths, write_shard
 
@@ -276,6 +276,20 @@ def _list_what_ifs(
     return {"what_ifs": len(listed)}
 
 
+def _measure_sensitivities(
+    engine: Engine, task: Mapping[str, Any], output: Path, is_writer: bool
+) -> dict[str, Any]:
+    if not isinstance(engine, SensitiveEngine):
+        raise InapplicableError(f"{engine.describe()['name']} measures no sensitivities")
+    responses = [r for path in shard_paths(Path(task["inputs"])) for r in read_responses(path)]
+    processing = Processing(**task.get("processing", {}))
+    arrays = engine.sensitivities(responses, processing, int(task["tokens"]))
+    if is_writer:
+        named: dict[str, Any] = dict(arrays)
+        np.savez(output / "sensitivities.npz", **named)
+    return {"tokens": len(arrays["token_N"])}
+
+
 def _altered(engine: Engine, task: Mapping[str, Any]) -> AbstractContextManager[None]:
     edits = [(str(name), value) for name, value in task.get("what_if") or ()]
     if not edits:
@@ -307,6 +321,7 @@ _TASKS = {
     "sample": _sample,
     "score": _score,
     "what_ifs": _list_what_ifs,
+    "sensitivities": _measure_sensitivities,
 }
 
 

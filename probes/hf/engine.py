@@ -11,11 +11,19 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import transformers
-from contract import PROCESSORS, Processing, RefusalError, Response, Sampling
+from contract import (
+    PROCESSORS,
+    InapplicableError,
+    Processing,
+    RefusalError,
+    Response,
+    Sampling,
+)
 from torch import Tensor
 
 from hf.generation import Decoder
 from hf.loading import Settings, load_tokenizer
+from hf.localisation.sensitivity import Sensitivity
 from hf.logits import batches, chunk_rows
 from hf.logits import readings as token_readings
 from hf.replay import check_experts
@@ -174,6 +182,25 @@ class TransformersEngine:
     def altered(self, edits: Sequence[tuple[str, Any]]) -> AbstractContextManager[None]:
         """See `contract.AlterableEngine`."""
         return self._what_if.altered(edits)
+
+    def sensitivities(
+        self, responses: Sequence[Response], processing: Processing, tokens: int
+    ) -> dict[str, np.ndarray]:
+        """See `contract.SensitiveEngine`."""
+        if self._ranks.layout:
+            raise InapplicableError("a model that is divided over devices allows no gradients")
+
+        def forward(ids_BL: Tensor, rows_T: Tensor) -> Tensor:
+            self._split.gradients = torch.is_grad_enabled()
+            try:
+                hidden_BLH = self._split.hidden(ids_BL)
+                return self._split.logits(hidden_BLH.flatten(0, 1)[rows_T])
+            finally:
+                self._split.gradients = False
+
+        measure = Sensitivity(self._model, self._device, forward, processing.temperature)
+        with _memory_errors_refused():
+            return measure.measured(responses, tokens)
 
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]

@@ -90,6 +90,8 @@ class SplitModel:
         self._forward = self._trunk.forward
         self._trunk.forward = self._trunk_forward
         self._pulse = _Pulse()
+        self.gradients = False
+        """Whether passes over whole sequences keep what gradients need."""
         self._given: Tensor | None = None
         self._hidden: Tensor | None = None
         self._fields: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class SplitModel:
         if positions_BL is not None:  # without a mask, a jump would begin another sequence
             given["position_ids"] = positions_BL.to(self.device)
             given["attention_mask"] = torch.ones_like(ids_BL)
-        with torch.no_grad(), self._autocast():
+        with torch.set_grad_enabled(self.gradients), self._autocast():
             self.model(input_ids=ids_BL, use_cache=False, **given)
         return self._taken()
 
@@ -128,7 +130,7 @@ class SplitModel:
         placeholder = torch.zeros(1, len(hidden_NH), dtype=torch.long, device=self.device)
         self._given = hidden_NH[None]
         try:
-            with torch.no_grad(), self._autocast():
+            with torch.set_grad_enabled(self.gradients), self._autocast():
                 logits: Tensor = self.model(input_ids=placeholder, use_cache=False).logits[0]
         finally:
             self._given = None

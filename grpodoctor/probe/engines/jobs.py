@@ -130,7 +130,35 @@ class WhatIfsJob:
         return f"what-ifs/{content_key('what_ifs', engine)}"
 
 
-Job = SampleJob | ScoreJob | TokenizeJob | WhatIfsJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensitivityJob:
+    """Measure what changes at each place of this engine's model do to log-probabilities."""
+
+    kind: ClassVar[str] = "sensitivities"
+    activity: ClassVar[str] = "measures sensitivities"
+    rollouts: Path
+    """A folder of shards with the responses."""
+    tokens: int
+    processing: Processing = field(default_factory=Processing)
+    what_if: str = ""
+    """As in a `ScoreJob`."""
+
+    def request(self, _prompts: Path) -> dict[str, Any]:
+        """The job's own keys in a request."""
+        return {
+            **({"what_if": json.loads(self.what_if)} if self.what_if else {}),
+            "inputs": str(self.rollouts),
+            "processing": asdict(self.processing),
+            "tokens": self.tokens,
+        }
+
+    def folder(self, engine: str, _prompts: Path) -> str:
+        """The folder of the answer below the store; `engine` is the engine's key."""
+        job = asdict(self) | {"rollouts": rollouts_key(self.rollouts)}
+        return f"sensitivities/{content_key('sensitivities', engine, job)}"
+
+
+Job = SampleJob | ScoreJob | TokenizeJob | WhatIfsJob | SensitivityJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +184,7 @@ class Task:
     def description(self, engine: str) -> dict[str, Any]:
         """The content of `job.json`, stored with the shards."""
         job = asdict(self.job)
-        if isinstance(self.job, ScoreJob):
+        if isinstance(self.job, ScoreJob | SensitivityJob):
             job["rollouts"] = str(self.job.rollouts)
         return {
             "key": self.output.name,

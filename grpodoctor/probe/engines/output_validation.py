@@ -10,7 +10,8 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.contract import Sampling, Shard
-from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, Task, TokenizeJob
+from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, SensitivityJob, Task, TokenizeJob
+from grpodoctor.probe.engines.sensitivities import read_sensitivities
 from grpodoctor.probe.engines.shards import read_pairs, read_shards
 from grpodoctor.probe.engines.store import JOB, Store, write_json
 from grpodoctor.support.files.regular_files import read_regular
@@ -35,6 +36,8 @@ def validate_output(task: Task, *, prompts: int | None, vocabulary: int) -> None
         _check_sampled(task.output, task.job.sampling, prompts, vocabulary)
     elif isinstance(task.job, ScoreJob):
         _check_scored(task.job.rollouts, task.output)
+    elif isinstance(task.job, SensitivityJob):
+        read_sensitivities(task.output)
     elif isinstance(task.job, TokenizeJob):
         path = task.output / "ids.json"
         if len(read_ids(path)) != prompts:

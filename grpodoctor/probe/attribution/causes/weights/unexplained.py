@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.localisation.description import facts
+from grpodoctor.probe.attribution.localisation.locate import Location, located
 from grpodoctor.probe.attribution.variant import Variant
 
 _SHOWN = 12
@@ -15,12 +17,15 @@ _NEXT = (
 )
 
 
+_UNKNOWN = Identity("unknown", "The cause is unknown", _NEXT)
+
+
 class Unexplained(Cause):
     """Reported instead of a guess."""
 
-    id = "unknown"
-    title = "The cause is unknown"
-    remedies = _NEXT
+    id = _UNKNOWN.id
+    title = _UNKNOWN.title
+    remedies = _UNKNOWN.remedies
     peels = False
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
@@ -45,16 +50,66 @@ class Unexplained(Cause):
         )
         same = experiments.case.differing == ()
         what = "the tensors of both sides are equal by checksum" if same else _NO_CHECKSUMS
+        place = located(experiments, variant)
+        known = facts(variant.tokens, experiments.noise)
         return ExperimentResult(
             summary=(
                 f"k3 is {variant.gap:.2g} nats per token, which exceeds rounding, and {what}{tried}"
             ),
             confidence="possible",
-            details=details,
-            identity=_SAME_FILES if same else None,
+            details=(*_place_details(place), *known, *details),
+            identity=_with_place(_SAME_FILES if same else _UNKNOWN, place),
+            figures=_figures(place),
         )
 
 
+def _with_place(identity: Identity, place: Location) -> Identity:
+    """The name of the finding with the place at which the engines differ, if it is known."""
+    if not place.place:
+        return identity
+    title = f"{identity.title}; the differences fit a change of {place.words}"
+    remedy = (
+        f"Feed one response of the probe to both engines, and compare the inputs and outputs of "
+        f"{place.words}: the first of them that differs shows the faulty module."
+    )
+    return Identity(identity.id, title, (remedy, *identity.remedies))
+
+
+def _place_details(place: Location) -> tuple[str, ...]:
+    """What the comparison of places found."""
+    if place.reason:
+        return (f"the places of the model were not examined: {place.reason}",)
+    if place.at_logits:
+        return (_AT_LOGITS,)
+    if not place.place:
+        return (_NO_PLACE,)
+    predicted = ""
+    if place.held_out >= _WORTH_SAYING:
+        rest = max(place.rival_held_out, 0.0)
+        predicted = (
+            f"; in prompts to which nothing was fitted, it predicts {place.held_out:.0%} of what "
+            f"the tokens' own probabilities do not, the next best place {rest:.0%}"
+        )
+    return (
+        f"an unknown change of {place.words} fits the differences {place.margin:.0f} nats better "
+        f"than one of any other place (next: {place.rival}){predicted}",
+    )
+
+
+def _figures(place: Location) -> dict[str, float]:
+    if not place.place:
+        return {}
+    return {"place_margin": place.margin, "place_held_out": place.held_out}
+
+
+_WORTH_SAYING = 0.1
+"""Smallest predicted share that is stated: which tokens differ may show a place that does not show
+by how much each differs."""
+_AT_LOGITS = (
+    "the differences fit a change of the logits, not of a place before: compare the output head "
+    "and its norm, temperature, truncation and penalties"
+)
+_NO_PLACE = "no place of the model fits the differences clearly better than all others"
 _NO_CHECKSUMS = "no checksums or tensors of the sampler are known"
 _SAME_FILES = Identity(
     "computed-differently",

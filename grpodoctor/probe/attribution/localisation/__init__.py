@@ -1,0 +1,1 @@
+"""Where an unexplained gap comes from: places of the model, and properties of the tokens."""

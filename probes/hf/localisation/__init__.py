@@ -1,0 +1,1 @@
+"""How the log-probabilities of tokens respond to changes at the places of a model."""
