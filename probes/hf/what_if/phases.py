@@ -22,8 +22,10 @@ from hf.what_if.attention import Places
 
 Edit = tuple[str, Any]
 GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
-PHASES = (GENERATED, IN_PROMPT, IN_RESPONSE)
-"""Edits `true`; and `[name, value]` of an edit that acts in that phase only."""
+IN_PREFIX = "in_prefix"
+PHASES = (GENERATED, IN_PROMPT, IN_PREFIX, IN_RESPONSE)
+"""Edits `true`; and `[name, value]` of an edit that acts in that phase only. The prefix is the
+prompt without its last token, which an engine reads again if all others are in its cache."""
 _STATES = ("conv_states", "recurrent_states")
 """What the cache of a recurrent layer has."""
 
@@ -53,6 +55,8 @@ class Phases:
     """Computes with edits inside a block."""
     places: Places
     """Learns where the padding of a pass is."""
+    again: int = 0
+    """Tokens at the end of the prompt that are read in the second phase."""
 
     @classmethod
     def of(
@@ -66,9 +70,13 @@ class Phases:
             return None
         inner = {
             phase: tuple((str(value[0]), value[1]) for name, value in edits if name == phase)
-            for phase in (IN_PROMPT, IN_RESPONSE)
+            for phase in (IN_PROMPT, IN_PREFIX, IN_RESPONSE)
         }
-        return cls(inner[IN_PROMPT], inner[IN_RESPONSE], computing, places)
+        if inner[IN_PROMPT] and inner[IN_PREFIX]:
+            raise InapplicableError("the first phase is the prompt or its prefix")
+        first = (*inner[IN_PROMPT], *inner[IN_PREFIX])
+        again = int(bool(inner[IN_PREFIX]))
+        return cls(first, inner[IN_RESPONSE], computing, places, again)
 
     def hidden(
         self,
@@ -87,8 +95,11 @@ class Phases:
             tape: the routers' choices, or None.
             cache: an empty cache; None lets the model create one.
         """
-        prompts = [len(each.prompt_ids) for each in responses]
-        layout = _Layout(prompts, [len(each.response_ids) - 1 for each in responses], ids_BL)
+        prompts = [len(each.prompt_ids) - self.again for each in responses]
+        if min(prompts) < 1:
+            raise InapplicableError("a prompt has no prefix")
+        rest = [len(each.response_ids) - 1 + self.again for each in responses]
+        layout = _Layout(prompts, rest, ids_BL)
         parts: list[Tensor] = []
         records: list[list[Tensor | None]] = []
 
@@ -115,11 +126,11 @@ class Phases:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Places of prompts, padded on the left, and responses after them."""
+    """Places of prompts or prefixes, padded on the left, and of what follows them."""
 
     prompts_B: Sequence[int]
     rest_B: Sequence[int]
-    """Response tokens that the model reads: all but the last."""
+    """Further tokens that the model reads: all but the last."""
     ids_BL: Tensor
 
     def prompts(self) -> tuple[Tensor, Tensor]:

@@ -178,7 +178,7 @@ def _token_masked(engine: Any, value: str) -> None:
     """Tokens of a trainer's batch that equal the padding's id are masked."""
     split = engine._split
 
-    def hidden(ids: Tensor, _positions: Tensor | None = None) -> Tensor:
+    def hidden(ids: Tensor, *_: Any) -> Tensor:
         with torch.no_grad():
             split.model(input_ids=ids, attention_mask=(ids != int(value)).long(), use_cache=False)
         taken: Tensor = split._taken()
