@@ -40,6 +40,7 @@ SCORED: list[tuple[str, str, Edits]] = [
 """Faults of scoring."""
 DRAWN: list[tuple[str, str, Edits]] = [
     ("minimax_m3", "separator_lost:5", [("prompt_tokens", [[5, LOST]])]),
+    ("jetmoe", "cache_hole", [("cache_hole", 1)]),
     ("axk1", "penalty_stale:1.3", [("part_repetition", ["prompt", 1.3])]),
     ("lfm3", "prefix_without_adapter:FOLDER", [("in_prefix", ["adapter", 0.0])]),
 ]

@@ -108,6 +108,12 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Check expert parallelism: each expert is loaded on one rank, the sum over ranks has all, "
         "and experts that return their input (zero experts) are added, too.",
     ),
+    "cache_hole": ComputedCause(
+        "cache-hole", "The {side} leaves a slot of its key-value cache unwritten",
+        "a slot of zeros between prompt and response that attention sees",
+        "Check the number of tokens in the cache when decoding begins: the first new token is "
+        "written, and has its position, right after the prompt.",
+    ),
     "embedding_end": ComputedCause(
         "embedding-rows", "The {side} lacks the embeddings of the last tokens",
         "the embeddings of tokens from {value} on set to zero",

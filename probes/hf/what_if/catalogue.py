@@ -401,6 +401,7 @@ def _parts(model: Any) -> _Listed:
 
 def _numerics() -> _Listed:
     yield "generated", [True], "choice"
+    yield "cache_hole", [1], "choice"
     yield "compute_dtype", ["bfloat16", "float16"], "choice"
     yield "weight_rounding", _ROUNDINGS, "choice"
     yield "activation_rounding", ["int8", "fp8", "fp8/row"], "choice"

@@ -22,10 +22,11 @@ from hf.what_if.attention import Places
 
 Edit = tuple[str, Any]
 GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
-IN_PREFIX = "in_prefix"
-PHASES = (GENERATED, IN_PROMPT, IN_PREFIX, IN_RESPONSE)
-"""Edits `true`; and `[name, value]` of an edit that acts in that phase only. The prefix is the
-prompt without its last token, which an engine reads again if all others are in its cache."""
+IN_PREFIX, CACHE_HOLE = "in_prefix", "cache_hole"
+PHASES = (GENERATED, IN_PROMPT, IN_PREFIX, IN_RESPONSE, CACHE_HOLE)
+"""Edits `true`; `[name, value]` of an edit that acts in that phase only; and the number of slots of
+the cache that nothing is written to after the prompt. The prefix is the prompt without its last
+token, which an engine reads again if all others are in its cache."""
 _STATES = ("conv_states", "recurrent_states")
 """What the cache of a recurrent layer has."""
 
@@ -57,6 +58,8 @@ class Phases:
     """Learns where the padding of a pass is."""
     again: int = 0
     """Tokens at the end of the prompt that are read in the second phase."""
+    hole: int = 0
+    """Slots of zeros between both phases in the cache, which are seen and have positions."""
 
     @classmethod
     def of(
@@ -76,7 +79,8 @@ class Phases:
             raise InapplicableError("the first phase is the prompt or its prefix")
         first = (*inner[IN_PROMPT], *inner[IN_PREFIX])
         again = int(bool(inner[IN_PREFIX]))
-        return cls(first, inner[IN_RESPONSE], computing, places, again)
+        hole = int(dict(edits).get(CACHE_HOLE, 0))
+        return cls(first, inner[IN_RESPONSE], computing, places, again, hole)
 
     def hidden(
         self,
@@ -111,6 +115,9 @@ class Phases:
         with self.computing(self.prompt), self.places.padded(seen_BW):
             hidden_BWH, cache = step(ids_BW, seen_BW, cache)
             note(hidden_BWH)
+        if self.hole:
+            _leave_hole(cache, self.hole)
+            seen_BW = nn.functional.pad(seen_BW, (0, self.hole), value=1)
         rest_BW = layout.responses()
         width = 1 if _has_states(cache) else max(rest_BW.shape[1], 1)
         with self.computing(self.response):
@@ -166,6 +173,15 @@ class _Layout:
             if part is not None
         ]
         return self.joined(known).flatten(0, 1) if len(known) == len(parts) else None
+
+
+def _leave_hole(cache: Any, slots: int) -> None:
+    """Append slots of zeros to all keys and values."""
+    for layer in getattr(cache, "layers", ()) or (None,):
+        if not isinstance(getattr(layer, "keys", None), Tensor):
+            raise InapplicableError("the cache of this model has other layers than keys and values")
+        layer.keys = nn.functional.pad(layer.keys, (0, 0, 0, slots))
+        layer.values = nn.functional.pad(layer.values, (0, 0, 0, slots))
 
 
 def _has_states(cache: Any) -> bool:
