@@ -129,3 +129,13 @@ def test_shards_need_the_tokens(root: Path) -> None:
 def restored() -> Any:
     yield
     computing.restore()
+
+
+def test_an_edit_that_a_family_rejects_with_an_error_of_its_own_does_not_fit(root: Path) -> None:
+    """Configurations of some families validate their fields, and raise an error of the hub."""
+    engine = loaded(checkpoint(root / "modernbert", "modernbert"))
+    rows = responses(engine, 1)
+    before = scores(engine, rows)
+    with pytest.raises(InapplicableError), engine.altered([("rope_type", "yarn/2")]):
+        scores(engine, rows)
+    assert np.array_equal(scores(engine, rows), before)
