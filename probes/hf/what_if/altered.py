@@ -149,7 +149,7 @@ class WhatIf:
                 yield
         except InapplicableError:
             raise
-        except Exception as error:  # noqa: BLE001 - a family's code raises what it likes
+        except Exception as error:
             what = " ".join(str(error).split())[:200]
             raise InapplicableError(f"the model does not allow {edits[-1][0]}: {what}") from error
         finally:
