@@ -348,6 +348,9 @@ _BY_SETTING = (  # the first match counts: `norm_topk_prob` is no number of expe
      "Apply final_logit_softcapping on both sides, before the temperature."),
     (r"window", "sliding-window", "The {side} uses another sliding window",
      "Give both engines the same sliding_window, or disable it on both sides."),
+    (r"(rope|rotary)\w*interleave", "rope-layout", "The {side} pairs rotary dimensions differently",
+     "Check the conversion of query and key weights between interleaved and half-split rotary "
+     "layouts."),
     (r"embed", "embedding-scale", "The {side} scales embeddings differently",
      "Check the embedding multiplier of both engines."),
 )  # fmt: skip
