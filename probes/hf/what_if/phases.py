@@ -177,9 +177,10 @@ class _Layout:
 
 def _leave_hole(cache: Any, slots: int) -> None:
     """Append slots of zeros to all keys and values."""
-    for layer in getattr(cache, "layers", ()) or (None,):
-        if not isinstance(getattr(layer, "keys", None), Tensor):
-            raise InapplicableError("the cache of this model has other layers than keys and values")
+    layers = list(getattr(cache, "layers", ()))
+    if not layers or not all(isinstance(getattr(e, "keys", None), Tensor) for e in layers):
+        raise InapplicableError("the cache of this model has other layers than keys and values")
+    for layer in layers:
         layer.keys = nn.functional.pad(layer.keys, (0, 0, 0, slots))
         layer.values = nn.functional.pad(layer.values, (0, 0, 0, slots))
 
