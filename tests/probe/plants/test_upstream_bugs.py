@@ -77,7 +77,13 @@ def _kinds(plant: Plant) -> set[str]:
     return {fault.partition(":")[0] for fault in plant.faults.split("+")} - {""}
 
 
-@pytest.mark.parametrize(("family", "fault", "value"), COMPUTED)
+@pytest.mark.parametrize(
+    ("family", "fault", "value"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if number % 2 else ())
+        for number, case in enumerate(COMPUTED)
+    ],
+)
 def test_a_fault_changes_the_values_of_its_engine_alone(
     load: Any, family: str, fault: str, value: str
 ) -> None:
