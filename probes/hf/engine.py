@@ -285,7 +285,8 @@ class TransformersEngine:
             positions_BL = self._what_if.processors.positions(responses, ids_BL)
             ids_BL = ids_BL.to(self._device)
             if self._what_if.phases is None:
-                run = partial(self._split.hidden, ids_BL, positions_BL)
+                seen_BL = self._what_if.processors.mask(ids_BL)
+                run = partial(self._split.hidden, ids_BL, positions_BL, seen_BL)
                 hidden_BLH = self._what_if.hidden(run, responses, ids_BL)
             else:
                 step, cache = self._split.next_hidden, self._split.whole_cache()

@@ -112,15 +112,22 @@ class SplitModel:
         output.last_hidden_state = self._hidden[:, -1:]
         return output
 
-    def hidden(self, ids_BL: Tensor, positions_BL: Tensor | None = None) -> Tensor:
+    def hidden(
+        self, ids_BL: Tensor, positions_BL: Tensor | None = None, seen_BL: Tensor | None = None
+    ) -> Tensor:
         """The trunk's output for sequences padded on the right, shape (B, L, H).
 
         No mask is needed: causal attention never sees the padding, which comes last.
+
+        Args:
+            ids_BL: the sequences.
+            positions_BL: their positions, if these are not the usual ones.
+            seen_BL: 0 for tokens that no other token sees, if there are any.
         """
-        given = {}
+        given = {} if seen_BL is None else {"attention_mask": seen_BL}
         if positions_BL is not None:  # without a mask, a jump would begin another sequence
             given["position_ids"] = positions_BL.to(self.device)
-            given["attention_mask"] = torch.ones_like(ids_BL)
+            given.setdefault("attention_mask", torch.ones_like(ids_BL))
         with torch.set_grad_enabled(self.gradients), self._autocast():
             self.model(input_ids=ids_BL, use_cache=False, **given)
         return self._taken()

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
-from grpodoctor.probe.attribution.edits import IN_PROMPT, Edit, inner_edit, shown
+from grpodoctor.probe.attribution.edits import (
+    IN_PREFIX,
+    IN_PROMPT,
+    IN_RESPONSE,
+    Edit,
+    inner_edit,
+    shown,
+)
 from grpodoctor.probe.attribution.structure_causes import (
     STRUCTURE,
     experts_in_words,
@@ -341,6 +348,9 @@ _BY_SETTING = (  # the first match counts: `norm_topk_prob` is no number of expe
      "Apply final_logit_softcapping on both sides, before the temperature."),
     (r"window", "sliding-window", "The {side} uses another sliding window",
      "Give both engines the same sliding_window, or disable it on both sides."),
+    (r"(rope|rotary)\w*interleave", "rope-layout", "The {side} pairs rotary dimensions differently",
+     "Check the conversion of query and key weights between interleaved and half-split rotary "
+     "layouts."),
     (r"embed", "embedding-scale", "The {side} scales embeddings differently",
      "Check the embedding multiplier of both engines."),
 )  # fmt: skip
@@ -366,6 +376,8 @@ def cause_of(edit: Edit) -> ComputedCause:
         return _ROUTER_BIAS
     if name == "router_weights" and value == "corrected":
         return _CORRECTED
+    if name == "parameter_scale":
+        return _of_parameter(str(value[0]), float(value[1]))
     if name == "weights_from" and re.search("norm|ln_", str(value[1])):
         return _OTHER_NORM
     if name == "without_norm" and re.search(r"(^|,)([qk]|query|key)_(layer)?norm", str(value)):
@@ -392,6 +404,20 @@ _OTHER_NORM = _cause(
     "norm-weights", "The {side} uses the weights of another norm", "{value}",
     "Check the names of the norms in the conversion of the checkpoint.",
 )  # fmt: skip
+
+
+def _of_parameter(name: str, factor: float) -> ComputedCause:
+    """The cause of a parameter per head that is left out, or added twice."""
+    if factor != 0:
+        title = f"The {{side}} applies {name} more than once"
+        remedy = f"Add {name} once: in the projection before the kernel, or in the kernel."
+        return ComputedCause("bias-scale", title, "", remedy)
+    cause = "missing-skip" if name == "D" else "missing-bias"
+    return ComputedCause(
+        cause, f"The {{side}} lacks {name}", "",
+        f"Check that the engine loads {name} and passes it to its kernel, with the shape that the "
+        "kernel expects (one number per head or per channel).",
+    )  # fmt: skip
 
 
 def _of_setting(attribute: str) -> ComputedCause:
@@ -439,12 +465,18 @@ def _of_part(block: str, factor: float) -> ComputedCause:
     )  # fmt: skip
 
 
+_PHASES = {
+    IN_PROMPT: "the prompt is read",
+    IN_PREFIX: "the cached part of the prompt is read",
+    IN_RESPONSE: "tokens are generated",
+}
+
+
 def described(edit: Edit) -> str:
     """What the engine did with the edit, for a sentence."""
     inner = inner_edit(edit)
     if inner is not None:
-        phase = "the prompt is read" if edit[0] == IN_PROMPT else "tokens are generated"
-        return f"{described(inner)}, only while {phase},"
+        return f"{described(inner)}, only while {_PHASES[edit[0]]},"
     name, value = edit[0], json.loads(edit[1])
     if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
         return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
@@ -464,6 +496,8 @@ _PAIRED: dict[str, Callable[[str], str]] = {
     ),
     "layer_scale": lambda block: f"the output of {_block(block)} times {{}}",
     "position_jump": jump_in_words,
+    "parameter_scale": lambda name: f"{name} times {{}}",
+    "part_repetition": lambda part: f"a repetition penalty of {{}} on tokens of the {part} only",
     "recent_repetition": lambda last: f"a repetition penalty of {{}} on the last {last} tokens",
     "output_scale": lambda block: f"the output of {_block(block)} times {{}}",
     "rope_amplitude": lambda kind: (

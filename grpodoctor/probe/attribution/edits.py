@@ -21,7 +21,8 @@ _WITH_ATTRIBUTE = frozenset(
     {
         "adapter_part", "bias_scale", "experts_from", "layer_from", "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
-        "lost_experts", "lost_part", "output_scale", "position_jump", "recent_repetition",
+        "lost_experts", "lost_part", "output_scale", "parameter_scale", "part_repetition",
+        "position_jump", "recent_repetition",
         "rolled_heads", "rope_amplitude", "setting",
         "transposed", "vocabulary_part", "weight_layout", "weights_from", "weights_until",
     }
@@ -30,6 +31,7 @@ _WITH_ATTRIBUTE = frozenset(
 OTHER_WEIGHTS = "other_weights"
 """Name of the edit that takes tensors of another checkpoint."""
 GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
+IN_PREFIX = "in_prefix"
 """Edits that score along the path of generation, with another edit in one of its phases."""
 TENSORS = "tensors"
 """Name of the entry that lists the names of the model's tensors."""
@@ -69,7 +71,7 @@ def in_phase(phase: str, family: EditFamily, values: Sequence[Any] = ()) -> Edit
 
 def inner_edit(edit: Edit) -> Edit | None:
     """The edit that acts in one phase, if this is one of a phase."""
-    if edit[0] not in (IN_PROMPT, IN_RESPONSE):
+    if edit[0] not in (IN_PROMPT, IN_PREFIX, IN_RESPONSE):
         return None
     name, value = json.loads(edit[1])
     return str(name), json.dumps(value)

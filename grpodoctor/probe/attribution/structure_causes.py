@@ -108,6 +108,37 @@ STRUCTURE: dict[str, ComputedCause] = {
         "Check expert parallelism: each expert is loaded on one rank, the sum over ranks has all, "
         "and experts that return their input (zero experts) are added, too.",
     ),
+    "cache_hole": ComputedCause(
+        "cache-hole", "The {side} leaves a slot of its key-value cache unwritten",
+        "a slot of zeros between prompt and response that attention sees",
+        "Check the number of tokens in the cache when decoding begins: the first new token is "
+        "written, and has its position, right after the prompt.",
+    ),
+    "embedding_end": ComputedCause(
+        "embedding-rows", "The {side} lacks the embeddings of the last tokens",
+        "the embeddings of tokens from {value} on set to zero",
+        "Check how embeddings are divided among ranks if their number is no multiple of the ranks, "
+        "and which rows a resized vocabulary initializes; often these are the chat template's "
+        "tokens.",
+    ),
+    "linear_rounding": ComputedCause(
+        "quantisation", "The {side} multiplies in 8 bits",
+        "weights and inputs of linear layers rounded to {value}",
+        "Load unquantized weights, or quantize weights only; otherwise correct with truncated "
+        "importance sampling.",
+    ),
+    "part_repetition": ComputedCause(
+        "repetition-penalty", "The {side} applies a repetition penalty to a part of the tokens",
+        "{value}",
+        "Set repetition_penalty to 1. Some engines penalize the prompt's tokens, some only the "
+        "generated ones, and asynchronous scheduling may leave the latter out.",
+    ),
+    "vocabulary_shards": ComputedCause(
+        "local-normaliser", "The {side} normalizes over a part of the vocabulary",
+        "log-probabilities normalized over the token's own part of {value}",
+        "Sum the normalizer of the log-softmax over all tensor-parallel ranks, or gather the "
+        "logits before it.",
+    ),
     "norm_rounding": ComputedCause(
         "precision", "The {side} computes norms in another precision", "norms in {value}",
         "Compute norms in float32 on both sides: sums of squares lose much in 16 bits.",

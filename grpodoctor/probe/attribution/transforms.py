@@ -81,6 +81,27 @@ def _units(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recog
         yield replace(found, cause="scaled-logprobs", least=_SCALED)
 
 
+def _offset(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
+    """One number added to all values, such as the logarithm of the number of ranks."""
+    at = tokens.finite_N
+    if not at.any():
+        return
+    added_N = (changed_N - other_N)[at]
+    level = float(np.median(added_N))
+    if not _MEASURABLE < abs(level) < _FARTHEST or _spread(added_N) > _UNITY:
+        return
+    ranks = np.exp(abs(level))
+    named = f" = log {ranks:.0f}" if abs(ranks / round(ranks) - 1) < _UNITY else ""
+    what = f"{'higher' if level > 0 else 'lower'} by {abs(level):.3g}{named} at every token"
+    made = ColumnMap(lambda _, column_N: column_N - level)
+    found = _changed(tokens, "constant-offset", what, changed_N, other_N, made)
+    yield replace(found, least=_SCALED)
+
+
+_FARTHEST = 10.0
+"""Largest number that is added: e^10 is more ranks, or parts of a vocabulary, than there are."""
+
+
 def _scaled_each(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
     """A factor of its own in each response, such as one over the response's length."""
     at = tokens.finite_N & (np.abs(other_N) > _MEASURABLE)
@@ -511,6 +532,6 @@ def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
 
 
 _RECOGNIZERS: tuple[Recognizer, ...] = (
-    _units, _scaled_each, _likeliest, _listed, _repeated, _rounded, _stored, _averaged, _summed,
-    _constant, _clipped, _reordered,
+    _units, _offset, _scaled_each, _likeliest, _listed, _repeated, _rounded, _stored, _averaged,
+    _summed, _constant, _clipped, _reordered,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
-from contract import InapplicableError, RefusalError, Response
+from contract import InapplicableError, Response
 from torch import Tensor
 
 from hf.adapters import adapter_times
@@ -42,6 +42,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "alibi_power": positions.alibi_power,
     "bias_scale": parts.bias_scale,
     "compute_dtype": numerics.compute_dtype,
+    "embedding_end": head_parameters.embedding_end,
     "embedding_scale": modules.embedding_scale,
     "experts_from": experts.experts_from,
     "gated_norm": norm_kinds.gated_norm,
@@ -51,6 +52,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "layer_rope_scaling": positions.layer_rope_scaling,
     "layer_from": parts.layer_from,
     "layer_scale": parts.layer_scale,
+    "linear_rounding": numerics.linear_rounding,
     "logit_clamp": modules.logit_clamp,
     "logit_rounding": modules.logit_rounding,
     "logit_soft_cap": modules.logit_soft_cap,
@@ -65,6 +67,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "norm_rounding": norm_kinds.norm_rounding,
     "open_gate": modules.open_gate,
     "output_scale": modules.output_scale,
+    "parameter_scale": head_parameters.parameter_scale,
     "qk_norm_order": positions.qk_norm_order,
     "residual_rounding": modules.residual_rounding,
     "rope_amplitude": positions.rope_amplitude,
@@ -99,8 +102,6 @@ _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
 _ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept", "places"}
 _PROCESSORS = {each.name for each in fields(ProcessorEdits)}
-_INVALID = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
-"""What a model raises if an edit does not fit it."""
 
 
 class WhatIf:
@@ -148,7 +149,7 @@ class WhatIf:
                 yield
         except InapplicableError:
             raise
-        except (*_INVALID, RefusalError) as error:
+        except Exception as error:
             what = " ".join(str(error).split())[:200]
             raise InapplicableError(f"the model does not allow {edits[-1][0]}: {what}") from error
         finally:
@@ -175,7 +176,7 @@ class WhatIf:
         if found is None:
             return None
         inner = {name for name, _ in (*found.prompt, *found.response)}
-        moved = [name for name in POSITIONS if getattr(self.processors, name)]
+        moved = [name for name in (*POSITIONS, "masked_tokens") if getattr(self.processors, name)]
         others = inner - {*self._edits, *_ATTENTION} | inner & {"open_prompt"}
         if others or moved or self._mixed is not None or attention.get("open_prompt"):
             raise InapplicableError("these edits act in whole sequences only")

@@ -33,6 +33,9 @@ _LIMITS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _SPLITS = (4, 8, 16, 32, 64, 128, 256, 512)
 _LIMITED = (0.001, 0.01, 0.1, 0.3, 1.0, 10.0)
 """For an end of a range, which often is 0 or infinite."""
+_UNLIMITED = 1e9
+"""A limit that no activation reaches."""
+_SHARDS = (2, 4, 8, 16)
 _COARSE_WINDOWS = _WINDOWS[1::2]
 """For the many groups of layers; the search refines them."""
 _ADAPTER = (0.0, 0.25, 0.5, 2.0, 4.0, 8.0)
@@ -54,6 +57,8 @@ _ROUNDINGS = ("bfloat16", "float16", "int8", "int8/tensor", "int4", "int4/group1
               "int4/zero128", "mxfp4", "nvfp4", "fp8", "fp8/row", "fp8/tensor", "fp8/block16",
               "fp8/block32", "fp8/block64", "fp8/block128", "fp8/transposed16", "fp8/transposed32",
               "fp8/transposed64", "fp8/transposed128")  # fmt: skip
+_MULTIPLIED = ("int8", "fp8/row", "fp8/tensor", "fp8/block64", "fp8/block128")
+"""Formats in which engines multiply weights and activations."""
 _SINK_SHIFTS = (-2.0, -math.log(2), math.log(2), 1.0, 2.0)
 """ln 2: a sink is counted twice, or half."""
 _SINK_FACTORS = (0.25, 0.5, math.log(2), 1 / math.log(2), 2.0, 4.0)
@@ -102,11 +107,10 @@ def _known(lister: Callable[[Any], _Listed], model: Any) -> _Listed:
     """The edits up to a module of a form that no family had so far: the others remain."""
     try:
         yield from lister(model)
-    except _UNKNOWN as error:
+    except Exception as error:  # noqa: BLE001 - a family's code raises what it likes
         print(f"what-if edits {lister.__name__} are incomplete: {error}", flush=True)
 
 
-_UNKNOWN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError)
 _NEUTRAL = {
     "attention_scale": 1.0,
     "embedding_scale": 1.0,
@@ -121,6 +125,7 @@ _NEUTRAL = {
     "rope_amplitude": 1.0,
     "sink_scale": 1.0,
     "sink_shift": 0.0,
+    "part_repetition": 1.0,
     "recent_repetition": 1.0,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
@@ -235,6 +240,7 @@ def _rotary_widths(model: Any) -> list[int]:
 def _modules(model: Any) -> _Listed:
     root = model.config.get_text_config().hidden_size ** 0.5
     yield "embedding_scale", (*_FACTORS, root, 1 / root), "number"
+    yield "embedding_end", head_parameters.ends(model), "integer"
     if norms(model):
         yield "norm_epsilon", _EPSILONS, "number"
         yield "norm_offset", [1.0, -1.0], "choice"
@@ -273,6 +279,8 @@ def _modules(model: Any) -> _Listed:
         for layout in weight_layout.layouts(model):
             yield "weight_layout", [layout], "choice"
         yield "rolled_heads", head_parameters.rolls(model), "choice"
+        for name in head_parameters.scaled(model):
+            yield "parameter_scale", [[name, factor] for factor in (0.0, 2.0)], "choice"
         for name in modules.blocks(model):
             yield "output_scale", [[name, factor] for factor in _PARTS], "number"
     except InapplicableError:
@@ -317,6 +325,8 @@ def _settings(model: Any) -> _Listed:
             yield "setting", [[name, 1.0] for _ in range(now != 1)] + factors, "number"
             if "cap" in name:
                 yield "setting", [[name, None]], "choice"
+            if "limit" in name and now > 0:
+                yield "setting", [[name, _UNLIMITED]], "choice"
     for name, now in sorted(_limits_of(model).items()):
         multiples = [now * factor for factor in _FACTORS if 0 < now < math.inf]
         yield "setting", [[name, value] for value in (*_LIMITED, *multiples)], "number"
@@ -356,6 +366,9 @@ def _processors() -> _Listed:
     yield "repetition_penalty", (0.8, 1.05, 1.1, 1.2, 1.5, 2.0), "number"
     for last in _RECENT:
         yield "recent_repetition", [[str(last), penalty] for penalty in (1.1, 1.3)], "number"
+    for part in ("prompt", "response"):
+        yield "part_repetition", [[part, penalty] for penalty in (1.1, 1.3)], "number"
+    yield "vocabulary_shards", _SHARDS, "choice"
     yield "presence_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "frequency_penalty", (-0.5, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0), "number"
     yield "min_tokens", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "integer"
@@ -387,6 +400,8 @@ def _parts(model: Any) -> _Listed:
 
 def _numerics() -> _Listed:
     yield "generated", [True], "choice"
+    yield "cache_hole", [1], "choice"
     yield "compute_dtype", ["bfloat16", "float16"], "choice"
     yield "weight_rounding", _ROUNDINGS, "choice"
     yield "activation_rounding", ["int8", "fp8", "fp8/row"], "choice"
+    yield "linear_rounding", _MULTIPLIED, "choice"

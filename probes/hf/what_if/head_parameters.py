@@ -1,7 +1,8 @@
-"""Edits of parameters that have one number per head, as the decay of linear attention.
+"""Edits of parameters that are no weights of a projection: numbers per head, rows of embeddings.
 
 A rank that reads another rank's part, or a conversion in another order, gives each head the number
-of another head.
+of another head. A kernel that lacks an argument, or adds it twice, computes with zeros or twice the
+numbers. Embeddings that are divided among ranks, or enlarged, may lack the last rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from contract import InapplicableError
 from torch import Tensor, nn
 
-from hf.what_if.modules import layers, replaced
+from hf.what_if.modules import hooked, layers, replaced
 
 _MOST_HEADS = 512
 _OF_LAYERS = ("weight", "bias")
@@ -40,6 +41,42 @@ def rolled_heads(model: nn.Module, value: Any) -> Iterator[None]:
     if not chosen:
         raise InapplicableError(f"this model has no {name} per head")
     with replaced(chosen, partial(_rolled, far)):
+        yield
+
+
+def scaled(model: nn.Module) -> list[str]:
+    """Names of parameters with one number per head that a kernel may leave out, or add twice."""
+    return list(dict.fromkeys(name for name, _ in _per_head(model) if name != "sinks"))
+
+
+@contextmanager
+def parameter_scale(model: nn.Module, value: Any) -> Iterator[None]:
+    """A factor on parameters with one number per head, `["D", 0.0]`."""
+    name, factor = str(value[0]), float(value[1])
+    chosen = [weight for own, weight in _per_head(model) if own == name]
+    if not chosen:
+        raise InapplicableError(f"this model has no {name} per head")
+    with replaced(chosen, lambda data: factor * data):
+        yield
+
+
+def ends(model: Any) -> list[int]:
+    """Tokens from which on embeddings may be missing: the last 1, 2, 4 … of the vocabulary."""
+    count = len(model.get_input_embeddings().weight)
+    return [count - 2**power for power in range(20) if 2 ** (power + 1) <= count]
+
+
+@contextmanager
+def embedding_end(model: Any, value: Any) -> Iterator[None]:
+    """The embeddings of the tokens from an id on are zero; a tied output head keeps its rows."""
+    module, end = model.get_input_embeddings(), int(value)
+    if not 0 <= end < len(module.weight):
+        raise InapplicableError(f"this model has no embedding {end}")
+
+    def without(_module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output.masked_fill((inputs[0] >= end)[..., None], 0.0)
+
+    with hooked([module], without):
         yield
 
 

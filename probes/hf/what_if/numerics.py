@@ -64,6 +64,36 @@ def activation_rounding(model: Any, value: Any) -> Iterator[None]:
             handle.remove()
 
 
+@contextmanager
+def linear_rounding(model: Any, value: Any) -> Iterator[None]:
+    """Round the weights of linear layers and their inputs, as engines that multiply in 8 bits do.
+
+    The output head and routers keep their precision. Inputs have a scale for each token, or for
+    each group of numbers where weights have one for each block.
+    """
+    head, routers = model.get_output_embeddings(), re.compile(ROUTERS)
+    linear = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head and not routers.search(name)
+    ]
+    if not linear:
+        raise InapplicableError("this model has no linear layers")
+    scheme = str(value)
+    inner = scheme.replace("/block", "/group")
+
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        return (rounded(inputs[0], inner), *inputs[1:])
+
+    handles = [module.register_forward_pre_hook(hook) for module in linear]
+    try:
+        with replaced([module.weight for module in linear], lambda data: rounded(data, scheme)):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 class OtherCheckpoints:
     """Models of other checkpoints, each loaded once.
 

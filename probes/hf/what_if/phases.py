@@ -22,8 +22,11 @@ from hf.what_if.attention import Places
 
 Edit = tuple[str, Any]
 GENERATED, IN_PROMPT, IN_RESPONSE = "generated", "in_prompt", "in_response"
-PHASES = (GENERATED, IN_PROMPT, IN_RESPONSE)
-"""Edits `true`; and `[name, value]` of an edit that acts in that phase only."""
+IN_PREFIX, CACHE_HOLE = "in_prefix", "cache_hole"
+PHASES = (GENERATED, IN_PROMPT, IN_PREFIX, IN_RESPONSE, CACHE_HOLE)
+"""Edits `true`; `[name, value]` of an edit that acts in that phase only; and the number of slots of
+the cache that nothing is written to after the prompt. The prefix is the prompt without its last
+token, which an engine reads again if all others are in its cache."""
 _STATES = ("conv_states", "recurrent_states")
 """What the cache of a recurrent layer has."""
 
@@ -53,6 +56,10 @@ class Phases:
     """Computes with edits inside a block."""
     places: Places
     """Learns where the padding of a pass is."""
+    again: int = 0
+    """Tokens at the end of the prompt that are read in the second phase."""
+    hole: int = 0
+    """Slots of zeros between both phases in the cache, which are seen and have positions."""
 
     @classmethod
     def of(
@@ -66,9 +73,14 @@ class Phases:
             return None
         inner = {
             phase: tuple((str(value[0]), value[1]) for name, value in edits if name == phase)
-            for phase in (IN_PROMPT, IN_RESPONSE)
+            for phase in (IN_PROMPT, IN_PREFIX, IN_RESPONSE)
         }
-        return cls(inner[IN_PROMPT], inner[IN_RESPONSE], computing, places)
+        if inner[IN_PROMPT] and inner[IN_PREFIX]:
+            raise InapplicableError("the first phase is the prompt or its prefix")
+        first = (*inner[IN_PROMPT], *inner[IN_PREFIX])
+        again = int(bool(inner[IN_PREFIX]))
+        hole = int(dict(edits).get(CACHE_HOLE, 0))
+        return cls(first, inner[IN_RESPONSE], computing, places, again, hole)
 
     def hidden(
         self,
@@ -87,8 +99,11 @@ class Phases:
             tape: the routers' choices, or None.
             cache: an empty cache; None lets the model create one.
         """
-        prompts = [len(each.prompt_ids) for each in responses]
-        layout = _Layout(prompts, [len(each.response_ids) - 1 for each in responses], ids_BL)
+        prompts = [len(each.prompt_ids) - self.again for each in responses]
+        if min(prompts) < 1:
+            raise InapplicableError("a prompt has no prefix")
+        rest = [len(each.response_ids) - 1 + self.again for each in responses]
+        layout = _Layout(prompts, rest, ids_BL)
         parts: list[Tensor] = []
         records: list[list[Tensor | None]] = []
 
@@ -100,6 +115,9 @@ class Phases:
         with self.computing(self.prompt), self.places.padded(seen_BW):
             hidden_BWH, cache = step(ids_BW, seen_BW, cache)
             note(hidden_BWH)
+        if self.hole:
+            _leave_hole(cache, self.hole)
+            seen_BW = nn.functional.pad(seen_BW, (0, self.hole), value=1)
         rest_BW = layout.responses()
         width = 1 if _has_states(cache) else max(rest_BW.shape[1], 1)
         with self.computing(self.response):
@@ -115,11 +133,11 @@ class Phases:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Places of prompts, padded on the left, and responses after them."""
+    """Places of prompts or prefixes, padded on the left, and of what follows them."""
 
     prompts_B: Sequence[int]
     rest_B: Sequence[int]
-    """Response tokens that the model reads: all but the last."""
+    """Further tokens that the model reads: all but the last."""
     ids_BL: Tensor
 
     def prompts(self) -> tuple[Tensor, Tensor]:
@@ -155,6 +173,16 @@ class _Layout:
             if part is not None
         ]
         return self.joined(known).flatten(0, 1) if len(known) == len(parts) else None
+
+
+def _leave_hole(cache: Any, slots: int) -> None:
+    """Append slots of zeros to all keys and values."""
+    layers = list(getattr(cache, "layers", ()))
+    if not layers or not all(isinstance(getattr(e, "keys", None), Tensor) for e in layers):
+        raise InapplicableError("the cache of this model has other layers than keys and values")
+    for layer in layers:
+        layer.keys = nn.functional.pad(layer.keys, (0, 0, 0, slots))
+        layer.values = nn.functional.pad(layer.values, (0, 0, 0, slots))
 
 
 def _has_states(cache: Any) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from contract import Response, Sampling
+from contract import InapplicableError, Response, Sampling
 from torch import Tensor
 
 
@@ -21,8 +21,11 @@ class ProcessorEdits:
     padding: Any = None
     """`[token, width]`: attended padding before each prompt that is shorter than the width."""
     prompt_tokens: Any = None
-    """Pairs of a place and the token that every prompt has there; places below 0 count from the
-    end of the prompt. Or such pairs for each prompt, after its number: `["3", [[2, 7]]]`."""
+    """Pairs of a place and the token that every prompt has there, -1 for none; places below 0 count
+    from the end of the prompt. Or such pairs for each prompt, after its number:
+    `["3", [[2, 7]]]`."""
+    masked_tokens: Any = None
+    """Ids of tokens that no other token sees, as if they were padding."""
     position_gap: int = 0
     """Positions that are skipped between prompt and response."""
     position_start: int = 0
@@ -38,6 +41,9 @@ class ProcessorEdits:
     """On tokens of prompt and response, as in transformers and vLLM."""
     recent_repetition: Any = None
     """`["8", penalty]`: a repetition penalty on the last tokens of prompt and response only."""
+    part_repetition: Any = None
+    """`["prompt", penalty]`: a repetition penalty on the prompt's tokens only; or on those of the
+    `response`."""
     presence_penalty: float = 0.0
     """Subtracted for tokens of the response so far."""
     frequency_penalty: float = 0.0
@@ -52,6 +58,8 @@ class ProcessorEdits:
     """Share of a uniform distribution over the vocabulary in a mixture with the model's."""
     padded_vocabulary: int = 0
     """Number of further entries with a logit of 0, as an engine that pads the vocabulary has."""
+    vocabulary_shards: int = 0
+    """Number of equal parts of the vocabulary; a token's value is normalized over its own part."""
 
     @classmethod
     def of(cls, sampling: Sampling) -> ProcessorEdits:
@@ -61,8 +69,15 @@ class ProcessorEdits:
     @property
     def changes_logits(self) -> bool:
         """Whether logits change."""
-        plain = dict.fromkeys(POSITIONS, 0)
-        return replace(self, padding=None, prompt_tokens=None, **plain) != ProcessorEdits()
+        plain: dict[str, Any] = {**dict.fromkeys(POSITIONS, 0), **dict.fromkeys(_READ)}
+        return replace(self, **plain) != ProcessorEdits()
+
+    def mask(self, ids_BL: Tensor) -> Tensor | None:
+        """1 for tokens that others see, shape (B, L); None if they see all before them."""
+        if self.masked_tokens is None:
+            return None
+        masked = torch.tensor([int(token) for token in self.masked_tokens], device=ids_BL.device)
+        return (~torch.isin(ids_BL, masked)).long()
 
     def positions(self, responses: Sequence[Response], ids_BL: Tensor) -> Tensor | None:
         """The positions of tokens that are padded on the right; None if they are as usual."""
@@ -109,15 +124,7 @@ class ProcessorEdits:
     def processed(self, logits_NV: Tensor, history: History, ends: Sequence[int]) -> Tensor:
         """The logits after all processors, in vLLM's order."""
         logits_NV = logits_NV.float().clone()
-        if self.repetition_penalty != 1:
-            seen_NV = history.prompt_NV + history.response_NV > 0
-            logits_NV = _penalized(logits_NV, seen_NV, self.repetition_penalty)
-        if self.recent_repetition is not None:
-            last, penalty = self.recent_repetition
-            seen_NV = history.recent(int(last), logits_NV)
-            logits_NV = _penalized(logits_NV, seen_NV, float(penalty))
-        logits_NV -= self.frequency_penalty * history.response_NV
-        logits_NV -= self.presence_penalty * (history.response_NV > 0)
+        logits_NV = self._with_penalties(logits_NV, history)
         for token, bias in self.logit_bias or ():
             logits_NV[:, int(token)] += float(bias)
         if self.min_tokens:
@@ -131,28 +138,61 @@ class ProcessorEdits:
         if self.padded_vocabulary:
             further = logits_NV.new_zeros(len(logits_NV), int(self.padded_vocabulary))
             logits_NV = torch.cat([logits_NV, further], dim=1)
+        if self.vocabulary_shards:
+            logits_NV = _own_part(logits_NV, history.ids_N, int(self.vocabulary_shards))
         return logits_NV
+
+    def _with_penalties(self, logits_NV: Tensor, history: History) -> Tensor:
+        """The logits after the penalties on tokens that occurred."""
+        if self.repetition_penalty != 1:
+            seen_NV = history.prompt_NV + history.response_NV > 0
+            logits_NV = _penalized(logits_NV, seen_NV, self.repetition_penalty)
+        if self.recent_repetition is not None:
+            last, penalty = self.recent_repetition
+            seen_NV = history.recent(int(last), logits_NV)
+            logits_NV = _penalized(logits_NV, seen_NV, float(penalty))
+        if self.part_repetition is not None:
+            part, penalty = self.part_repetition
+            counts_NV = history.prompt_NV if part == "prompt" else history.response_NV
+            logits_NV = _penalized(logits_NV, counts_NV > 0, float(penalty))
+        logits_NV = logits_NV - self.frequency_penalty * history.response_NV
+        return logits_NV - self.presence_penalty * (history.response_NV > 0)
 
 
 POSITIONS = (
     "padded_positions", "position_gap", "position_jump", "position_limit", "position_start"
 )  # fmt: skip
 """Edits of positions; they leave the logits' processors alone."""
+_READ = ("padding", "prompt_tokens", "masked_tokens")
+"""Edits of what is read; they do the same."""
 
 
 def _with_tokens(prompt: Sequence[int], replaced: Sequence[tuple[int, int]]) -> list[int]:
-    """A prompt with other tokens at some places, those that it has."""
+    """A prompt with other tokens at some places, those that it has, or without these."""
     ids = list(prompt)
     for place, token in replaced:
         if -len(ids) <= place < len(ids):
             ids[place] = int(token)
-    return ids
+    return [token for token in ids if token != LOST]
+
+
+LOST = -1
+"""In place of a token: the prompt has none at this place."""
 
 
 def _penalized(logits_NV: Tensor, seen_NV: Tensor, penalty: float) -> Tensor:
     """Seen tokens with a repetition penalty, as in transformers and vLLM."""
     factor_NV = torch.where(logits_NV > 0, 1 / penalty, penalty)
     return torch.where(seen_NV, logits_NV * factor_NV, logits_NV)
+
+
+def _own_part(logits_NV: Tensor, ids_N: Tensor | None, count: int) -> Tensor:
+    """The logits of the part of the vocabulary that has a row's token."""
+    if ids_N is None:
+        raise InapplicableError("the tokens of these logits are unknown")
+    width = -(-logits_NV.shape[1] // count)
+    parts_V = torch.arange(logits_NV.shape[1], device=logits_NV.device) // width
+    return logits_NV.masked_fill(parts_V[None] != ids_N[:, None] // width, -torch.inf)
 
 
 def _with_uniform(logits_NV: Tensor, share: float) -> Tensor:
@@ -185,6 +225,8 @@ class History:
     """Position in the response."""
     before: Sequence[Sequence[int]] = ()
     """The ids before each token, in order; empty while sampling."""
+    ids_N: Tensor | None = None
+    """The tokens themselves; None while sampling."""
 
     def recent(self, last: int, like_NV: Tensor) -> Tensor:
         """Which vocabulary entries are among the last tokens before each token."""
@@ -259,7 +301,9 @@ def histories(
             _count(response_NV[row], response.response_ids[:place])
         position_N = torch.tensor([place for _, place in chunk], device=device)
         before = [_before(responses[number], place) for number, place in chunk]
-        yield History(prompt_NV, response_NV, position_N, before)
+        ids = [responses[number].response_ids[place] for number, place in chunk]
+        ids_N = torch.tensor([int(token) for token in ids], device=device)
+        yield History(prompt_NV, response_NV, position_N, before, ids_N)
 
 
 def _before(response: Response, place: int) -> list[int]:

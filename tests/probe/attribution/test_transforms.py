@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.transforms import applied, recognized
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from tests.probe.plants import upstream_bugs  # noqa: F401  # registers its changes
 from tests.probe.plants.reporting import CHANGES
 
 RESPONSES, LENGTH = 40, 30
@@ -53,6 +54,7 @@ def variant(
         ("log2", "", "log-base", "base 2"),
         ("log10", "", "log-base", "base 10"),
         ("halved", "", "scaled-logprobs", "scaled by 0.5"),
+        ("normaliser_twice", "4", "constant-offset", "by 1.39 = log 4 at every token"),
         ("rounded", "2", "rounding", "2 decimals"),
         ("rounded_probabilities", "2", "rounding", "probabilities rounded to 2"),
         ("bf16_storage", "", "storage-precision", "bfloat16"),
@@ -80,7 +82,7 @@ def test_a_change_is_named_with_its_side(
     assert result.identity is not None
     assert result.after is not None
     assert result.identity.id == cause
-    relative = cause in ("off-by-one", "shuffled", "scaled-logprobs")  # true of both sides
+    relative = cause in ("off-by-one", "shuffled", "scaled-logprobs", "constant-offset")
     assert relative or (words in result.summary and result.summary.startswith(f"the {side}'s"))
     assert side == "learner" or words in result.summary
     assert result.after.gap < 0.03 * changed.gap

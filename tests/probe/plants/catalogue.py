@@ -17,11 +17,12 @@ from tests.probe.plants import (
     sharded,
     similar,
     unseen_catalogue,
+    upstream_bugs,
 )
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED, *field_bugs.ROUTED)
-MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED)
+MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED, *upstream_bugs.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -274,6 +275,7 @@ def unseen() -> Iterator[Plant]:
     yield from _field_bugs()
     yield from _report_bugs()
     yield from _issue_bugs()
+    yield from _upstream_bugs()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -354,6 +356,29 @@ def _issue_bugs() -> Iterator[Plant]:
         is_stale = ("partial-sync",) in accepted
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "issue-bugs-double", stale=is_stale,
+            options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+
+
+def _upstream_bugs() -> Iterator[Plant]:
+    """The plants of `upstream_bugs`; both engines have the adapter that a fault concerns."""
+    for family, options, others, sampling in upstream_bugs.HEALTHY:
+        yield Plant(
+            family, "", (), "upstream-bugs-healthy", options=options, others=others,
+            sampling=sampling,
+        )  # fmt: skip
+    for family, fault, names in upstream_bugs.SINGLES:
+        own = {"adapter": "ADAPTER"} if "ADAPTER" in fault else {}
+        yield Plant(
+            family, fault, (frozenset(names),), "upstream-bugs", stale="STALE" in fault,
+            options=own, others=own,
+        )  # fmt: skip
+    for family, fault, names in upstream_bugs.LEARNER:
+        yield Plant(family, fault, (frozenset(names),), "upstream-bugs", side="learner")
+    for family, fault, accepted in upstream_bugs.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "upstream-bugs-double", stale=is_stale,
             options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
 

@@ -33,6 +33,7 @@ from tests.probe.plants import (
     sharded,  # noqa: F401  # registers its faults
     unseen_computing,
     unseen_serving,
+    upstream_bugs,
 )
 
 
@@ -63,6 +64,7 @@ class Planted:
         read = self._settings.prompts([list(prompt) for prompt in prompts])
         read = engine_bugs.read_prompts(self._faults, read)
         read = report_bugs.read_prompts(self._faults, read)
+        read = upstream_bugs.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             drawn = unseen_serving.drawn(self._engine, read, settings, want, self._faults)
@@ -101,7 +103,7 @@ class Planted:
 
     @contextmanager
     def _reported_over(self) -> Iterator[None]:
-        sets = (further, engine_bugs, issue_bugs)
+        sets = (further, engine_bugs, issue_bugs, upstream_bugs)
         with ExitStack() as stack:
             for each in sets:
                 stack.enter_context(each.reported_over(self._faults))

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from tests.probe.plants import engine_bugs, further, issue_bugs, report_bugs
+from tests.probe.plants import engine_bugs, further, issue_bugs, report_bugs, upstream_bugs
 
 PAD, END, BOS = 0, 1, 2
 PROCESSORS = ("repetition", "presence", "frequency", "bias", "banned", "min_tokens")
@@ -19,6 +19,7 @@ PROCESSORS += (
     *engine_bugs.ROW_PROCESSORS,
     *report_bugs.ROW_PROCESSORS,
     *issue_bugs.ROW_PROCESSORS,
+    *upstream_bugs.ROW_PROCESSORS,
 )
 
 
@@ -112,4 +113,5 @@ def _row(logits: Any, everything: Sequence[int], drawn: Sequence[int], mine: Any
     logits = engine_bugs.changed_row(logits, everything, drawn, mine)
     logits = report_bugs.changed_row(logits, drawn, mine)
     logits = issue_bugs.changed_row(logits, everything, mine)
+    logits = upstream_bugs.changed_row(logits, everything, drawn, mine)
     return further.changed_row(logits, mine)

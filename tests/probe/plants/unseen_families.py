@@ -13,7 +13,12 @@ from typing import Any
 
 import torch
 
-from tests.probe.plants import field_bug_families, issue_bug_families, report_bug_families
+from tests.probe.plants import (
+    field_bug_families,
+    issue_bug_families,
+    report_bug_families,
+    upstream_bug_families,
+)
 from tests.probe.plants.engine_bug_families import (
     EMBEDDING_DEVIATION,
     HEAD_DEVIATION,
@@ -90,7 +95,7 @@ UNSEEN_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Class prefix and settings by family."""
 _OFFSET = (
     "gemma3", "nemotron", *OFFSET_FAMILIES, *field_bug_families.OFFSET_FAMILIES,
-    *issue_bug_families.OFFSET_FAMILIES,
+    *issue_bug_families.OFFSET_FAMILIES, *upstream_bug_families.OFFSET_FAMILIES,
 )  # fmt: skip
 """Families whose norms add one to their weights."""
 _EMBEDDED = {
@@ -109,12 +114,14 @@ _HEAD = {
 def drawn_unseen(name: str, weight: torch.Tensor, family: str) -> torch.Tensor:
     """Random values of a tensor, by its part in the model."""
     noise = torch.randn_like(weight)
+    if family in upstream_bug_families.MIXED and name.endswith((".base", ".scale")):
+        return 2.0 * noise
     if weight.ndim == 1 or name.endswith("_bias"):
         is_scale = re.search("norm|ln_", name) and name.endswith("weight")
         return (1.0 if is_scale and family not in _OFFSET else 0.0) + 0.2 * noise
     if "norm" in name:
         return 1.0 + 0.2 * noise
-    if "lm_head" in name:
+    if "lm_head" in name or name == "decoder.weight":
         return noise * _HEAD.get(family, 2.6) / math.sqrt(weight.shape[-1])
     if re.search(r"embed|wte|wpe", name):
         return noise * _EMBEDDED.get(family, 1.0)

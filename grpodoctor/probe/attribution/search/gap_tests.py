@@ -10,6 +10,7 @@ from grpodoctor.probe.attribution.rounding import (
     rounding_between,
 )
 from grpodoctor.probe.attribution.search.selection import (
+    NEARLY_WHOLE,
     PROVEN,
     WHOLE,
     TriedCause,
@@ -22,6 +23,16 @@ from grpodoctor.probe.severity import EXACT, QUIET
 _MOST_RISE = 0.1
 """Share by which the mean may rise where the typical token's gap disappears: a second fault of few
 tokens stays as it is, and an edit that makes other tokens worse is no cause."""
+
+
+_ROUND_INPUTS = frozenset({"activation_rounding", "linear_rounding"})
+"""Edits that round the inputs of layers to 8 bits."""
+
+
+def _rounds_inputs(before: Variant, after: Variant) -> bool:
+    """Whether an experiment rounds the inputs of layers."""
+    known = set(before.setup.edits)
+    return any(e[0] in _ROUND_INPUTS and e not in known for e in after.setup.edits)
 
 
 class GapTests:
@@ -68,8 +79,12 @@ class GapTests:
 
         Two kernels round differently in the same precision, so the coarser learner removes a part
         of the gap only. It moves log-probabilities by random amounts, which fit by half or more
-        only if the sampler rounds as it does.
+        only if the sampler rounds as it does. If inputs of layers are rounded to 8 bits, errors of
+        kernels move values near the middle of two steps to either side. So what a nearly whole
+        explanation leaves is such rounding.
         """
+        if tried.share >= NEARLY_WHOLE and _rounds_inputs(before, after):
+            return Rounding(after.gap)
         identity = tried.outcome.identity
         if identity is None or identity.id != "precision" or tried.share < PROVEN:
             return None

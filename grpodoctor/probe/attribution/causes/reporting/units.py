@@ -18,6 +18,7 @@ _HINT = 0.5
 _TITLES = {
     "log-base": "The {side}'s log-probabilities are not natural logarithms",
     "scaled-logprobs": "The {side}'s log-probabilities are scaled",
+    "constant-offset": "The {side}'s log-probabilities differ by one number at every token",
     "likeliest-token": "The {side} reports the likeliest token's log-probability",
     "top-logprobs": "The {side} reports the last value of a list for tokens outside of it",
     "repeated-values": "The {side} repeats one log-probability for several tokens",
@@ -34,6 +35,8 @@ _TITLES = {
 _REMEDIES = {
     "log-base": "Multiply the values by the natural logarithm of the base where they are read.",
     "scaled-logprobs": "Remove the factor where the values are read or written.",
+    "constant-offset": "Check the normalizer of the log-softmax. log 2, log 4 …: it is summed over "
+    "ranks that each have the whole vocabulary (gathered logits in a vocabulary-parallel loss).",
     "likeliest-token": "Look up the sampled token among the returned log-probabilities by its id, "
     "not the first one of the list.",
     "top-logprobs": "Read the sampled token's own log-probability, which engines return next "
