@@ -168,6 +168,7 @@ def test_a_full_batch_leaves_no_rollout_metric_unmeasured(real_batch):
         # logged by frameworks that keep no responses
         *("advantage/mean", "advantage/max", "advantage/min", "reward/max", "reward/min"),
         "reward/kept_mean",
+        "length/end_tokens",
         *("length/min", "length/prompt_mean", "length/prompt_truncated_rate", "mismatch/kl_k2"),
     }
     expected = {
