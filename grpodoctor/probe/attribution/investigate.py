@@ -10,7 +10,7 @@ from dataclasses import replace
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
-from grpodoctor.probe.attribution.computed_causes import described
+from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
-from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit_tensors import tensor_edit, tensors_of

@@ -216,3 +216,9 @@ def layout_in_words(name: str, form: str) -> str:
         "halves": f"rows of {name} stored as halves and read in turn",
     }
     return orders.get(form, f"the halves of {name} exchanged")
+
+
+def block_in_words(block: str) -> str:
+    """`3.mlp` in words."""
+    layer, _, name = block.rpartition(".")
+    return f"{name} of layer {layer}" if layer else name

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.investigate import attribute, investigate
 from grpodoctor.probe.attribution.search.subsets import periodic_tokens
 from grpodoctor.probe.attribution.search.tensor_search import labels_of

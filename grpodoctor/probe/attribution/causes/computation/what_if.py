@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
-from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.experiments import Experiments

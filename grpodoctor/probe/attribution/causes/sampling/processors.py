@@ -20,7 +20,8 @@ from grpodoctor.probe.attribution.causes.tokens.eos_handling import (
     ends_are_dropped,
     without_dropped_ends,
 )
-from grpodoctor.probe.attribution.computed_causes import cause_of, described
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit, EditFamily, Edits
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_trials import refined_numbers

@@ -1,0 +1,127 @@
+"""What an engine did with a what-if edit, in words for a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edits import (
+    IN_PREFIX,
+    IN_PROMPT,
+    IN_RESPONSE,
+    Edit,
+    inner_edit,
+    shown,
+)
+from grpodoctor.probe.attribution.structure_causes import (
+    block_in_words,
+    experts_in_words,
+    jump_in_words,
+    layout_in_words,
+    lost_experts_in_words,
+)
+
+_BANNED = -100.0
+"""A bias that leaves a token no probability."""
+
+_PHASES = {
+    IN_PROMPT: "the prompt is read",
+    IN_PREFIX: "the cached part of the prompt is read",
+    IN_RESPONSE: "tokens are generated",
+}
+
+
+def described(edit: Edit) -> str:
+    """What the engine did with the edit, for a sentence."""
+    inner = inner_edit(edit)
+    if inner is not None:
+        return f"{described(inner)}, only while {_PHASES[edit[0]]},"
+    name, value = edit[0], json.loads(edit[1])
+    if name == "logit_bias" and all(bias <= _BANNED for _, bias in value):
+        return f"the tokens {', '.join(str(token) for token, _ in value)} banned"
+    if name in _PAIRED:
+        return _PAIRED[name](str(value[0])).format(shown(value[1]))
+    if name in _WORDED:
+        return _WORDED[name](*value)
+    return cause_of(edit).change.format(value=shown(value))
+
+
+_PAIRED: dict[str, Callable[[str], str]] = {
+    "adapter_part": lambda part: f"{part} of the adapter times {{}}",
+    "bias_scale": lambda names: f"the biases of {names.replace(',', ' and ')} times {{}}",
+    "layer_rope_base": lambda kind: f"rope base {{}} in layers with {kind.replace('_', ' ')}",
+    "layer_rope_scaling": lambda kind: (
+        f"positions divided by {{}} in layers with {kind.replace('_', ' ')}"
+    ),
+    "layer_scale": lambda block: f"the output of {block_in_words(block)} times {{}}",
+    "position_jump": jump_in_words,
+    "parameter_scale": lambda name: f"{name} times {{}}",
+    "part_repetition": lambda part: f"a repetition penalty of {{}} on tokens of the {part} only",
+    "recent_repetition": lambda last: f"a repetition penalty of {{}} on the last {last} tokens",
+    "output_scale": lambda block: f"the output of {block_in_words(block)} times {{}}",
+    "rope_amplitude": lambda kind: (
+        f"sines and cosines times {{}} in {kind.replace('_', ' ')} layers"
+    ),
+    "setting": lambda name: f"{name} {{}}",
+}
+"""Edits of a name and a number: from the name, the sentence with a place for the number."""
+
+
+def _like(kind: str, other: str) -> str:
+    one, two = kind.replace("_", " "), other.replace("_", " ")
+    return f"the rotary positions of {two} in layers with {one}"
+
+
+def _vocabulary(part: str, added: float) -> str:
+    number, _, count = part.partition("/")
+    return f"{shown(added)} added to the logits of part {number} of {count} of the vocabulary"
+
+
+def _lost(block: str, part: str) -> str:
+    number, _, count = part.partition("/")
+    where = "" if "." in block else " of every layer"
+    return f"part {number} of {count} of the sum in {block_in_words(block)}{where} left out"
+
+
+def _other_layer(layer: str, source: str) -> str:
+    if source.startswith("swap "):
+        return f"the weights of layers {layer} and {source[5:]} exchanged"
+    return f"the weights of layer {source} in layer {layer}"
+
+
+def _sibling(place: str, source: str) -> str:
+    if source.startswith("swap "):
+        return f"the weights of {_placed(place)} and {source[5:]} exchanged"
+    return f"the weights of {source} in {_placed(place)}"
+
+
+def _placed(place: str) -> str:
+    """`*.o_proj` or `1.self_attn.o_proj` in words."""
+    layer, _, name = place.partition(".")
+    return f"{name} of every layer" if layer == "*" else f"{name} of layer {layer}"
+
+
+def _pattern(name: str, change: Any) -> str:
+    """How a pattern of layers is read, for a sentence."""
+    what = "all patterns of layers" if name == "*" else name
+    if isinstance(change, str):
+        return f"{what} taken from the {change} layer"
+    return f"{what} of layer {change} in all layers"
+
+
+_WORDED: dict[str, Callable[..., str]] = {
+    "experts_from": experts_in_words,
+    "layer_from": _other_layer,
+    "layer_pattern": _pattern,
+    "layer_rope_like": _like,
+    "lost_experts": lost_experts_in_words,
+    "lost_part": _lost,
+    "rolled_heads": lambda name, far: f"{name} shifted by {shown(far)} heads",
+    "transposed": lambda place, _: f"{_placed(place)} transposed",
+    "vocabulary_part": _vocabulary,
+    "weight_layout": layout_in_words,
+    "weights_from": _sibling,
+}
+"""Edits whose value is a pair, in words."""
