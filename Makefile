@@ -35,14 +35,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("grpodoctor needs Python 3.11 to 3.13; run: make PYTHON=python3.11" if not (3, 11) <= sys.version_info[:2] <= (3, 13) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt pip hatchling editables
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev -e '.[torch]'
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --no-build-isolation --group dev -e '.[torch]'
 	touch $@
 
 venv-vllm: $(VLLM_VENV)/.installed  ## create the environment of vLLM for the CPU
 
 # Installed from the pins alone: a fresh resolution of vLLM would install CUDA builds of torchvision
-# and other packages, which fail next to a CPU build of torch. Not compiled, because tests import
-# few of the modules; the trainer's environment is, since pytest makes errors of compile-time warnings.
+# and other packages, which fail next to a CPU build of torch. No environment is compiled, because
+# tests import few of the modules: pip compiles them one by one, for as long as it installs them.
 $(VLLM_VENV)/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install -q --no-compile --no-deps -r constraints-vllm.txt
