@@ -18,7 +18,11 @@ from hf.localisation.kernels import Kernels
 from hf.localisation.places import NORMS, Place, places_of
 
 _BATCH_TOKENS = 2048
-"""Padded tokens of a pass whose activations are kept."""
+"""Padded tokens of a pass whose activations are kept, at most."""
+_FEWEST_TOKENS = 256
+_BYTES, _PER_TOKEN = 4e9, 160
+"""Memory for the activations of a pass, and their bytes per token, layer and hidden unit: about
+forty numbers of four bytes."""
 _FEW_LAYERS = 6
 """Layers up to which each block of each layer is changed by itself, not by gradients alone."""
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
@@ -71,7 +75,7 @@ class Sensitivity:
             InapplicableError: if the model allows no gradients.
         """
         chosen = _chosen(responses, tokens)
-        batches = list(_batches(responses, chosen, self._device))
+        batches = list(_batches(responses, chosen, self._device, _tokens_of_pass(self._model)))
         try:
             with _without_weights(self._model):
                 return self._arrays(batches, responses, chosen)
@@ -150,17 +154,24 @@ def _chosen(responses: Sequence[Response], tokens: int) -> list[np.ndarray]:
     ]
 
 
+def _tokens_of_pass(model: Any) -> int:
+    """Tokens of a pass, so that the activations of a large model fit into memory."""
+    config = model.config.get_text_config()
+    units = getattr(config, "hidden_size", 1) * getattr(config, "num_hidden_layers", 1)
+    return max(_FEWEST_TOKENS, min(_BATCH_TOKENS, int(_BYTES / (_PER_TOKEN * units))))
+
+
 def _batches(
-    responses: Sequence[Response], chosen: list[np.ndarray], device: torch.device
+    responses: Sequence[Response], chosen: list[np.ndarray], device: torch.device, tokens: int
 ) -> Iterator[_Batch]:
-    """Responses in the given order, in passes of a bounded size."""
+    """Responses in the given order, in passes of so many tokens, or of one response."""
     rows: list[int] = []
     width = 0
     for number, response in enumerate(responses):
         if not len(response.response_ids):
             continue
         length = len(response.prompt_ids) + len(response.response_ids) - 1
-        if rows and max(width, length) * (len(rows) + 1) > _BATCH_TOKENS:
+        if rows and max(width, length) * (len(rows) + 1) > tokens:
             yield _batch([responses[i] for i in rows], [chosen[i] for i in rows], device)
             rows, width = [], 0
         rows.append(number)
