@@ -166,8 +166,6 @@ class _RuleState:
     """All input metrics; a step without any of them is not examined."""
     recent: deque[int]
     """Severity ranks of the latest consecutive sightings, at most `persistence` of them."""
-    cadence: int
-    """The rule's cadence, which is asked for at every step."""
     examined: bool = False
     why_inapplicable: str | None = None
     """Why the rule did not apply at its last examination."""
@@ -197,7 +195,7 @@ def _initial_state(rule: Rule) -> _RuleState:
     needs = tuple(_alternatives(need) for need in rule.inputs)
     inputs = frozenset(name for need in needs for name in need)
     recent = deque[int](maxlen=rule.persistence)
-    return _RuleState(rule, needs, inputs, recent, rule.cadence, clearance=rule.clearance)
+    return _RuleState(rule, needs, inputs, recent, clearance=rule.clearance)
 
 
 def _alternatives(need: Need) -> tuple[str, ...]:
@@ -345,7 +343,7 @@ class Engine:
                 # The usual case, in which only counts change.
                 state.examined, state.why_inapplicable = True, None
                 state.examinations += 1
-                state.due = state.cadence
+                state.due = rule.cadence
                 return ()
         if result is None:
             state.why_inapplicable = why_inapplicable
@@ -360,7 +358,7 @@ class Engine:
         else:
             state.why_inapplicable = result.why if isinstance(result, NotApplicable) else None
             state.examined = state.examined or state.why_inapplicable is None
-        state.due = state.cadence
+        state.due = rule.cadence
         state.examinations += 1
         if isinstance(result, Sighting):
             return tuple(self._add_sighting(state, result))

@@ -43,6 +43,20 @@ def scores(engine: Any, rows: list[Response]) -> np.ndarray:
     return np.concatenate([each.logprobs for each in engine.score(rows, Processing(), ())])
 
 
+def compared(
+    engine: Any, rows: list[Response], edits: Any, folder: Path, faults: str, **options: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores of an engine, of it with edits, and of one with faults that are written without."""
+    plain = scores(engine, rows)
+    with engine.altered(edits):
+        edited = scores(engine, rows)
+    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": faults, **options})
+    try:
+        return plain, edited, scores(faulty, rows)
+    finally:
+        faulty.close()
+
+
 CASES = [
     ("gemma3", f"rope_of_type:{LOCAL},{GLOBAL}", ("layer_rope_like", [LOCAL, GLOBAL])),
     ("olmo3", f"rope_of_type:{LOCAL},{GLOBAL}", ("layer_rope_like", [LOCAL, GLOBAL])),
@@ -120,14 +134,7 @@ def test_an_edit_equals_a_fault_written_without_it(
     folder = checkpoint(root / family, family)
     engine = loaded(folder)
     rows = responses(engine)
-    plain = scores(engine, rows)
-    with engine.altered([edit]):
-        edited = scores(engine, rows)
-    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": fault})
-    try:
-        wanted = scores(faulty, rows)
-    finally:
-        faulty.close()
+    plain, edited, wanted = compared(engine, rows, [edit], folder, fault)
     assert np.abs(wanted - plain).max() > 0.02
     assert np.abs(wanted - edited).max() < 2e-4
     listed = [[e["name"], value] for e in engine.what_ifs() for value in e["values"]]

@@ -19,7 +19,7 @@ from hf.what_if.rounding import rounded
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
-from tests.probes.test_what_if_layers import loaded, responses, scores
+from tests.probes.test_what_if_layers import compared, loaded, responses, scores
 
 CASES = [
     (
@@ -65,15 +65,8 @@ def test_an_edit_equals_a_fault_written_without_it(
         adapter(root / "adapter", folder, alpha=4)
     engine = loaded(folder, **options)
     rows = responses(engine)
-    plain = scores(engine, rows)
-    with engine.altered([edit]):
-        edited = scores(engine, rows)
     faults = fault.replace("FOLDER", options.get("adapter", ""))
-    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": faults, **options})
-    try:
-        wanted = scores(faulty, rows)
-    finally:
-        faulty.close()
+    plain, edited, wanted = compared(engine, rows, [edit], folder, faults, **options)
     away, left = np.abs(wanted - plain), np.abs(wanted - edited)
     assert away.max() > 0.02
     if "bf16" in fault:  # on some processors, a value near the middle of two is rounded otherwise

@@ -16,7 +16,7 @@ from hf.what_if.processors import LOST
 
 from tests.probe.plants import computing, planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
-from tests.probes.test_what_if_layers import loaded, responses, scores
+from tests.probes.test_what_if_layers import compared, loaded, responses, scores
 
 Edits = list[tuple[str, Any]]
 ONE, OTHER = "post_self_attn_layernorm", "post_attention_layernorm"
@@ -70,14 +70,7 @@ def test_edits_equal_a_fault_written_without_them(
     rows = responses(engine)
     for row in rows:
         row.prompt_ids[4], row.prompt_ids[2] = 7, 60
-    plain = scores(engine, rows)
-    with engine.altered(edits):
-        edited = scores(engine, rows)
-    faulty = planted_engine.load(str(folder), {"threads": 1, "faults": fault})
-    try:
-        wanted = scores(faulty, rows)
-    finally:
-        faulty.close()
+    plain, edited, wanted = compared(engine, rows, edits, folder, fault)
     assert np.abs(wanted - plain).max() > 0.02
     assert np.abs(wanted - edited).max() < 2e-4
     _check_listed(engine, edits)

@@ -11,6 +11,7 @@ import pytest
 
 from grpodoctor.rules.reward.rewards_ignore_prompts import zero_variance_share
 from grpodoctor.rules.shared.exact_shares import BatchShape, covered, denominator
+from grpodoctor.rules.shared.outages import outages_beside_trend
 from grpodoctor.vocabulary.knobs import Setting
 from tests.rules.scenario import Curve, Patient, every, noisy, ramp, steps
 
@@ -309,6 +310,12 @@ def test_outages_of_a_run_that_rises_are_compared_with_the_batches_around_them()
     assert "4 of 70 batches (4 outages)" in finding.summary
     assert patient({REWARD: partial(rising, 64, ())}, count=70).findings("REW019") == []
     assert patient({REWARD: partial(rising, 64, dips[:2])}, count=70).findings("REW019") == []
+
+
+def test_an_infinite_reward_is_no_outage_and_hides_the_chance_of_one() -> None:
+    values = [rising(64, (20, 31, 42, 53), step) for step in range(70)]
+    assert outages_beside_trend(values) is not None
+    assert outages_beside_trend([*values[:10], math.inf, *values[11:]]) is None
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpodoctor.vocabulary.values import Mean
-from tests.rules.scenario import Curve, Patient, noisy, point_of, ramp, steps
+from tests.rules.scenario import Curve, Patient, every, noisy, point_of, ramp, steps
 
 REWARD, ACCURACY, HELDOUT = "reward/mean", "accuracy/train", "accuracy/heldout"
 FLAT = "groups/zero_variance_rate"
@@ -108,6 +108,18 @@ def test_many_evaluations_may_rise_once_as_they_fall(
     count = 10 * len(shares) + 5
     found = run({REWARD: reward, "reward/heldout": evaluations(*shares)}, count).findings("REW003")
     assert bool(found) is is_found
+
+
+@pytest.mark.parametrize(("loss", "is_found"), [(0.3, True), (0.0, False)])
+def test_a_hundred_evaluations_are_judged_by_their_trend(loss: float, is_found: bool) -> None:
+    """Single ones rise often while the training reward rises."""
+    score = noisy(ramp(0.6, 0.6 - loss * 0.6, 400), 0.06, 13)
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.5, 0.95, 40), 0.02, 4),
+        "reward/heldout": every(4, score),
+    }
+    found = run(curves, 400).findings("REW003")
+    assert any("fell steadily" in finding.summary for finding in found) is is_found
 
 
 def copies(right: float) -> dict[str, Curve]:

@@ -51,8 +51,8 @@ class EntropyCollapse(Rule):
         - accuracy fell as well: critical;
         - neither is logged, and responses grew to the length limit, so that they loop: warning;
         - accuracy rose: no finding until the fall of entropy is extreme, then `info`; a warning if
-          accuracy has stalled below .7 and half of all pairs of responses to one prompt are equal,
-          as entropy and length imply;
+          accuracy is below .7, a third of all pairs of responses to one prompt are equal, as
+          entropy and length imply, and accuracy has stalled or hardly any group varies;
         - the prompts are solved: `info`, since low entropy is then expected.
 
     Why it matters:

@@ -58,10 +58,13 @@ class AllIncorrectGroups(Rule):
         accuracy or reward. If all groups are all-incorrect for twenty readings, nothing is being
         learned, and the finding is critical. If few groups were all-incorrect at the start, the
         policy got worse, unless the KL to the reference shows that it has hardly changed; the
-        prompts are not too hard. The finding then has other remedies, and is
-        `info` alongside REW002. Where groups are not counted, the rule uses what the log implies:
-        pass@k, equal rewards in a batch, or a success rate near zero. At a success rate p, at most
-        G x p of the groups of G responses contain a success. If the reward differs between batches
+        prompts are not too hard. The finding then has other remedies, and is `info` alongside
+        REW002. If all-correct groups have become more as well, nothing got worse: the responses to
+        one prompt are alike, and the finding is `info`.
+
+        Where groups are not counted, the rule uses what the log implies: pass@k, equal rewards in a
+        batch, or a success rate near zero. At a success rate p, at most G x p of the groups of G
+        responses contain a success. If the reward differs between batches
         without a correct response, groups vary although none succeeds: the finding then is a
         warning that states how rare success is.
 

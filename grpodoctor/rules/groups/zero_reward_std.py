@@ -57,12 +57,14 @@ class ZeroRewardStd(Rule):
         cancel: the reward is the same for responses of different quality. In a log that does not
         split such groups: more of them than accuracy or a binary reward can explain. Also nearly
         all groups, if many of them are all-correct and many all-incorrect: the responses to one
-        prompt are copies or nearly so. A log of spreads shows the same by rewards that differ among
-        all responses and hardly within a group. The finding is
-        `info` where the reward has an unknown scale and has not risen, since the log then does not
-        separate success from failure. It is a warning once most batches have one and the same
-        reward, without a rise in twenty readings: whatever the scale, nothing is learned. A
-        reward that is the same negative number for all responses is a failure on any scale: the
+        prompt are copies or nearly so. Where the log does not split groups, accuracy, or a reward
+        that spreads as 0 and 1 do, gives both shares. A log of spreads shows the same by rewards
+        that differ among all responses and hardly within a group.
+
+        The finding is `info` where the reward has an unknown scale and has not risen, since the log
+        then does not separate success from failure. It is a warning once most batches have one and
+        the same reward, without a rise in twenty readings: whatever the scale, nothing is learned.
+        A reward that is the same negative number for all responses is a failure on any scale: the
         policy has found the cheapest way to end an episode.
 
     Why it matters:

@@ -40,14 +40,13 @@ class ConstantReward(Rule):
     What it sees:
         A mean that is the same in every reading of the window, or since some step. For the total
         reward the finding is a warning, since the reward does not separate one response from
-        another; it is `info` if accuracy shows that the task is solved, also that on held-out
-        prompts. A reward that settles at
-        its highest level above zero may be solved and is left to GRP001 and REW006. For a single
-        component at zero or below it is `info`: its share of the maximum reward is never earned. It
-        is a warning if all earned components reward the form of the response, judged by their
-        names: the task itself was then never rewarded. It is also a warning if a component that can
-        be earned is zero in most readings while nearly all groups have equal rewards: the policy
-        has settled on the other components.
+        another; it is `info` if the accuracy in training or on held-out prompts shows that the task
+        is solved. A reward that settles at its highest level above zero may be solved and is left
+        to GRP001 and REW006. For a single component at zero or below it is `info`: its share of the
+        maximum reward is never earned. It is a warning if all earned components reward the form of
+        the response, judged by their names: the task itself was then never rewarded. It is also a
+        warning if a component that can be earned is zero in most readings while nearly all groups
+        have equal rewards: the policy has settled on the other components.
 
     Why it matters:
         No response among hundreds earned a reward, or all did. A parser that expects another

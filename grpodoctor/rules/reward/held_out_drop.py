@@ -31,6 +31,9 @@ _HELDOUT = ("accuracy/heldout", "reward/heldout")
 _TRAIN = ("reward/mean", "accuracy/train")
 _RARE_ORDER = math.factorial(6)
 """Runs without a trend of which one shows an order as rare as six falling values."""
+_RARE_SCORE = statistics.NormalDist().inv_cdf(1 / _RARE_ORDER)
+_FEW_ORDERS = 10
+"""Values whose orders are counted: the time grows with the fourth power of their number."""
 
 
 class HeldOutDrop(Rule):
@@ -190,7 +193,7 @@ class HeldOutDrop(Rule):
         if not self.fewest_falling <= len(values) < WINDOW or opening is None:
             return None
         loss = values[0] - values[-1]
-        if not loss >= self.min_loss * values[0] > 0 or not _never_rises(values):
+        if not loss >= self.min_loss * values[0] > 0 or not _never_rises(series):
             return None
         count = implied_count(values)
         rise, noise = change(chart.series(train))
@@ -198,7 +201,7 @@ class HeldOutDrop(Rule):
         if count is None and len(values) < self.min_falling_uncounted:
             floor = self.min_standard_errors * noise
         least = count or self._fewest_responses(values)
-        if not self._exceeds_chance(values, loss, least, is_counted=count is not None) or (
+        if not self._exceeds_chance(series, loss, least, is_counted=count is not None) or (
             not rise > floor
         ):
             return None
@@ -275,12 +278,13 @@ class HeldOutDrop(Rule):
         return 0
 
     def _exceeds_chance(
-        self, values: Sequence[float], loss: float, responses: float, *, is_counted: bool
+        self, series: Series, loss: float, responses: int, *, is_counted: bool
     ) -> bool:
         """Whether a fall in every evaluation is more than the noise of so many responses."""
+        values = series.tail(WINDOW)
         if not is_counted:
             if len(values) >= self.min_falling_uncounted:
-                return _falls_beyond_chance(values)
+                return _falls_beyond_chance(series)
             if not all(later < value for value, later in pairwise(values)):
                 return False
             if not loss >= self.critical_loss * values[0]:
@@ -305,34 +309,36 @@ class HeldOutDrop(Rule):
         return best, steps[levels.index(best)]
 
 
-def _never_rises(values: Sequence[float]) -> bool:
+def _never_rises(series: Series) -> bool:
     """Whether no evaluation is above the one before, or their order is a fall beyond chance."""
-    return all(later <= value for value, later in pairwise(values)) or _falls_beyond_chance(values)
+    values = series.tail(WINDOW)
+    is_monotonic = all(later <= value for value, later in pairwise(values))
+    return is_monotonic or _falls_beyond_chance(series)
 
 
-def _falls_beyond_chance(values: Sequence[float]) -> bool:
+def _falls_beyond_chance(series: Series) -> bool:
     """Whether chance puts evaluations in an order that falls as much once in 720 runs, or less.
 
     Six that all fall are as rare. Of more, single ones may rise: the order counts by the pairs of
-    evaluations of which the later one is not lower (Kendall's test, one-sided and exact).
+    evaluations of which the later one is not lower (Kendall's test, one-sided). It is exact for few
+    evaluations; the score of the trend is about normal for more.
     """
+    values = series.tail(WINDOW)
+    if len(values) > _FEW_ORDERS:
+        return series.trend <= _RARE_SCORE
     rising = sum(later >= value for value, later in combinations(values, 2))
     return rising <= _most_rising_pairs(len(values))
 
 
-@lru_cache(maxsize=WINDOW)
+@lru_cache(maxsize=_FEW_ORDERS)
 def _most_rising_pairs(count: int) -> int:
-    """The most rising pairs at which an order of so many values is that rare; -1 if none is."""
+    """The most rising pairs at which an order of so few values is that rare; -1 if none is."""
     orders = [1]  # the number of orders by their number of rising pairs
     for size in range(2, count + 1):
         padded = [0] * (size - 1) + orders + [0] * (size - 1)
         orders = [sum(padded[at : at + size]) for at in range(len(orders) + size - 1)]
-    total, rare = math.factorial(count) // _RARE_ORDER, 0
-    for pairs, number in enumerate(orders):
-        rare += number
-        if rare > total:
-            return pairs - 1
-    return len(orders) - 1
+    rarest = math.factorial(count) // _RARE_ORDER
+    return sum(number <= rarest for number in accumulate(orders)) - 1
 
 
 def _first_below(series: Series, best: float) -> int:

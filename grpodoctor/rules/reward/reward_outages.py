@@ -12,7 +12,6 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.outages import (
     BESIDE_TREND,
     FULL_SHARE,
-    LOW_SHARE,
     SAME_REWARD,
     counting_noise,
     outages_beside_trend,
@@ -86,8 +85,11 @@ class RewardOutages(Rule):
     """Readings without any reward."""
     max_dead: float = 0.5
     """Share of readings without any reward, above which earning is the exception."""
-    low_share: ClassVar[float] = LOW_SHARE
-    full_share: ClassVar[float] = FULL_SHARE
+    low_share: float = 0.15
+    """Share of the usual reward below which a batch is an outage if all others earn half of it or
+    more: such batches are three to seven times as far apart as the others are from each other."""
+    full_share: float = FULL_SHARE
+    """Share of the usual reward that every other batch then earns at least."""
     least_share: float = 0.25
     """Share of the usual reward that every other batch earns at least: the outages are apart."""
     min_noises: float = 6.0
@@ -99,7 +101,8 @@ class RewardOutages(Rule):
     min_noises_of_many: float = 4.5
     """The usual reward in noises of one reading for so many: a normal reading is that low once in
     3e5 batches, and five of a hundred once in 10^19 runs."""
-    same_reward: ClassVar[float] = SAME_REWARD
+    same_reward: float = SAME_REWARD
+    """Share of the usual reward by which two rewards differ at least; less is rounding."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for readings of 0 between readings near the usual level."""

@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 from grpodoctor.runs.estimators import step_noise
 
-LOW_SHARE = 0.15
-"""Share of the usual reward below which a batch is an outage if all others earn half of it or more:
-such batches are three to seven times as far apart as the others are from each other."""
 BESIDE_TREND = 0.25
-"""The same where each batch is compared with those around it, and its chance is estimated."""
+"""Share of the level around it below which a batch is an outage, if its chance is small enough."""
 FULL_SHARE = 0.5
 """Share of the usual reward that every other batch then earns at least."""
 
@@ -43,19 +40,19 @@ def outages_beside_trend(values: Sequence[float]) -> Outages | None:
     Args:
         values: readings of 0 or more, oldest first.
     """
-    if min(values) < 0 or len(values) <= 2 * _AROUND:
+    if min(values) < 0 or len(values) <= 2 * _AROUND or not math.isfinite(sum(values)):
         return None
     levels = [_level_around(values, index) for index in range(len(values))]
     if not min(levels) > 0:
         return None
-    shares = [value / level for value, level in zip(values, levels, strict=True)]
-    low = tuple(index for index, share in enumerate(shares) if share <= BESIDE_TREND)
-    others = [share for share in shares if share > BESIDE_TREND]
-    periods = [is_low for is_low, _ in itertools.groupby(share <= BESIDE_TREND for share in shares)]
-    outages = Outages(low, sum(periods[1:-1]))
-    if not outages.periods or min(others) < FULL_SHARE:
+    is_low = [value <= BESIDE_TREND * level for value, level in zip(values, levels, strict=True)]
+    usual = [index for index, low in enumerate(is_low) if not low]
+    shares = [values[index] / levels[index] for index in usual]
+    periods = [low for low, _ in itertools.groupby(is_low)]
+    outages = Outages(tuple(itertools.compress(range(len(values)), is_low)), sum(periods[1:-1]))
+    if not outages.periods or min(shares) < FULL_SHARE:
         return None
-    chance = _chance_of_an_outage(others, [value for value in values if value > 0])
+    chance = _chance_of_an_outage(shares, [values[index] for index in usual])
     if math.comb(len(values), outages.periods) * chance**outages.periods > _LEAST_CHANCE:
         return None
     return outages

@@ -112,7 +112,7 @@ def test_a_correction_is_tested_on_prompts_to_which_it_was_not_fitted() -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("3.self_attn", "self_attn of layer 3"),
+        ("3.self_attn", "layer 3 self_attn"),
         ("all mlp", "mlp in all layers"),
         ("head", "the output head with its norm"),
     ],
@@ -131,12 +131,12 @@ def test_a_place_contains_its_blocks_only() -> None:
 
 def test_the_finding_states_the_place_and_what_to_compare() -> None:
     place = Location(
-        place="1.mlp", words="mlp of layer 1", rival="the embeddings", margin=21.0, held_out=0.94,
+        place="1.mlp", words="layer 1 mlp", rival="the embeddings", margin=21.0, held_out=0.94,
         rival_held_out=0.21,
     )  # fmt: skip
     name = unexplained._with_place(unexplained._UNKNOWN, place)
-    assert name.title == "The cause is unknown; the differences fit a change of mlp of layer 1"
-    assert "mlp of layer 1" in name.remedies[0]
+    assert name.title == "The cause is unknown; the differences point to layer 1 mlp"
+    assert "layer 1 mlp" in name.remedies[0]
     (detail,) = unexplained._place_details(place)
     assert "94%" in detail
     assert "21%" in detail

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks import bench_unseen_causes as bench
-from tests.probe.attribution.in_process import PROBES
 from tests.probe.plants import computing, issue_bugs
 from tests.probe.plants.catalogue import Plant, unseen
-from tests.probe.plants.families import checkpoint
 from tests.probe.plants.issue_bug_families import ISSUE_BUG_FAMILIES
 
 PLANTS = [each for each in unseen() if each.group.startswith("issue-bugs")]
@@ -30,26 +28,6 @@ COMPUTED = (
 """Faults of the forward pass that need no generation: family, name and value."""
 LOSSLESS = ("keys_permuted", "linear_split", "decay_heads")
 """Faults that only move values."""
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("issue-bugs")
-
-
-@pytest.fixture
-def load(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Loads the engine of a family; faults in modules of transformers are undone afterwards."""
-    monkeypatch.syspath_prepend(str(PROBES))
-
-    def loaded(family: str) -> Any:
-        import engine_transformers
-
-        path = checkpoint(root / family, family)
-        return engine_transformers.load(str(path), {"threads": 1, "attention": "eager"})
-
-    yield loaded
-    computing.restore()
 
 
 def logits(engine: Any) -> Tensor:

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks import bench_unseen_causes as bench
-from tests.probe.attribution.in_process import PROBES
 from tests.probe.plants import computing, reporting, upstream_bugs
 from tests.probe.plants.catalogue import Plant, unseen
-from tests.probe.plants.families import checkpoint
 from tests.probe.plants.upstream_bug_families import UPSTREAM_BUG_FAMILIES
 
 PLANTS = [each for each in unseen() if each.group.startswith("upstream-bugs")]
@@ -31,26 +29,6 @@ COMPUTED = (
     ("flint", "token_masked", "7"),
 )
 """Faults of the forward pass that need no generation: family, name and value."""
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("upstream-bugs")
-
-
-@pytest.fixture
-def load(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Loads the engine of a family; faults in modules of transformers are undone afterwards."""
-    monkeypatch.syspath_prepend(str(PROBES))
-
-    def loaded(family: str) -> Any:
-        import engine_transformers
-
-        path = checkpoint(root / family, family)
-        return engine_transformers.load(str(path), {"threads": 1, "attention": "eager"})
-
-    yield loaded
-    computing.restore()
 
 
 def hidden(engine: Any) -> Tensor:

@@ -52,7 +52,7 @@ class Location:
     place: str = ""
     """The place that fits clearly best, such as `3.self_attn`; empty if none does."""
     words: str = ""
-    """The same in words: `the self_attn of layer 3`."""
+    """The same in words: `layer 3 self_attn`."""
     rival: str = ""
     """The next best place, in words."""
     margin: float = 0.0

@@ -30,4 +30,4 @@ def in_words(place: str) -> str:
     if place.startswith("layer "):
         return f"several blocks of {place}"
     layer, _, kind = place.partition(".")
-    return f"{kind} of layer {layer}"
+    return f"layer {layer} {kind}"

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
 from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
@@ -16,7 +12,7 @@ from grpodoctor.probe.attribution.causes.tokens.replaced_tokens import (
     scores_otherwise,
 )
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tokens import difference_gap
+from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
 from grpodoctor.probe.attribution.variant import Variant
 
 _LOST = -1
@@ -76,30 +72,14 @@ def _lost(experiments: Experiments, variant: Variant) -> Places:
         EngineError: if the learner fails.
         BudgetSpentError: if the time budget is used up.
     """
-    folder, at = experiments.sub_sample(variant)
-    target_N, counted_N = variant.tokens.sampler_N[at], variant.tokens.counted_N[at]
-
-    def gap(learner_N: np.ndarray) -> float:
-        known = counted_N & np.isfinite(target_N) & np.isfinite(learner_N)
-        return difference_gap(learner_N[known], target_N[known]) if known.any() else np.inf
-
-    def gaps(sets: Sequence[Places]) -> dict[Places, float]:
-        edits = [
-            (*variant.setup.edits, replaced_by_edit((place, _LOST) for place in each))
-            for each in sets
-        ]
-        scores = experiments.score_edits(variant.setup, edits, folder)
-        return {
-            each: np.inf if learner_N is None else gap(learner_N[: target_N.size])
-            for each, learner_N in zip(sets, scores, strict=True)
-        }
-
+    gaps = EditGaps(experiments, variant)
     places = places_of([len(prompt) for prompt in experiments.sampled_prompts.values()])
     found: Places = ()
-    left = gap(variant.tokens.learner_N[at])
+    left = gaps.gap(gaps.base_N)
     tried: list[Places] = [(place,) for place in places]
     while tried and len(found) < _MOST:
-        known = gaps(tried)
+        edits = [replaced_by_edit((place, _LOST) for place in each) for each in tried]
+        known = dict(zip(tried, gaps.of(edits), strict=True))
         best = min(known, key=known.__getitem__)
         if known[best] >= _LOWERS * left:
             break

@@ -12,7 +12,8 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.experiments import Experiments, model_path
-from grpodoctor.probe.attribution.tokens import Tokens, difference_gap
+from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
+from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
@@ -131,23 +132,10 @@ def _best(
     experiments: Experiments, variant: Variant, sets: list[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
     """The tokens that leave the smallest gap on a few responses; None if none lowers it."""
-    folder, at = experiments.sub_sample(variant)
-    target_N, base_N = variant.tokens.sampler_N[at], variant.tokens.learner_N[at]
-    counted_N = variant.tokens.counted_N[at]
-
-    def gap(learner_N: np.ndarray) -> float:
-        known = counted_N & np.isfinite(target_N) & np.isfinite(learner_N)
-        return difference_gap(learner_N[known], target_N[known]) if known.any() else np.inf
-
-    edits = [(*variant.setup.edits, _edit(each)) for each in sets]
-    scores = experiments.score_edits(variant.setup, edits, folder)
-    gaps = {
-        each: gap(learner_N[: target_N.size])
-        for each, learner_N in zip(sets, scores, strict=True)
-        if learner_N is not None
-    }
-    best = min(gaps, key=gaps.__getitem__, default=None)
-    return best if best is not None and gaps[best] < gap(base_N) else None
+    gaps = EditGaps(experiments, variant)
+    left = dict(zip(sets, gaps.of([_edit(each) for each in sets]), strict=True))
+    best = min(left, key=left.__getitem__, default=None)
+    return best if best is not None and left[best] < gaps.gap(gaps.base_N) else None
 
 
 def _in_words(masked: tuple[int, ...], texts: Mapping[int, str]) -> str:

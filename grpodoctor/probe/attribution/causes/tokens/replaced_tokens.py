@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, permutations
-from pathlib import Path
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from grpodoctor.probe.attribution.causes.tokens.hidden_prompt import HiddenPromp
 from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
-from grpodoctor.probe.attribution.tokens import Floats, Integers, difference_gap
+from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
 
@@ -120,14 +120,9 @@ class _Search:
     """Searches tokens that every prompt has at the same places, on a few responses."""
 
     def __init__(self, experiments: Experiments, variant: Variant) -> None:
-        self._experiments, self._variant = experiments, variant
-        self._folder: Path | None
-        self._at: Integers
-        self._folder, self._at = experiments.sub_sample(variant)
-        self._target = variant.tokens.sampler_N[self._at]
-        self._base = variant.tokens.learner_N[self._at]
-        self._counted = variant.tokens.counted_N[self._at]
-        self._gaps: dict[Replaced, float] = {(): self._gap(self._base)}
+        self._experiments = experiments
+        self._edits = EditGaps(experiments, variant)
+        self._gaps: dict[Replaced, float] = {(): self._edits.gap(self._edits.base_N)}
         self._common: dict[Replaced, float] = {}
         prompts = list(experiments.sampled_prompts.values())
         self._places = places_of([len(prompt) for prompt in prompts])
@@ -207,22 +202,16 @@ class _Search:
 
     def _measure(self, sets: Iterable[Replaced]) -> None:
         missing = [each for each in dict.fromkeys(sets) if each not in self._gaps]
-        setup = self._variant.setup
-        edits = [(*setup.edits, replaced_by_edit(each)) for each in missing]
-        scores = self._experiments.score_edits(setup, edits, self._folder)
+        scores = self._edits.scores([replaced_by_edit(each) for each in missing])
         for each, learner_N in zip(missing, scores, strict=True):
-            own_N = None if learner_N is None else learner_N[: self._target.size]
-            self._gaps[each] = np.inf if own_N is None else self._gap(own_N)
-            self._common[each] = 0.0 if own_N is None else self._shared(own_N)
-
-    def _gap(self, learner_N: Floats) -> float:
-        at = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
-        return difference_gap(learner_N[at], self._target[at]) if at.any() else np.inf
+            self._gaps[each] = self._edits.gap(learner_N)
+            self._common[each] = 0.0 if learner_N is None else self._shared(learner_N)
 
     def _shared(self, learner_N: Floats) -> float:
         """Share of the gap's variance that an effect explains, whatever its sign and size."""
-        missing_N, moved_N = self._target - self._base, learner_N - self._base
-        at = self._counted & np.isfinite(missing_N) & np.isfinite(moved_N)
+        edits = self._edits
+        missing_N, moved_N = edits.target_N - edits.base_N, learner_N - edits.base_N
+        at = edits.counted_N & np.isfinite(missing_N) & np.isfinite(moved_N)
         missing, moved = (np.clip(each[at], -_CLIP, _CLIP) for each in (missing_N, moved_N))
         whole = float(missing @ missing) * float(moved @ moved)
         return float(missing @ moved) ** 2 / whole if whole else 0.0

@@ -67,7 +67,7 @@ def _with_place(identity: Identity, place: Location) -> Identity:
     """The name of the finding with the place at which the engines differ, if it is known."""
     if not place.place:
         return identity
-    title = f"{identity.title}; the differences fit a change of {place.words}"
+    title = f"{identity.title}; the differences point to {place.words}"
     remedy = (
         f"Feed one response of the probe to both engines, and compare the inputs and outputs of "
         f"{place.words}: the first of them that differs shows the faulty module."
@@ -91,8 +91,8 @@ def _place_details(place: Location) -> tuple[str, ...]:
             f"the tokens' own probabilities do not, the next best place {rest:.0%}"
         )
     return (
-        f"an unknown change of {place.words} fits the differences {place.margin:.0f} nats better "
-        f"than one of any other place (next: {place.rival}){predicted}",
+        f"a change in {place.words} fits the differences {place.margin:.0f} nats better than one "
+        f"anywhere else (next best: {place.rival}){predicted}",
     )
 
 
@@ -106,7 +106,7 @@ _WORTH_SAYING = 0.1
 """Smallest predicted share that is stated: which tokens differ may show a place that does not show
 by how much each differs."""
 _AT_LOGITS = (
-    "the differences fit a change of the logits, not of a place before: compare the output head "
+    "the differences point to the logits, not to a place before them: compare the output head "
     "and its norm, temperature, truncation and penalties"
 )
 _NO_PLACE = "no place of the model fits the differences clearly better than all others"

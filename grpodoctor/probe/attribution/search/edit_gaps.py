@@ -1,0 +1,48 @@
+"""The gaps that edits of the learner leave on a few responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grpodoctor.probe.attribution.edits import Edit
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.tokens import Floats, difference_gap
+from grpodoctor.probe.attribution.variant import Variant
+
+
+class EditGaps:
+    """Scores edits next to those of a setup, all of them with one load of the learner."""
+
+    def __init__(self, experiments: Experiments, variant: Variant) -> None:
+        self._experiments, self._setup = experiments, variant.setup
+        self._folder, at = experiments.sub_sample(variant)
+        self.target_N: Floats = variant.tokens.sampler_N[at]
+        """The sampler's values."""
+        self.base_N: Floats = variant.tokens.learner_N[at]
+        """The learner's values without further edits."""
+        self.counted_N = variant.tokens.counted_N[at]
+        """Which tokens count."""
+
+    def scores(self, edits: Sequence[Edit]) -> list[Floats | None]:
+        """The learner's values with each edit; None for one that does not fit the model.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        every = [(*self._setup.edits, edit) for edit in edits]
+        scores = self._experiments.score_edits(self._setup, every, self._folder)
+        return [None if each is None else each[: self.target_N.size] for each in scores]
+
+    def gap(self, learner_N: Floats | None) -> float:
+        """The gap of the counted tokens; infinite without any."""
+        if learner_N is None:
+            return np.inf
+        at_N = self.counted_N & np.isfinite(self.target_N) & np.isfinite(learner_N)
+        return difference_gap(learner_N[at_N], self.target_N[at_N]) if at_N.any() else np.inf
+
+    def of(self, edits: Sequence[Edit]) -> list[float]:
+        """The gap that each edit leaves; infinite for one that does not fit the model."""
+        return [self.gap(learner_N) for learner_N in self.scores(edits)]
