@@ -64,8 +64,8 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new, empty folder next to `path`; rename it to `path` when the block ends.
 
-    The folder is removed if the block raises. `path` must not exist, or be an empty folder. Its
-    files are on disk before it gets its name, and the name is on disk when the block ends.
+    The new folder is removed if the block raises. A folder that has the name already is replaced.
+    The files are on disk before they get the name, and the name is on disk when the block ends.
 
     Raises:
         OSError: if the folder cannot be made or renamed.
@@ -78,12 +78,43 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for file in temporary.iterdir():
             _sync(file)
         sync_folder(temporary)
-        temporary.rename(path)
+        with _without_name(path):
+            temporary.rename(path)
         sync_folder(path.parent)
         sync_folder(path.parent.parent)  # the folder of the first one is new itself
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder if it exists: it loses its name first, so that no part of it keeps the name.
+
+    What a crash leaves has a name that starts with a dot: see `remove_leftovers`.
+
+    Raises:
+        OSError: if it cannot be renamed.
+    """
+    with _without_name(path):
+        pass
+
+
+@contextmanager
+def _without_name(path: Path) -> Iterator[None]:
+    """Take the name from a folder, if it exists, and remove the folder when the block ends."""
+    nameless = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(nameless, ignore_errors=True)
+    if path.exists():
+        path.rename(nameless)
+    yield
+    shutil.rmtree(nameless, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a crash left of folders that were written or removed; no other writer may run."""
+    for suffix in ("partial", "removed"):
+        for leftover in folder.glob(f".*.{suffix}"):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def sync_folder(path: Path) -> None:

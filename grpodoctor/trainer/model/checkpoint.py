@@ -18,7 +18,6 @@ Random numbers need no state: each step derives its generators from the seed and
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from torch import Tensor
 from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.runs.recording.directory import last_step, refuse_other_content
 from grpodoctor.runs.records import MANIFEST, STEPS
-from grpodoctor.support.files.atomic_files import atomic_folder
+from grpodoctor.support.files.atomic_files import atomic_folder, remove_folder, remove_leftovers
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.trainer.config.train_config import TrainConfig, load_config
 from grpodoctor.trainer.distributed.ranks import SINGLE_PROCESS, Ranks
@@ -160,13 +159,13 @@ def _save(
 
     final = run_dir / _FOLDER / f"step-{step:06d}"
     try:
+        remove_leftovers(final.parent)
         with atomic_folder(final) as folder:
             _write(folder, step, config, state, moments)
-            shutil.rmtree(final, ignore_errors=True)
         best = best_checkpoint(run_dir)
         for old in checkpoints(run_dir)[: -config.checkpoint.keep]:
             if best is None or old != best[0]:
-                shutil.rmtree(old, ignore_errors=True)
+                remove_folder(old)
     except (OSError, SafetensorError) as error:
         raise RunError(f"the checkpoint cannot be written: {error}", where=str(final)) from error
     return final

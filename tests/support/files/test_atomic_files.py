@@ -59,6 +59,67 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["model"]
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def kill_at_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A removal of a folder ends after its first file, and the process with it."""
+
+    def remove_a_part(folder: Path, **_options: bool) -> None:
+        if folder.exists():
+            (folder / "state").unlink()
+            raise Killed
+
+    monkeypatch.setattr(atomic_files.shutil, "rmtree", remove_a_part)
+
+
+def make_folder(path: Path, content: str) -> None:
+    path.mkdir()
+    for name in ("state", "weights"):
+        (path / name).write_text(content)
+
+
+def replace_folder(path: Path, content: str) -> None:
+    with atomic_files.atomic_folder(path) as folder:
+        for name in ("state", "weights"):
+            (folder / name).write_text(content)
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    make_folder(tmp_path / "model", "old")
+    replace_folder(tmp_path / "model", "new")
+    assert [path.read_text() for path in (tmp_path / "model").iterdir()] == ["new", "new"]
+    assert names_in(tmp_path) == ["model"]
+
+
+def test_a_replacement_that_is_killed_leaves_no_part_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path / "model", "old")
+    with monkeypatch.context() as patched:
+        kill_at_removal(patched)
+        with pytest.raises(Killed):
+            replace_folder(tmp_path / "model", "new")
+    assert [path.read_text() for path in (tmp_path / "model").iterdir()] == ["new", "new"]
+    atomic_files.remove_leftovers(tmp_path)
+    assert names_in(tmp_path) == ["model"]
+
+
+def test_a_removal_that_is_killed_leaves_no_part_under_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder(tmp_path / "model", "old")
+    with monkeypatch.context() as patched:
+        kill_at_removal(patched)
+        with pytest.raises(Killed):
+            atomic_files.remove_folder(tmp_path / "model")
+    assert names_in(tmp_path) == [".model.removed"]
+    atomic_files.remove_leftovers(tmp_path)
+    assert names_in(tmp_path) == []
+    atomic_files.remove_folder(tmp_path / "model")  # nothing to remove is no error
+
+
 def record_order(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
     """Note each fsync and rename, with paths relative to `root`."""
     order: list[str] = []
