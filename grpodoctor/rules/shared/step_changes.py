@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from itertools import islice, repeat
-from operator import eq, gt, lt, mul, sub
+from itertools import islice, pairwise, repeat
+from operator import gt, lt, mul, sub
 from typing import NamedTuple
 
 from grpodoctor.runs.series import Series
@@ -57,11 +57,20 @@ def step_changes(
 def _may_agree(first: list[float], second: list[float]) -> bool:
     """Whether directions may agree: exact without ties, which it counts for either side.
 
-    They rarely do, and rules ask for this at every step, so it has no loop of the interpreter.
+    They rarely do, and rules ask for this at every step, so it ends as soon as neither can prevail.
     """
-    rises = [map(gt, islice(column, 1, None), column) for column in (first, second)]
-    along, moves = sum(map(eq, *rises)), len(first) - 1
-    return bool(max(along, moves - along) >= _CONSISTENT * moves)
+    most = (1 - _CONSISTENT) * (len(first) - 1)
+    along = opposed = 0
+    for (before, after), (second_before, second_after) in zip(
+        pairwise(first), pairwise(second), strict=True
+    ):
+        if (before < after) == (second_before < second_after):
+            along += 1
+        else:
+            opposed += 1
+        if along > most and opposed > most:
+            return False
+    return True
 
 
 def _latest(first: Series, second: Series, readings: int) -> tuple[list[float], list[float]]:
