@@ -27,7 +27,8 @@ from grpodoctor.monitor.report import (
 from grpodoctor.monitor.step_gaps import StepGaps
 from grpodoctor.remedies.recent_readings import recent_readings
 from grpodoctor.rules.base import Finding, Rule
-from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.rules.diagnosis import Change
+from grpodoctor.rules.engine import Engine
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.reading.rows.step_assembly import MIN_RUN_STEPS
 from grpodoctor.runs.records import Event, Manifest, StepRecord

@@ -11,7 +11,7 @@ from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
 from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.rules.base import SEVERITIES, Evidence, Finding
-from grpodoctor.rules.engine import Defect, Inapplicable, Skipped
+from grpodoctor.rules.diagnosis import Defect, Inapplicable, Skipped
 from grpodoctor.support.files.growing_files import Damage
 
 SCHEMA_VERSION = 2

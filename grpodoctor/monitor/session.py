@@ -18,7 +18,7 @@ from grpodoctor.monitor.snapshot import Snapshot, TreatmentState
 from grpodoctor.monitor.vitals import vital_signs
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules.base import Finding
-from grpodoctor.rules.engine import Change
+from grpodoctor.rules.diagnosis import Change
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower
 from grpodoctor.runs.reading.opening import RunFollower, follow, is_native, log_of, open_run

@@ -8,7 +8,7 @@ from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.monitor.report import Report, RunFacts, TreatmentEntry
 from grpodoctor.monitor.vitals import Vital
 from grpodoctor.rules.base import Finding
-from grpodoctor.rules.engine import Skipped
+from grpodoctor.rules.diagnosis import Skipped
 from grpodoctor.treatment.treatments import Treatment
 
 

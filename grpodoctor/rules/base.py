@@ -162,6 +162,9 @@ class Rule(ABC):
     """Consecutive steps without a sighting that resolve a finding."""
     cadence: ClassVar[int] = 1
     """Examine every this many steps, for a rule whose long window hardly changes in one step."""
+    judges_levels: ClassVar[bool] = False
+    """Whether the rule judges levels of ten readings and more. In a long run it is then examined at
+    every second step while it sees nothing: the level hardly changes in one."""
     reads_config: ClassVar[bool] = False
     """Whether the rule reads the run's configuration instead of metrics. It is examined at the
     first step and after each change of a knob; without a known config it is skipped."""

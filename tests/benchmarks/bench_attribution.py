@@ -1,8 +1,8 @@
 """Planted causes against named ones: engines that differ in one known way, and what is found.
 
-Prints the table of docs/attribution-results.md. `python -m tests.benchmarks attribution` runs all plants;
-`python tests/benchmarks/bench_attribution.py NAME …` those whose names begin so. vLLM's are left
-out where `.venv-vllm` is missing. Environment: `GRPODOCTOR_BENCH_LAB` keeps the engines' answers
+Prints the table of docs/attribution-results.md. `python -m tests.benchmarks attribution` runs all
+plants; `python tests/benchmarks/bench_attribution.py NAME …` those whose names begin so. vLLM's are
+left out where `.venv-vllm` is missing. Environment: `GRPODOCTOR_BENCH_LAB` keeps the engines' answers
 in a folder, so that another run goes on.
 """
 

@@ -33,7 +33,8 @@ import orjson
 
 from grpodoctor.errors import RunError
 from grpodoctor.rules.catalogue import all_rules
-from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.rules.diagnosis import Change
+from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.lead_times import TABLE, TIMINGS, Timing
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.reading.opening import open_run

@@ -13,7 +13,8 @@ from fractions import Fraction
 
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.catalogue import all_rules
-from grpodoctor.rules.engine import Change, Engine
+from grpodoctor.rules.diagnosis import Change
+from grpodoctor.rules.engine import Engine
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import metric_of

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpodoctor.rules.catalogue import all_rules
-from grpodoctor.rules.engine import Diagnosis, Engine
+from grpodoctor.rules.diagnosis import Diagnosis
+from grpodoctor.rules.engine import Engine
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Max, Mean, NotApplicable, Reading

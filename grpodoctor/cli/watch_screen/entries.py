@@ -24,7 +24,7 @@ from grpodoctor.report.run.phrases import TREND_ARROWS, finding_period
 from grpodoctor.report.run.view import VERDICT_TONES
 from grpodoctor.report.text import TONE_STYLES
 from grpodoctor.rules.base import Finding
-from grpodoctor.rules.engine import Skipped
+from grpodoctor.rules.diagnosis import Skipped
 from grpodoctor.support.numbers import duration
 from grpodoctor.support.safe_text import plain
 from grpodoctor.treatment.treatments import Treatment

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpodoctor.frameworks.logging_advice import setting_that_logs
 from grpodoctor.rules.base import Need, Rule
-from grpodoctor.rules.engine import Inapplicable, Skipped
+from grpodoctor.rules.diagnosis import Inapplicable, Skipped
 from grpodoctor.runs.chart import Chart
 
 _MIXTURE = re.compile(

@@ -10,7 +10,7 @@ from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.vitals import Trend
 from grpodoctor.report.phrases import count_of
 from grpodoctor.rules.base import Finding
-from grpodoctor.rules.engine import Defect
+from grpodoctor.rules.diagnosis import Defect
 from grpodoctor.support.safe_text import plain
 
 CHARTS_LEGEND = (

@@ -76,6 +76,7 @@ class HighClipFraction(Rule):
         "arXiv 2507.18071",
         "arXiv 2506.13585",
     )
+    judges_levels: ClassVar[bool] = True
 
     warning_share: float = 0.1
     """Share of tokens. Healthy runs clip below .01, and .034 with 16 cautious updates per batch."""

@@ -70,6 +70,7 @@ class DiversityCollapse(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2505.22617",)
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     remaining_share: float = 0.5
     """Share of the starting value that counts as lost, for each sign. Healthy runs of the bundled

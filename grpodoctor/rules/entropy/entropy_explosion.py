@@ -71,6 +71,7 @@ class EntropyExplosion(Rule):
     )
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2505.22617")
     clearance: ClassVar[int] = 20
+    judges_levels: ClassVar[bool] = True
 
     min_ratio: float = 1.5
     """Multiple of the starting value. A small run with a quantized sampler's log-probabilities as

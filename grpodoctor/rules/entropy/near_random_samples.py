@@ -59,6 +59,7 @@ class NearRandomSamples(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("lower-temperature", "lopti")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 10
+    judges_levels: ClassVar[bool] = True
 
     min_entropy: float = 2.0
     """Nats per token. In 31 public runs the first readings are between .04 and 1.7, and all but

@@ -77,6 +77,7 @@ class AdvantagesWithoutBaseline(Rule):
         "Williams 1992, Simple Statistical Gradient-Following Algorithms",
     )
     clearance: ClassVar[int] = RECENT
+    judges_levels: ClassVar[bool] = True
 
     max_distance: float = 0.2
     """Typical distance of mean advantage and mean reward, as a multiple of the reward's spread. The

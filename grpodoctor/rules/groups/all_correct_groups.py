@@ -71,6 +71,7 @@ class AllCorrectGroups(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
 
     clearance: ClassVar[int] = 20
+    judges_levels: ClassVar[bool] = True
 
     min_share: float = 0.6
     """Share of groups. Healthy runs reach up to .37 (small) and .6 (late, accuracy .82)."""

@@ -102,6 +102,7 @@ class AllIncorrectGroups(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "easier-prompts", "dynamic-sampling")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 20
+    judges_levels: ClassVar[bool] = True
 
     all_share: float = 0.98
     """Share at which no signal is left except by accident. A public run that learned nothing had a

@@ -47,6 +47,7 @@ class TinyRewardDifferences(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (_SPREADS,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "dr-grpo")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
+    judges_levels: ClassVar[bool] = True
 
     max_spread: float = 1e-3
     """Standard deviation of the rewards. A single point of a thousand-point scale, or one right

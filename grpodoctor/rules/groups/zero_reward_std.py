@@ -102,6 +102,7 @@ class ZeroRewardStd(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "longer-limit")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     min_share: float = 0.5
     """Share of unexplained groups; healthy runs have next to none."""

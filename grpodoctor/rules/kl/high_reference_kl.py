@@ -66,6 +66,7 @@ class HighReferenceKl(Rule):
         "Schulman, Approximating KL Divergence, 2020",
     )
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     min_kl: float = 1.0
     """Nats per token. Public runs that went well ended at .02 to .15. One whose penalty was ten

@@ -68,6 +68,7 @@ class InvertedKlPenalty(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2402.03300",)
     persistence: ClassVar[int] = 6
     clearance: ClassVar[int] = 10
+    judges_levels: ClassVar[bool] = True
 
     readings: int = 30
     """Latest readings that are compared."""

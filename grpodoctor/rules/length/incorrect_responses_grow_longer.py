@@ -63,6 +63,7 @@ class IncorrectResponsesGrowLonger(Rule):
     )
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783", "arXiv 2503.14476")
     persistence: ClassVar[int] = 5
+    judges_levels: ClassVar[bool] = True
 
     min_growth: float = 0.25
     """Minimum gap, and minimum growth of it, as a share of the mean length. In a run built to show

@@ -67,6 +67,7 @@ class LengthCollapse(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476", "arXiv 2501.12599")
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     collapsed_share: float = 0.35
     """Share of the starting length. Healthy public runs that learn a format keep .45 to .7 of it;

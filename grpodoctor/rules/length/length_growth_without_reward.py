@@ -62,6 +62,7 @@ class LengthGrowthWithoutReward(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783", "arXiv 2503.14476")
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     min_growth: float = 2.0
     """Multiple of the starting value. In healthy public runs without a rising reward the length

@@ -66,6 +66,7 @@ class LengthNearLimit(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("longer-limit", "soft-overlong")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.14476",)
     clearance: ClassVar[int] = 40
+    judges_levels: ClassVar[bool] = True
 
     near_limit_share: float = 0.8
     """Mean length divided by the limit. A public run at 3,300 of 3,584 surely had most of its

@@ -53,6 +53,7 @@ class RepetitiveResponses(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 1510.03055", "arXiv 1904.09751")
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     info_loops: float = 0.1
     """Share of looping responses for `info`. Healthy runs of the bundled trainer never loop, nor

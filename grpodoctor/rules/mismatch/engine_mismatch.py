@@ -117,6 +117,7 @@ class EngineMismatch(Rule):
     )
 
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     warning_kl: float = 0.02
     """Divergence in nats per token for a warning: twice what tinker-cookbook calls stable. In small

@@ -54,6 +54,7 @@ class GrowingEngineMismatch(Rule):
     inputs: ClassVar[tuple[Need, ...]] = (tuple(ORDINARY),)
     remedies: ClassVar[tuple[str, ...]] = ("sync-sampler", "tis", "recompute-old-logprobs")
     references: ClassVar[tuple[str, ...]] = ("github.com/verl-project/verl/pull/7519",)
+    judges_levels: ClassVar[bool] = True
 
     growth_factor: float = GROWTH_FACTOR
     """Multiple of the starting value: healthy bf16 runs reach 1.4, a bad quantization 3."""

@@ -82,6 +82,7 @@ class LearningRateTooHigh(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 1707.06347",)
     persistence: ClassVar[int] = 3
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     growth_factor: float = 3.0
     """Multiple of the lowest level at which a metric counts as having jumped."""

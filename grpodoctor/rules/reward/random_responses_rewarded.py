@@ -59,6 +59,7 @@ class RandomResponsesRewarded(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 50
+    judges_levels: ClassVar[bool] = True
 
     min_equal: float = 0.5
     """Share of groups without variance: of eight responses to a prompt, nine in ten then earn the

@@ -98,6 +98,7 @@ class RewardCollapse(Rule):
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
     )
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     warning_loss: float = 0.35
     """Share of the best level that is lost. In small runs (accuracy .7) the best of many levels is

@@ -62,6 +62,7 @@ class RewardHacking(Rule):
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     min_loss: float = 0.1
     """Minimum share of the best accuracy that must be lost; a smaller loss is ordinary drift."""

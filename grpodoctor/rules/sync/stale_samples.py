@@ -65,6 +65,7 @@ class StaleSamples(Rule):
     )
     persistence: ClassVar[int] = 5
     clearance: ClassVar[int] = 2 * RECENT
+    judges_levels: ClassVar[bool] = True
 
     plain_tolerance: float = 4.0
     """Steps that a loss with a PPO clip and no correction survives. In small runs four steps cost

@@ -63,6 +63,7 @@ class WeightsNeverDelivered(Rule):
     )
     persistence: ClassVar[int] = 3
     clearance: ClassVar[int] = 10 * RECENT
+    judges_levels: ClassVar[bool] = True
     """Once the sampler is far away the mismatch stops growing, but the fault is the same."""
 
     growth_factor: float = 5.0
