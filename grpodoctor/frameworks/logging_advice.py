@@ -52,6 +52,19 @@ def how_to_log(name: str, metrics: Sequence[str]) -> str:
     return f"{framework.title} does not log this"
 
 
+def logged_among(name: str, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Those of some metrics that a framework logs; all of them if its keys are not known.
+
+    Args:
+        name: the framework's name, as in a manifest.
+        metrics: canonical metrics, best first.
+    """
+    framework = find_framework(name, logging_frameworks())
+    if framework is None or framework.name == GENERIC:
+        return tuple(metrics)
+    return tuple(metric for metric in metrics if any(framework.rows_of((metric,))))
+
+
 def setting_that_logs(name: str, metrics: Sequence[str]) -> str | None:
     """The setting that makes a metric readable, as an instruction; None if no setting does.
 

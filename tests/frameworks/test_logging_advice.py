@@ -6,6 +6,7 @@ import pytest
 
 from grpodoctor.frameworks.logging_advice import how_to_log
 from grpodoctor.rules.catalogue import rule_of
+from grpodoctor.rules.shared.missing_metrics import how_to_enable
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,14 @@ def test_the_setting_that_logs_a_metric_is_named(framework: str, code: str, said
 def test_default_settings_are_not_named_as_conditions(framework: str, code: str, key: str) -> None:
     need = rule_of(code).inputs[0]
     assert how_to_log(framework, (need,) if isinstance(need, str) else need) == key
+
+
+def test_alternatives_are_those_that_the_framework_logs() -> None:
+    inputs = ("accuracy/heldout", "reward/heldout", "accuracy/train")
+    assert how_to_enable(inputs, "tinker-cookbook").endswith(
+        "alternative metrics: reward/heldout, accuracy/train"
+    )
+    assert how_to_enable(inputs, "trl").endswith("alternative metrics: reward/heldout")
+    ends = ("length/max", "length/end_tokens")
+    assert how_to_enable(ends, "tinker-cookbook") == "tinker-cookbook does not log this"
+    assert how_to_enable(ends, "").endswith("alternative metrics: length/end_tokens")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.logging_advice import how_to_log
+from grpodoctor.frameworks.logging_advice import how_to_log, logged_among
 from grpodoctor.vocabulary.metrics import INFERRED, metric_of
 
 _ALTERNATIVES_NAMED = 3
@@ -11,14 +11,18 @@ the count of the others."""
 
 
 def how_to_enable(names: tuple[str, ...], framework: str) -> str:
-    """How to log one of these metrics, in the terms of a framework."""
+    """How to log one of these metrics, in the terms of a framework.
+
+    Alternatives that the framework does not log are left out.
+    """
     metric = metric_of(names[0])
     recording = metric.how if metric is not None else ""
     names = tuple(name for name in names if not name.endswith(f"/{INFERRED}"))
     key = how_to_log(framework, names)
     if not (recording or key):
         key = f"if it is logged under another key: --map KEY={names[0]}"
-    return "; ".join(part for part in (recording, key, _name_alternatives(names[1:])) if part)
+    alternatives = _name_alternatives(logged_among(framework, names[1:]))
+    return "; ".join(part for part in (recording, key, alternatives) if part)
 
 
 def _name_alternatives(names: tuple[str, ...]) -> str:
