@@ -59,6 +59,17 @@ def test_a_log_that_does_not_separate_the_sides_is_judged_by_their_sum() -> None
     assert run(beside).findings("CLP001") == []
 
 
+def test_a_large_share_is_a_note_while_the_run_improves() -> None:
+    """Public runs that clip .11 to .18 of their tokens double their reward all the same."""
+    improved = {"accuracy/train": noisy(ramp(0.2, 0.5, 40), 0.02, 1)}
+    share: dict[str, Curve] = {"clip/any_rate": noisy(0.16, 0.016, 4), **improved}
+    assert run(share, without=(LOW, HIGH, KL)).finding("CLP001").severity == "info"
+    moved: dict[str, Curve] = {**share, KL: noisy(0.03, 0.003, 3)}
+    assert run(moved, without=(LOW, HIGH)).finding("CLP001").severity == "warning"
+    flat: dict[str, Curve] = {**share, "accuracy/train": noisy(0.4, 0.02, 1)}
+    assert run(flat, without=(LOW, HIGH, KL)).finding("CLP001").severity == "warning"
+
+
 def test_growth_against_the_own_start() -> None:
     grown = noisy(ramp(0.003, 0.06, 20, begin=20), 0.001, 1)
     flat = {"accuracy/train": noisy(0.4, 0.02, 1), "reward/mean": noisy(0.4, 0.02, 2)}
