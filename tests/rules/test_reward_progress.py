@@ -160,6 +160,8 @@ def test_a_format_alone_that_is_learned_is_no_success(correct: float, severity: 
     }
     finding = run(curves, 300).finding("REW010")
     assert finding.severity == severity
+    first = "recheck-reward" if severity == "warning" else "reweight-rewards"
+    assert finding.remedies[0] == first
     assert "component answer stayed" in finding.summary
 
 

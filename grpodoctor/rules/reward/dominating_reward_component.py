@@ -26,6 +26,8 @@ from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
+_HARDLY_EARNED = ("recheck-reward", "reweight-rewards")
+"""A weight does not help a component that next to no response earns."""
 
 
 class DominatingRewardComponent(Rule):
@@ -173,7 +175,9 @@ class DominatingRewardComponent(Rule):
         evidence = (cite(chart, top, start), *cite_all(chart, flat[0]))
         series = chart.series(flat[0])
         fails = len(series) >= WINDOW and series.mean(WINDOW) < self.max_flat_correctness
-        return Sighting("warning" if fails else "info", text, evidence)
+        if fails:
+            return Sighting("warning", text, evidence, _HARDLY_EARNED)
+        return Sighting("info", text, evidence)
 
     def _stayed(self, series: Series, rise: float) -> bool:
         """Whether a component has certainly not taken part in a rise, although it could have."""
@@ -199,8 +203,7 @@ class DominatingRewardComponent(Rule):
             f"{component_name(failed[0])} stayed at {chart.series(failed[0]).mean(2 * RECENT):.2g}."
         )
         evidence = (cite(chart, _REWARD, start), cite(chart, failed[0]))
-        # A weight does not help a component that next to no response earns.
-        return Sighting("warning", text, evidence, ("recheck-reward", "reweight-rewards"))
+        return Sighting("warning", text, evidence, _HARDLY_EARNED)
 
     def _is_near_zero(self, chart: Chart, name: str) -> bool:
         """Whether a component for correctness is hardly ever earned and does not rise."""
