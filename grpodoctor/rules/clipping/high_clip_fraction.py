@@ -35,8 +35,9 @@ class HighClipFraction(Rule):
     What it sees:
         The lower and upper clip fractions add up to a tenth of the tokens or more. If the share
         began below .03, the outcome is above its starting value and the policy hardly moves within
-        one batch, the finding is only `info`. A smaller share is reported if the policy also moves far within one
-        batch, or if the share is several times its starting value while the outcome does not rise.
+        one batch, the finding is only `info`. A smaller share is reported if the policy also moves
+        far within one batch, or if the share is several times its starting value while the outcome
+        does not rise.
 
     Why it matters:
         A clipped token contributes no gradient. Many clipped tokens mean that the batch was used
