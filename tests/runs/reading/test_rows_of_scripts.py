@@ -53,6 +53,13 @@ def test_calls_of_the_logger_are_no_steps_where_the_rows_count_their_own(
     assert entropies[30] == pytest.approx(0.5 + (per_step - 1) / 2)
 
 
+def test_a_length_that_repeats_is_no_step_of_several_updates(tmp_path: Path) -> None:
+    """`steps` is the length of an episode here: the rows are counted."""
+    rows = [{"steps": 8 - call % 2, "reward": call / 50, "_step": call} for call in range(40)]
+    rewards = values_of(written(rows, tmp_path), "reward/mean")
+    assert list(rewards.values()) == [call / 50 for call in range(40)]
+
+
 def test_a_result_of_0_beside_one_of_null_was_not_measured(tmp_path: Path) -> None:
     rows = [
         {

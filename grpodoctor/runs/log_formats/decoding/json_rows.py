@@ -131,7 +131,7 @@ class _Layout(NamedTuple):
     evaluated: tuple[str, ...]
     """The names of held-out results, if there are several."""
     own_steps: tuple[str, ...]
-    """The names of steps, if the row has the logger's count of calls as well."""
+    """The names that hold the step, if the row has the logger's count of calls as well."""
 
 
 class RowDecoder:
@@ -237,6 +237,8 @@ class RowDecoder:
         steps = tuple(key for key in self._keys.step if key in known)
         has_event = not known.isdisjoint(_EVENT_KEYS)
         evaluated = tuple(key for key in names if is_evaluation(key))
+        rivals = _rivals(steps, known)
+        has_own = _CALLS in steps and not rivals
         layout = _Layout(
             steps=steps,
             times=tuple(key for key in self._keys.time if key in known),
@@ -244,10 +246,10 @@ class RowDecoder:
             flags=tuple(key for key in _EVALUATION_FLAGS if key in known),
             has_event=has_event,
             has_rewards=not known.isdisjoint(REWARD_LISTS),
-            rivals=_rivals(steps, known) or (steps[:1] if has_event else ()),
+            rivals=rivals or (steps[:1] if has_event else ()),
             name=next((key for key in _NAMES if key in known), "") if _VALUE in known else "",
             evaluated=evaluated if len(evaluated) > 1 else (),
-            own_steps=steps[: steps.index(_CALLS)] if _CALLS in steps else (),
+            own_steps=steps[: steps.index(_CALLS)] if has_own else (),
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
