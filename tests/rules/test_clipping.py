@@ -59,6 +59,21 @@ def test_a_log_that_does_not_separate_the_sides_is_judged_by_their_sum() -> None
     assert run(beside).findings("CLP001") == []
 
 
+def test_a_share_that_grows_while_the_run_improves_is_a_note() -> None:
+    """Public runs that come to clip .11 to .16 of their tokens multiply their reward."""
+    improved = {"accuracy/train": noisy(ramp(0.2, 0.5, 40), 0.02, 1)}
+    grown = noisy(ramp(0.01, 0.16, 30, begin=10), 0.002, 4)
+    share: dict[str, Curve] = {"clip/any_rate": grown, **improved}
+    assert run(share, without=(LOW, HIGH, KL)).finding("CLP001").severity == "info"
+    for changed in (
+        {KL: noisy(0.03, 0.003, 3)},  # the policy moves far
+        {"accuracy/train": noisy(0.4, 0.02, 1)},  # the run does not improve
+        {"clip/any_rate": noisy(0.16, 0.01, 4)},  # something else clips from the start
+    ):
+        unlike: dict[str, Curve] = {**share, KL: noisy(0.001, 1e-4, 3), **changed}
+        assert run(unlike, without=(LOW, HIGH)).finding("CLP001").severity == "warning"
+
+
 def test_growth_against_the_own_start() -> None:
     grown = noisy(ramp(0.003, 0.06, 20, begin=20), 0.001, 1)
     flat = {"accuracy/train": noisy(0.4, 0.02, 1), "reward/mean": noisy(0.4, 0.02, 2)}

@@ -47,6 +47,40 @@ def test_a_reward_that_falls_with_accuracy_is_a_collapse() -> None:
     assert not any(finding.active for finding in patient.findings("REW005"))
 
 
+FORM = "reward/component/format/mean"
+ANSWER = "reward/component/answer/mean"
+
+
+def with_answers(answers: Curve, form: float) -> dict[str, Curve]:
+    """Answers that are earned by half, as batches of few prompts have them, next to a format."""
+
+    def reward(step: int) -> float:
+        correct = point_of(answers, step)
+        assert isinstance(correct, float)
+        return correct + form
+
+    return {ANSWER: answers, FORM: noisy(form, 0.01, 7), REWARD: reward}
+
+
+def test_a_component_for_the_task_may_be_lost_below_a_reward_that_is_kept() -> None:
+    """Answers go from .3 to .5 and fall to .25 at step 130, at a noise of .1; the sum is kept."""
+    curve = lambda step: 0.3 + 0.2 * min(step, 100) / 100 if step < 130 else 0.25  # noqa: E731
+    finding = run(with_answers(noisy(curve, 0.1, 2), 1.0)).finding("REW002")
+    assert (finding.severity, finding.active) == ("warning", True)
+    assert "component answer" in finding.summary
+    assert finding.onset_step in range(120, 145)
+
+
+def test_a_component_that_keeps_its_level_is_quiet() -> None:
+    for seed in range(5):
+        level = run(with_answers(noisy(0.4, 0.1, seed), 1.0), 300)
+        assert level.findings("REW002") == []
+    lost = noisy(ramp(0.5, 0.2, 1, begin=130), 0.1, 2)
+    others: dict[str, Curve] = {FORM: 1.0, REWARD: noisy(1.5, 0.02, 3)}
+    others["reward/component/brevity/mean"] = lost
+    assert run(others).findings("REW002") == []  # shorter responses may be right
+
+
 def test_accuracy_that_breaks_off_in_one_step_is_not_learned() -> None:
     """No update of that size can have done it, so the judge changed: REW002 says so."""
     lost = noisy(ramp(0.75, 0.05, 1, begin=90), 0.02, 1)

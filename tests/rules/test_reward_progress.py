@@ -150,6 +150,21 @@ def test_a_task_that_slowly_loses_to_a_length_penalty() -> None:
     assert run(steady, 80).findings("REW010") == []
 
 
+@pytest.mark.parametrize(("correct", "severity"), [(0.01, "warning"), (0.4, "info")])
+def test_a_format_alone_that_is_learned_is_no_success(correct: float, severity: str) -> None:
+    """A public run: format .38 to .72 in 300 steps, answers .01 throughout."""
+    curves: dict[str, Curve] = {
+        component("format"): noisy(ramp(0.35, 0.75, 250), 0.05, 1),
+        component("answer"): noisy(correct, 0.012, 2),
+        REWARD: noisy(ramp(0.05, 0.09, 250), 0.008, 3),
+    }
+    finding = run(curves, 300).finding("REW010")
+    assert finding.severity == severity
+    first = "recheck-reward" if severity == "warning" else "reweight-rewards"
+    assert finding.remedies[0] == first
+    assert "component answer stayed" in finding.summary
+
+
 def scaled(large: float) -> dict[str, Curve]:
     return {
         REWARD: lambda step: 10.0 + 0.5 + step % 3,

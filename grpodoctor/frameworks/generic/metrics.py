@@ -247,6 +247,9 @@ _STRUCTURED = (
     *(KeyMeaning(key, "reward/component/format/mean", over=_UNSTATED)
       for key in ("fmt", "fmt_rate", "fmt_reward", "format_rate", "format_mean", "format_ok_rate",
                   "valid_format_rate", "format_valid_rate", "format_accuracy", "format_acc")),
+    *(KeyMeaning(key, "reward/component/answer/mean", over=_UNSTATED,
+                 caveat="it may count answers that are given instead of right ones")
+      for key in ("answer_rate", "answer_mean")),
     KeyMeaning(("batch/solve_none", "batch/solve_none", "batch/solve_all", "batch/solve_partial"),
                "groups/all_incorrect_rate", formula="share", over="counts of prompts"),
     KeyMeaning(("batch/solve_all", "batch/solve_all", "batch/solve_none", "batch/solve_partial"),

@@ -22,10 +22,12 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.series import Series
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"
+_HARDLY_EARNED = ("recheck-reward", "reweight-rewards")
+"""A weight does not help a component that next to no response earns."""
 
 
 class DominatingRewardComponent(Rule):
@@ -35,8 +37,9 @@ class DominatingRewardComponent(Rule):
         A component that supplies nearly all of the reward's rise while another one falls, or a
         reward that rises while the component named for correctness stays near zero (warning). Three
         cases are notes: a component for correctness that supplies the rise, another one that
-        supplies it while the one for correctness stays where it was for the whole run, and one that
-        supplies nearly all of the reward's variance while others vary.
+        supplies it while the one for correctness stays where it was for the whole run (a warning if
+        nineteen of twenty responses fail for 128 readings), and one that supplies nearly all of the
+        reward's variance while others vary.
 
     Why it matters:
         Advantages are computed from the sum. A component on a larger scale, or one that is easier
@@ -89,13 +92,16 @@ class DominatingRewardComponent(Rule):
     min_correctness_readings: int = 2 * RECENT
     """Readings that it must have: those of its mean, in which batches of 64 have 1,280 responses. A
     public run of 33 steps ended before a longer wait, at .46 with .0007 correct."""
-    correctness_names: tuple[str, ...] = ("correct", "accuracy", "solved", "exact_match")
+    correctness_names: tuple[str, ...] = ("correct", "accuracy", "solved", "exact_match", "answer")
     """Parts of the names of components that measure the task itself."""
     other_names: tuple[str, ...] = ("incorrect", "format", "partial")
     """Parts of names that contain such a part and mean something else."""
     min_flat_readings: int = 40
     """Readings of a component for correctness, ten in each quarter, that show that it has not
     risen. In many runs the format is learned first, within tens of steps."""
+    max_flat_correctness: float = 0.05
+    """Mean of such a component over 128 readings below which the finding is a warning: nineteen of
+    twenty responses fail, and only the other component was learned."""
     max_flat_trend: float = 2.0
     """Standard score of a rise over the whole run below which it may be chance."""
     min_readings: int = 20
@@ -167,6 +173,10 @@ class DominatingRewardComponent(Rule):
             f"{component_name(flat[0])} stayed at {chart.series(flat[0]).mean(2 * RECENT):.2g}."
         )
         evidence = (cite(chart, top, start), *cite_all(chart, flat[0]))
+        series = chart.series(flat[0])
+        fails = len(series) >= WINDOW and series.mean(WINDOW) < self.max_flat_correctness
+        if fails:
+            return Sighting("warning", text, evidence, _HARDLY_EARNED)
         return Sighting("info", text, evidence)
 
     def _stayed(self, series: Series, rise: float) -> bool:
@@ -193,8 +203,7 @@ class DominatingRewardComponent(Rule):
             f"{component_name(failed[0])} stayed at {chart.series(failed[0]).mean(2 * RECENT):.2g}."
         )
         evidence = (cite(chart, _REWARD, start), cite(chart, failed[0]))
-        # A weight does not help a component that next to no response earns.
-        return Sighting("warning", text, evidence, ("recheck-reward", "reweight-rewards"))
+        return Sighting("warning", text, evidence, _HARDLY_EARNED)
 
     def _is_near_zero(self, chart: Chart, name: str) -> bool:
         """Whether a component for correctness is hardly ever earned and does not rise."""

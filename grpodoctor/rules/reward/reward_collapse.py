@@ -22,6 +22,7 @@ from grpodoctor.rules.shared.flat_outcome import reference_kl
 from grpodoctor.rules.shared.heldout import heldout_rise_since
 from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
 from grpodoctor.rules.shared.kept_reward import reward_is_kept
+from grpodoctor.rules.shared.reward_components import PREFIX, component_name
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     fall_text,
@@ -31,6 +32,7 @@ from grpodoctor.rules.shared.run_health import (
     reading_noise,
     selection_bias,
     share_lost,
+    task_component,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
@@ -62,6 +64,8 @@ class RewardCollapse(Rule):
         all-incorrect now while few were at first.
         A sharp fall is reported after five readings below nearly all earlier ones. With few
         responses per batch no level is certain, so a fall over the whole run counts as well.
+        The only component that correct responses earn, next to one for their form, is examined as
+        well, since the sum hides its fall: it must have been low for sixty readings.
         Accuracy that falls while the reward does not is reported by REW005. If it fell within one
         reading while the policy stayed where it was, the text says so. The finding ends when the
         level is within a tenth of the best one, and is `info` if held-out accuracy or reward rises
@@ -131,6 +135,11 @@ class RewardCollapse(Rule):
     min_early_readings: int = 8
     """The same for a run that lost nearly all within its first ten: three readings and five."""
 
+    lasting_readings: int = 60
+    """Readings for which the only component that correct responses earn is below its best."""
+    min_lasting_noises: float = 1.8
+    """Multiple of a reading's noise: five standard errors of the difference of two such means, of
+    which choosing the best of many blocks takes up to three."""
     min_after_first: int = 8
     """Readings after a first one that is above all of them."""
     min_first_noises: float = 6.0
@@ -153,6 +162,9 @@ class RewardCollapse(Rule):
             or self._sharp_fall(chart, name)
             or self._slow_fall(chart, name)
         )
+        if sighting is None and name == _REWARD:
+            task = task_component(chart)
+            sighting = self._lasting_fall(chart, task) if task else None
         if sighting is None:
             return RECOVERED if is_near_best(chart.series(name)) else None
         return _harmless_fall(chart, sighting) or sighting
@@ -184,6 +196,31 @@ class RewardCollapse(Rule):
             text = f"{_noun(name)} fell from {best.level:.3g} to {_now(series)} {why}."
             evidence += cite_all(chart, reference_kl(chart))
         return Sighting(severity, text, evidence, FALL_FROM_OUTSIDE if why else None, onset)
+
+    def _lasting_fall(self, chart: Chart, name: str) -> Sighting | None:
+        """A noisy component that has been far below its best for long, whatever the sum does.
+
+        Of 6,400 simulated runs around one level, three did so, all of them of 1,000 readings.
+        """
+        series = chart.series(name)
+        best = series.highest
+        if best is None or best.level <= 0 or len(series) < 2 * self.lasting_readings:
+            return None
+        readings = series.tail(self.lasting_readings)
+        now = max(statistics.median(readings), statistics.fmean(readings))
+        lost = min(best.level, best.mean) - now
+        if not lost >= self.warning_loss * best.level:
+            return None
+        noise = max(reading_noise(series), statistics.pstdev(readings))
+        if not lost > self.min_lasting_noises * noise or best.step > series.steps(len(readings))[0]:
+            return None
+        text = (
+            f"{_noun(name)} fell from {best.level:.3g} (best, around step {best.step}) to "
+            f"{now:.3g}; the rest of the reward hides it."
+        )
+        onset = self._half_way(series, best.level)
+        evidence = (cite(chart, name, best.level), cite(chart, _REWARD))
+        return Sighting("warning", text, evidence, find_onset=onset)
 
     def _from_opening(self, chart: Chart, name: str) -> Sighting | None:
         """A run that fell within its first ten readings and has no better level than that."""
@@ -369,6 +406,8 @@ def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
 
 
 def _noun(name: str) -> str:
+    if name.startswith(PREFIX):
+        return f"The component {component_name(name)}"
     return "Accuracy" if name == _ACCURACY else "Reward"
 
 

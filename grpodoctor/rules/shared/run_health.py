@@ -76,6 +76,9 @@ FORM_NAMES = ("format", "xml", "tag", "think", "structure", "length", "lang", "r
 """Parts of the names of components that any response can earn, correct or not. In a public run
 responses earned the format now and then, and the equation in none of 39 batches."""
 
+TASK_NAMES = ("answer", "correct", "accura", "solve", "success", "exact")
+"""Parts of the names of components that only correct responses earn."""
+
 CRITIC_IS_BASELINE = NotApplicable(
     "the advantages come from a critic, so a group with equal rewards still contributes gradient"
 )
@@ -224,6 +227,20 @@ def is_form(metric: str) -> bool:
     """Whether any response can earn a component, correct or not."""
     name = component_name(metric).lower()
     return any(part in name for part in (*FORM_NAMES, *PENALTY_NAMES))
+
+
+def task_component(chart: Chart) -> str | None:
+    """The component that only correct responses earn, next to one for their form; None if unclear.
+
+    A reward that also pays for the form keeps most of its level while the task is lost.
+    """
+    names = component_means(chart)
+    tasks = [
+        name
+        for name in names
+        if not is_form(name) and any(part in component_name(name).lower() for part in TASK_NAMES)
+    ]
+    return tasks[0] if len(tasks) == 1 and any(map(is_form, names)) else None
 
 
 def _reached_one(reward: Series) -> bool:

@@ -27,7 +27,8 @@ _NAMES = ("log_history", "history", "logs", "log", "metrics", "steps", "records"
           "learning_curves", "series")  # fmt: skip
 """Usual keys of a history, most likely first."""
 
-_RUN_NAMES = ("run_name", "name", "tag", "experiment", "run", "run_id", "label", "id")
+_RUN_NAMES = ("run_name", "name", "tag", "experiment", "run", "run_id", "label", "id",
+              "algorithm", "method")  # fmt: skip
 """Keys of a run's name in an object that describes it, the most readable first."""
 
 _RUN = "run_name"
@@ -38,6 +39,9 @@ _POINT_STEPS = ("step", "global_step", "iteration", "iter", "update", "round", "
 
 _STEP_KEYS = frozenset(_POINT_STEPS)
 """Keys that make an object the entry of one step."""
+
+_MIN_STEPS = 8
+"""Entries of the columns of one run in a list of runs."""
 
 _SEVERAL = 2
 """Runs that make a document a list of runs."""
@@ -200,7 +204,16 @@ def _history_in(entry: object) -> list[object] | None:
     """The history in an object that describes a run; a step may list its responses instead."""
     if not isinstance(entry, dict) or not _STEP_KEYS.isdisjoint(entry):
         return None
-    return next((rows for key in _NAMES if (rows := _from_list(entry.get(key))) is not None), None)
+    for key in _NAMES:
+        listed = _from_list(entry.get(key))
+        if listed is not None:
+            return listed
+    columns: dict[str, object] = next(
+        (entry[key] for key in _NAMES if isinstance(entry.get(key), dict)), {}
+    )
+    rows = _from_columns(columns) or []
+    is_long = len(rows) >= _MIN_STEPS
+    return rows if is_long and any(map(generic_framework().knows, columns)) else None
 
 
 def _is_nested(value: object) -> bool:

@@ -129,6 +129,8 @@ class FrameworkDetector:
                 return None  # rows of reinforcement learning may follow
             if objective:
                 raise self._other_objective_error(objective)
+            if not is_mapped and (texts := _texts_of_responses(rows)):
+                raise self._responses_error(texts)
         settings = {**_hints(framework, rows), **self._settings(framework, readers)}
         if self._named is None:
             notes += objective_notes(framework, keys, settings)
@@ -169,6 +171,15 @@ class FrameworkDetector:
         if objective := other_objective(generic_framework(), keys):
             raise self._other_objective_error(objective)
         raise self._unknown_keys_error(keys)
+
+    def _responses_error(self, texts: list[str]) -> RunError:
+        return RunError(
+            f"each row is one response ({name_some(texts)}) without a step, not a step of the "
+            "training",
+            where=str(self._path),
+            remedy="pass the log of the training; pass a dump of its responses as a part of the "
+            "run's directory",
+        )
 
     def _other_objective_error(self, objective: str) -> RunError:
         return RunError(
@@ -235,8 +246,26 @@ class FrameworkDetector:
         return read_settings(self._path, framework, configs, self._options.run_config, paths)
 
 
+_PROMPTS = ("prompt", "question", "problem", "query", "instruction")
+_RESPONSES = ("generated_text", "response", "completion", "generation", "model_output", "output")
+_MIN_RESPONSES, _NEARLY_ALL = 20, 0.9
 _ONE_SCALAR = {"Wall time", "Value"}
 """Columns of a CSV file that TensorBoard's page exports, besides the step."""
+
+
+def _texts_of_responses(rows: Sequence[LogRow]) -> list[str]:
+    """The columns of the prompt and its response, if nearly all rows have them and none a step.
+
+    The first or the last row may describe the file.
+    """
+    if len(rows) < _MIN_RESPONSES or any(row.step is not None for row in rows):
+        return []
+    counts = Counter(name for row in rows for name in row.texts)
+    columns = [
+        next((name for name in names if counts[name] >= _NEARLY_ALL * len(rows)), "")
+        for names in (_PROMPTS, _RESPONSES)
+    ]
+    return columns if all(columns) else []
 
 
 def _find_reward(

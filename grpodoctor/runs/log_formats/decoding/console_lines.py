@@ -90,6 +90,8 @@ _ASSIGNED = re.compile(
 )
 _DOTTED = re.compile(r"""(?<![\w/.])[A-Za-z_]\w{0,60}(?:\.\w{1,60}){1,8}=([^\s,'"\]]{0,40})""")
 _MIN_SETTINGS = 3
+_FRAMEWORK_KEYS = 3
+"""Labels with a slash in one line, from which all are keys of a framework."""
 _IN_EPOCH = re.compile(r"[Ee]poch\W{0,3}(\d{1,6})/\d{1,6}\W{1,4}(\d{1,9})/(\d{1,9})")
 _IN_ROLLOUT = re.compile(r"\bRollout\s(\d{1,12})\s(?:Step|Update)\s\d{1,12}:", re.IGNORECASE)
 _LINE_STEP = re.compile(
@@ -294,7 +296,8 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     """Parse `Epoch:[1/2](22/975), Reward: 0.5, Actor Loss: 0.01`, as users' scripts print it.
 
     Labels become keys with the prefix `line/`: such lines also appear in the logs of frameworks,
-    but are not written by the framework.
+    but are not written by the framework. A callback may print the framework's own keys, such as
+    `completions/clipped_ratio=0.5`; they stay as they are.
     """
     if len(text) > 2000 or "│" in text or "┃" in text or not (":" in text or "=" in text):
         return None
@@ -320,7 +323,9 @@ def parse_labeled_line(text: str) -> ParsedLine | None:
     is_enough = (all(has_word) or has_mean) and step is not None
     if not any(has_word) or (len(pairs) < 3 and not is_enough):
         return None
-    if _HELD_OUT_BAR.match(text):
+    if sum("/" in key.removeprefix("line/") for key in pairs) >= _FRAMEWORK_KEYS:
+        pairs = {key.removeprefix("line/"): value for key, value in pairs.items()}
+    elif _HELD_OUT_BAR.match(text):
         pairs = {f"line/eval_{key.removeprefix('line/')}": pairs[key] for key in pairs}
     return ParsedLine(pairs, step, PART_OF_STEP if _IN_ROLLOUT.search(text) else "")
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
-from grpodoctor.runs.log_formats.base import EVALUATION, LogRow
+from grpodoctor.runs.log_formats.base import EVALUATION, PART_OF_STEP, LogRow
 from grpodoctor.runs.log_formats.decoding.reward_lists import REWARD_LISTS, group_numbers
 from grpodoctor.support.numbers import parse_number
 
@@ -78,6 +78,9 @@ _FAMILY_STEPS = {
 _NOT_RIVALS = frozenset({"_step", "eval/step", "system/step", "system/global_step"})
 """Keys of steps that count something else, so they never replace another key."""
 
+_CALLS = "_step"
+"""W&B's own count. It counts calls of the logger, so it is a step only where no other key is."""
+
 _VALUE = "value"
 _NAMES = ("metric", "metric_name", "name", "key", "tag")
 """Keys of the name of `value`, where each row has one value: `{"metric": "reward", "value": 1}`."""
@@ -125,6 +128,10 @@ class _Layout(NamedTuple):
     a row with a type, also its only name: the rows of other types may lack it."""
     name: str
     """The name that holds the key of a row's only value; empty if rows have several values."""
+    evaluated: tuple[str, ...]
+    """The names of held-out results, if there are several."""
+    own_steps: tuple[str, ...]
+    """The names that hold the step, if the row has the logger's count of calls as well."""
 
 
 class RowDecoder:
@@ -142,6 +149,12 @@ class RowDecoder:
         """Keys that were null before they had numbers in many rows."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         """By the names of a row in order; most logs have a few sets of names."""
+        self._latest: int | None = None
+        """The step of the latest row that has one of its own beside the logger's count of calls."""
+        self._names_at_latest: set[tuple[str, ...]] = set()
+        """The names of the rows with that step."""
+        self._parts: set[tuple[str, ...]] = set()
+        """The names of rows that a step has several of: one per update."""
 
     def row(self, data: Mapping[str, Any]) -> LogRow:
         """Make a row.
@@ -168,9 +181,12 @@ class RowDecoder:
             numbers = {**group_numbers(flat), **numbers}
         if layout.name and _VALUE in numbers and layout.name in texts:
             numbers[texts[layout.name]] = numbers.pop(_VALUE)
-        step_key, step = _step_of(flat, layout.steps)
+        step_key, step = self._step_of(flat, layout.steps)
+        _drop_unmeasured(flat, layout.evaluated, numbers)
         time = next((numbers[key] for key in layout.times if key in numbers), 0.0)
         counter = _event_of(event, layout.flags, numbers) or _FAMILY_STEPS.get(step_key, "")
+        if step_key in layout.own_steps:
+            counter = counter or self._part(step, names)
         for key in layout.not_metrics:
             numbers.pop(key, None)
         if counter == EVALUATION:
@@ -181,6 +197,25 @@ class RowDecoder:
             }
         counts = {key: flat[key] for key in layout.rivals} if layout.rivals else {}
         return LogRow(step, numbers, time, texts, counter, counts)
+
+    def _step_of(self, values: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, int | None]:
+        """The key and the number of a row's step.
+
+        Where the updates of a run have a step of their own, an evaluation that has only the count
+        of the logger's calls follows the latest of them.
+        """
+        key, step = _step_of(values, keys)
+        return key, self._latest if key == _CALLS and self._latest is not None else step
+
+    def _part(self, step: int | None, names: tuple[str, ...]) -> str:
+        """The counter of a row that describes one of several updates of its step."""
+        names = tuple(sorted(names))
+        if step != self._latest:
+            self._latest, self._names_at_latest = step, set()
+        elif names in self._names_at_latest:
+            self._parts.add(names)
+        self._names_at_latest.add(names)
+        return PART_OF_STEP if names in self._parts else ""
 
     def _add_broken_numbers(
         self, flat: Mapping[str, Any], names: tuple[str, ...], numbers: dict[str, float]
@@ -201,6 +236,9 @@ class RowDecoder:
         known = frozenset(names)
         steps = tuple(key for key in self._keys.step if key in known)
         has_event = not known.isdisjoint(_EVENT_KEYS)
+        evaluated = tuple(key for key in names if is_evaluation(key))
+        rivals = _rivals(steps, known)
+        has_own = _CALLS in steps and not rivals
         layout = _Layout(
             steps=steps,
             times=tuple(key for key in self._keys.time if key in known),
@@ -208,14 +246,28 @@ class RowDecoder:
             flags=tuple(key for key in _EVALUATION_FLAGS if key in known),
             has_event=has_event,
             has_rewards=not known.isdisjoint(REWARD_LISTS),
-            rivals=_rivals(steps, known) or (steps[:1] if has_event else ()),
+            rivals=rivals or (steps[:1] if has_event else ()),
             name=next((key for key in _NAMES if key in known), "") if _VALUE in known else "",
+            evaluated=evaluated if len(evaluated) > 1 else (),
+            own_steps=steps[: steps.index(_CALLS)] if has_own else (),
         )
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
             self._whole.clear()
         self._layouts[names] = layout
         return layout
+
+
+def _drop_unmeasured(
+    values: Mapping[str, Any], names: tuple[str, ...], numbers: dict[str, float]
+) -> None:
+    """Leave out held-out results of 0 in a row where another of them is null.
+
+    A script that evaluates every tenth step writes null or 0 in the others.
+    """
+    if names and any(values[key] is None for key in names) and not any(map(numbers.get, names)):
+        for key in names:
+            numbers.pop(key, None)
 
 
 def _rivals(steps: tuple[str, ...], known: frozenset[str]) -> tuple[str, ...]:
