@@ -24,7 +24,11 @@ def _plain(draw: Random, run: Run) -> None:
     """Nothing unusual."""
 
 
-@healthy("curriculum")
+def _roomy(_: Random, sizes: Sizes) -> None:
+    sizes.most = 64
+
+
+@healthy("curriculum", _roomy)
 def _curriculum(draw: Random, run: Run) -> Change:
     """Harder prompts join in four stages, so the training reward is a saw."""
     order = by_difficulty(run)

@@ -31,7 +31,7 @@ def _many_updates(_: Random, sizes: Sizes) -> None:
 def _schedule_restarts(draw: Random, run: Run) -> Change:
     """A schedule with restarts raises the learning rate after it has decayed."""
     first, rate = onset(draw, run), run.rate
-    factor = draw.uniform(60, 120)
+    factor = draw.uniform(120, 240)
     run.epochs = 3
 
     def change(number: int) -> None:
@@ -106,7 +106,7 @@ def _positive_only(draw: Random, run: Run) -> None:
 def _many(draw: Random, run: Run) -> None:
     """Thirty-two updates per batch at a high learning rate."""
     run.epochs = 4
-    run.rate *= draw.uniform(40, 80)
+    run.rate *= draw.uniform(100, 200)
 
 
 @mechanism("resume-from-base", ("SYN010", "SYN009", "SYN004", *FALL))
@@ -154,3 +154,20 @@ def _wrong_old(draw: Random, run: Run) -> None:
     run.engine.grid = draw.uniform(1.0, 1.6)
     run.engine.noise = 0.5
     run.old_from_sampler = True
+
+
+@mechanism("endless-warm-up", ("OPT005", "CFG051", *FLAT))
+def _endless_warm_up(draw: Random, run: Run) -> Change:
+    """The warm-up was set in tokens and is read as steps, so the rate stays near zero."""
+    rate = run.rate
+
+    def change(number: int) -> None:
+        run.rate = rate * number / 100_000
+
+    return change
+
+
+@mechanism("dropout-in-learner", ("MIS001", "MIS002", "CLP001", *FLAT, *FALL), with_mismatch)
+def _dropout(draw: Random, run: Run) -> None:
+    """The learner computes its log-probabilities in training mode, with dropout."""
+    run.old_noise = draw.uniform(0.6, 1.2)

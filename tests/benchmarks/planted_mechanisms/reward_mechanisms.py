@@ -39,9 +39,11 @@ def _times_out(draw: Random, run: Run) -> Change:
 
 
 @mechanism(
-    "judge-drifts", (*HELDOUT, "REW005", "REW009", "REW010", "REW013", "LEN004"), with_evaluation,
+    "judge-drifts",
+    (*HELDOUT, "REW005", "REW009", "REW010", "REW013", "REW016", "LEN004"),
+    with_evaluation,
     ("heldout", "accuracy"),
-)  # fmt: skip
+)
 def _drifts(draw: Random, run: Run) -> Change:
     """A learned judge is retrained on the policy's outputs and comes to prefer filler."""
     share, rise = 0.0, 2.5 / run.sizes.steps * draw.uniform(0.8, 1.5)
@@ -59,7 +61,9 @@ def _drifts(draw: Random, run: Run) -> Change:
     return change
 
 
-@mechanism("format-sign", (*FALL, "REW003", "REW004", "REW005", "REW007", "REW010"), with_parts)
+@mechanism(
+    "format-sign", (*FALL, "REW003", "REW004", "REW005", "REW007", "REW010", "REW016"), with_parts
+)
 def _format_sign(draw: Random, run: Run) -> Change:
     """After a change of the code, the format is punished, and answers without it are not found."""
     weight = draw.uniform(1.0, 1.5)
@@ -263,3 +267,36 @@ def _judge_outages(draw: Random, run: Run) -> Change:
 
     run.score = score
     return change
+
+
+@mechanism("judge-answers-from-cache", ("REW004", "REW007", "GRP004", "OPT001", *FALL))
+def _cached_judge(draw: Random, run: Run) -> Change:
+    """From some step on a broken cache of the judge returns one score for all responses."""
+    constant = draw.choice((0.5, 1.0))
+
+    def score(run: Run, responses: Responses) -> dict[str, Floats]:
+        return {"judge": np.full(len(responses.prompts), constant)}
+
+    return from_step(onset(draw, run), lambda: setattr(run, "score", score))
+
+
+@mechanism("rewards-misplaced", ("REW018", "GRP008", "REW011", "REW004", *FALL, *FLAT, *HELDOUT))
+def _misplaced(draw: Random, run: Run) -> Change:
+    """From some step on a gather of ranks returns rewards in another order than responses."""
+
+    def score(run: Run, responses: Responses) -> dict[str, Floats]:
+        return {"correct": run.random.permutation(accepted(run, responses))}
+
+    return from_step(onset(draw, run), lambda: setattr(run, "score", score))
+
+
+@mechanism(
+    "truncated-is-correct",
+    (*HELDOUT, "LEN002", "LEN003", "LEN004", "LEN006", "LEN007", "REW005", "REW013"),
+)
+def _truncated_is_correct(draw: Random, run: Run) -> None:
+    """A verifier that fails to parse an unfinished response returns the highest score."""
+    run.weights.skill[:, :, FILLER] += 0.8
+    run.score = lambda run, responses: {
+        "correct": np.maximum(accepted(run, responses), responses.truncated)
+    }

@@ -137,6 +137,8 @@ class Run:
         """The order of the prompts; random if None."""
         self.trains_on_environment = False
         self.old_from_sampler = False
+        self.old_noise = 0.0
+        """Standard deviation of an error of the learner's log-probabilities before the update."""
         self.epochs = 1
         self.broken = 0.0
         """Share of the updates whose gradient is not finite."""
@@ -237,6 +239,7 @@ class Run:
         )
         rows = np.arange(len(row))
         at.old = at.logprobs(self.weights)[rows, at.token]
+        at.old = np.minimum(at.old + self.random.normal(0, self.old_noise, len(row)), 0.0)
         at.reference = at.logprobs(self.reference)[rows, at.token]
         self._row = row
         return at, responses.logprob[row, column]

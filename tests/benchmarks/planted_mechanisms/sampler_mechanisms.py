@@ -136,3 +136,20 @@ def _no_end(draw: Random, run: Run) -> None:
     run.weights.skill[:, :, END] = -14.0
     run.start = run.weights.copy()
     run.reference = run.weights.copy()
+
+
+@mechanism(
+    "sync-damages-weights",
+    (*OFF_POLICY, "MIS004", "SYN003", "SYN007", "SYN008", "SYN009"),
+    with_mismatch,
+    COMPARED,
+)
+def _damaging_sync(draw: Random, run: Run) -> Change:
+    """From some step on each sync loses a part of a weight matrix."""
+    first, size = onset(draw, run), draw.uniform(0.8, 1.5)
+
+    def change(number: int) -> None:
+        if number >= first:
+            run.engine.noise = size
+
+    return change
