@@ -129,3 +129,24 @@ def test_solved_prompts_whose_rise_the_evaluations_hardly_share(
         HELDOUT: every(5, noisy(ramp(first, last, 50), 0.015, 2)),
     }
     assert bool(run(curves).findings("REW008")) == is_reported
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "is_low"),
+    [
+        ([0.5, 0.86], False),  # their median is that of a policy which has learned since
+        ([0.5, 0.55], True),
+        ([0.55], False),  # as high as the training accuracy was at that step
+    ],
+)
+def test_rare_evaluations_lag_behind_a_policy_that_learns(
+    evaluations: list[float], *, is_low: bool
+) -> None:
+    heldout = {20 + 40 * index: value for index, value in enumerate(evaluations)}
+    curves: dict[str, Curve] = {
+        RIGHT: noisy(ramp(0.1, 0.75, 50), 0.02, 1),
+        REWARD: noisy(ramp(0.4, 0.92, 50), 0.01, 2),
+        HELDOUT: heldout.get,
+    }
+    found = run(curves, 100).findings("GRP001")
+    assert any(finding.severity == "warning" for finding in found) == is_low

@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import HELDOUT, heldout_rise_since
+from grpodoctor.rules.shared.heldout import heldout_rise_since
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     fall_text,
@@ -20,6 +20,7 @@ from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.metrics import HELDOUT
 
 _LENGTH = "length/mean"
 _LATEST = 5
