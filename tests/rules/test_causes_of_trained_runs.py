@@ -150,3 +150,17 @@ def test_rare_evaluations_lag_behind_a_policy_that_learns(
     }
     found = run(curves, 100).findings("GRP001")
     assert any(finding.severity == "warning" for finding in found) == is_low
+
+
+def test_evaluations_that_rise_exclude_an_explosion_after_the_best_outcome_left_the_window() -> (
+    None
+):
+    """Easy prompts came first, so the best outcome is that of the first steps."""
+    curves: dict[str, Curve] = {
+        LENGTH: noisy(ramp(300, 900, 60, begin=140), 8, 1),
+        REWARD: noisy(lambda step: max(0.9 - step / 60, 0.7) - 0.55 * (step > 150), 0.02, 2),
+        HELDOUT: every(5, noisy(ramp(0.4, 0.8, 220), 0.01, 3)),
+    }
+    assert run(curves, 220).findings("LEN006") == []
+    del curves[HELDOUT]
+    assert run(curves, 220).finding("LEN006").active

@@ -105,16 +105,16 @@ class LengthExplosion(Rule):
         return Sighting("warning", text, evidence, find_onset=onset)
 
     def _cost_outcome(self, chart: Chart, before: float, level: float) -> bool:
-        """Whether the responses grew as the outcome fell, and the policy did get worse."""
+        """Whether the policy got worse, and the responses grew as the outcome fell."""
         length, best = chart.series(_LENGTH), chart.series(outcome_metric(chart) or "").highest
+        if any(rises_over_run(chart.series(name)) for name in HELDOUT):
+            return False
         if best is None or best.step < length.steps(WINDOW)[0]:
             return True  # how long responses were at the best outcome is no longer known
-        then = level_at(length, best.step)
-        if then is not None and level - then < self.late_share * (level - before):
-            return False
         if heldout_rise_since(chart, best.step) is not None:
             return False
-        return not any(rises_over_run(chart.series(name)) for name in HELDOUT)
+        then = level_at(length, best.step)
+        return then is None or level - then >= self.late_share * (level - before)
 
 
 def _usual(series: Series) -> float:
