@@ -17,7 +17,7 @@ export HF_HUB_OFFLINE := 1
 # time that vLLM takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl compile-tests check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight planted-runs pictures probe-grid docs large-dump \
+.PHONY: demo test test-slow test-triton venv venv-vllm $(FRAMEWORKS:%=venv-%) venv-trl compile-tests check faults bench bench-causes controller-test evidence publish fuzz kills planted planted-preflight planted-runs planted-mechanisms pictures probe-grid docs large-dump \
 	constraints clean
 
 demo: venv  ## train a run with a planted fault, watch and treat it, write a report
@@ -106,6 +106,9 @@ fuzz: venv  ## feed 100,000 damaged files and 1,000 odd command lines to every r
 
 planted-runs: venv  ## simulate runs with planted causes in every log format, print whether check names them
 	$(BIN)/python -m tests.benchmarks.planted_runs --seed $(SEED)
+
+planted-mechanisms: venv  ## train small policies with mechanisms that break runs, print whether check names them
+	$(BIN)/python -m tests.benchmarks.planted_mechanisms --seed $(SEED)
 
 planted-preflight: venv  ## print which planted faults a preflight names, and alarms on healthy sets
 	$(BIN)/python -m tests.benchmarks.planted_preflight

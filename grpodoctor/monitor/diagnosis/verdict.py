@@ -39,10 +39,13 @@ _WORTH_A_WORD: frozenset[Condition] = frozenset(
     {
         "wrong-reference", "useless-critic", "tool-failures", "wrong-advantages", "off-policy",
         "stale-weights", "engine-mismatch", "length-growth", "length-loss", "truncation",
+        "zero-rewards",
     }
 )  # fmt: skip
 """Conditions that a run may learn with and its owner may not know of. Success causes none of them,
 unlike low entropy or a large distance to the reference."""
+
+_UNSOLVED: frozenset[Condition] = frozenset({"zero-rewards"})
 
 _WRONG_SETTINGS = frozenset({GroupOfOne.code})
 """Settings that are wrong although the outcome rises: a group of one response has no baseline."""
@@ -157,7 +160,7 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if evidence.why_not_judged:
         return Verdict("not examined", evidence.why_not_judged)
     if solved is not None and not contradicting:
-        return _solved(solved, faults, evidence)
+        return _solved(solved, faults, evidence, "" if faults else _doubts(problems, rose=True))
     if faults:
         first_action = first_action if faults[0] is problems[0] else ""
         return _sick(faults, resolved, evidence, first_action)
@@ -170,7 +173,7 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
             f"{steps}; {_ran(evidence)} and {_found(resolved)} so far."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
-    examined = f"{_ran(evidence)} and {_found(resolved)}{_doubts(problems)}"
+    examined = f"{_ran(evidence)} and {_found(resolved)}{_doubts(problems, rose=evidence.rose)}"
     if not evidence.rose:
         return _flat(examined, evidence)
     sentence = f"{'; '.join([*_progress(evidence), examined])}."
@@ -202,9 +205,13 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
     return Verdict("flat", sentence, code=code, readings=evidence.readings)
 
 
-def _doubts(problems: Sequence[Problem]) -> str:
-    """The active note that questions the reward or the setup: the verdict must not deny it."""
+def _doubts(problems: Sequence[Problem], *, rose: bool) -> str:
+    """The active note that questions the reward or the setup: the verdict must not deny it.
+
+    Where nothing rose, the note on that names unsolved prompts already.
+    """
     active = [problem for problem in problems if problem.cause.active]
+    active = [problem for problem in active if rose or problem.condition not in _UNSOLVED]
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
         for problem in active:
             if problem.condition in conditions and not _is_choice(problem):
@@ -236,12 +243,14 @@ def _contradicts_success(problem: Problem) -> bool:
     )
 
 
-def _solved(problem: Problem, faults: Sequence[Problem], evidence: RunEvidence) -> Verdict:
+def _solved(
+    problem: Problem, faults: Sequence[Problem], evidence: RunEvidence, doubts: str
+) -> Verdict:
     is_doubtful = problem.cause.remedies[:1] == ("recheck-reward",)
     advice = (
         "check that wrong responses earn less" if is_doubtful else "stop and keep this checkpoint"
     )
-    what = f"{_clause(problem.cause.summary)}; {advice}"
+    what = f"{_clause(problem.cause.summary)}{doubts}; {advice}"
     return Verdict(
         "solved",
         _sentences(what, _others(faults)),

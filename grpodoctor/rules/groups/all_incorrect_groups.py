@@ -31,6 +31,7 @@ from grpodoctor.rules.shared.run_health import (
     has_improved,
     has_lost_outcome,
     outcome_metric,
+    outcome_noun,
     typical_share,
     zero_variance_cause,
     zero_variance_metric,
@@ -60,7 +61,8 @@ class AllIncorrectGroups(Rule):
         policy got worse, unless the KL to the reference shows that it has hardly changed; the
         prompts are not too hard. The finding then has other remedies, and is `info` alongside
         REW002. If all-correct groups have become more as well, nothing got worse: the responses to
-        one prompt are alike, and the finding is `info`.
+        one prompt are alike, and the finding is `info`. A quarter of the groups or more that stays
+        all-incorrect in a run that learns is `info` as well: those prompts are never solved.
 
         Where groups are not counted, the rule uses what the log implies: pass@k, equal rewards in a
         batch, or a success rate near zero. At a success rate p, at most G x p of the groups of G
@@ -116,6 +118,9 @@ class AllIncorrectGroups(Rule):
     info_share: float = 0.25
     """Share for `info` if it lasts: dynamic sampling then saves a quarter of the compute. In a
     small run with 30% unsolvable prompts (share .33) it raised accuracy from .60 to .70."""
+    kept_share: float = 0.9
+    """Part of the starting share that is left where the share does not fall although the outcome
+    rises. A policy that gets better at all its prompts leaves fewer of them unsolved."""
     min_worsening: float = 0.2
     """Rise since the first readings that equally hard prompts do not explain: the share of sixteen
     groups scatters by .1."""
@@ -167,12 +172,30 @@ class AllIncorrectGroups(Rule):
             share = self._incorrect_part(chart, share)
         severity = self._severity(chart, share, is_long=len(series) >= self.patience)
         if severity is None:
-            return None
+            return self._never_solved(chart, name, share)
         if name in ZERO_VARIANCE_METRICS and zero_variance_cause(chart) != "all-incorrect":
             return None
         if name == INFERRED_ZERO_VARIANCE and share < FLAT_BATCHES:
             return None  # with one prompt per batch, half of the batches may be equal by chance
         return self._sighting(chart, name, share, severity)
+
+    def _never_solved(self, chart: Chart, name: str, share: float) -> Sighting | None:
+        """A share that lasts although the policy learns: those prompts are never solved."""
+        series = chart.series(name)
+        if name != _RATES[0] or share < self.info_share or has_critic(chart):
+            return None
+        if len(series) < 2 * self.patience or not outcome_rose(chart) or series.start is None:
+            return None
+        if min(share, series.level(2 * self.patience)) < self.kept_share * series.start.level:
+            return None
+        text = (
+            f"{share:.0%} of groups stay all-incorrect although {outcome_noun(chart)} rose: "
+            "their prompts are never solved."
+        )
+        onset = partial(self._onset, chart, name)
+        return Sighting(
+            "info", text, cite_all(chart, name, outcome_metric(chart)), find_onset=onset
+        )
 
     def _incorrect_part(self, chart: Chart, share: float) -> float:
         """The part of zero-variance groups that is all-incorrect, by the accuracy of all groups.

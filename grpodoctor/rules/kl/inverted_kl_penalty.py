@@ -17,6 +17,7 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
 _LOSS = "optimizer/loss"
+_ADVANTAGE = "advantage/mean"
 _LATEST = 5
 """Readings that make the level of a KL that grows within a few steps."""
 _KLS = ("kl/reference/k3", "kl/reference/k2")
@@ -31,7 +32,8 @@ class InvertedKlPenalty(Rule):
     What it sees:
         The changes of the loss and of the KL divergence from step to step, over the latest
         readings. Their correlation is near -1. With a penalty it is positive: the loss contains the
-        coefficient times the KL.
+        coefficient times the KL. A loss that is as close to minus the mean advantage shows nothing
+        of the penalty.
 
         Or a KL divergence that grows exponentially, at one rate and faster than the fourth power of
         the step, in a run that has lost its outcome. A policy that diffuses or drifts moves away
@@ -44,7 +46,7 @@ class InvertedKlPenalty(Rule):
 
     Evidence it needs:
         `kl/reference/k3` or `kl/reference/k2`; for its growth also `kl/reference/k1`. Optional:
-        `optimizer/loss`, the coefficient, and `reward/mean` or `accuracy/train`.
+        `optimizer/loss`, `advantage/mean`, the coefficient, and `reward/mean` or `accuracy/train`.
 
     Remedies:
         Check the sign of the penalty and the order of the two log-probabilities.
@@ -117,12 +119,26 @@ class InvertedKlPenalty(Rule):
         min_slope = self.min_slope * self._coefficient(chart)
         if found.correlation > self.max_correlation or -found.slope < min_slope:
             return None
+        if self._follows_advantages(chart):
+            return None
         text = (
             f"The loss falls by {-found.slope:.2g} per nat of KL "
             f"(correlation {found.correlation:.2f}): the penalty has the wrong sign."
         )
         first = chart.series(name).first_step
         return Sighting("critical", text, cite_all(chart, _LOSS, name), find_onset=lambda: first)
+
+    def _follows_advantages(self, chart: Chart) -> bool:
+        """Whether the loss is minus the mean advantage, which it is at importance ratios of 1.
+
+        Advantages without a baseline, or only positive ones, have a mean that moves with the
+        reward, as the KL does.
+        """
+        if not chart.is_fresh(_ADVANTAGE):
+            return False
+        advantages = chart.series(_ADVANTAGE)
+        found = step_changes(advantages, chart.series(_LOSS), self.readings)
+        return found is not None and found.correlation <= self.max_correlation
 
     def _coefficient(self, chart: Chart) -> float:
         coefficient = chart.knobs.get("kl_coefficient")

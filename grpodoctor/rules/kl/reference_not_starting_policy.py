@@ -16,6 +16,7 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _KLS = ("kl/reference/k3", "kl/reference/k1", "kl/reference/k2")
 _RATE = "optimizer/learning_rate"
+_ENGINES = ("mismatch/kl_k3", "mismatch/kl_k1")
 _OLD_POLICY = ("kl/old_policy/k3", "kl/old_policy/k2")
 
 
@@ -27,7 +28,9 @@ class ReferenceNotStartingPolicy(Rule):
         moved: half a nat per token or more (`info`), or one nat (warning). A tenth of a nat is
         enough if the logged divergence from the old policy is far smaller, if the learning rate of
         the first steps is near zero and the readings are beyond their noise, or if the next seven
-        readings are no higher while the run learns. At ten nats or more
+        readings are no higher while the run learns. A hundredth of a nat is enough if the log
+        begins with the first step, the next nine readings are no higher, and the two engines differ
+        by less than half of it. At ten nats or more
         the finding is critical if the readings stay as high, since no two models of the same text
         differ that much: the log-probabilities belong to other tokens.
 
@@ -78,6 +81,9 @@ class ReferenceNotStartingPolicy(Rule):
     certain_kl: float = 0.1
     """The same where the divergence from the old policy shows that the first updates cannot have
     moved the policy as far."""
+    level_kl: float = 0.01
+    """The same in the first reading of the first step, where no update has been made yet, if the
+    readings after it are alike. Engines in bf16 whose weights are equal show up to .004."""
     max_moving_rate: float = 1e-6
     """Sum of the learning rates up to the third reading that cannot move the policy as far: AdamW
     changes no weight by more, and one step of the usual size yields a KL below .001."""
@@ -108,12 +114,14 @@ class ReferenceNotStartingPolicy(Rule):
         name = current_metric(chart, _KLS)
         series = chart.series(name)
         opening = series.opening
-        if opening is None or opening.level < min(self.min_kl, self.certain_kl):
+        if opening is None or opening.level < self.level_kl:
             return None
         is_certain = self._exceeds_first_updates(chart, opening.level)
         is_certain = is_certain or self._cannot_have_moved(chart, series)
-        is_certain = is_certain or self._stays_level(chart, series)
-        min_kl = self.certain_kl if is_certain else self.min_kl
+        stays_level = self._stays_level(chart, series)
+        min_kl = self.certain_kl if is_certain or stays_level else self.min_kl
+        if stays_level and self._is_away_at_once(chart, series):
+            min_kl = self.level_kl
         if not opening.level >= min_kl or series.level(OPENING) < min_kl / 2:
             return None
         first, first_step = opening.level, series.first_step
@@ -130,6 +138,16 @@ class ReferenceNotStartingPolicy(Rule):
         severity: Severity = "warning" if first >= self.warning_kl else "info"
         evidence = (cite(chart, name, 0.0),)
         return Sighting(severity, text, evidence, find_onset=lambda: first_step)
+
+    def _is_away_at_once(self, chart: Chart, series: Series) -> bool:
+        """Whether the first reading of the first step is above zero, and no mismatch explains it.
+
+        Log-probabilities of the sampler in place of the learner's add the mismatch to the KL.
+        """
+        engines = (chart.series(name).opening for name in _ENGINES)
+        mismatch = max((opening.level for opening in engines if opening), default=0.0)
+        is_first = series.first_step <= 1
+        return is_first and series.head(1)[0] >= max(self.level_kl, 2 * mismatch)
 
     def _exceeds_first_updates(self, chart: Chart, first: float) -> bool:
         moved = [chart.series(name).head(OPENING) for name in _OLD_POLICY]

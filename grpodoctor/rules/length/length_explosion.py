@@ -7,16 +7,20 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
+from grpodoctor.rules.shared.heldout import heldout_rise_since
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     fall_text,
     first_step_where,
+    level_at,
     outcome_lost,
     outcome_metric,
 )
+from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.series import Series
+from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.metrics import HELDOUT
 
 _LENGTH = "length/mean"
 _LATEST = 5
@@ -31,7 +35,9 @@ class LengthExplosion(Rule):
 
     What it sees:
         A mean length of at least one and a half times its earlier level, while a third or more of
-        the best outcome is lost.
+        the best outcome is lost. At least half of the growth must come after the best outcome:
+        responses that grew while the outcome rose did not cost it. Held-out evaluations that keep
+        rising exclude the finding: then the prompts or the reward function changed.
 
     Why it matters:
         A policy that has lost the ability to end its responses writes until the limit. This is the
@@ -46,7 +52,8 @@ class LengthExplosion(Rule):
         policy near text that ends.
 
     When it is wrong:
-        A switch to harder prompts lengthens responses and lowers the reward at once.
+        A switch to harder prompts lengthens responses and lowers the reward at once. Held-out
+        evaluations tell it apart, if they are logged.
 
     References:
         verl issue 2738 (entropy rises until responses are truncated); verl-agent issue 188 (length
@@ -73,6 +80,8 @@ class LengthExplosion(Rule):
     """Share of the best outcome that must be lost; see REW002."""
     min_readings: int = 10
     """Readings before the latest ones that make the level before."""
+    late_share: float = 0.5
+    """Share of the growth that must come after the best outcome: the greater part."""
 
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the latest length with the lowest earlier level, then look at the outcome."""
@@ -88,12 +97,24 @@ class LengthExplosion(Rule):
         level = series.level(_LATEST)
         if level < self.min_growth * before:
             return None
-        if outcome_lost(chart) < self.min_loss:
+        if outcome_lost(chart) < self.min_loss or not self._cost_outcome(chart, before, level):
             return None
         text = f"Mean length rose from {before:.0f} to {level:.0f} tokens while {fall_text(chart)}."
         onset = partial(first_step_where, series, partial(_is_above, (before + level) / 2))
         evidence = (cite(chart, _LENGTH, before), *cite_all(chart, outcome_metric(chart)))
         return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _cost_outcome(self, chart: Chart, before: float, level: float) -> bool:
+        """Whether the policy got worse, and the responses grew as the outcome fell."""
+        length, best = chart.series(_LENGTH), chart.series(outcome_metric(chart) or "").highest
+        if any(rises_over_run(chart.series(name)) for name in HELDOUT):
+            return False
+        if best is None or best.step < length.steps(WINDOW)[0]:
+            return True  # how long responses were at the best outcome is no longer known
+        if heldout_rise_since(chart, best.step) is not None:
+            return False
+        then = level_at(length, best.step)
+        return then is None or level - then >= self.late_share * (level - before)
 
 
 def _usual(series: Series) -> float:

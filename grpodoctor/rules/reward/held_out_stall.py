@@ -63,7 +63,8 @@ class HeldOutStall(Rule):
         tenth of the training reward's rise. The finding is a warning from eight evaluations on, and
         `info` before. A fall of the evaluations is reported by REW003. If the training prompts are
         solved, three evaluations are enough, if the latest two are below .8 and no higher than the
-        first, whether they stayed or fell.
+        first, whether they stayed or fell. From eight evaluations on, a rise below half of the
+        training reward's counts as none then, if both began alike.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -108,6 +109,11 @@ class HeldOutStall(Rule):
     sure_evaluations: int = 8
     """Evaluations for a warning. Five are too few: in a healthy public run, noise kept the last two
     of five no higher than the first."""
+    solved_share: float = 0.5
+    """Rise of the evaluations as a share of the training reward's, up to which the rise of a policy
+    that solves its training prompts is mostly not the task: on prompts of one kind it is 1."""
+    similar_start: float = 0.2
+    """Difference of the first evaluations and the training reward up to which both began alike."""
     first_evaluations: int = 3
     """Evaluations that make the level at the start: a run that learns in its first steps is at its
     plateau by the fifth."""
@@ -150,9 +156,11 @@ class HeldOutStall(Rule):
         values = chart.series(name).tail(WINDOW)
         if len(values) < self.solved_evaluations or not counts_successes(chart, name, train):
             return None
-        if max(values[-2:]) > min(values[0], LOW_ACCURACY) or not self._is_solved(chart):
-            return None
         series, start = chart.series(train), start_level(chart.series(train))
+        is_low = max(values[-2:]) <= min(values[0], LOW_ACCURACY)
+        is_low = is_low or self._lags(chart, name, values, start, series.level(RECENT))
+        if not is_low or not self._is_solved(chart):
+            return None
         rise, error = change(series)
         if start is None or not rise > max(
             self.min_rise * error, self.min_share * self._scale(chart, train)
@@ -163,6 +171,24 @@ class HeldOutStall(Rule):
             f"but {name} went from {values[0]:.3g} to {values[-1]:.3g}."
         )
         return Sighting("warning", text, (cite(chart, name, values[0]), cite(chart, train, start)))
+
+    def _lags(
+        self, chart: Chart, name: str, values: list[float], start: float | None, now: float
+    ) -> bool:
+        """Whether evaluations that began like the training reward rose less than half as far."""
+        if len(values) < self.sure_evaluations or start is None or not self._is_share(chart, name):
+            return False
+        early, late = values[: self.first_evaluations], values[-len(values) // 3 :]
+        before, after = statistics.median(early), statistics.median(late)
+        if abs(before - start) > self.similar_start or max(after, *values[-2:]) > LOW_ACCURACY:
+            return False
+        factor = math.sqrt(math.pi / 2 * (1 / len(early) + 1 / len(late)))
+        error = reading_noise(chart.series(name)) * factor
+        return after - before + 2 * error < self.solved_share * (now - start)
+
+    def _is_share(self, chart: Chart, name: str) -> bool:
+        """Whether all evaluations are between 0 and 1."""
+        return all(0 <= value <= 1 for _, value in chart.series(name))
 
     def _is_solved(self, chart: Chart) -> bool:
         all_correct = chart.series("groups/all_correct_rate")

@@ -30,6 +30,9 @@ _BOUNDS = {_HIGHEST: "highest reward", "reward/min": "lowest reward"}
 _OUTCOMES = ("accuracy/train", "pass_at_k/")
 _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
+_NEAREST = 3
+"""Readings on each side of a step that show whether it is one."""
+
 _Windows = tuple[list[float], list[float]]
 """The readings before a step and since it."""
 
@@ -44,7 +47,8 @@ class RewardScaleChanged(Rule):
         - a spread and a mean that change by the same factor, three or more in either direction;
         - a highest or a lowest reward that had one value in every batch and has another now, three
           times or a third of it;
-        - a mean reward that jumps while accuracy or pass@k keeps its level;
+        - a mean reward that jumps while accuracy or pass@k keeps its level: most of the change lies
+          between the three readings before the step and the three since it;
         - a highest reward of every batch that falls together with the mean while the held-out
           evaluation keeps rising: a part of the reward is not paid any more;
         - a mean reward that was at most 1 in every batch and is above 1 now, three times as high.
@@ -106,6 +110,9 @@ class RewardScaleChanged(Rule):
     """Jump of the mean, in standard deviations of the readings before it, with a level accuracy."""
     min_jump: float = 0.25
     """The same jump as a share of the mean before it."""
+    abrupt_share: float = 0.6
+    """Share of that jump between the medians of the three readings on each side of the step. Along
+    a slope it is .4, in a jump 1."""
     after: int = 5
     """Readings since the step."""
 
@@ -185,6 +192,9 @@ class RewardScaleChanged(Rule):
         before, after = (statistics.median(values) for values in means)
         scatter = statistics.stdev(means[0])
         if abs(after - before) < max(self.noises * scatter, self.min_jump * abs(before)):
+            return None
+        sudden = statistics.median(means[1][:_NEAREST]) - statistics.median(means[0][-_NEAREST:])
+        if sudden / (after - before) < self.abrupt_share:
             return None
         moved = abs(statistics.fmean(outcomes[1]) - statistics.fmean(outcomes[0]))
         noise = statistics.stdev(outcomes[0]) * math.sqrt(1 / RECENT + 1 / self.after)

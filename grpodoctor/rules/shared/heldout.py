@@ -40,7 +40,9 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
 
     Where only a held-out reward is logged, it counts if it is a share of successes and has lost
     half of its first level. Held-out prompts may be harder than those of the training, so a low
-    level says nothing.
+    level says nothing. The median of the latest evaluations lags behind a policy that learns, and
+    so do rare evaluations: the latest one must be low as well, and lower than the training accuracy
+    was at that step.
     """
     is_accuracy = len(chart.series(_HELDOUT_ACCURACY)) > 0
     if not is_accuracy and not counts_successes(chart, _HELDOUT_REWARD, "reward/mean"):
@@ -48,7 +50,9 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     series = chart.series(_HELDOUT_ACCURACY if is_accuracy else _HELDOUT_REWARD)
     level = series.level(_LATEST)
     has_risen = len(series) < 2 or level > series.head(1)[0]
-    if not level < LOW_ACCURACY or _training_level(chart) - level < _NEAR_TRAINING:
+    if not max(level, series.last) < LOW_ACCURACY:
+        return None
+    if _training_level(chart, series.last_step) - max(level, series.last) < _NEAR_TRAINING:
         return None
     if not is_accuracy and not level < _LOST * series.head(1)[0]:
         return None
@@ -56,13 +60,14 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     return LowAccuracy(level, has_risen, noun)
 
 
-def _training_level(chart: Chart) -> float:
-    """The training accuracy, or the reward if it is in [0, 1]; 1 if neither is known."""
+def _training_level(chart: Chart, step: int) -> float:
+    """The training accuracy at a step, or the reward if it is in [0, 1]; 1 if neither is known."""
     accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
-    if len(accuracy):
-        return accuracy.level(RECENT)
-    is_share = len(reward) > 0 and all(0 <= value <= 1 for _, value in reward)
-    return reward.level(RECENT) if is_share else 1.0
+    if not len(accuracy) and not (len(reward) and all(0 <= value <= 1 for _, value in reward)):
+        return 1.0
+    series = accuracy if len(accuracy) else reward
+    then = level_at(series, step)
+    return series.level(RECENT) if then is None else then
 
 
 def confirms_success(chart: Chart) -> bool:

@@ -18,6 +18,8 @@ from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _OUTCOMES = ("accuracy/train", "reward/mean")
+_KLS = ("kl/reference/k3", "kl/reference/k2")
+_LENGTH = "length/mean"
 
 
 class _Jump(NamedTuple):
@@ -31,7 +33,9 @@ class PolicyBackAtStart(Rule):
 
     What it sees:
         A lasting step in the entropy, back to its starting value, and at the same step a fall of
-        accuracy or reward to theirs.
+        accuracy or reward to theirs. A KL to the reference or a mean length that is away from its
+        starting value after the step, and no nearer to it than before, excludes the finding: the
+        starting weights would return them as well.
 
     Why it matters:
         The weights are those of the start again: a resume that found no checkpoint, a sampler that
@@ -40,7 +44,7 @@ class PolicyBackAtStart(Rule):
 
     Evidence it needs:
         `entropy/mean` or `entropy/sampled`, and `accuracy/train` or `reward/mean`, which have moved
-        since the start.
+        since the start. Optional: `kl/reference/k3` or `kl/reference/k2`, and `length/mean`.
 
     Remedies:
         Compare the weights before and after the step, or score a fixed batch with both. Resume from
@@ -49,7 +53,7 @@ class PolicyBackAtStart(Rule):
     When it is wrong:
         A log to which a second run was appended under continued step numbers: then that is what
         the finding shows. New prompts that are as hard for the trained policy as the first ones
-        were for the untrained one.
+        were for the untrained one, where neither KL nor length tells them apart.
 
     References:
         verl documentation of `trainer.resume_mode`.
@@ -95,6 +99,8 @@ class PolicyBackAtStart(Rule):
         step = entropy.steps(self.side)[0]
         if outcome.steps(self.side)[0] != step:
             return None
+        if any(self._is_elsewhere(chart, other) for other in (*_KLS, _LENGTH)):
+            return None
         text = (
             f"At step {step} {outcome_noun(chart)} fell from {fell.old:.2g} to {fell.new:.2g}, "
             f"entropy went from {moved.old:.2g} to {moved.new:.2g}: the starting values."
@@ -119,6 +125,20 @@ class PolicyBackAtStart(Rule):
         # Further than the start in the same direction is back at the start as well.
         left = (new - start) / (old - start) if old != start else math.inf
         return _Jump(old, new, start) if -1 < left <= self.max_left else None
+
+    def _is_elsewhere(self, chart: Chart, name: str) -> bool:
+        """Whether a metric is away from its starting value, and no nearer to it than before."""
+        series = chart.series(name)
+        values = series.tail(2 * self.side)
+        if not chart.is_fresh(name) or series.start is None or len(values) < 2 * self.side:
+            return False
+        before, now = (
+            statistics.median(part) - series.start.level
+            for part in (values[: self.side], values[self.side :])
+        )
+        if not abs(now) > self.min_noises * reading_noise(series):
+            return False
+        return abs(now) > (1 - self.max_left) * abs(before)
 
     def _is_abrupt(self, series: Series) -> bool:
         """Whether the entropy changed from one reading to the next, and not along a slope."""

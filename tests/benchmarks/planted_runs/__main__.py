@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.benchmarks.planted_runs.examination import Answer, cases, examine
+from tests.benchmarks.planted_runs.examination import Answer, Planted, cases, examine
 from tests.benchmarks.planted_runs.plants import CAUSES, HEALTHY, Plant
 
 
@@ -55,7 +55,8 @@ def _table(title: str, answers: Sequence[Answer], by: Callable[[Answer], str]) -
         )
 
 
-def _report(answers: Sequence[Answer], *, misses: bool) -> Iterator[str]:
+def report(answers: Sequence[Answer], *, misses: bool) -> Iterator[str]:
+    """Tables of causes, formats and healthy runs, and the totals."""
     sick = [answer for answer in answers if answer.plant.codes]
     healthy = [answer for answer in answers if not answer.plant.codes]
     yield from _table("cause", sick, lambda answer: answer.plant.name)
@@ -84,7 +85,7 @@ def _report(answers: Sequence[Answer], *, misses: bool) -> Iterator[str]:
                 yield f"    {' '.join(answer.findings)}"
 
 
-def unmatched(only: Sequence[str], chosen: Sequence[tuple[Plant, str, str]]) -> list[str]:
+def unmatched(only: Sequence[str], chosen: Sequence[tuple[Planted, str, str]]) -> list[str]:
     """The parts of names that match no chosen run."""
     names = [f"{plant.name} {layout}" for plant, layout, _ in chosen]
     return [part for part in only if not any(part in name for name in names)]
@@ -110,7 +111,7 @@ def main() -> None:
         answers.append(answer)
         if sys.stderr.isatty():
             print(f"\r{len(answers)}/{len(chosen)}", end="", file=sys.stderr, flush=True)
-    print(*_report(answers, misses=options.misses), sep="\n")
+    print(*report(answers, misses=options.misses), sep="\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from grpodoctor.monitor.replay import replay
 from tests.benchmarks.planted_runs import (
@@ -67,11 +68,23 @@ class SimulatedRun:
         return self.rows[step - 1]
 
 
+class Planted(Protocol):
+    """A planted cause, or a healthy run."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Rules that are accepted as its name; empty for a healthy run."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What the first line of `check` says about one run."""
 
-    plant: Plant
+    plant: Planted
     layout: str
     line: str
     kind: str
@@ -184,6 +197,11 @@ def _has(name: str, optional: set[str]) -> bool:
 def examine(plant: Plant, layout: str, seed: str, directory: Path) -> Answer:
     """Simulate, write and check one run."""
     path = WRITERS[layout][1](simulate(plant, layout, seed), directory)
+    return answer_of(plant, layout, path)
+
+
+def answer_of(plant: Planted, layout: str, path: Path) -> Answer:
+    """What `check` says about the log of a planted run."""
     report = replay(path).report
     verdict = report.diagnosis.verdict
     findings = report.diagnosis.findings

@@ -44,6 +44,21 @@ def test_a_note_on_what_success_does_not_cause_is_part_of_the_verdict(condition)
     assert "but note" not in verdict_of([low_entropy], EVIDENCE, "").line
 
 
+def test_solved_prompts_do_not_hide_a_note():
+    solved = problem("GRP001", "solved", severity="info")
+    note = problem("KLD003", "wrong-reference", severity="info")
+    verdict = verdict_of([solved, note], EVIDENCE, "")
+    assert verdict.kind == "solved"
+    assert f", but note KLD003: {note.cause.summary.rstrip('.')}; stop" in verdict.line
+
+
+@pytest.mark.parametrize("rose", [True, False])
+def test_prompts_that_are_never_solved_are_noted_where_the_reward_rises(rose):
+    note = problem("GRP002", "zero-rewards", severity="info")
+    verdict = verdict_of([note], replace(EVIDENCE, rose=rose), "")
+    assert ("but note GRP002" in verdict.line) == rose
+
+
 def test_a_group_of_one_is_noted_although_the_reward_rises():
     """Other findings with its condition are about choices that a rise excuses."""
     note = problem("CFG006", "wrong-advantages", severity="info")
