@@ -11,10 +11,12 @@ from grpodoctor.preflight.answers.undeserving_answers import (
     ENDLESS,
     all_labels,
     many_words,
+    negated,
     off_by_one,
     one_part,
     other_formula,
     score_for_judge,
+    scrambled,
 )
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 
@@ -51,8 +53,12 @@ OTHER_FORMULA = "another number, sign or bracket"
 OFF_BY_ONE = "a count that is off by one"
 JUDGED = "a score for the judge"
 NEVER_ENDING = "program that never ends"
+SCRAMBLED, NEGATED = "letters in another order", "a negated answer"
+THOUGHT_ONLY = "the right answer in the thought alone"
 SEVERAL, SEVERAL_LINES = "several answers at once", "several answers on lines of their own"
 _MANY = 40
+_MIN_NAMED_LETTERS = 3
+"""Letters of an answer that no other text contains by accident."""
 _PROGRAM = re.compile(r"^\s*(?:async )?def \w+\(", re.MULTILINE)
 _EXIT = "import sys\nsys.exit(0)"
 _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
@@ -188,9 +194,20 @@ def bad_completions(
         BadCompletion(EVERY_LABEL, _formatted(answer_format, all_labels(answers))),
         BadCompletion(MANY_WORDS, _formatted(answer_format, many_words(answer, answers))),
         BadCompletion(JUDGED, score_for_judge(answer)),
+        BadCompletion(SCRAMBLED, _formatted(answer_format, scrambled(answer, answers))),
+        BadCompletion(NEGATED, _formatted(answer_format, negated(answer, answers))),
+        BadCompletion(THOUGHT_ONLY, _thought_only(answer, wrong, answer_format)),
         *_more_tags(tags, format_answer(answer_format, wrong)),
         *_programs(answers, answer_format, row),
     ]
+
+
+def _thought_only(answer: str, wrong: str, answer_format: str) -> str:
+    """A wrong answer whose thought names the right one; empty without a place for a thought."""
+    if _THOUGHT not in answer_format or len(answer) < _MIN_NAMED_LETTERS:
+        return ""
+    thought = f"I think of {answer}, but that is not right."
+    return format_answer(answer_format, wrong).replace(_THOUGHT, thought)
 
 
 def _more_tags(tags: Sequence[str], wrong: str) -> list[BadCompletion]:

@@ -32,6 +32,8 @@ _MAX_SAME_LAYOUT = 0.5
 """Share of them whose words may end at the same places: a form that was filled in."""
 _MIN_OPEN_SHARE = 0.6
 """Share of them that end with a letter or a comma."""
+_MAX_KNOWN_ENDS = 0.8
+"""Share of them whose last word occurs elsewhere as a whole word. A cut leaves parts of words."""
 _OPEN_END = re.compile(r"[^\W\d_]$|,$")
 _SYNTAX = re.compile(
     r"[\\{}\[\]=_;<>`*|]|^\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE
@@ -77,9 +79,14 @@ def cut_answers(answers: Sequence[str]) -> list[int]:
         return []
     layouts = Counter(_word_ends(text) for text in different)
     open_ends = sum(bool(_OPEN_END.search(text)) for text in different)
-    is_cut = layouts.most_common(1)[0][1] <= _MAX_SAME_LAYOUT * len(
-        different
-    ) and open_ends >= _MIN_OPEN_SHARE * len(different)
+    whole = {word for at in worded if at not in pile for word in texts[at].split()}
+    whole |= {word for text in different for word in text.split()[:-1]}
+    known_ends = sum(text.split()[-1] in whole for text in different)
+    is_cut = (
+        layouts.most_common(1)[0][1] <= _MAX_SAME_LAYOUT * len(different)
+        and open_ends >= _MIN_OPEN_SHARE * len(different)
+        and known_ends <= _MAX_KNOWN_ENDS * len(different)
+    )
     return pile if is_cut else []
 
 

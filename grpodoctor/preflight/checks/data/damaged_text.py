@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
@@ -23,6 +24,19 @@ _PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "ch
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
 _MARKUP = re.compile(r"</[a-zA-Z][\w-]*>|<(?:br|img|input|hr|meta|link)\b[^<>]*>", re.IGNORECASE)
 """Tags of a page: its entities belong to it."""
+_FIELD = re.compile(
+    r"^[ \t*>-]{0,8}(?P<label>[^\W\d_][\w ]{0,40}?)\**[ \t]*[:=\uff1a][ \t]*"
+    r"(?P<value>[^\n]{0,80})$",
+    re.MULTILINE,
+)
+"""A line with a label and a value."""
+_NO_VALUES = frozenset({
+    "nan", "NaN", "None", "null", "undefined", "<NA>", "NaT", "N/A", "[]", "{}", "''", '""',
+    "[object Object]",
+})  # fmt: skip
+"""What programs write for a missing value."""
+_OBJECT = re.compile(r"<[\w.]+ (?:object )?at 0x[0-9a-f]{6,}>|\[object Object\]")
+"""What programs write for an object without a text."""
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Marks of the direction of writing, which belong to texts that run from right to left."""
@@ -38,7 +52,9 @@ class DamagedText(Check):
     What it sees:
         Names of columns in braces that no program filled in ({question}); text that was encoded as
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
-        that are written as a backslash and an n; and lists of messages that are stored as text.
+        that are written as a backslash and an n; and lists of messages that are stored as text;
+        lines with a label whose value is nan, None or an object of a program, if other prompts have
+        a value there.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
@@ -89,6 +105,9 @@ class DamagedText(Check):
             *self._found(rows, "contain HTML entities",
                          lambda text: bool(_ENTITY.search(text)) and not _MARKUP.search(text),
                          "Unescape the HTML of the source."),
+            *self._report(_without_value(rows), len(rows),
+                          "have a label without its value, such as nan or None",
+                          "Fill in the value, or leave out the line where there is none."),
             *self._answers(rows, "invisible or full-width", _is_odd,
                            "Normalize the answers (NFKC), and remove invisible characters."),
             *self._answers(rows, "wrongly decoded", lambda row: _is_misread(row.answer or ""),
@@ -147,6 +166,25 @@ def _has_right_to_left(row: PromptRow) -> bool:
         letter.isalpha() and unicodedata.bidirectional(letter) in _FROM_THE_RIGHT
         for letter in letters
     )
+
+
+def _without_value(rows: Sequence[PromptRow]) -> list[PromptRow]:
+    """Prompts with a line `Label: nan`, if other prompts have another value behind this label."""
+    values: dict[str, set[str]] = defaultdict(set)
+    empty: dict[str, list[PromptRow]] = defaultdict(list)
+    objects = []
+    for row in rows:
+        texts = row.texts()
+        objects += [row] if any(_OBJECT.search(text) for text in texts) else []
+        for match in (each for text in texts for each in _FIELD.finditer(text)):
+            values[match["label"]].add(match["value"].strip())
+            if match["value"].strip() in _NO_VALUES:
+                empty[match["label"]].append(row)
+    damaged = [
+        row for label, found in empty.items() if len(values[label] - _NO_VALUES) > 1
+        for row in found
+    ]  # fmt: skip
+    return list({id(row): row for row in (*objects, *damaged)}.values())
 
 
 def _written_messages(context: PreflightContext) -> list[PromptRow]:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from grpodoctor.preflight.answers.multiple_choice import options_of
+from grpodoctor.preflight.answers.multiple_choice import options_of, outside_options
 from grpodoctor.preflight.answers.stated_answers import final_answer, marked_answer
+from grpodoctor.preflight.answers.written_forms import mixed_separators
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -19,7 +20,9 @@ from grpodoctor.preflight.texts.alignment import (
     shift_of_sizes,
     shift_of_words,
 )
+from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_down
 from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
+from grpodoctor.preflight.texts.number_relations import WrongNumbers, wrong_numbers
 
 _MAX_ROWS = 2000
 """Consecutive rows that are compared: enough for any displacement."""
@@ -36,6 +39,12 @@ class MisalignedAnswers(Check):
         twenty consecutive ones; numbers whose size follows
         from the numbers in another row's prompt; and answers that differ from the final answer of
         the solution in the same row.
+
+        If most answers occur in their own prompt, also answers that occur in other rows' prompts
+        only. If a formula of the prompt's numbers gives most answers without an error, also answers
+        that are a constant times its result, such as grams among milligrams, or its result in
+        another row. Also answers that repeat the row before far more often than by chance, as if
+        empty cells were filled from above, and keys that name no option of their question.
 
     Why it matters:
         Correct responses are rewarded only by accident. The reward stays near zero or follows the
@@ -69,7 +78,11 @@ class MisalignedAnswers(Check):
         if not any(row.answer for row in rows):
             return SkippedCheck("the prompts have no answers", "add a column of answers")
         by_id = [*self._row_ids(rows)] or [*self._text_ids(rows)]
-        return by_id or (*_shifts(rows), *self._other_than_solution(context.rows))
+        return by_id or (
+            *(tuple(_shifts(rows)) or _foreign(rows)),
+            *_outside(rows),
+            *self._other_than_solution(context.rows),
+        )
 
     def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         answered = [
@@ -208,6 +221,72 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         if part := partial_shift_of_words(prompts, values):
             yield _partial_finding(name, part, rows)
             return
+
+
+def _foreign(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Answers that have the relation of the others to the prompt of another row."""
+    answered = [row for row in rows if row.answer]
+    prompts = ["\n".join([*row.texts(), *options_of(row)]) for row in answered]
+    answers = [final_answer(row.answer or "") for row in answered]
+    if found := answers_of_other_prompts(prompts, answers):
+        yield _some(
+            answered, found, "occur in another row's prompt, not in their own as the others do"
+        )
+    wrong = None if mixed_separators(answers) else wrong_numbers(prompts, answers)
+    if wrong:
+        yield _wrong_numbers_finding(answered, wrong)
+    if found := filled_down(prompts, answers):
+        yield _some(answered, found, "repeat the row before, as if empty cells were filled")
+
+
+def _some(rows: Sequence[PromptRow], found: Sequence[int], words: str) -> CheckFinding:
+    return CheckFinding(
+        "warning",
+        f"{len(found)} of {len(rows)} answers {words}.",
+        ("Join prompts and answers by an id again, and compare the listed rows by hand.",),
+        tuple(f"{rows[at].location}: answer {rows[at].answer!r:.60}" for at in found[:_SHOWN]),
+        {"share": len(found) / len(rows)},
+    )
+
+
+def _wrong_numbers_finding(rows: Sequence[PromptRow], wrong: WrongNumbers) -> CheckFinding:
+    details = tuple(
+        f"{rows[at].location}: answer {rows[at].answer!r}" for at in wrong.rows[:_SHOWN]
+    )
+    share = {"share": len(wrong.rows) / len(rows)}
+    formula = f"the formula that gives {wrong.exact} others"
+    if not wrong.factor:
+        return CheckFinding(
+            "warning",
+            f"{len(wrong.rows)} of {len(rows)} answers are other rows' results by {formula}.",
+            ("Join prompts and answers by an id again.",), details, share,
+        )  # fmt: skip
+    is_small = abs(wrong.factor) < 1
+    factor = 1 / wrong.factor if is_small else wrong.factor
+    return CheckFinding(
+        "warning",
+        f"{len(wrong.rows)} of {len(rows)} answers are {factor:.4g} times too "
+        f"{'small' if is_small else 'large'} for {formula}.",
+        ("Store all answers in the unit that the prompts ask for.",), details, share,
+    )  # fmt: skip
+
+
+def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Keys that name no option of their question."""
+    found, from_zero = outside_options([row for row in rows if row.answer])
+    if found:
+        yield CheckFinding(
+            "warning",
+            f"{len(found)} of {len(rows)} answers name no option of their question"
+            f"{', as if options were counted from 0' if from_zero else ''}.",
+            (
+                "Number the options as the answers do: all answers are one too small."
+                if from_zero
+                else "Correct these answers, or restore the missing options.",
+            ),
+            tuple(f"{row.location}: answer {row.answer!r:.20}" for row in found[:_SHOWN]),
+            {"share": len(found) / len(rows)},
+        )
 
 
 def _texts_of(row: PromptRow) -> dict[str, str]:

@@ -18,13 +18,16 @@ from grpodoctor.preflight.answers.constructed_answers import (
     JUDGED,
     MANY_WORDS,
     NEARLY_RIGHT,
+    NEGATED,
     NEVER_ENDING,
     OFF_BY_ONE,
     ONE_PART,
     OTHER_FORMULA,
     REPEATED_TAGS,
+    SCRAMBLED,
     SEVERAL,
     SEVERAL_LINES,
+    THOUGHT_ONLY,
     BadCompletion,
     bad_completions,
     format_answer,
@@ -76,6 +79,9 @@ _ADVICE = {
     ONE_PART: "Compare all parts of the answer, as a set.",
     EVERY_LABEL: "Let labels that are not in the answer cost reward: compare sets, or use F1.",
     MANY_WORDS: "Let words that are not in the reference cost reward, for example with F1.",
+    SCRAMBLED: "Compare the words themselves, not their letters.",
+    NEGATED: "Compare the whole answer; do not search for the reference in it.",
+    THOUGHT_ONLY: "Read the answer behind the thought only.",
     JUDGED: "Quote the response in the judge's prompt, and read only the judge's last score.",
     NEVER_ENDING: "Give programs that exceed their time limit the reward of a wrong answer.",
     EARLY_EXIT: "Do not rely on the exit status: require what the tests print at their end.",
@@ -91,6 +97,9 @@ _NOT_FOR_ALL = frozenset(
         MANY_WORDS,
         JUDGED,
         NEVER_ENDING,
+        SCRAMBLED,
+        NEGATED,
+        THOUGHT_ONLY,
     }
 )
 """Kinds of responses that need answers of a certain form."""
@@ -98,9 +107,21 @@ _ENDLESS_SECONDS = 15.0
 """Wait for the reward of one program that never ends. Functions that limit the time of a program
 allow it a few seconds."""
 _NEVER_CRITICAL = frozenset(
-    {SEVERAL, SEVERAL_LINES, NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART}
+    {
+        SEVERAL,
+        SEVERAL_LINES,
+        NEARLY_RIGHT,
+        OTHER_FORMULA,
+        OFF_BY_ONE,
+        ONE_PART,
+        SCRAMBLED,
+        NEGATED,
+        THOUGHT_ONLY,
+    }
 )
 """Kinds that contain or resemble a correct answer."""
+_OF_A_PART = (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART, SCRAMBLED, NEGATED)
+"""Kinds for which a measure of similarity or distance gives a part of the reward."""
 _ROUNDED = re.compile(
     r"\b(?:about|approximate(?:ly)?|estimate|nearest|round(?:ed)?|within|tolerance)\b|\u2248",
     re.IGNORECASE,
@@ -129,9 +150,11 @@ class HackableReward(Check):
         all answers are whole and the prompts do not ask for a rounded value, also the next number.
         If the prompts pose puzzles, also their target without an expression. If the answers are
         lists, also one element alone and all labels of the data at once; if they are sentences, the
-        words of several of them. Also a score, as a judge model writes it. If the prompts ask for
-        tags, also many of them before a wrong answer; if the answers are programs in Python, also
-        one that exits before the tests run, and one that never ends.
+        words of several of them; if they are words, also their letters in another order, and the
+        answer behind "not". Also the right answer in the thought alone, and a score, as a judge
+        model writes it. If the prompts ask for tags, also many of them before a wrong answer; if
+        the answers are programs in Python, also one that exits before the tests run, and one that
+        never ends.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
         A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
@@ -226,7 +249,7 @@ class HackableReward(Check):
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.
         # So does a measure of the distance, and partial credit.
-        is_graded = graded or name in (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART)
+        is_graded = graded or name in _OF_A_PART
         if worth > max(self.max_reward_share, by_listing) and not is_graded:
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -89,6 +90,19 @@ class DroppedMessages(Check):
         if len(dropped) < self.min_share * len(rows) or not dropped:
             return
         role = Counter(role for _, roles in dropped for role in roles).most_common(1)[0][0]
+        changed = [row for row, _ in dropped if _is_escaped(context, row, role)]
+        if len(changed) > len(dropped) / 2:
+            yield CheckFinding(
+                "critical",
+                f"The chat template escapes signs in the {role} message of {len(changed)} of "
+                f"{len(rows)} prompts: < becomes &lt;.",
+                ("Remove the escape filter from the template, and switch autoescape off.",),
+                tuple(
+                    f"{row.location}: {_first_text(row, role)[-80:]!r}" for row in changed[:_SHOWN]
+                ),
+                {"share": len(changed) / len(rows)},
+            )
+            return
         yield CheckFinding(
             "critical",
             f"The chat template drops the {role} message of {len(dropped)} of {len(rows)} prompts.",
@@ -174,6 +188,12 @@ def _dropped_tools(context: PreflightContext, row: PromptRow) -> list[str]:
 def _letters(text: str) -> str:
     """Letters and digits alone: templates change white space and escape signs."""
     return "".join(re.findall(r"\w+", text))
+
+
+def _is_escaped(context: PreflightContext, row: PromptRow, role: str) -> bool:
+    """Whether the rendered prompt has a message with the entities of HTML in place of signs."""
+    rendered = html.unescape(_rendered(context, row))
+    return _letters(_first_text(row, role)) in _letters(rendered)
 
 
 def _first_text(row: PromptRow, role: str) -> str:

@@ -1,0 +1,139 @@
+"""A formula that gives most numbers of a table, and the answers that disagree with it.
+
+Generated problems compute their answer from the numbers of the prompt. A formula of products of
+these numbers that gives the answers of most rows without an error is no accident: it has far fewer
+coefficients than rows. The other answers are examined for a common pattern.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
+
+_MIN_ROWS = 60
+_MAX_NUMBERS = 5
+_ROWS_PER_TERM = 4
+_MIN_EXACT = 0.55
+"""Share of rows that the formula must give. Fewer show several kinds of questions."""
+_TOLERANCE = 1e-6
+_MIN_OUTLIERS, _MIN_OUTLIER_SHARE = 5, 0.02
+_MIN_COMMON = 0.8
+"""Share of the outliers that must have the same pattern."""
+_SAME_RATIO = 0.01
+_MIN_FACTOR = 5.0
+"""Smaller factors are discounts and taxes."""
+_ROUNDS = 60
+_MAX_CHANCE = 0.2
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class WrongNumbers:
+    """Answers that disagree with the formula of the others."""
+
+    rows: tuple[int, ...]
+    exact: int
+    """Answers that the formula gives."""
+    factor: float
+    """By which these answers are too large; 0 if they are the results of other rows."""
+
+
+def wrong_numbers(prompts: Sequence[str], answers: Sequence[str]) -> WrongNumbers | None:
+    """Answers in another unit than the others, or of other rows; None if there are none."""
+    values = [number_of(answer) for answer in answers]
+    numbers = [numbers_of(prompt) if len(prompt) < 4000 else [] for prompt in prompts]
+    sizes = Counter(
+        len(each) for each, value in zip(numbers, values, strict=True) if value is not None
+    )
+    usable = {size: count for size, count in sizes.items() if 1 <= size <= _MAX_NUMBERS}
+    if not usable:
+        return None
+    size = max(usable, key=lambda each: usable[each])
+    rows = [at for at, value in enumerate(values) if value is not None and len(numbers[at]) == size]
+    features = _features(np.array([numbers[at] for at in rows], float))
+    if len(rows) < max(_MIN_ROWS, _ROWS_PER_TERM * features.shape[1]):
+        return None
+    given = np.array([values[at] for at in rows], float)
+    predicted = _robust_fit(features, given)
+    exact = _agree(predicted, given)
+    outliers = np.flatnonzero(~exact)
+    if exact.mean() < _MIN_EXACT or len(outliers) < max(
+        _MIN_OUTLIERS, _MIN_OUTLIER_SHARE * len(rows)
+    ):
+        return None
+    return _pattern(predicted, given, outliers, rows)
+
+
+def _features(numbers: Numbers) -> Numbers:
+    """One, the numbers, and the products of two and three of them, scaled to the same size."""
+    places = range(numbers.shape[1])
+    columns = [np.ones(len(numbers))]
+    columns += [
+        np.prod(numbers[:, list(chosen)], axis=1)
+        for degree in (1, 2, 3)
+        for chosen in combinations(places, degree)
+    ]
+    stacked = np.stack(columns, axis=1)
+    scale = np.abs(stacked).max(axis=0)
+    kept = scale > 0
+    return np.asarray(stacked[:, kept] / scale[kept])
+
+
+def _robust_fit(features: Numbers, given: Numbers) -> Numbers:
+    """Predictions of the fit with the least absolute errors, which outliers do not move."""
+    scale = float(np.median(np.abs(given))) or 1.0
+    target, weights = given / scale, np.ones(len(given))
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)[:, None]
+        coefficients = np.linalg.lstsq(features * root, target * root[:, 0], rcond=None)[0]
+        weights = 1 / np.maximum(np.abs(features @ coefficients - target), 1e-9)
+    best = np.argsort(np.abs(features @ coefficients - target))[: len(given) // 2]
+    coefficients = np.linalg.lstsq(features[best], target[best], rcond=None)[0]
+    return np.asarray(features @ coefficients * scale)
+
+
+def _agree(predicted: Numbers, given: Numbers) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(predicted - given) <= _TOLERANCE * np.maximum(np.abs(given), 1.0))
+
+
+def _pattern(
+    predicted: Numbers, given: Numbers, outliers: NDArray[np.int64], rows: Sequence[int]
+) -> WrongNumbers | None:
+    exact = len(rows) - len(outliers)
+    wrong = tuple(rows[at] for at in outliers)
+    expected, seen = predicted[outliers], given[outliers]
+    valid = (np.abs(expected) > _TOLERANCE) & (np.abs(seen) > _TOLERANCE)
+    if valid.sum() >= _MIN_COMMON * len(outliers):
+        ratios = seen[valid] / expected[valid]
+        factor = float(np.median(ratios))
+        same = np.abs(ratios / factor - 1) < _SAME_RATIO if factor else np.zeros(len(ratios), bool)
+        if same.sum() >= _MIN_COMMON * len(outliers) and not (
+            1 / _MIN_FACTOR < abs(factor) < _MIN_FACTOR
+        ):
+            return WrongNumbers(wrong, exact, factor)
+    # The results of other rows: an answer equals the prediction of another outlier or a neighbour.
+    if _share_predicted(seen, expected) >= _MIN_COMMON and _chance(predicted, given) < _MAX_CHANCE:
+        return WrongNumbers(wrong, exact, 0.0)
+    return None
+
+
+def _share_predicted(values: Numbers, predicted: Numbers) -> float:
+    ordered = np.sort(predicted)
+    nearest = np.clip(np.searchsorted(ordered, values), 1, len(ordered) - 1)
+    close = np.minimum(
+        np.abs(ordered[nearest] - values), np.abs(ordered[nearest - 1] - values)
+    ) <= _TOLERANCE * np.maximum(np.abs(values), 1.0)
+    return float(close.mean())
+
+
+def _chance(predicted: Numbers, given: Numbers) -> float:
+    """How often the answer of one half of the rows is a prediction of the other half."""
+    return _share_predicted(given[::2], predicted[1::2])
