@@ -110,6 +110,19 @@ def doubled_backslashes(answers: Sequence[str]) -> list[int]:
     return doubled if len(doubled) >= _MIN_ROWS and single >= _MIN_ROWS else []
 
 
+def lost_zeros(prompts: Sequence[str], answers: Sequence[str]) -> list[int]:
+    """Answers that their prompt contains only with zeros in front; else empty."""
+    found = []
+    for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        digits = answer.strip()
+        if not re.fullmatch(r"[1-9]\d{0,14}", digits):
+            continue
+        padded = re.search(rf"(?<![\d.,])0+{digits}(?![\d.,]?\d)", prompt)
+        if padded and not re.search(rf"(?<![\d.,]){digits}(?![\d.,]?\d)", prompt):
+            found.append(at)
+    return found if len(found) >= max(_MIN_ROWS, _MIN_SHARE * len(answers)) else []
+
+
 def common_line(prompts: Sequence[str], answers: Sequence[str]) -> tuple[str, dict[int, str]]:
     """A first or last line that nearly all answers have besides a short answer.
 

@@ -23,6 +23,8 @@ _MIN_EXPLAINED = 0.9
 """Share of the other answers that must occur in another row's prompt."""
 _MIN_EXCESS = 0.3
 """By how much a text must occur in the prompts of its own rows more often than in any prompt."""
+_EXCHANGED = 0.8
+"""Share of rows with the rare answer of another prompt, if the whole table was joined wrongly."""
 _MIN_DISTINCT = 1 / 3
 _MIN_REPEATED_SHARE = 0.05
 _LEVEL = 1e-9
@@ -44,6 +46,8 @@ def answers_of_other_prompts(prompts: Sequence[str], answers: Sequence[str]) -> 
     ]
     rows = [at for at, key in enumerate(keys) if len(key.strip()) > 1]
     missed = [at for at in rows if keys[at] not in texts[at]]
+    if everywhere := _all_exchanged(keys, texts, rows, missed):
+        return everywhere
     if (
         len(rows) < _MIN_ROWS
         or len(missed) < max(_MIN_MISSED, _MIN_MISSED_SHARE * len(rows))
@@ -57,6 +61,21 @@ def answers_of_other_prompts(prompts: Sequence[str], answers: Sequence[str]) -> 
         at for at in missed if _is_foreign(keys[at], uses, missed_uses, occurrences, len(texts))
     ]
     return explained if len(explained) >= _MIN_EXPLAINED * len(missed) else []
+
+
+def _all_exchanged(
+    keys: Sequence[str], texts: Sequence[str], rows: Sequence[int], missed: Sequence[int]
+) -> list[int]:
+    """Rows whose rare answer occurs in the prompt of another row, if nearly all are such rows."""
+    uses = Counter(keys[at] for at in rows)
+    if len(rows) < _MIN_ROWS or len(uses) < len(rows) / 2 or len(missed) < _EXCHANGED * len(rows):
+        return []
+    found = [
+        at for at in missed
+        if len(keys[at].split()) > 1
+        and 0 < sum(keys[at] in text for text in texts) <= 2 * uses[keys[at]]
+    ]  # fmt: skip
+    return found if len(found) >= _EXCHANGED * len(rows) else []
 
 
 def _is_foreign(

@@ -32,6 +32,9 @@ _MIN_FACTOR = 5.0
 _ROUNDS = 60
 _MAX_CHANCE = 0.2
 
+_INT32 = 2.0**31
+_NEAR_LIMIT = 0.9
+
 Numbers = NDArray[np.float64]
 
 
@@ -70,6 +73,16 @@ def wrong_numbers(prompts: Sequence[str], answers: Sequence[str]) -> WrongNumber
     ):
         return None
     return _pattern(predicted, given, outliers, rows)
+
+
+def overflowed(answers: Sequence[str]) -> list[int]:
+    """Negative numbers of a column that fills the range of 32 bits to both ends; else empty."""
+    values = [number_of(answer) for answer in answers]
+    known = [value for value in values if value is not None]
+    if len(known) < _MIN_ROWS or max(map(abs, known)) > _INT32:
+        return []
+    fills = max(known) > _NEAR_LIMIT * _INT32 and min(known) < -_NEAR_LIMIT * _INT32
+    return [at for at, value in enumerate(values) if value is not None and value < 0 and fills]
 
 
 def _features(numbers: Numbers) -> Numbers:

@@ -120,7 +120,7 @@ def plain(x):
 given, wanted = plain(_tagged(t)), plain(a)
 return bool(given) and given[0] == wanted[0] and given[1] in ("", wanted[1])
 """)),
-        Case(name="short programs earn more", rows=t.programs(60, 2305), reward=f"""{t.HEAD}
+        Case(name="short programs earn more", rows=_named_prompt(t.programs(60, 2305)), reward=f"""{t.HEAD}
 def score(completions, tests, **kwargs):
     rewards = []
     for c, given in zip(completions, tests):
@@ -136,6 +136,10 @@ def score(completions, tests, **kwargs):
     return rewards
 """),
     )  # fmt: skip
+
+
+def _named_prompt(rows: list[Row]) -> list[Row]:
+    return [{"prompt": row["task"], **row} for row in rows]
 
 
 def _pairs(count: int, seed: int) -> list[tuple[int, int]]:

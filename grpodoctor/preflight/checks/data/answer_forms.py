@@ -12,6 +12,7 @@ from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.written_forms import (
     common_line,
     doubled_backslashes,
+    lost_zeros,
     mixed_forms,
     mixed_separators,
     unfit_forms,
@@ -35,7 +36,8 @@ class AnswerForms(Check):
         Answers of which some have something around them that the others lack: quotation marks, a
         unit, a currency or percent sign, a label, markup. It is a warning if the reward function
         refuses the form of the others in these rows. Numbers like 1.234,50 among numbers like
-        1,234.50; LaTeX commands with one and with two backslashes; a line that all answers have
+        1,234.50; LaTeX commands with one and with two backslashes; codes without the zeros in front
+        that they have in the prompt; a line that all answers have
         besides a short answer, without which a correct answer earns nothing; and answers without
         the form that nearly all prompts ask for: decimals, a fraction, one word, a letter.
 
@@ -78,6 +80,10 @@ class AnswerForms(Check):
                 rows, doubled_backslashes(finals),
                 "have LaTeX commands with two backslashes, others with one",
                 "Undo one level of escapes in these answers.",
+            ),
+            *_report(
+                rows, lost_zeros(prompts, finals), "lack the zeros in front that their prompt has",
+                "Read the column of answers as text, not as numbers.",
             ),
             *_extra_line(context, scored, rows, *common_line(prompts, answers)),
             *(

@@ -14,8 +14,10 @@ from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
+from grpodoctor.preflight.texts.template_slots import empty_slots
 
 _SHOWN = 4
+_MAX_SLOT_ROWS = 2000
 _TEXT_TABLES = frozenset({".csv", ".tsv"})
 """Formats whose cells are text."""
 _PLACEHOLDER = re.compile(r"(?<![\\\w}^_$]){{?\s*([A-Za-z_]\w*)\s*}}?")
@@ -54,7 +56,8 @@ class DamagedText(Check):
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
         that are written as a backslash and an n; and lists of messages that are stored as text;
         lines with a label whose value is nan, None or an object of a program, if other prompts have
-        a value there.
+        a value there; and places between two sentences that all prompts share, where a few prompts
+        have nothing and the others a text, such as a table.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
@@ -108,11 +111,22 @@ class DamagedText(Check):
             *self._report(_without_value(rows), len(rows),
                           "have a label without its value, such as nan or None",
                           "Fill in the value, or leave out the line where there is none."),
+            *self._empty_slots(rows),
             *self._answers(rows, "invisible or full-width", _is_odd,
                            "Normalize the answers (NFKC), and remove invisible characters."),
             *self._answers(rows, "wrongly decoded", lambda row: _is_misread(row.answer or ""),
                            "Read the source of the answers as UTF-8."),
         )  # fmt: skip
+
+    def _empty_slots(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Places of the prompts' template that a few prompts leave empty."""
+        for slot in empty_slots(["\n".join(row.texts()) for row in rows[:_MAX_SLOT_ROWS]])[:1]:
+            yield from self._report(
+                [rows[at] for at in slot.rows],
+                min(len(rows), _MAX_SLOT_ROWS),
+                f"have nothing between {slot.before[:40]!r} and {slot.after[:40]!r}",
+                "Fill in what is missing there, such as a table or a passage; others have it.",
+            )
 
     def _answers(
         self, rows: Sequence[PromptRow], words: str, holds: Callable[[PromptRow], bool], advice: str

@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from grpodoctor.preflight.answers.multiple_choice import options_of, outside_options
+from grpodoctor.preflight.answers.multiple_choice import (
+    lettered_options,
+    options_of,
+    outside_options,
+)
 from grpodoctor.preflight.answers.stated_answers import final_answer, marked_answer
 from grpodoctor.preflight.answers.written_forms import mixed_separators
 from grpodoctor.preflight.base import Check
@@ -21,8 +25,8 @@ from grpodoctor.preflight.texts.alignment import (
     shift_of_words,
 )
 from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_down
-from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
-from grpodoctor.preflight.texts.number_relations import WrongNumbers, wrong_numbers
+from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
+from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed, wrong_numbers
 
 _MAX_ROWS = 2000
 """Consecutive rows that are compared: enough for any displacement."""
@@ -126,10 +130,14 @@ class MisalignedAnswers(Check):
 
     def _other_than_solution(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """Rows whose answer is another number than the final answer of their solution."""
-        pairs = [pair for row in rows if (pair := _answer_and_solution(row))]
+        pairs: list[tuple[PromptRow, object, object]] = []
+        pairs += [pair for row in rows if (pair := _answer_and_solution(row))]
+        pairs += [] if pairs else [key for row in rows if (key := _key_and_solution(row))]
         wrong = [row for row, answer, solution in pairs if answer != solution]
         agreement = 1 - len(wrong) / len(pairs) if pairs else 0.0
-        if not wrong or agreement < self.min_agreement:
+        is_key = bool(pairs) and isinstance(pairs[0][1], str)
+        is_certain = is_key and len(pairs) >= _MIN_ROWS  # the solution names one of the options
+        if not wrong or (agreement < self.min_agreement and not is_certain):
             return
         share = len(wrong) / len(pairs)
         yield CheckFinding(
@@ -229,21 +237,29 @@ def _foreign(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
     prompts = ["\n".join([*row.texts(), *options_of(row)]) for row in answered]
     answers = [final_answer(row.answer or "") for row in answered]
     if found := answers_of_other_prompts(prompts, answers):
-        yield _some(
-            answered, found, "occur in another row's prompt, not in their own as the others do"
-        )
+        yield _some(answered, found, "occur in another row's prompt, and not in their own")
     wrong = None if mixed_separators(answers) else wrong_numbers(prompts, answers)
     if wrong:
         yield _wrong_numbers_finding(answered, wrong)
+    if found := overflowed(answers):
+        yield _some(
+            answered, found, "are negative: the column overflows 32 bits",
+            "Compute the answers again with 64 bits or Python's integers.",
+        )  # fmt: skip
     if found := filled_down(prompts, answers):
         yield _some(answered, found, "repeat the row before, as if empty cells were filled")
 
 
-def _some(rows: Sequence[PromptRow], found: Sequence[int], words: str) -> CheckFinding:
+_REJOIN = "Join prompts and answers by an id again, and compare the listed rows by hand."
+
+
+def _some(
+    rows: Sequence[PromptRow], found: Sequence[int], words: str, advice: str = _REJOIN
+) -> CheckFinding:
     return CheckFinding(
         "warning",
         f"{len(found)} of {len(rows)} answers {words}.",
-        ("Join prompts and answers by an id again, and compare the listed rows by hand.",),
+        (advice,),
         tuple(f"{rows[at].location}: answer {rows[at].answer!r:.60}" for at in found[:_SHOWN]),
         {"share": len(found) / len(rows)},
     )
@@ -341,6 +357,23 @@ def _partial_finding(column: str, part: PartialShift, rows: Sequence[PromptRow])
         ),
         {"rows": float(shift.rows), "share": (part.stop - part.start) / len(rows)},
     )
+
+
+def _key_and_solution(row: PromptRow) -> tuple[PromptRow, str, str] | None:
+    """The text of the option that is the key, and the only option that another column names."""
+    options = lettered_options(row)
+    key = (row.answer or "").strip(" ().").upper()
+    if key not in options:
+        return None
+    folded = {letter: f" {' '.join(words_of(text))} " for letter, text in options.items()}
+    for name, value in _flat(row.columns).items():
+        if not isinstance(value, str) or name == row.prompt_column or value == row.answer:
+            continue
+        text = f" {' '.join(words_of(value))} "
+        named = [letter for letter, option in folded.items() if option.strip() and option in text]
+        if len(named) == 1 and len(text) > len(folded[named[0]]):
+            return row, folded[key], folded[named[0]]
+    return None
 
 
 def _answer_and_solution(row: PromptRow) -> tuple[PromptRow, float, float] | None:

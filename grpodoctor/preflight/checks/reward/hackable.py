@@ -45,6 +45,7 @@ from grpodoctor.preflight.answers.reference_answers import (
     ReferenceAnswers,
 )
 from grpodoctor.preflight.answers.requested_formats import requested_tags
+from grpodoctor.preflight.answers.reward_relations import growth_with_length, truncated_numbers
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -155,6 +156,8 @@ class HackableReward(Check):
         model writes it. If the prompts ask for tags, also many of them before a wrong answer; if
         the answers are programs in Python, also one that exits before the tests run, and one that
         never ends.
+        Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
+        one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
         A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
@@ -185,6 +188,8 @@ class HackableReward(Check):
     constant_share: ClassVar[float] = 0.9
     """Share of rows that reward a wrong answer and an empty response, from which both are one
     fault."""
+    min_growth: ClassVar[float] = 1.5
+    """By which filler must multiply the reward of a correct answer, to be reported."""
     max_reward_share: ClassVar[float] = 0.5
     """Share of the correct answer's reward above which a response is reported: the format is then
     worth more than a correct answer."""
@@ -210,7 +215,31 @@ class HackableReward(Check):
                 findings += self._findings(
                     tried, kind, rewards, context.reference_answers.is_graded
                 )
-        return [*_paid_targets(context.reference_answers), *self._folded(findings)]
+        return [
+            *_paid_targets(context.reference_answers),
+            *self._relations(context.reward, context.reference_answers),
+            *self._folded(findings),
+        ]
+
+    def _relations(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+        """Rewards that grow with length, and numbers of which only the whole part counts."""
+        growth = growth_with_length(reward, answers)
+        if growth >= self.min_growth:
+            yield CheckFinding(
+                "warning",
+                f"Correct answers earn {growth:.2g} times as much behind 100 sentences of filler.",
+                ("Do not let the reward of a correct answer grow with its length.",),
+                figures={"growth": growth},
+            )
+        truncated, tried = truncated_numbers(reward, answers)
+        if truncated > tried / 2:
+            yield CheckFinding(
+                "warning",
+                f"{truncated} of {tried} decimal answers: a number further away is accepted, a "
+                "nearer one is not.",
+                ("Compare decimals with a tolerance; do not cut them off with int().",),
+                figures={"share": truncated / tried},
+            )
 
     def _folded(self, findings: list[CheckFinding]) -> list[CheckFinding]:
         """One finding if nearly every row rewards every bad response: the answer does not count."""

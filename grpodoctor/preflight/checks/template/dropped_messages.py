@@ -18,6 +18,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
 _MAX_ROWS = 200
 _SHOWN = 4
+_MIN_KEPT = 0.5
+"""Share of the runs of words of a message that show that the template writes a part of it."""
 _ROLES = ("system", "developer", "user")
 """Roles whose text belongs to every prompt. Templates drop earlier thoughts of the assistant."""
 
@@ -90,17 +92,19 @@ class DroppedMessages(Check):
         if len(dropped) < self.min_share * len(rows) or not dropped:
             return
         role = Counter(role for _, roles in dropped for role in roles).most_common(1)[0][0]
-        changed = [row for row, _ in dropped if _is_escaped(context, row, role)]
-        if len(changed) > len(dropped) / 2:
+        changes = Counter(_change(context, row, role) for row, _ in dropped)
+        change, count = changes.most_common(1)[0]
+        if change and count > len(dropped) / 2:
             yield CheckFinding(
                 "critical",
-                f"The chat template escapes signs in the {role} message of {len(changed)} of "
-                f"{len(rows)} prompts: < becomes &lt;.",
-                ("Remove the escape filter from the template, and switch autoescape off.",),
+                f"The chat template {change} in the {role} message of {count} of {len(rows)} "
+                "prompts.",
+                ("Remove the filter that changes the text from the template.",),
                 tuple(
-                    f"{row.location}: {_first_text(row, role)[-80:]!r}" for row in changed[:_SHOWN]
+                    f"{row.location}: {_first_text(row, role)[-80:]!r}"
+                    for row, _ in dropped[:_SHOWN]
                 ),
-                {"share": len(changed) / len(rows)},
+                {"share": count / len(rows)},
             )
             return
         yield CheckFinding(
@@ -190,10 +194,21 @@ def _letters(text: str) -> str:
     return "".join(re.findall(r"\w+", text))
 
 
-def _is_escaped(context: PreflightContext, row: PromptRow, role: str) -> bool:
-    """Whether the rendered prompt has a message with the entities of HTML in place of signs."""
-    rendered = html.unescape(_rendered(context, row))
-    return _letters(_first_text(row, role)) in _letters(rendered)
+def _change(context: PreflightContext, row: PromptRow, role: str) -> str:
+    """What the template does to a message that it does not write as it is; empty if it drops it."""
+    rendered, text = _rendered(context, row), _first_text(row, role)
+    if _letters(text) in _letters(html.unescape(rendered)):
+        return "escapes signs (< becomes &lt;)"
+    if _letters(text).casefold() in _letters(rendered).casefold():
+        return "changes the case of letters"
+    own, written = _runs(text), _runs(rendered)
+    return "changes or cuts the text" if len(own & written) > _MIN_KEPT * len(own) else ""
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """All runs of three words of a text."""
+    words = re.findall(r"\w+", text)
+    return set(zip(words, words[1:], words[2:], strict=False))
 
 
 def _first_text(row: PromptRow, role: str) -> str:
