@@ -56,10 +56,22 @@ class MessageRoles(Check):
         if not rows:
             return SkippedCheck("no prompt is a conversation", "store prompts as messages")
         return (
+            *self._mixed_layouts(rows, len(context.rows)),
             *self._share_gpt(rows),
             *self._unknown_roles(context, rows),
             *self._several_questions(rows),
         )
+
+    def _mixed_layouts(self, rows: list[PromptRow], total: int) -> Iterator[CheckFinding]:
+        """A file with conversations and texts: trainers look at the first row only."""
+        texts = total - len(rows)
+        if texts:
+            yield CheckFinding(
+                "warning",
+                f"{len(rows)} prompts are conversations and {texts} are texts.",
+                ("Store all prompts in one layout: trainers detect it from the first row.",),
+                (rows[0].location,),
+            )
 
     def _several_questions(self, rows: list[PromptRow]) -> Iterator[CheckFinding]:
         """Messages of the user that follow each other."""

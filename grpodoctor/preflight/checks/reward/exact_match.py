@@ -12,6 +12,7 @@ from grpodoctor.preflight.answers.answer_variants import (
     OTHER_JSON,
     REASONING,
     REASONING_KIND,
+    THOUSANDS,
     WITHOUT_DECIMALS,
     Variant,
     asked_formats,
@@ -50,6 +51,7 @@ _ADVICE = {
     OTHER_JSON: "Parse JSON and compare the objects.",
     WITHOUT_DECIMALS: "Compare numbers by value, or store whole numbers without .0.",
     "plain signs": "Store minus signs, quotes and blanks as a keyboard writes them, in ASCII.",
+    THOUSANDS: "Remove thousands separators from both numbers.",
     "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
@@ -90,15 +92,15 @@ class ExactMatchReward(Check):
 
     What it sees:
         Rewarded reference answers, spelled another way: with white space around them, in upper or
-        lower case, with a unit, in other LaTeX, several roots in another order, a query with a
-        semicolon, a whole number without .0, with a plain minus sign and plain quotes where the
-        answer has typographic ones, a date in the order that the prompt asks for, a JSON object
-        with its keys in another order, or after a sentence of reasoning. Also the format
-        that most prompts ask for, or a label that they quote, and the format that the row's own
-        prompt asks for. If a row lists several accepted answers, also the others. Each kind is
-        reported if half of the answers lose their reward. Reasoning of several lines is reported if
-        it costs more than a tenth of the reward: the pattern for the format then matches only
-        responses of one line.
+        lower case, with a unit, without thousands separators, in other LaTeX, several roots in
+        another order, a query with a semicolon, a whole number without .0, with a plain minus sign
+        and plain quotes where the answer has typographic ones, a date in the order that the prompt
+        asks for, a JSON object with its keys in another order, or after a sentence of reasoning.
+        Also the format that most prompts ask for, or a label that they quote, and the format that
+        the row's own prompt asks for. If a row lists several accepted answers, also the others.
+        Each kind is reported if half of the answers lose their reward. Reasoning of several lines
+        is reported if it costs more than a tenth of the reward: the pattern for the format then
+        matches only responses of one line.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At

@@ -156,6 +156,7 @@ class HackableReward(Check):
         model writes it. If the prompts ask for tags, also many of them before a wrong answer; if
         the answers are programs in Python, also one that exits before the tests run, and one that
         never ends.
+        Wrong answers are also scored in a few rows of each kind (source, sort of answer).
         Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
@@ -217,11 +218,13 @@ class HackableReward(Check):
                 )
         return [
             *_paid_targets(context.reference_answers),
-            *self._relations(context.reward, context.reference_answers),
+            *self._relations(context, context.reward, context.reference_answers),
             *self._folded(findings),
         ]
 
-    def _relations(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    def _relations(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
         """Rewards that grow with length, and numbers of which only the whole part counts."""
         growth = growth_with_length(reward, answers)
         if growth >= self.min_growth:
@@ -230,6 +233,14 @@ class HackableReward(Check):
                 f"Correct answers earn {growth:.2g} times as much behind 100 sentences of filler.",
                 ("Do not let the reward of a correct answer grow with its length.",),
                 figures={"growth": growth},
+            )
+        if paid := context.slice_faults.paid:
+            yield CheckFinding(
+                "warning",
+                f"Wrong answers earn the full reward in {paid.failed} of {paid.tried} rows with "
+                f"{paid.name}; there are {paid.rows} such rows.",
+                ("Check how the reward function compares answers in these rows.",),
+                figures={"rows": float(paid.rows)},
             )
         truncated, tried = truncated_numbers(reward, answers)
         if truncated > tried / 2:
