@@ -28,6 +28,7 @@ _MIN_TEXT_WORDS = 4
 _OTHER_TEXTS = 8
 _MAX_WORDS = 400
 _PLAIN_WORDS = re.compile(r"[^\W\d_]{4,}(?:[ '-][^\W\d_]+){0,5}")
+_PROGRAM_LINE = re.compile(r"^\s*(?:def|class|import|from|return|for|while|if)\b", re.MULTILINE)
 _LONG_WORD = re.compile(r"[^\W\d_]{4,}")
 _SCORE = "10"
 SCORE_FOR_JUDGE = (
@@ -45,6 +46,25 @@ def parts_of(answer: str) -> list[str]:
     parts = [part for part in _SEPARATOR.split(answer.strip()) if part]
     is_list = len(set(parts)) > 1 and all(len(part.split()) <= _MAX_PART_WORDS for part in parts)
     return parts if is_list else []
+
+
+def one_right_line(answer: str, answers: Sequence[str], turn: int) -> str:
+    """The first or, in odd turns, the last line with the other lines of another answer.
+
+    Empty if the answer has one line or is a program.
+    """
+    lines = answer.strip().split("\n")
+    if len(lines) < 2 or _PROGRAM_LINE.search(answer):
+        return ""
+    kept = len(lines) - 1 if turn % 2 else 0
+    for other in answers:
+        others = other.strip().split("\n")
+        if len(others) != len(lines):
+            continue
+        others[kept] = lines[kept]
+        if others != lines:
+            return "\n".join(others)
+    return ""
 
 
 def one_part(answer: str, turn: int) -> str:

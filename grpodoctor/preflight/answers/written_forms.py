@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _AROUND: Mapping[str, str] = {
 """What may stand around an answer without changing it."""
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _AROUND.items()}
 _ENGLISH = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+\.(?:\d{1,2}|\d{4,})")
+_FRACTION = re.compile(r"(-?\d{1,9})\s*/\s*([1-9]\d{0,8})")
 _CONTINENTAL = re.compile(r"-?\d{1,3}(?:\.\d{3})+,\d+|-?\d+,\d{2}")
 _DOUBLED = re.compile(
     r"\\\\(?:[dt]?frac|sqrt|pi|text|left|right|cdot|times|boxed|infty|pm|mathrm|circ)(?![a-z])"
@@ -42,6 +44,7 @@ _SINGLE = re.compile(
 _MIN_ROWS, _MIN_SHARE = 5, 0.03
 _MOST = 0.9
 _MAX_CORE_WORDS = 6
+_MIN_COPIED = 3
 _SYNTAX = re.compile(r"[=\[\](){};<>`]|^\s*(?:def|return|import)\b")
 """Signs of code and data, whose lines belong together."""
 
@@ -82,7 +85,22 @@ def mixed_forms(answers: Sequence[str]) -> list[MixedForm]:
         if len(plain) >= max(_MIN_ROWS, _MIN_SHARE * len(answers)):
             bare = {at: pairs[at][1] for at in rows}
             found.append(MixedForm(name, tuple(rows), bare, len(rows) + len(plain)))
+    if fractions := _fractions(answers):
+        found.append(fractions)
     return found
+
+
+def _fractions(answers: Sequence[str]) -> MixedForm | None:
+    """Fractions among decimal numbers."""
+    texts = [answer.strip() for answer in answers]
+    decimals = [at for at, text in enumerate(texts) if re.fullmatch(r"-?\d{1,9}\.\d{1,9}", text)]
+    matches = {at: match for at, text in enumerate(texts) if (match := _FRACTION.fullmatch(text))}
+    least = max(_MIN_ROWS, _MIN_SHARE * len(answers))
+    if min(len(decimals), len(matches)) < least:
+        return None
+    values = {at: f"{int(match[1]) / int(match[2]):.4g}" for at, match in matches.items()}
+    total = len(decimals) + len(matches)
+    return MixedForm("a fraction in place of a decimal number", tuple(matches), values, total)
 
 
 def _kind(core: str) -> str:
@@ -99,6 +117,10 @@ def mixed_separators(answers: Sequence[str]) -> list[int]:
     texts = [answer.strip() for answer in answers]
     english = [at for at, text in enumerate(texts) if _ENGLISH.fullmatch(text)]
     other = [at for at, text in enumerate(texts) if _CONTINENTAL.fullmatch(text)]
+    lists = [text for text in texts if "," in text and not (
+        _ENGLISH.fullmatch(text) or _CONTINENTAL.fullmatch(text))]  # fmt: skip
+    if lists:  # the comma separates several numbers
+        return []
     fewer = min(english, other, key=len)
     return fewer if len(fewer) >= max(_MIN_ROWS, _MIN_SHARE * len(texts)) else []
 
@@ -108,6 +130,37 @@ def doubled_backslashes(answers: Sequence[str]) -> list[int]:
     doubled = [at for at, answer in enumerate(answers) if _DOUBLED.search(answer)]
     single = sum(bool(_SINGLE.search(answer)) for answer in answers)
     return doubled if len(doubled) >= _MIN_ROWS and single >= _MIN_ROWS else []
+
+
+def prompt_spelling(prompt: str, answer: str) -> str:
+    """How the prompt spells an answer that it contains in other letters; empty if it does not.
+
+    Other letters differ in case or accents.
+    """
+    text = " ".join(answer.split())
+    if not any(letter.isalpha() for letter in text) or text in prompt or len(text) < _MIN_COPIED:
+        return ""
+    folded, places = _folded(prompt)
+    wanted, _ = _folded(text)
+    start = folded.find(wanted)
+    if start < 0 or not wanted:
+        return ""
+    end = start + len(wanted)
+    is_word = not (folded[start - 1 : start].isalnum() or folded[end : end + 1].isalnum())
+    return prompt[places[start] : places[end - 1] + 1] if is_word else ""
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """A text without case and accents, and the place of each of its letters in the text."""
+    letters: list[str] = []
+    places: list[int] = []
+    for at, letter in enumerate(text):
+        for part in unicodedata.normalize("NFKD", letter):
+            if not unicodedata.combining(part):
+                folded = part.casefold()
+                letters.append(folded)
+                places += [at] * len(folded)
+    return "".join(letters), places
 
 
 def lost_zeros(prompts: Sequence[str], answers: Sequence[str]) -> list[int]:

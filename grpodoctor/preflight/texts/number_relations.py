@@ -46,7 +46,9 @@ class WrongNumbers:
     exact: int
     """Answers that the formula gives."""
     factor: float
-    """By which these answers are too large; 0 if they are the results of other rows."""
+    """By which these answers are too large; 0 if they are no multiples of the results."""
+    place: int = 0
+    """Number of the prompt, from 1, that these answers repeat; 0 if they are of other rows."""
 
 
 def wrong_numbers(prompts: Sequence[str], answers: Sequence[str]) -> WrongNumbers | None:
@@ -72,6 +74,12 @@ def wrong_numbers(prompts: Sequence[str], answers: Sequence[str]) -> WrongNumber
         _MIN_OUTLIERS, _MIN_OUTLIER_SHARE * len(rows)
     ):
         return None
+    table = np.array([numbers[at] for at in rows], float)
+    for place in range(size):
+        copied = _agree(table[:, place], given)
+        if copied[outliers].mean() >= _MIN_COMMON and copied[exact].mean() < _MAX_CHANCE:
+            wrong = tuple(rows[at] for at in outliers)
+            return WrongNumbers(wrong, int(exact.sum()), 0.0, place + 1)
     return _pattern(predicted, given, outliers, rows)
 
 

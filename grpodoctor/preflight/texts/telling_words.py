@@ -62,14 +62,18 @@ def _features(prompts: Sequence[str], *, only_ids: bool) -> dict[str, list[Hasha
         return features
     tokens = [_edges(text) for text in prompts]
     for place in range(_PLACES):
-        features[f"word {place + 1} of the prompt"] = [_at(first, place) for first, _ in tokens]
-        features[f"word {place + 1} from the end"] = [_at(last, -place - 1) for _, last in tokens]
+        # Numbers are what a question is about.
+        firsts, lasts = zip(
+            *((_at(first, place), _at(last, -place - 1)) for first, last in tokens), strict=True
+        )
+        for name, values in (("of the prompt", firsts), ("from the end", lasts)):
+            features[f"word {place + 1} {name}"] = ["0" if v.isdigit() else v for v in values]
     sets = [{*first, *last} for first, last in tokens]
     uses = Counter(token for each in sets for token in each)
     size = len(prompts)
     chosen = [
         token for token, count in uses.most_common(_MAX_WORDS)
-        if _MIN_USE * size <= count <= _MAX_USE * size
+        if not token.isdigit() and _MIN_USE * size <= count <= _MAX_USE * size
     ]  # fmt: skip
     for token in chosen:
         features[f"the word {token!r}"] = [token in each for each in sets]

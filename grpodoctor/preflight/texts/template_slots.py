@@ -24,6 +24,7 @@ _MIN_EMPTY, _MAX_EMPTY = 0.02, 0.5
 _MIN_ROWS = 20
 _MAX_CHARACTERS = 6000
 _MAX_ANCHORS = 12
+_MIN_PARAGRAPH, _MIN_PROSE = 80, 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,18 @@ def empty_slots(prompts: Sequence[str]) -> list[EmptySlot]:
         return []
     found = (slot for pattern in _PARTS for slot in _slots(texts, pattern))
     return list({slot.rows: slot for slot in found}.values())
+
+
+def repeats_paragraph(text: str) -> bool:
+    """Whether a text contains a long paragraph of prose twice."""
+    paragraphs = [" ".join(each.split()) for each in re.split(r"\n\s*\n", text)]
+    long = [each for each in paragraphs if len(each) >= _MIN_PARAGRAPH and _is_prose(each)]
+    return len(set(long)) < len(long)
+
+
+def _is_prose(text: str) -> bool:
+    letters = sum(letter.isalpha() or letter == " " for letter in text)
+    return letters > _MIN_PROSE * len(text)
 
 
 def _slots(texts: Sequence[str], pattern: re.Pattern[str]) -> list[EmptySlot]:

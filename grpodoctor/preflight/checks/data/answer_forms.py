@@ -15,6 +15,7 @@ from grpodoctor.preflight.answers.written_forms import (
     lost_zeros,
     mixed_forms,
     mixed_separators,
+    prompt_spelling,
     unfit_forms,
 )
 from grpodoctor.preflight.base import Check
@@ -27,6 +28,8 @@ _MAX_ROWS = 2000
 _SHOWN = 4
 _MIN_ROWS = 20
 _MIN_REFUSED = 0.5
+_MIN_SPELLED = 0.2
+"""Share of answers that their prompt must spell in another way."""
 
 
 class AnswerForms(Check):
@@ -37,7 +40,8 @@ class AnswerForms(Check):
         unit, a currency or percent sign, a label, markup. It is a warning if the reward function
         refuses the form of the others in these rows. Numbers like 1.234,50 among numbers like
         1,234.50; LaTeX commands with one and with two backslashes; codes without the zeros in front
-        that they have in the prompt; a line that all answers have
+        that they have in the prompt; names without the case or accents of the prompt, if the reward
+        function refuses the prompt's own spelling; a line that all answers have
         besides a short answer, without which a correct answer earns nothing; and answers without
         the form that nearly all prompts ask for: decimals, a fraction, one word, a letter.
 
@@ -85,6 +89,7 @@ class AnswerForms(Check):
                 rows, lost_zeros(prompts, finals), "lack the zeros in front that their prompt has",
                 "Read the column of answers as text, not as numbers.",
             ),
+            *_other_spelling(context, scored, rows, prompts, finals),
             *_extra_line(context, scored, rows, *common_line(prompts, answers)),
             *(
                 finding for name, unfit in unfit_forms(prompts, finals)
@@ -134,8 +139,32 @@ def _mixed(
         words += "; the reward refuses these without it" if refused is not None else ""
         severity: Severity = "info" if refused is None else "warning"
         yield from _report(
-            rows, form.rows, words, f"Remove {form.name} from these answers, or from the "
-            "comparison.", severity,
+            rows, form.rows, words, "Write all answers in one form, or compare them by value.",
+            severity,
+        )  # fmt: skip
+
+
+def _other_spelling(
+    context: PreflightContext,
+    scored: ReferenceAnswers | None,
+    rows: Sequence[PromptRow],
+    prompts: Sequence[str],
+    finals: Sequence[str],
+) -> Iterator[CheckFinding]:
+    """Answers that the prompt spells with other letters, which the reward refuses."""
+    spelled = {
+        at: text for at, (prompt, answer) in enumerate(zip(prompts, finals, strict=True))
+        if (text := prompt_spelling(prompt, answer))
+    }  # fmt: skip
+    if len(spelled) < _MIN_SPELLED * len(rows):
+        return
+    refused = _refused(context, scored, {id(rows[at]): text for at, text in spelled.items()})
+    if refused is not None and refused >= _MIN_REFUSED:
+        yield from _report(
+            rows, list(spelled),
+            "lack the case or accents that their prompt has; the reward refuses the prompt's "
+            "spelling",
+            "Store answers as the prompts spell them, or compare without case and accents.",
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
-from grpodoctor.preflight.texts.template_slots import empty_slots
+from grpodoctor.preflight.texts.template_slots import empty_slots, repeats_paragraph
 
 _SHOWN = 4
 _MAX_SLOT_ROWS = 2000
@@ -57,7 +57,8 @@ class DamagedText(Check):
         that are written as a backslash and an n; and lists of messages that are stored as text;
         lines with a label whose value is nan, None or an object of a program, if other prompts have
         a value there; and places between two sentences that all prompts share, where a few prompts
-        have nothing and the others a text, such as a table.
+        have nothing and the others a text, such as a table; and long paragraphs that a prompt
+        contains twice.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
@@ -112,6 +113,12 @@ class DamagedText(Check):
                           "have a label without its value, such as nan or None",
                           "Fill in the value, or leave out the line where there is none."),
             *self._empty_slots(rows),
+            *self._found(rows, "contain the same paragraph twice", repeats_paragraph,
+                         "Remove one of them: the prompt's parts were joined twice."),
+            *self._answers(rows, "escaped",
+                           lambda row: has_escapes(row.answer or "")
+                           and not any(map(has_escapes, row.texts())),
+                           "Undo one level of escapes in the answers."),
             *self._answers(rows, "invisible or full-width", _is_odd,
                            "Normalize the answers (NFKC), and remove invisible characters."),
             *self._answers(rows, "wrongly decoded", lambda row: _is_misread(row.answer or ""),

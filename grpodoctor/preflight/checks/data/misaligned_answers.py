@@ -46,9 +46,10 @@ class MisalignedAnswers(Check):
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
         only. If a formula of the prompt's numbers gives most answers without an error, also answers
-        that are a constant times its result, such as grams among milligrams, or its result in
-        another row. Also answers that repeat the row before far more often than by chance, as if
-        empty cells were filled from above, and keys that name no option of their question.
+        that are a constant times its result, such as grams among milligrams, its result in another
+        row, or a number of the prompt. Also answers that repeat the row before far more often than
+        by chance, as if empty cells were filled from above, and keys that name no option of their
+        question.
 
     Why it matters:
         Correct responses are rewarded only by accident. The reward stays near zero or follows the
@@ -271,6 +272,13 @@ def _wrong_numbers_finding(rows: Sequence[PromptRow], wrong: WrongNumbers) -> Ch
     )
     share = {"share": len(wrong.rows) / len(rows)}
     formula = f"the formula that gives {wrong.exact} others"
+    if wrong.place:
+        return CheckFinding(
+            "warning",
+            f"{len(wrong.rows)} of {len(rows)} answers only repeat number {wrong.place} of their "
+            f"prompt, unlike {formula}.",
+            ("Check which value was stored as the answer in these rows.",), details, share,
+        )  # fmt: skip
     if not wrong.factor:
         return CheckFinding(
             "warning",

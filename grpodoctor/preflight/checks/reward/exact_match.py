@@ -36,6 +36,8 @@ from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
+_GROUP = 3
+"""Digits between thousands separators."""
 _MAX_FORMATS = 12
 """Formats to try behind reasoning."""
 _MIN_WORDS = 4
@@ -150,6 +152,8 @@ class ExactMatchReward(Check):
         lost: dict[str, float] = {}
         examples: list[str] = []
         for kind, variant in response_variants(answers.answer_format).items():
+            if kind == THOUSANDS and any(map(_is_list, answers.answers)):
+                continue
             pairs = [
                 (index, text)
                 for index in _recognized(answers)
@@ -293,6 +297,12 @@ def _unread_finding(
         (f"rewarded format: {answers.answer_format!r}",),
         {"share": share},
     )
+
+
+def _is_list(answer: str) -> bool:
+    """Whether commas separate several numbers, such as a place's coordinates."""
+    parts = answer.split(",")
+    return len(parts) > 1 and not all(len(part) == _GROUP and part.isdigit() for part in parts[1:])
 
 
 def _are_texts(answers: ReferenceAnswers) -> bool:
