@@ -1,4 +1,10 @@
-"""A fourteenth set of inputs: 12 faults and 5 healthy sets, labelled before their first run."""
+"""A fourteenth set of inputs: 12 faults and 5 healthy sets, labelled before their first run.
+
+The first run named 1 of 12, by the labels and graded by hand. Of the healthy sets, 3 had no alarm:
+one had a quarter of equal answers, and one plant had no column of prompts and was corrected.
+
+The author had corrected the checks for the tenth examination.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +145,7 @@ def score(completions, tests, **kwargs):
 
 
 def _named_prompt(rows: list[Row]) -> list[Row]:
-    return [{"prompt": row["task"], **row} for row in rows]
+    return [{"prompt": [{"role": "user", "content": row["task"]}], **row} for row in rows]
 
 
 def _pairs(count: int, seed: int) -> list[tuple[int, int]]:

@@ -1,4 +1,11 @@
-"""A thirteenth set of inputs: 24 faults and 10 healthy sets, labelled before their first run."""
+"""A thirteenth set of inputs: 24 faults and 10 healthy sets, labelled before their first run.
+
+The first run named 8 of 24 by the labels, 6 of 24 graded by hand: cut spellings of formulas and a
+template that "drops" messages were true of something else. No healthy set had an alarm. Two labels
+were made stricter for checks that did not exist before.
+
+The author had read the page of the preflight and its help, and not its code.
+"""
 
 from __future__ import annotations
 
@@ -85,9 +92,9 @@ def _answers() -> tuple[Case, ...]:
              advised="unit|form|rows", reward=t.each(VALUE)),
         Case(name="a source below each answer", rows=sourced, named="DAT112|REW10[14]|note|source",
              reward=t.each("return (_tagged(t) or '') == a")),
-        Case(name="the decimals were cut from the answers", rows=whole, named="DAT112|REW10[14]",
+        Case(name="the decimals were cut from the answers", rows=whole, named="DAT126",
              advised="decimal|digits|round", reward=t.each(VALUE)),
-        Case(name="German and English separators mixed", rows=mixed, named="DAT112|REW10[14]",
+        Case(name="German and English separators mixed", rows=mixed, named="DAT126",
              advised="separator|comma|decimal|form", reward=t.each("""
 given = (_tagged(t) or "").replace(",", "")
 try:
