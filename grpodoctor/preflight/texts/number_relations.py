@@ -15,11 +15,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
+from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
 
 _MIN_ROWS = 60
 _MAX_NUMBERS = 5
-_ROWS_PER_TERM = 4
 _MIN_EXACT = 0.55
 """Share of rows that the formula must give. Fewer show several kinds of questions."""
 _TOLERANCE = 1e-6
@@ -29,8 +28,16 @@ _MIN_COMMON = 0.8
 _SAME_RATIO = 0.01
 _MIN_FACTOR = 5.0
 """Smaller factors are discounts and taxes."""
-_ROUNDS = 60
-_MAX_CHANCE = 0.2
+_COUNTED_ROWS = 200
+_TRIES = {1: 8, 2: 24, 3: 48}
+"""Choices of rows for each formula, by its number of terms."""
+_MAX_FORMULAS = 500
+_SINGULAR = 1e-12
+_SEPARATES = 0.5
+"""Difference of the shares of two kinds of rows with a word."""
+_MIN_RESULTS = 10
+"""Different results that show that the formula is more than a frequent answer."""
+_MAX_CHANCE, _LEVEL = 0.5, 1e-6
 
 _INT32 = 2.0**31
 _NEAR_LIMIT = 0.9
@@ -64,12 +71,18 @@ def wrong_numbers(prompts: Sequence[str], answers: Sequence[str]) -> WrongNumber
     size = max(usable, key=lambda each: usable[each])
     rows = [at for at, value in enumerate(values) if value is not None and len(numbers[at]) == size]
     features = _features(np.array([numbers[at] for at in rows], float))
-    if len(rows) < max(_MIN_ROWS, _ROWS_PER_TERM * features.shape[1]):
+    if len(rows) < _MIN_ROWS:
         return None
     given = np.array([values[at] for at in rows], float)
-    predicted = _robust_fit(features, given)
+    predicted = _predictions(features, given)
+    if predicted is None:
+        return None
     exact = _agree(predicted, given)
     outliers = np.flatnonzero(~exact)
+    if len(np.unique(given[exact])) < _MIN_RESULTS or _told_by_a_word(
+        [prompts[at] for at in rows], exact
+    ):
+        return None
     if exact.mean() < _MIN_EXACT or len(outliers) < max(
         _MIN_OUTLIERS, _MIN_OUTLIER_SHARE * len(rows)
     ):
@@ -108,17 +121,38 @@ def _features(numbers: Numbers) -> Numbers:
     return np.asarray(stacked[:, kept] / scale[kept])
 
 
-def _robust_fit(features: Numbers, given: Numbers) -> Numbers:
-    """Predictions of the fit with the least absolute errors, which outliers do not move."""
-    scale = float(np.median(np.abs(given))) or 1.0
-    target, weights = given / scale, np.ones(len(given))
-    for _ in range(_ROUNDS):
-        root = np.sqrt(weights)[:, None]
-        coefficients = np.linalg.lstsq(features * root, target * root[:, 0], rcond=None)[0]
-        weights = 1 / np.maximum(np.abs(features @ coefficients - target), 1e-9)
-    best = np.argsort(np.abs(features @ coefficients - target))[: len(given) // 2]
-    coefficients = np.linalg.lstsq(features[best], target[best], rcond=None)[0]
-    return np.asarray(features @ coefficients * scale)
+def _predictions(features: Numbers, given: Numbers) -> Numbers | None:
+    """Results of the formula of one to three terms that gives most answers; None without one.
+
+    Each formula is solved on a few random rows, which are all right often enough, and counted on
+    the others.
+    """
+    rng = np.random.default_rng(0)
+    few = rng.permutation(len(given))[:_COUNTED_ROWS]
+    for terms, tries in _TRIES.items():
+        best: tuple[int, tuple[int, ...], Numbers] | None = None
+        formulas = list(combinations(range(features.shape[1]), terms))
+        for chosen in formulas if len(formulas) <= _MAX_FORMULAS else ():
+            table = features[:, chosen]
+            solved = _solutions(table, given, rng.integers(len(given), size=(tries, terms)))
+            if not len(solved):
+                continue
+            counts = _agree(table[few] @ solved.T, given[few, None]).sum(axis=0)
+            at = int(counts.argmax())
+            if best is None or counts[at] > best[0]:
+                best = int(counts[at]), chosen, solved[at]
+        if best and best[0] >= _MIN_EXACT * len(few):
+            return np.asarray(features[:, best[1]] @ best[2])
+    return None
+
+
+def _solutions(table: Numbers, given: Numbers, rows: NDArray[np.int64]) -> Numbers:
+    """Coefficients that give the answers of a few rows exactly, one set for each choice of rows."""
+    equations = table[rows]
+    usable = np.abs(np.linalg.det(equations)) > _SINGULAR
+    if not usable.any():
+        return np.empty((0, table.shape[1]))
+    return np.asarray(np.linalg.solve(equations[usable], given[rows][usable][..., None])[..., 0])
 
 
 def _agree(predicted: Numbers, given: Numbers) -> NDArray[np.bool_]:
@@ -141,9 +175,34 @@ def _pattern(
         ):
             return WrongNumbers(wrong, exact, factor)
     # The results of other rows: an answer equals the prediction of another outlier or a neighbour.
-    if _share_predicted(seen, expected) >= _MIN_COMMON and _chance(predicted, given) < _MAX_CHANCE:
+    share, chance = _share_predicted(seen, expected), _chance(predicted, given)
+    hits = round(share * len(seen))
+    if share >= _MIN_COMMON and chance < _MAX_CHANCE and _p_value(hits, len(seen), chance) < _LEVEL:
         return WrongNumbers(wrong, exact, 0.0)
     return None
+
+
+def _p_value(hits: int, tries: int, chance: float) -> float:
+    from scipy.stats import binomtest
+
+    return float(binomtest(hits, tries, chance, alternative="greater").pvalue)
+
+
+def _told_by_a_word(prompts: Sequence[str], exact: NDArray[np.bool_]) -> bool:
+    """Whether a word separates the rows that the formula gives from the others.
+
+    These are then two kinds of questions, such as for metres and for kilometres.
+    """
+    words = [set(words_of(prompt)) for prompt in prompts]
+    shares = []
+    for chosen in (exact, ~exact):
+        counts = Counter(word for at in np.flatnonzero(chosen) for word in words[at])
+        shares.append({word: count / chosen.sum() for word, count in counts.items()})
+    return any(
+        abs(shares[0].get(word, 0.0) - shares[1].get(word, 0.0)) > _SEPARATES
+        for word in {*shares[0], *shares[1]}
+        if word.isalpha()
+    )
 
 
 def _share_predicted(values: Numbers, predicted: Numbers) -> float:

@@ -117,12 +117,13 @@ class Shortcuts(Check):
         placed = [each for row in rows if (each := _placed(row))]
         chosen = {id(each.row) for each in (*choices, *placed)}
         numbers = [each for row in rows if id(row) not in chosen and (each := _number(row))]
-        findings: list[CheckFinding] = [*self._telling(rows)]
+        findings: list[CheckFinding] = []
         for rules, guessed in (
             (_BY_OPTION, choices), ({**_BY_OPTION, **_BY_PLACE}, placed), (_BY_NUMBER, numbers)
         ):  # fmt: skip
             if len(guessed) >= max(self.min_rows, len(rows) / 2):
                 findings += self._best(context, rules, guessed)
+        findings = findings or [*self._telling(rows)]
         if not findings and len(rows) < self.min_rows:
             return SkippedCheck(f"{len(rows)} answers are too few", "pass more prompts")
         return findings

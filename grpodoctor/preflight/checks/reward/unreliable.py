@@ -206,7 +206,7 @@ class UnreliableReward(Check):
             yield CheckFinding(
                 "warning",
                 f"{changed} of {len(wrong)} rewards change by up to {largest:.3g} in a new "
-                "process: earlier calls or a hash decide.",
+                "process: it remembers earlier calls or uses hash().",
                 (
                     "Remove global state; the key of a cache must contain prompt and answer, too.",
                     "Do not use hash() of a text or the order of a set: each process has its own.",
