@@ -28,7 +28,7 @@ _MAX_LISTED = 4
 def growth_with_length(reward: UserReward, answers: ReferenceAnswers) -> float:
     """How many times as much a correct answer earns behind a lot of filler; 1 if not more.
 
-    A reward for reasoning of any length is one step; this one still grows where nobody reads on.
+    A reward for the presence of reasoning is one step; this one grows with every sentence.
     """
     rows = _recognized(answers)
     if len(rows) < _MIN_ROWS or any(answers.empty[at] > 0 for at in rows):

@@ -1,8 +1,8 @@
 """An estimate of the share of wrong labels, by a classifier of words that is tested on other rows.
 
 A hard question is one about which the classifier is unsure. A wrong label is also found where the
-classifier is sure: its errors do not become rarer with its confidence, because nobody who changes
-labels at random reads the text.
+classifier is sure: labels that were changed at random do not depend on the text, so that its errors
+do not become rarer with its confidence.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
@@ -32,11 +33,12 @@ _FIELD = re.compile(
     re.MULTILINE,
 )
 """A line with a label and a value."""
-_NO_VALUES = frozenset({
-    "nan", "NaN", "None", "null", "undefined", "<NA>", "NaT", "N/A", "[]", "{}", "''", '""',
-    "[object Object]",
-})  # fmt: skip
+_NO_VALUES = frozenset({"nan", "NaN", "null", "undefined", "<NA>", "NaT", "[object Object]"})
 """What programs write for a missing value."""
+_NO_TEXTS = frozenset({"None", "N/A", "[]", "{}"})
+"""What they also write, and people in short fields, such as `Allergies: None`."""
+_MIN_TEXT = 30
+"""Letters of a usual value in a field of text."""
 _OBJECT = re.compile(r"<[\w.]+ (?:object )?at 0x[0-9a-f]{6,}>|\[object Object\]")
 """What programs write for an object without a text."""
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad]")
@@ -191,20 +193,24 @@ def _has_right_to_left(row: PromptRow) -> bool:
 
 def _without_value(rows: Sequence[PromptRow]) -> list[PromptRow]:
     """Prompts with a line `Label: nan`, if other prompts have another value behind this label."""
-    values: dict[str, set[str]] = defaultdict(set)
-    empty: dict[str, list[PromptRow]] = defaultdict(list)
+    values: dict[str, list[str]] = defaultdict(list)
+    empty: dict[str, list[tuple[PromptRow, str]]] = defaultdict(list)
     objects = []
     for row in rows:
         texts = row.texts()
         objects += [row] if any(_OBJECT.search(text) for text in texts) else []
         for match in (each for text in texts for each in _FIELD.finditer(text)):
-            values[match["label"]].add(match["value"].strip())
-            if match["value"].strip() in _NO_VALUES:
-                empty[match["label"]].append(row)
-    damaged = [
-        row for label, found in empty.items() if len(values[label] - _NO_VALUES) > 1
-        for row in found
-    ]  # fmt: skip
+            value = match["value"].strip()
+            if value in _NO_VALUES or value in _NO_TEXTS:
+                empty[match["label"]].append((row, value))
+            else:
+                values[match["label"]].append(value)
+    damaged = []
+    for label, found in empty.items():
+        others = values[label]
+        is_text = bool(others) and median(map(len, others)) >= _MIN_TEXT
+        if len(set(others)) > 1:
+            damaged += [row for row, value in found if is_text or value in _NO_VALUES]
     return list({id(row): row for row in (*objects, *damaged)}.values())
 
 
