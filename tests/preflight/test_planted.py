@@ -51,7 +51,7 @@ _HEALTHY = [
     *ninth_healthy()[::5],
     *tenth_healthy()[::6],
     *eleventh_healthy()[1::4],
-    *twelfth_healthy()[::4],
+    *twelfth_healthy()[3::4],
 ]
 
 

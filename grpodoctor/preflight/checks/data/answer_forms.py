@@ -41,9 +41,9 @@ class AnswerForms(Check):
         refuses the form of the others in these rows. Numbers like 1.234,50 among numbers like
         1,234.50; LaTeX commands with one and with two backslashes; codes without the zeros in front
         that they have in the prompt; names without the case or accents of the prompt, if the reward
-        function refuses the prompt's own spelling; a line that all answers have
-        besides a short answer, without which a correct answer earns nothing; and answers without
-        the form that nearly all prompts ask for: decimals, a fraction, one word, a letter.
+        function refuses the prompt's own spelling; a line that all answers have besides a short
+        answer, without which a correct answer earns nothing; and answers without the form that
+        nearly all prompts ask for: decimals, a fraction, one word, a letter.
 
     Why it matters:
         The model learns one form, and correct answers in it earn nothing in the rows that want the

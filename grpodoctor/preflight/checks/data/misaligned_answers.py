@@ -40,9 +40,8 @@ class MisalignedAnswers(Check):
     What it sees:
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
-        twenty consecutive ones; numbers whose size follows
-        from the numbers in another row's prompt; and answers that differ from the final answer of
-        the solution in the same row.
+        twenty consecutive ones; numbers whose size follows from the numbers in another row's
+        prompt; and answers that differ from the final answer of the solution in the same row.
 
         If most answers occur in their own prompt, also answers that occur in other rows' prompts
         only. If a formula of the prompt's numbers gives most answers without an error, also answers
