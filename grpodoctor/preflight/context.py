@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+    from grpodoctor.preflight.answers.row_slices import SliceFaults
     from grpodoctor.preflight.results.check_results import SkippedCheck
     from grpodoctor.preflight.sampling.sampled_responses import ResponseSampler
     from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _LANGUAGE_MODEL_KEYS = ("text_config", "llm_config", "language_config")
 """Keys under which multimodal models keep the config of their language model."""
+_SLICED_ROWS = 2000
+"""Rows among which kinds of rows are searched."""
 _ANSWER, _NEXT_QUESTION = "grpodoctor", "nextquestion"
 
 
@@ -185,6 +188,20 @@ class PreflightContext:
             return score_reference_answers(self.reward, self.rows, self.settings)
         except DataError as error:
             return error
+
+    @cached_property
+    def slice_faults(self) -> SliceFaults:
+        """Kinds of rows in which the reward is wrong; empty if it cannot be known.
+
+        Raises:
+            DataError: as `reference_answers`.
+        """
+        from grpodoctor.preflight.answers.row_slices import SliceFaults, slice_faults
+
+        answers = self.reference_answers
+        if self.reward is None or answers is None:
+            return SliceFaults()
+        return slice_faults(self.reward, answers, self.rows[:_SLICED_ROWS])
 
     def config_value(self, name: str) -> Any:
         """A value of config.json, or of its language-model part; None if missing."""

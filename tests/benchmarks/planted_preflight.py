@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.planted_preflight [NAME …]
 
-NAME is a part of a case's name. Takes about two minutes.
+NAME is a part of a case's name. Takes about six minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.preflight.planted.cases import Case, Examined, examine
 from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
+from tests.preflight.planted.eleventh_examination import eleventh_faults, eleventh_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
@@ -23,7 +24,9 @@ from tests.preflight.planted.ninth_examination import ninth_faults, ninth_health
 from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
+from tests.preflight.planted.tenth_examination import tenth_faults, tenth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
+from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
 
 _SETS = {
@@ -49,6 +52,12 @@ _SETS = {
     "healthy, in the eighth examination": eighth_healthy(),
     "planted in the ninth examination": ninth_faults(),
     "healthy, in the ninth examination": ninth_healthy(),
+    "planted in the tenth examination": tenth_faults(),
+    "healthy, in the tenth examination": tenth_healthy(),
+    "planted in the eleventh examination": eleventh_faults(),
+    "healthy, in the eleventh examination": eleventh_healthy(),
+    "planted in the twelfth examination": twelfth_faults(),
+    "healthy, in the twelfth examination": twelfth_healthy(),
 }
 
 

@@ -154,5 +154,8 @@ def test_the_page_of_a_preflight_check(asked):
     for heading in ("What it sees", "Why it matters", "What to do", "When it is wrong"):
         assert heading in done.stdout
     data = json.loads(run("rule", "rew102", "--output-format", "json").stdout)
-    thresholds = {"min_row_share": 0.05, "constant_share": 0.9, "max_reward_share": 0.5}
+    thresholds = {
+            "min_row_share": 0.05, "constant_share": 0.9, "max_reward_share": 0.5,
+            "min_growth": 1.5,
+        }  # fmt: skip
     assert data["thresholds"] == thresholds

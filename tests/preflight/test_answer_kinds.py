@@ -208,8 +208,16 @@ _SCHEMA = {
     ("answer", "problem"),
     [
         ('{"name": "forecast", "arguments": {"city": "Bari"}}', ""),
-        ('<tool_call>{"name": "forecast", "arguments": "{\\"city\\": 1}"}</tool_call>', ""),
-        ('[{"function": {"name": "forecast", "arguments": {"city": 1, "days": 2}}}]', ""),
+        (
+            '<tool_call>{"name": "forecast", "arguments": "{\\"city\\": \\"Bari\\"}"}</tool_call>',
+            "",
+        ),
+        ('[{"function": {"name": "forecast", "arguments": {"city": "Bari", "days": 2}}}]', ""),
+        ('{"name": "forecast", "arguments": {"city": 1}}', "'city' must be of type string"),
+        (
+            '{"name": "forecast", "arguments": {"city": "Bari", "days": "2"}}',
+            "'days' must be of type integer",
+        ),
         ('{"name": "weather", "arguments": {}}', "no tool 'weather'"),
         ('{"name": "forecast", "arguments": {"town": 1}}', "forecast has no argument 'town'"),
         ('{"name": "forecast", "arguments": {"days": 1}}', "forecast lacks the argument 'city'"),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.preflight.planted.cases import Case, examine
 from tests.preflight.planted.eighth_examination import eighth_faults, eighth_healthy
+from tests.preflight.planted.eleventh_examination import eleventh_faults, eleventh_healthy
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
@@ -16,7 +17,9 @@ from tests.preflight.planted.ninth_examination import ninth_faults, ninth_health
 from tests.preflight.planted.second_examination import second_faults, second_healthy
 from tests.preflight.planted.seventh_examination import seventh_faults, seventh_healthy
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
+from tests.preflight.planted.tenth_examination import tenth_faults, tenth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
+from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
 from tests.samples import sampled
 
 _CHOSEN = [
@@ -30,6 +33,9 @@ _CHOSEN = [
     *seventh_faults()[::5],
     *eighth_faults()[:-1:3],
     *ninth_faults()[::3],
+    *tenth_faults()[::7],
+    *eleventh_faults()[2::5],
+    *twelfth_faults()[3::5],
     *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
 _FAULTS = list({case.named: case for case in _CHOSEN}.values())  # one case of each finding
@@ -43,6 +49,9 @@ _HEALTHY = [
     *seventh_healthy()[::6],
     *eighth_healthy()[::4],
     *ninth_healthy()[::5],
+    *tenth_healthy()[::6],
+    *eleventh_healthy()[1::4],
+    *twelfth_healthy()[3::4],
 ]
 
 
@@ -76,6 +85,8 @@ _EVERY_CASE = [
     *second_healthy(), *third_faults(), *third_healthy(), *fourth_faults(), *fourth_healthy(),
     *fifth_faults(), *fifth_healthy(), *sixth_faults(), *sixth_healthy(), *seventh_faults(),
     *seventh_healthy(), *eighth_faults(), *eighth_healthy(), *ninth_faults(), *ninth_healthy(),
+    *tenth_faults(), *tenth_healthy(), *eleventh_faults(), *eleventh_healthy(), *twelfth_faults(),
+    *twelfth_healthy(),
 ]  # fmt: skip
 
 

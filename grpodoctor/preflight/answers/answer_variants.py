@@ -31,6 +31,7 @@ _QUERY = re.compile(r"\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE)
 _MIN_PROSE_WORDS = 8
 REASONING_KIND = "reasoning before it"
 WITHOUT_DECIMALS = "no decimals"
+THOUSANDS = "thousands separators"
 ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
 _DATE_PATTERN = re.compile(
@@ -41,6 +42,7 @@ _DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)|(\d\d?)[./](\d\d?)[./](\d{4})")
 _YEAR_DIGITS = 4
 _STOPPED = re.compile(r"((?:[^.\s]+ ){0,2}(?:[^.\s]*[^\W_]|-?\d+\.\d+))\.")
 """A number, or up to three words, with a full stop; abbreviations have more of them."""
+_GROUPED = re.compile(r"-?(?<![\d,.])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d,])")
 _ZERO_DECIMALS = re.compile(r"(-?\d[\d,]*)\.0+")
 _KEYBOARD_SIGNS = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")
@@ -66,6 +68,7 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
         "a semicolon": _other_end,
         WITHOUT_DECIMALS: _whole_number,
         "plain signs": _plain_signs,
+        THOUSANDS: _other_thousands,
         "no full stop": _without_stop,
         ASKED_DATE: _requested_date,
         OTHER_JSON: _other_json,
@@ -142,6 +145,15 @@ def _plain_signs(form: str, answer: str, _: str) -> str | None:
     """An answer with the signs of a keyboard in the place of a printer's: -5 for \u22125."""
     changed = answer.translate(_KEYBOARD_SIGNS)
     return format_answer(form, changed) if changed != answer else None
+
+
+def _other_thousands(form: str, answer: str, prompt: str) -> str | None:
+    """1,234 without its comma; 1234 with one, if the prompt writes numbers so."""
+    text = answer.strip()
+    if _GROUPED.fullmatch(text):
+        return format_answer(form, text.replace(",", ""))
+    is_usual = re.fullmatch(r"-?\d{4,12}", text) and _GROUPED.search(prompt)
+    return format_answer(form, f"{int(text):,}") if is_usual else None
 
 
 def _without_stop(form: str, answer: str, _: str) -> str | None:

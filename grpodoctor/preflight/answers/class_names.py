@@ -10,6 +10,11 @@ from grpodoctor.preflight.answers.stated_answers import final_answer
 _PAIRS = (
     ("yes", "no"), ("true", "false"), ("1", "0"), ("correct", "incorrect"), ("right", "wrong"),
     ("valid", "invalid"), ("positive", "negative"), ("pass", "fail"), ("supported", "refuted"),
+    ("oui", "non"), ("ja", "nein"), ("ja", "nej"), ("ja", "nee"), ("s\u00ed", "no"), ("si", "no"),
+    ("sim", "n\u00e3o"), ("tak", "nie"), ("ano", "ne"), ("evet", "hay\u0131r"), ("da", "nu"),
+    ("\u0434\u0430", "\u043d\u0435\u0442"), ("\u662f", "\u5426"), ("\u5bf9", "\u9519"),
+    ("\u306f\u3044", "\u3044\u3044\u3048"), ("\u0646\u0639\u0645", "\u0644\u0627"),
+    ("vrai", "faux"), ("wahr", "falsch"), ("verdadero", "falso"), ("vero", "falso"),
 )  # fmt: skip
 """Names that say the same of a claim: the first of each pair agrees."""
 

@@ -11,10 +11,13 @@ from grpodoctor.preflight.answers.undeserving_answers import (
     ENDLESS,
     all_labels,
     many_words,
+    negated,
     off_by_one,
     one_part,
+    one_right_line,
     other_formula,
     score_for_judge,
+    scrambled,
 )
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 
@@ -34,6 +37,8 @@ FORMATS: Mapping[str, str] = {
 
 _NUMBER = re.compile(r"-?\d+")
 _WHOLE_NUMBER = re.compile(r"-?\d{1,15}")
+_FRACTION = re.compile(r"(-?\d{1,15})/([1-9]\d{0,14})")
+_DECIMAL = re.compile(r"\d{1,12}\.\d{1,12}")
 _NEAR_SHARE = 0.1
 """How far a wrong number is from the right one: further than tolerances of measured values."""
 _THOUGHT = "I think."
@@ -51,8 +56,12 @@ OTHER_FORMULA = "another number, sign or bracket"
 OFF_BY_ONE = "a count that is off by one"
 JUDGED = "a score for the judge"
 NEVER_ENDING = "program that never ends"
+SCRAMBLED, NEGATED = "letters in another order", "a negated answer"
+THOUGHT_ONLY = "the right answer in the thought alone"
 SEVERAL, SEVERAL_LINES = "several answers at once", "several answers on lines of their own"
 _MANY = 40
+_MIN_NAMED_LETTERS = 3
+"""Letters of an answer that no other text contains by accident."""
 _PROGRAM = re.compile(r"^\s*(?:async )?def \w+\(", re.MULTILINE)
 _EXIT = "import sys\nsys.exit(0)"
 _LONG_THOUGHT = "Let me think about this once more, step by step. " * 100
@@ -98,7 +107,8 @@ def matches_format(answer_format: str, text: str) -> bool:
 def wrong_answer(answer: str, answers: Sequence[str]) -> str:
     """A wrong answer of the same kind: that of another row, or another number."""
     for other in answers:
-        if other and other.casefold() != answer.casefold() and _same_kind(other, answer):
+        is_other = other.casefold() != answer.casefold() and not _same_fraction(other, answer)
+        if other and is_other and _same_kind(other, answer):
             return other
     numbers = list(_NUMBER.finditer(answer))
     if numbers:
@@ -107,12 +117,23 @@ def wrong_answer(answer: str, answers: Sequence[str]) -> str:
     return "B" if answer == "A" else f"not {answer}"
 
 
+def _same_fraction(left: str, right: str) -> bool:
+    """Whether two texts are fractions of the same value, such as 1/3 and 3/9."""
+    pairs = [_FRACTION.fullmatch(each.strip()) for each in (left, right)]
+    if not all(pairs):
+        return False
+    values = [int(pair[1]) / int(pair[2]) for pair in pairs if pair]
+    return math.isclose(*values)
+
+
 def _same_kind(left: str, right: str) -> bool:
     return bool(_NUMBER.fullmatch(left)) == bool(_NUMBER.fullmatch(right))
 
 
 def nearly_right(answer: str, turn: int) -> str:
-    """A wrong number that resembles the right one; empty if the answer is no whole number.
+    """A wrong number that resembles the right one; empty if the answer is no number.
+
+    A decimal number gets a digit in front.
 
     Args:
         answer: the right answer.
@@ -120,6 +141,8 @@ def nearly_right(answer: str, turn: int) -> str:
             digits, with a zero behind it, or larger by a tenth and by at least 1. The last of them
             takes the place of the others for a number of one digit and for zero.
     """
+    if _DECIMAL.fullmatch(answer):
+        return f"9{answer}"
     if not _WHOLE_NUMBER.fullmatch(answer):
         return ""
     value = int(answer)
@@ -184,13 +207,29 @@ def bad_completions(
         BadCompletion(NEARLY_RIGHT, format_answer(answer_format, near) if near else ""),
         BadCompletion(OTHER_FORMULA, _formatted(answer_format, other_formula(answer, row))),
         BadCompletion(OFF_BY_ONE, _formatted(answer_format, off_by_one(answer, answers))),
-        BadCompletion(ONE_PART, _formatted(answer_format, one_part(answer, row))),
+        BadCompletion(
+            ONE_PART,
+            _formatted(
+                answer_format, one_part(answer, row) or one_right_line(answer, answers, row)
+            ),
+        ),
         BadCompletion(EVERY_LABEL, _formatted(answer_format, all_labels(answers))),
         BadCompletion(MANY_WORDS, _formatted(answer_format, many_words(answer, answers))),
         BadCompletion(JUDGED, score_for_judge(answer)),
+        BadCompletion(SCRAMBLED, _formatted(answer_format, scrambled(answer, answers))),
+        BadCompletion(NEGATED, _formatted(answer_format, negated(answer, answers))),
+        BadCompletion(THOUGHT_ONLY, _thought_only(answer, wrong, answer_format)),
         *_more_tags(tags, format_answer(answer_format, wrong)),
         *_programs(answers, answer_format, row),
     ]
+
+
+def _thought_only(answer: str, wrong: str, answer_format: str) -> str:
+    """A wrong answer whose thought names the right one; empty without a place for a thought."""
+    if _THOUGHT not in answer_format or len(answer) < _MIN_NAMED_LETTERS:
+        return ""
+    thought = f"I think of {answer}, but that is not right."
+    return format_answer(answer_format, wrong).replace(_THOUGHT, thought)
 
 
 def _more_tags(tags: Sequence[str], wrong: str) -> list[BadCompletion]:

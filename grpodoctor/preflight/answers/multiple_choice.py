@@ -20,6 +20,10 @@ _MAX_CLASSES = 10
 """Distinct answers of a task that is a choice."""
 _MIN_ROWS_PER_CLASS = 5
 _MIN_LETTERED = 3
+_MIN_OUTSIDE, _MIN_OUTSIDE_SHARE = 3, 0.01
+_MIN_NUMBERED = 60
+_COUNTS = re.compile(r"\bhow (?:many|much)\b", re.IGNORECASE)
+"""Questions whose answer is no option's number."""
 
 Classes = frozenset[tuple[str, ...]]
 """Answers of a closed set, as their words."""
@@ -104,6 +108,34 @@ def listed_options(row: PromptRow) -> list[str]:
     numbers = [int(match[1]) for match in lines]
     is_list = len(lines) >= _MIN_LETTERED and numbers == list(range(1, len(lines) + 1))
     return [match[2].strip() for match in lines] if is_list else []
+
+
+def outside_options(rows: Sequence[PromptRow]) -> tuple[list[PromptRow], bool]:
+    """Rows whose answer is a letter or number that none of the listed options has.
+
+    A number counts only if all numbers are one less than the options': from 0, never the last one.
+
+    Returns:
+        The rows, and whether their options are counted from 0.
+    """
+    lettered, numbered = [], []
+    for row in rows:
+        answer = (row.answer or "").strip().strip("().:")
+        letters = lettered_options(row)
+        if letters and len(answer) == 1 and answer.isalpha():
+            lettered.append((row, answer.upper() not in letters))
+        count = 0 if letters else len(listed_options(row))
+        if count and answer.isdigit() and not _COUNTS.search(row.prompt):
+            numbered.append((row, int(answer), count))
+    outside = [row for row, is_outside in lettered if is_outside]
+    if len(outside) >= max(_MIN_OUTSIDE, _MIN_OUTSIDE_SHARE * len(lettered)):
+        return outside, False
+    zeros = [row for row, answer, _ in numbered if answer == 0]
+    is_shifted = all(answer < count for _, answer, count in numbered)
+    # By chance no answer is the last option with (1 - 1/n)**rows.
+    if len(numbered) < _MIN_NUMBERED or not is_shifted:
+        return [], False
+    return (zeros, True) if len(zeros) >= max(_MIN_OUTSIDE, len(numbered) / 20) else ([], False)
 
 
 def _lettered_lines(prompt: str) -> list[tuple[str, str]]:

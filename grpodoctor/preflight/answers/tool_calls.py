@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>|<answer>(.*?)</answer>", re.DOTALL)
@@ -20,6 +20,8 @@ class Tool:
     arguments: frozenset[str] | None
     """Names of its arguments; None if the schema does not say or allows any."""
     required: frozenset[str]
+    types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The schema of each argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class ToolCall:
     """A call of a tool."""
 
     name: str
-    arguments: frozenset[str]
+    arguments: Mapping[str, Any]
 
 
 def tools_of(columns: Mapping[str, Any]) -> dict[str, Tool]:
@@ -52,11 +54,35 @@ def problem_of(call: ToolCall, tools: Mapping[str, Tool]) -> str:
     tool = tools.get(call.name)
     if tool is None:
         return f"no tool {call.name!r:.40}"
-    missing = sorted(tool.required - call.arguments)
-    unknown = sorted(call.arguments - tool.arguments) if tool.arguments is not None else []
+    missing = sorted(tool.required - call.arguments.keys())
+    unknown = sorted(call.arguments.keys() - tool.arguments) if tool.arguments is not None else []
     if unknown:
         return f"{call.name:.40} has no argument {unknown[0]!r:.40}"
-    return f"{call.name:.40} lacks the argument {missing[0]!r:.40}" if missing else ""
+    if missing:
+        return f"{call.name:.40} lacks the argument {missing[0]!r:.40}"
+    wrong = (
+        _value_problem(name, call.arguments[name], schema)
+        for name, schema in tool.types.items() if name in call.arguments
+    )  # fmt: skip
+    return next(filter(None, wrong), "")
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "array": (list,), "object": (Mapping,),
+}  # fmt: skip
+
+
+def _value_problem(name: str, value: Any, schema: Mapping[str, Any]) -> str:
+    """Why a value does not fit the type or the choices of its argument; empty if it fits."""
+    kind, choices = schema.get("type"), schema.get("enum")
+    wanted = _TYPES.get(kind) if isinstance(kind, str) else None
+    is_flag = isinstance(value, bool) and kind != "boolean"
+    if wanted and value is not None and (is_flag or not isinstance(value, wanted)):
+        return f"{name!r:.40} must be of type {kind}"
+    if isinstance(choices, list) and choices and value is not None and value not in choices:
+        return f"{name!r:.40} must be one of {len(choices)} values"
+    return ""
 
 
 def _tool(entry: object) -> Tool | None:
@@ -76,6 +102,9 @@ def _tool(entry: object) -> Tool | None:
         frozenset(each for each in required if isinstance(each, str))
         if isinstance(required, list)
         else frozenset(),
+        {str(key): value for key, value in properties.items() if isinstance(value, Mapping)}
+        if isinstance(properties, Mapping)
+        else {},
     )
 
 
@@ -86,7 +115,7 @@ def _call(entry: object) -> ToolCall | None:
     named = [_parsed(function[key]) for key in _ARGUMENTS if key in function]
     if not named or not isinstance(named[0], Mapping):
         return None
-    return ToolCall(function["name"], frozenset(map(str, named[0])))
+    return ToolCall(function["name"], {str(key): value for key, value in named[0].items()})
 
 
 def _entries(content: Any) -> Iterator[Any]:

@@ -27,6 +27,9 @@ _MIN_USES = 3
 _MIN_TEXT_WORDS = 4
 _OTHER_TEXTS = 8
 _MAX_WORDS = 400
+_PLAIN_WORDS = re.compile(r"[^\W\d_]{4,}(?:[ '-][^\W\d_]+){0,5}")
+_PROGRAM_LINE = re.compile(r"^\s*(?:def|class|import|from|return|for|while|if)\b", re.MULTILINE)
+_LONG_WORD = re.compile(r"[^\W\d_]{4,}")
 _SCORE = "10"
 SCORE_FOR_JUDGE = (
     f'Score: {_SCORE}\nRating: [[{_SCORE}]]\n{{"score": {_SCORE}}}\n<score>{_SCORE}</score>\n'
@@ -43,6 +46,25 @@ def parts_of(answer: str) -> list[str]:
     parts = [part for part in _SEPARATOR.split(answer.strip()) if part]
     is_list = len(set(parts)) > 1 and all(len(part.split()) <= _MAX_PART_WORDS for part in parts)
     return parts if is_list else []
+
+
+def one_right_line(answer: str, answers: Sequence[str], turn: int) -> str:
+    """The first or, in odd turns, the last line with the other lines of another answer.
+
+    Empty if the answer has one line or is a program.
+    """
+    lines = answer.strip().split("\n")
+    if len(lines) < 2 or _PROGRAM_LINE.search(answer):
+        return ""
+    kept = len(lines) - 1 if turn % 2 else 0
+    for other in answers:
+        others = other.strip().split("\n")
+        if len(others) != len(lines):
+            continue
+        others[kept] = lines[kept]
+        if others != lines:
+            return "\n".join(others)
+    return ""
 
 
 def one_part(answer: str, turn: int) -> str:
@@ -117,6 +139,28 @@ def many_words(answer: str, answers: Sequence[str]) -> str:
     words = sorted({word for text in chosen for word in text.split()})
     is_sentence = len(answer.split()) >= _MIN_TEXT_WORDS
     return " ".join(words) if is_sentence and len(words) <= _MAX_WORDS else ""
+
+
+def scrambled(answer: str, answers: Sequence[str]) -> str:
+    """Words with their letters in another order, such as niwter for winter; else empty.
+
+    Every answer must have a word of at least four letters and no signs of a formula or a program.
+    """
+    if not all(_PLAIN_WORDS.fullmatch(each.strip()) for each in answers):
+        return ""
+    changed = _LONG_WORD.sub(lambda match: match[0][0] + match[0][:0:-1], answer)
+    return changed if changed.casefold() != answer.casefold() else ""
+
+
+def negated(answer: str, answers: Sequence[str]) -> str:
+    """The answer behind "not"; empty if answers are numbers, longer texts or a closed set.
+
+    A parser that takes the last label of a closed set reads such sentences on purpose.
+    """
+    is_closed = len(set(answers)) * _MIN_USES <= len(answers)
+    if is_closed or not all(_PLAIN_WORDS.fullmatch(each.strip()) for each in answers):
+        return ""
+    return f"not {answer}" if len(answer.split()) <= _MAX_PART_WORDS else ""
 
 
 def score_for_judge(answer: str) -> str:

@@ -20,6 +20,12 @@ _CELL_DATE = re.compile(rf"(?:\d{{1,2}}-{_MONTH}|{_MONTH}-\d{{2}})", re.IGNORECA
 """What a spreadsheet shows for 4/6, 4-6 or 6/84."""
 _CELL_ERROR = re.compile(r"#(?:NAME\?|REF!|VALUE!|DIV/0!|N/A|NUM!|NULL!)|\d\.\d{2,6}E\+\d{2}")
 """An error of a formula, or a long number in the spelling of a narrow column."""
+_REPRESENTATION = re.compile(
+    r"(?:np|numpy|torch|tf|jnp|datetime|decimal|fractions|pd|uuid)\.\w+(?:\.\w+)*\(.{0,200}\)|"
+    r"(?:Decimal|Fraction|tensor|array|Timestamp|datetime|UUID|OrderedDict|frozenset|ObjectId|"
+    r"Symbol|Integer|Rational|Float)\(.{0,200}\)|b'[^']*'|<class '[^']*'>|dict_\w+\(.*\)",
+    re.DOTALL,
+)
 _OF_TIME = re.compile(
     rf"\b(?:dates?|days?|months?|years?|when|calendar|birthday|deadline|{_MONTH}[a-z]*)\b",
     re.IGNORECASE,
@@ -32,6 +38,8 @@ _MAX_SAME_LAYOUT = 0.5
 """Share of them whose words may end at the same places: a form that was filled in."""
 _MIN_OPEN_SHARE = 0.6
 """Share of them that end with a letter or a comma."""
+_MAX_KNOWN_ENDS = 0.8
+"""Share of them whose last word occurs elsewhere as a whole word. A cut leaves parts of words."""
 _OPEN_END = re.compile(r"[^\W\d_]$|,$")
 _SYNTAX = re.compile(
     r"[\\{}\[\]=_;<>`*|]|^\s*(?:select|with|insert|update|delete)\b", re.IGNORECASE
@@ -50,6 +58,11 @@ def is_spreadsheet_value(answer: str, prompt: str) -> bool:
     if _CELL_ERROR.fullmatch(text):
         return True
     return _CELL_DATE.fullmatch(text) is not None and not _OF_TIME.search(prompt)
+
+
+def is_representation(answer: str) -> bool:
+    """Whether an answer is how Python shows a value, such as np.float64(3.5) or b'yes'."""
+    return _REPRESENTATION.fullmatch(answer.strip()) is not None
 
 
 def cut_answers(answers: Sequence[str]) -> list[int]:
@@ -77,9 +90,14 @@ def cut_answers(answers: Sequence[str]) -> list[int]:
         return []
     layouts = Counter(_word_ends(text) for text in different)
     open_ends = sum(bool(_OPEN_END.search(text)) for text in different)
-    is_cut = layouts.most_common(1)[0][1] <= _MAX_SAME_LAYOUT * len(
-        different
-    ) and open_ends >= _MIN_OPEN_SHARE * len(different)
+    whole = {word for at in worded if at not in pile for word in texts[at].split()}
+    whole |= {word for text in different for word in text.split()[:-1]}
+    known_ends = sum(text.split()[-1] in whole for text in different)
+    is_cut = (
+        layouts.most_common(1)[0][1] <= _MAX_SAME_LAYOUT * len(different)
+        and open_ends >= _MIN_OPEN_SHARE * len(different)
+        and known_ends <= _MAX_KNOWN_ENDS * len(different)
+    )
     return pile if is_cut else []
 
 

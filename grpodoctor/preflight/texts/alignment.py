@@ -60,9 +60,27 @@ def shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Shift | No
         valid = ~np.isnan(other)
         wins = int((other[valid] > own[valid]).sum())
         compared = wins + int((other[valid] < own[valid]).sum())
-        if _is_significant(wins, compared) and (best is None or wins > best.wins):
+        if (
+            _is_significant(wins, compared)
+            and (best is None or wins > best.wins)
+            and _beats_far_rows(prompts, answers, rows)
+        ):
             best = Shift(rows, wins, compared)
     return best
+
+
+def _beats_far_rows(prompts: Sequence[str], answers: Sequence[str], rows: int) -> bool:
+    """Whether the other row's answer also fits better than that of a row far away.
+
+    Some answers never occur in their own prompt, so that any other row fits better.
+    """
+    far = len(prompts) // 2 + rows
+    moved = [*answers[far - rows :], *answers[: far - rows]]
+    own, _ = _fits(prompts, moved, shifts=())
+    _, others = _fits(prompts, answers, shifts=(rows,))
+    valid = ~np.isnan(others[rows])
+    wins = int((others[rows][valid] > own[valid]).sum())
+    return _is_significant(wins, wins + int((others[rows][valid] < own[valid]).sum()))
 
 
 def partial_shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> PartialShift | None:
@@ -97,7 +115,7 @@ def _best_part(scores: NDArray[np.float64]) -> tuple[int, int]:
 
 
 def _fits(
-    prompts: Sequence[str], answers: Sequence[str]
+    prompts: Sequence[str], answers: Sequence[str], shifts: Sequence[int] | None = None
 ) -> tuple[NDArray[np.float64], dict[int, NDArray[np.float64]]]:
     """How well each prompt fits the answer of its own row, and those of the rows nearby."""
     prompt_words = [set(words_of(text)) for text in prompts]
@@ -108,7 +126,8 @@ def _fits(
             counts[word] = counts.get(word, 0) + 1
     weights = {word: np.log(len(prompts) / count) for word, count in counts.items()}
     own = _shared(prompt_words, answer_words, weights, 0)
-    return own, {rows: _shared(prompt_words, answer_words, weights, rows) for rows in _shifts()}
+    chosen = _shifts() if shifts is None else shifts
+    return own, {rows: _shared(prompt_words, answer_words, weights, rows) for rows in chosen}
 
 
 def _shifts() -> list[int]:

@@ -113,7 +113,8 @@ except Exception:
     return 0.0
 """, column="target")),
         Case(name="a distance that long responses make slow", named="REW10[35]",
-             rows=[t.user(q, a) for q, a in t.titles(150, 1312)], settings={"max_tokens": 2048},
+             rows=[t.user(q, a) for q, a in t.titles(150, 1312)],
+             settings={"max_tokens": 2048, "group_size": 32, "batch_prompts": 128},
              reward=t.each("return 1 - _distance(t, a) / max(len(t), len(a), 1)",
                            helpers=_DISTANCE)),
     )  # fmt: skip

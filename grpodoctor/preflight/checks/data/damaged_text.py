@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
@@ -13,8 +15,10 @@ from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
+from grpodoctor.preflight.texts.template_slots import empty_slots, repeats_paragraph
 
 _SHOWN = 4
+_MAX_SLOT_ROWS = 2000
 _TEXT_TABLES = frozenset({".csv", ".tsv"})
 """Formats whose cells are text."""
 _PLACEHOLDER = re.compile(r"(?<![\\\w}^_$]){{?\s*([A-Za-z_]\w*)\s*}}?")
@@ -23,6 +27,20 @@ _PLACEHOLDER_NAMES = frozenset({*PROMPT_COLUMNS, *ANSWER_COLUMNS, "context", "ch
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|nbsp|#\d{2,5});")
 _MARKUP = re.compile(r"</[a-zA-Z][\w-]*>|<(?:br|img|input|hr|meta|link)\b[^<>]*>", re.IGNORECASE)
 """Tags of a page: its entities belong to it."""
+_FIELD = re.compile(
+    r"^[ \t*>-]{0,8}(?P<label>[^\W\d_][\w ]{0,40}?)\**[ \t]*[:=\uff1a][ \t]*"
+    r"(?P<value>[^\n]{0,80})$",
+    re.MULTILINE,
+)
+"""A line with a label and a value."""
+_NO_VALUES = frozenset({"nan", "NaN", "null", "undefined", "<NA>", "NaT", "[object Object]"})
+"""What programs write for a missing value."""
+_NO_TEXTS = frozenset({"None", "N/A", "[]", "{}"})
+"""What they also write, and people in short fields, such as `Allergies: None`."""
+_MIN_TEXT = 30
+"""Letters of a usual value in a field of text."""
+_OBJECT = re.compile(r"<[\w.]+ (?:object )?at 0x[0-9a-f]{6,}>|\[object Object\]")
+"""What programs write for an object without a text."""
 _INVISIBLE = re.compile("[\u200b\u2060\ufeff\u00ad]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Marks of the direction of writing, which belong to texts that run from right to left."""
@@ -38,7 +56,11 @@ class DamagedText(Check):
     What it sees:
         Names of columns in braces that no program filled in ({question}); text that was encoded as
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
-        that are written as a backslash and an n; and lists of messages that are stored as text.
+        that are written as a backslash and an n; and lists of messages that are stored as text;
+        lines with a label whose value is nan, None or an object of a program, if other prompts have
+        a value there; and places between two sentences that all prompts share, where a few prompts
+        have nothing and the others a text, such as a table; and long paragraphs that a prompt
+        contains twice.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
@@ -89,11 +111,31 @@ class DamagedText(Check):
             *self._found(rows, "contain HTML entities",
                          lambda text: bool(_ENTITY.search(text)) and not _MARKUP.search(text),
                          "Unescape the HTML of the source."),
+            *self._report(_without_value(rows), len(rows),
+                          "have a label without its value, such as nan or None",
+                          "Fill in the value, or leave out the line where there is none."),
+            *self._empty_slots(rows),
+            *self._found(rows, "contain the same paragraph twice", repeats_paragraph,
+                         "Remove one of them: the prompt's parts were joined twice."),
+            *self._answers(rows, "escaped",
+                           lambda row: has_escapes(row.answer or "")
+                           and not any(map(has_escapes, row.texts())),
+                           "Undo one level of escapes in the answers."),
             *self._answers(rows, "invisible or full-width", _is_odd,
                            "Normalize the answers (NFKC), and remove invisible characters."),
             *self._answers(rows, "wrongly decoded", lambda row: _is_misread(row.answer or ""),
                            "Read the source of the answers as UTF-8."),
         )  # fmt: skip
+
+    def _empty_slots(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """Places of the prompts' template that a few prompts leave empty."""
+        for slot in empty_slots(["\n".join(row.texts()) for row in rows[:_MAX_SLOT_ROWS]])[:1]:
+            yield from self._report(
+                [rows[at] for at in slot.rows],
+                min(len(rows), _MAX_SLOT_ROWS),
+                f"have nothing between {slot.before[:40]!r} and {slot.after[:40]!r}",
+                "Fill in what is missing there, such as a table or a passage; others have it.",
+            )
 
     def _answers(
         self, rows: Sequence[PromptRow], words: str, holds: Callable[[PromptRow], bool], advice: str
@@ -147,6 +189,29 @@ def _has_right_to_left(row: PromptRow) -> bool:
         letter.isalpha() and unicodedata.bidirectional(letter) in _FROM_THE_RIGHT
         for letter in letters
     )
+
+
+def _without_value(rows: Sequence[PromptRow]) -> list[PromptRow]:
+    """Prompts with a line `Label: nan`, if other prompts have another value behind this label."""
+    values: dict[str, list[str]] = defaultdict(list)
+    empty: dict[str, list[tuple[PromptRow, str]]] = defaultdict(list)
+    objects = []
+    for row in rows:
+        texts = row.texts()
+        objects += [row] if any(_OBJECT.search(text) for text in texts) else []
+        for match in (each for text in texts for each in _FIELD.finditer(text)):
+            value = match["value"].strip()
+            if value in _NO_VALUES or value in _NO_TEXTS:
+                empty[match["label"]].append((row, value))
+            else:
+                values[match["label"]].append(value)
+    damaged = []
+    for label, found in empty.items():
+        others = values[label]
+        is_text = bool(others) and median(map(len, others)) >= _MIN_TEXT
+        if len(set(others)) > 1:
+            damaged += [row for row, value in found if is_text or value in _NO_VALUES]
+    return list({id(row): row for row in (*objects, *damaged)}.values())
 
 
 def _written_messages(context: PreflightContext) -> list[PromptRow]:

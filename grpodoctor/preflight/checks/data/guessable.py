@@ -153,7 +153,7 @@ class GuessableAnswers(Check):
             )
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
-        if is_choice and _skill(always, chance) < self.warning_skill:
+        if _skill(always, chance if is_choice else 0.0) < self.warning_skill:
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
         advice = _ADVICE if letters / len(answers) > 0.5 else _BALANCE

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
+from grpodoctor.preflight.inputs.columns import text_of
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 
@@ -25,7 +26,8 @@ class MessageRoles(Check):
     What it sees:
         Conversations in the layout of ShareGPT (`from` and `value` in place of `role` and
         `content`), and roles such as human or gpt that neither the usual templates nor this model's
-        template mention.
+        template mention. Also several messages of the user in a row, without an answer between
+        them, above all if the earlier ones are the questions of other rows.
 
     Why it matters:
         Most templates write any role as it is: the model sees `<|im_start|>human`, which it has
@@ -45,13 +47,53 @@ class MessageRoles(Check):
     code: ClassVar[str] = "DAT121"
     name: ClassVar[str] = "unknown-message-roles"
     summary: ClassVar[str] = "Messages have roles or keys that chat templates do not know."
+    min_share: ClassVar[float] = 0.01
+    """Share of conversations with several user messages in a row, from which they are reported."""
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the roles with those of templates."""
         rows = [row for row in context.rows if row.messages]
         if not rows:
             return SkippedCheck("no prompt is a conversation", "store prompts as messages")
-        return (*self._share_gpt(rows), *self._unknown_roles(context, rows))
+        return (
+            *self._mixed_layouts(rows, len(context.rows)),
+            *self._share_gpt(rows),
+            *self._unknown_roles(context, rows),
+            *self._several_questions(rows),
+        )
+
+    def _mixed_layouts(self, rows: list[PromptRow], total: int) -> Iterator[CheckFinding]:
+        """A file with conversations and texts: trainers look at the first row only."""
+        texts = total - len(rows)
+        if texts:
+            yield CheckFinding(
+                "warning",
+                f"{len(rows)} prompts are conversations and {texts} are texts.",
+                ("Store all prompts in one layout: trainers detect it from the first row.",),
+                (rows[0].location,),
+            )
+
+    def _several_questions(self, rows: list[PromptRow]) -> Iterator[CheckFinding]:
+        """Messages of the user that follow each other."""
+        found = [row for row in rows if len(_unanswered(row)) > 1]
+        if len(found) < self.min_share * len(rows) or not found:
+            return
+        questions = {row.prompt for row in rows}
+        of_others = [
+            row for row in found if any(text in questions for text in _unanswered(row)[:-1])
+        ]
+        is_nested = len(of_others) > len(found) / 2
+        yield CheckFinding(
+            "warning" if is_nested else "info",
+            f"{len(found)} of {len(rows)} conversations have several user messages in a row"
+            f"{', earlier ones from other rows' if is_nested else ''}.",
+            (
+                "Make a new list of messages for each row: the same list was extended.",
+                "Check that no assistant message is missing between user messages.",
+            )[0 if is_nested else 1 :],
+            tuple(f"{row.location}: {len(_unanswered(row))} messages" for row in found[:_SHOWN]),
+            {"share": len(found) / len(rows)},
+        )
 
     def _share_gpt(self, rows: list[PromptRow]) -> Iterator[CheckFinding]:
         others = [row for row in rows if _is_share_gpt(row)]
@@ -86,6 +128,16 @@ class MessageRoles(Check):
                 tuple(f"{row.location}: {row.prompt[:80]!r}" for row in found[:_SHOWN]),
                 {"share": len(found) / len(rows)},
             )
+
+
+def _unanswered(row: PromptRow) -> list[str]:
+    """The longest run of the user's messages without another message between them."""
+    longest: list[str] = []
+    current: list[str] = []
+    for message in row.messages:
+        current = [*current, text_of(message.get("content"))] if message["role"] == "user" else []
+        longest = max(longest, current, key=len)
+    return longest
 
 
 def _is_share_gpt(row: PromptRow) -> bool:

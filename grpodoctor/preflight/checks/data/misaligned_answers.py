@@ -6,8 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from grpodoctor.preflight.answers.multiple_choice import options_of
+from grpodoctor.preflight.answers.multiple_choice import (
+    lettered_options,
+    options_of,
+    outside_options,
+)
 from grpodoctor.preflight.answers.stated_answers import final_answer, marked_answer
+from grpodoctor.preflight.answers.written_forms import mixed_separators
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -19,7 +24,9 @@ from grpodoctor.preflight.texts.alignment import (
     shift_of_sizes,
     shift_of_words,
 )
-from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
+from grpodoctor.preflight.texts.joins import answers_of_other_prompts, filled_down
+from grpodoctor.preflight.texts.normal_form import number_of, numbers_of, words_of
+from grpodoctor.preflight.texts.number_relations import WrongNumbers, overflowed, wrong_numbers
 
 _MAX_ROWS = 2000
 """Consecutive rows that are compared: enough for any displacement."""
@@ -33,9 +40,15 @@ class MisalignedAnswers(Check):
     What it sees:
         Answers that are the number or the id of their row; columns of the data that share more rare
         words with the prompt of a row nearby than with their own prompt, in all rows or in at least
-        twenty consecutive ones; numbers whose size follows
-        from the numbers in another row's prompt; and answers that differ from the final answer of
-        the solution in the same row.
+        twenty consecutive ones; numbers whose size follows from the numbers in another row's
+        prompt; and answers that differ from the final answer of the solution in the same row.
+
+        If most answers occur in their own prompt, also answers that occur in other rows' prompts
+        only. If a formula of the prompt's numbers gives most answers without an error, also answers
+        that are a constant times its result, such as grams among milligrams, its result in another
+        row, or a number of the prompt. Also answers that repeat the row before far more often than
+        by chance, as if empty cells were filled from above, and keys that name no option of their
+        question.
 
     Why it matters:
         Correct responses are rewarded only by accident. The reward stays near zero or follows the
@@ -69,7 +82,11 @@ class MisalignedAnswers(Check):
         if not any(row.answer for row in rows):
             return SkippedCheck("the prompts have no answers", "add a column of answers")
         by_id = [*self._row_ids(rows)] or [*self._text_ids(rows)]
-        return by_id or (*_shifts(rows), *self._other_than_solution(context.rows))
+        return by_id or (
+            *(tuple(_shifts(rows)) or _foreign(rows)),
+            *_outside(rows),
+            *self._other_than_solution(context.rows),
+        )
 
     def _row_ids(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         answered = [
@@ -113,10 +130,14 @@ class MisalignedAnswers(Check):
 
     def _other_than_solution(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """Rows whose answer is another number than the final answer of their solution."""
-        pairs = [pair for row in rows if (pair := _answer_and_solution(row))]
+        pairs: list[tuple[PromptRow, object, object]] = []
+        pairs += [pair for row in rows if (pair := _answer_and_solution(row))]
+        pairs += [] if pairs else [key for row in rows if (key := _key_and_solution(row))]
         wrong = [row for row, answer, solution in pairs if answer != solution]
         agreement = 1 - len(wrong) / len(pairs) if pairs else 0.0
-        if not wrong or agreement < self.min_agreement:
+        is_key = bool(pairs) and isinstance(pairs[0][1], str)
+        is_certain = is_key and len(pairs) >= _MIN_ROWS  # the solution names one of the options
+        if not wrong or (agreement < self.min_agreement and not is_certain):
             return
         share = len(wrong) / len(pairs)
         yield CheckFinding(
@@ -210,6 +231,87 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
             return
 
 
+def _foreign(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Answers that have the relation of the others to the prompt of another row."""
+    answered = [row for row in rows if row.answer]
+    prompts = ["\n".join([*row.texts(), *options_of(row)]) for row in answered]
+    answers = [final_answer(row.answer or "") for row in answered]
+    if found := answers_of_other_prompts(prompts, answers):
+        yield _some(answered, found, "occur in another row's prompt, and not in their own")
+    wrong = None if mixed_separators(answers) else wrong_numbers(prompts, answers)
+    if wrong:
+        yield _wrong_numbers_finding(answered, wrong)
+    if found := overflowed(answers):
+        yield _some(
+            answered, found, "are negative: the column overflows 32 bits",
+            "Compute the answers again with 64 bits or Python's integers.",
+        )  # fmt: skip
+    if found := filled_down(prompts, answers):
+        yield _some(answered, found, "repeat the row before, as if empty cells were filled")
+
+
+_REJOIN = "Join prompts and answers by an id again, and compare the listed rows by hand."
+
+
+def _some(
+    rows: Sequence[PromptRow], found: Sequence[int], words: str, advice: str = _REJOIN
+) -> CheckFinding:
+    return CheckFinding(
+        "warning",
+        f"{len(found)} of {len(rows)} answers {words}.",
+        (advice,),
+        tuple(f"{rows[at].location}: answer {rows[at].answer!r:.60}" for at in found[:_SHOWN]),
+        {"share": len(found) / len(rows)},
+    )
+
+
+def _wrong_numbers_finding(rows: Sequence[PromptRow], wrong: WrongNumbers) -> CheckFinding:
+    details = tuple(
+        f"{rows[at].location}: answer {rows[at].answer!r}" for at in wrong.rows[:_SHOWN]
+    )
+    share = {"share": len(wrong.rows) / len(rows)}
+    formula = f"the formula that gives {wrong.exact} others"
+    if wrong.place:
+        return CheckFinding(
+            "warning",
+            f"{len(wrong.rows)} of {len(rows)} answers only repeat number {wrong.place} of their "
+            f"prompt, unlike {formula}.",
+            ("Check which value was stored as the answer in these rows.",), details, share,
+        )  # fmt: skip
+    if not wrong.factor:
+        return CheckFinding(
+            "warning",
+            f"{len(wrong.rows)} of {len(rows)} answers are other rows' results by {formula}.",
+            ("Join prompts and answers by an id again.",), details, share,
+        )  # fmt: skip
+    is_small = abs(wrong.factor) < 1
+    factor = 1 / wrong.factor if is_small else wrong.factor
+    return CheckFinding(
+        "warning",
+        f"{len(wrong.rows)} of {len(rows)} answers are {factor:.4g} times too "
+        f"{'small' if is_small else 'large'} for {formula}.",
+        ("Store all answers in the unit that the prompts ask for.",), details, share,
+    )  # fmt: skip
+
+
+def _outside(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Keys that name no option of their question."""
+    found, from_zero = outside_options([row for row in rows if row.answer])
+    if found:
+        yield CheckFinding(
+            "warning",
+            f"{len(found)} of {len(rows)} answers name no option of their question"
+            f"{', as if options were counted from 0' if from_zero else ''}.",
+            (
+                "Number the options as the answers do: all answers are one too small."
+                if from_zero
+                else "Correct these answers, or restore the missing options.",
+            ),
+            tuple(f"{row.location}: answer {row.answer!r:.20}" for row in found[:_SHOWN]),
+            {"share": len(found) / len(rows)},
+        )
+
+
 def _texts_of(row: PromptRow) -> dict[str, str]:
     """The texts of a row that may belong to its prompt, by the name of their column."""
     own = {row.prompt_column, *_OWN_COLUMNS}
@@ -262,6 +364,23 @@ def _partial_finding(column: str, part: PartialShift, rows: Sequence[PromptRow])
         ),
         {"rows": float(shift.rows), "share": (part.stop - part.start) / len(rows)},
     )
+
+
+def _key_and_solution(row: PromptRow) -> tuple[PromptRow, str, str] | None:
+    """The text of the option that is the key, and the only option that another column names."""
+    options = lettered_options(row)
+    key = (row.answer or "").strip(" ().").upper()
+    if key not in options:
+        return None
+    folded = {letter: f" {' '.join(words_of(text))} " for letter, text in options.items()}
+    for name, value in _flat(row.columns).items():
+        if not isinstance(value, str) or name == row.prompt_column or value == row.answer:
+            continue
+        text = f" {' '.join(words_of(value))} "
+        named = [letter for letter, option in folded.items() if option.strip() and option in text]
+        if len(named) == 1 and len(text) > len(folded[named[0]]):
+            return row, folded[key], folded[named[0]]
+    return None
 
 
 def _answer_and_solution(row: PromptRow) -> tuple[PromptRow, float, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,9 +22,14 @@ from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
+from grpodoctor.preflight.texts.telling_words import best_rule
 
 _MAX_ROWS = 2000
 _SHOWN = 4
+_MIN_TOLD, _MIN_OF_CLASS, _MAX_CLASSES = 60, 8, 10
+_VERDICTS = ({"yes", "no"}, {"true", "false"}, {"0", "1"}, {"valid", "invalid"},
+             {"correct", "incorrect"}, {"right", "wrong"}, {"pass", "fail"})  # fmt: skip
+"""Answers that say nothing about the words of their question."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
 
 Guess = Callable[[Sequence[str]], str]
@@ -74,6 +80,11 @@ class Shortcuts(Check):
         smallest number of the prompt is the answer. The share is compared with that of answers in a
         random order. With a reward function, the shortcut must also earn the reward.
 
+        If the answers are letters of options, or yes and no, also how often a single word, a place
+        in the prompt or the part of an id tells the answer. For other closed sets of answers only
+        ids, blanks and line breaks count: their words may be what the question is about. Each rule
+        is learnt on one half of the rows and tested on the other.
+
     Why it matters:
         A model finds such a rule sooner than the solution. The reward rises, the responses get
         short, and another data set shows that nothing was learnt.
@@ -112,9 +123,35 @@ class Shortcuts(Check):
         ):  # fmt: skip
             if len(guessed) >= max(self.min_rows, len(rows) / 2):
                 findings += self._best(context, rules, guessed)
+        findings = findings or [*self._telling(rows)]
         if not findings and len(rows) < self.min_rows:
             return SkippedCheck(f"{len(rows)} answers are too few", "pass more prompts")
         return findings
+
+    def _telling(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+        """One word or one place of the prompts that tells the answer."""
+        answers = [final_answer(row.answer or "").strip(" .()").casefold() for row in rows]
+        counts = Counter(answers)
+        if len(rows) < _MIN_TOLD or not 2 <= len(counts) <= _MAX_CLASSES:
+            return
+        if min(counts.values()) < _MIN_OF_CLASS:
+            return
+        is_arbitrary = set(counts) in _VERDICTS or all(
+            option_letter(answer) and len(answer) == 1 for answer in counts
+        )
+        prompts = ["\n".join(row.texts()) for row in rows]
+        rule = best_rule(prompts, answers, only_ids=not is_arbitrary)
+        chance = max(counts.values()) / len(rows)
+        if rule is None or (rule.rate - chance) / (1 - chance) < self.warning_skill:
+            return
+        yield CheckFinding(
+            "warning",
+            f"{rule.description[0].upper()}{rule.description[1:]} tells the answer in "
+            f"{rule.rate:.0%} of {len(rows)} rows.",
+            ("Remove it from the prompts, or vary it independently of the answer.",),
+            (rule.example,),
+            {"rate": rule.rate, "chance": chance},
+        )
 
     def _best(
         self, context: PreflightContext, rules: Mapping[str, Guess], guessed: Sequence[_Guessed]

@@ -19,7 +19,7 @@ class ToolSchemas(Check):
     What it sees:
         Rows with a column `tools` whose answer is a tool call in JSON, alone or in tags. Reports
         names that no tool has, arguments that the schema does not have, and required arguments that
-        are missing.
+        are missing, and values of another type than the schema's or outside its choices.
 
     Why it matters:
         The model reads the schema and calls the tool as it says. The reward expects another call,
@@ -56,7 +56,7 @@ class ToolSchemas(Check):
                 "critical" if share >= self.critical_share else "warning",
                 f"{len(unfit)} of {len(rows)} answers do not fit the schema of the tools: "
                 f"{unfit[0][1]}.",
-                ("Use the names of the schema in the answers, or correct the schema.",),
+                ("Use the names and types of the schema in the answers, or correct the schema.",),
                 tuple(f"{row.location}: {problem}" for row, problem in unfit[:_SHOWN]),
                 {"share": share},
             ),

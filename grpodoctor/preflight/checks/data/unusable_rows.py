@@ -11,6 +11,7 @@ from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.answers.unusable_answers import (
     cut_answers,
     is_note,
+    is_representation,
     is_spreadsheet_value,
 )
 from grpodoctor.preflight.base import Check
@@ -32,10 +33,11 @@ class UnusableRows(Check):
     What it sees:
         Rows that cannot be read, or whose prompt is empty; and rows whose answer is empty or a
         placeholder such as None or nan, although other rows of the same source have one. Also
-        solutions without the mark of the final answer (####, a box) that most others have;
-        answers that are a list of one text written as text (`['42']`), a note such as "Q.E.D." or
-        "see the proof above", or what a spreadsheet made of them (`4/6` becomes `04-Jun`); and
-        answers of several words that were cut at a number of characters.
+        solutions without the mark of the final answer (####, a box) that most others have; answers
+        that are a list of one text written as text (`['42']`), a note such as "Q.E.D." or "see the
+        proof above", how Python shows an object (`np.float64(3.5)`), or what a spreadsheet made of
+        them (`4/6` becomes `04-Jun`); and answers of several words that were cut at a number of
+        characters.
 
     Why it matters:
         An engine refuses an empty prompt, which ends a run hours after its start. A row without an
@@ -84,6 +86,11 @@ class UnusableRows(Check):
                 context.rows, "are dates or errors of a spreadsheet",
                 lambda row: is_spreadsheet_value(row.answer or "", row.prompt),
                 "Make the file again from its source without a spreadsheet, or with text cells.",
+            ),
+            *self._useless(
+                context.rows, "are shown as Python shows objects, such as np.float64(3.5)",
+                lambda row: is_representation(row.answer or ""),
+                "Convert values with str(), item() or tolist() before they are stored.",
             ),
             *self._useless_if_cut(context.rows),
         )  # fmt: skip

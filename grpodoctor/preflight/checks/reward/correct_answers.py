@@ -39,6 +39,10 @@ class CorrectAnswersNotRewarded(Check):
         than an empty response. If the function separates most correct answers from wrong ones, it
         also reports correct answers that earn no more than a wrong one.
 
+        A few rows of each kind are scored besides: of each source or other category, with an empty
+        column, with negative, decimal or long numbers, letters, words, LaTeX, quotation marks.
+        Reports a kind of rows whose correct answers earn nothing, while those of others do.
+
         If no answer earns a reward, the finding is critical only if the format is certain: given by
         --gold-format, or a box, #### or answer tags in the prompts. Otherwise the function may read
         a format that the check does not know, and the finding says so.
@@ -79,11 +83,12 @@ class CorrectAnswersNotRewarded(Check):
         missed = [
             row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
         ]
+        of_kind = _kinds_of_rows(context)
         if not missed:
-            return ()
+            return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
         if len(missed) == len(answers.rows):
-            return (_none_rewarded(context, answers, details),)
+            return (_none_rewarded(context, answers, details), *of_kind)
         share = len(missed) / len(answers.rows)
         summary = (
             f"{len(missed)} of {len(answers.rows)} correct answers earn no more than an empty or a "
@@ -99,7 +104,25 @@ class CorrectAnswersNotRewarded(Check):
                 (f"format: {answers.format_name}, {example!r}", *details),
                 {"share": share},
             ),
+            *of_kind,
         )
+
+
+def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
+    """A kind of rows in which correct answers earn nothing, or the function fails."""
+    raising, fault = context.slice_faults.raising, context.slice_faults.unrewarded
+    if raising:
+        summary = f"The reward function fails on rows with {raising.name} ({raising.rows} rows)."
+        advice = "Handle these rows in the reward function, or remove them."
+        return (CheckFinding("critical", summary, (advice,), (raising.error,)),)
+    if fault:
+        summary = (
+            f"Correct answers earn nothing in {fault.failed} of {fault.tried} rows with "
+            f"{fault.name}; there are {fault.rows} such rows."
+        )
+        advice = "Check how the reward function reads these rows, or correct their answers."
+        return (CheckFinding("warning", summary, (advice,), (), {"rows": float(fault.rows)}),)
+    return ()
 
 
 def _none_rewarded(

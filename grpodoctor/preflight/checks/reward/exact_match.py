@@ -12,6 +12,7 @@ from grpodoctor.preflight.answers.answer_variants import (
     OTHER_JSON,
     REASONING,
     REASONING_KIND,
+    THOUSANDS,
     WITHOUT_DECIMALS,
     Variant,
     asked_formats,
@@ -25,6 +26,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
 from grpodoctor.preflight.answers.requested_formats import quoted_labels
+from grpodoctor.preflight.answers.reward_relations import refused_alternatives
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -34,6 +36,8 @@ from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MIN_ROWS = 5
+_GROUP = 3
+"""Digits between thousands separators."""
 _MAX_FORMATS = 12
 """Formats to try behind reasoning."""
 _MIN_WORDS = 4
@@ -49,6 +53,7 @@ _ADVICE = {
     OTHER_JSON: "Parse JSON and compare the objects.",
     WITHOUT_DECIMALS: "Compare numbers by value, or store whole numbers without .0.",
     "plain signs": "Store minus signs, quotes and blanks as a keyboard writes them, in ASCII.",
+    THOUSANDS: "Remove thousands separators from both numbers.",
     "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
@@ -89,13 +94,15 @@ class ExactMatchReward(Check):
 
     What it sees:
         Rewarded reference answers, spelled another way: with white space around them, in upper or
-        lower case, with a unit, in other LaTeX, several roots in another order, a query with a
-        semicolon, a whole number without .0, with a plain minus sign and plain quotes where the
-        answer has typographic ones, a date in the order that the prompt asks for, a JSON object
-        with its keys in another order, or after a sentence of reasoning. Also the format
-        that most prompts ask for, or a label that they quote. Each kind is reported if half of the
-        answers lose their reward. Reasoning of several lines is reported if it costs more than a
-        tenth of the reward: the pattern for the format then matches only responses of one line.
+        lower case, with a unit, without thousands separators, in other LaTeX, several roots in
+        another order, a query with a semicolon, a whole number without .0, with a plain minus sign
+        and plain quotes where the answer has typographic ones, a date in the order that the prompt
+        asks for, a JSON object with its keys in another order, or after a sentence of reasoning.
+        Also the format that most prompts ask for, or a label that they quote, and the format that
+        the row's own prompt asks for. If a row lists several accepted answers, also the others.
+        Each kind is reported if half of the answers lose their reward. Reasoning of several lines
+        is reported if it costs more than a tenth of the reward: the pattern for the format then
+        matches only responses of one line.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -134,6 +141,7 @@ class ExactMatchReward(Check):
             *self._other_spellings(context, reward, answers),
             *self._line_breaks(context, reward, answers),
             *self._asked_format(reward, answers),
+            *self._alternatives(reward, answers),
         )
 
     def _other_spellings(
@@ -144,6 +152,8 @@ class ExactMatchReward(Check):
         lost: dict[str, float] = {}
         examples: list[str] = []
         for kind, variant in response_variants(answers.answer_format).items():
+            if kind == THOUSANDS and any(map(_is_list, answers.answers)):
+                continue
             pairs = [
                 (index, text)
                 for index in _recognized(answers)
@@ -216,12 +226,59 @@ class ExactMatchReward(Check):
             share = self._share_lost_in(reward, answers, form)
             if share >= self.min_lost_share:
                 yield _unread_finding("critical", mark, share, answers)
+        yield from self._format_of_some(reward, answers, prompts, list(marks))
         if marks or answers.format_name.startswith(REQUESTED):
             return
         lost = {form: self._share_lost_in(reward, answers, form) for form in quoted_labels(prompts)}
         if lost and min(lost.values()) >= self.min_lost_share:
             label, share = min(lost.items(), key=lambda item: item[1])
             yield _unread_finding("warning", label.replace("{answer}", "…"), share, answers)
+
+    def _format_of_some(
+        self,
+        reward: UserReward,
+        answers: ReferenceAnswers,
+        prompts: Sequence[str],
+        of_most: Sequence[str],
+    ) -> Iterator[CheckFinding]:
+        """A format that a part of the prompts ask for must be rewarded in their rows."""
+        asked = [asked_formats([prompt]) for prompt in prompts]
+        for mark in {mark for each in asked for mark in each.values()} - set(of_most):
+            rows = [
+                at for at in _recognized(answers)
+                if len(asked[at]) == 1 and mark in asked[at].values()
+            ]  # fmt: skip
+            if not _MIN_ROWS <= len(rows) <= len(prompts):
+                continue
+            pairs = [
+                (at, format_answer(FORMATS[next(iter(asked[at]))], answers.answers[at]))
+                for at in rows
+            ]
+            share = _lost_share(reward, answers, pairs)
+            if share >= self.min_lost_share:
+                yield CheckFinding(
+                    "warning",
+                    f"{len(rows)} of {len(prompts)} prompts ask for {mark}, and {share:.0%} of "
+                    "their correct answers in it earn nothing.",
+                    ("Have the reward function read each format that prompts ask for.",),
+                    (f"rewarded format: {answers.answer_format!r}",),
+                    {"share": share},
+                )
+
+    def _alternatives(
+        self, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Each answer of a list of accepted answers must be rewarded."""
+        refused, total, example = refused_alternatives(reward, answers)
+        if refused and len(refused) >= self.min_lost_share * total:
+            yield CheckFinding(
+                "warning",
+                f"{len(refused)} of {total} rows list several answers, and the reward accepts only "
+                "the first.",
+                ("Compare the response with all accepted answers of the list.",),
+                (f"{answers.rows[refused[0]].location}: {example!r:.80} earns nothing",),
+                {"share": len(refused) / total},
+            )
 
     def _share_lost_in(self, reward: UserReward, answers: ReferenceAnswers, form: str) -> float:
         pairs = [
@@ -240,6 +297,12 @@ def _unread_finding(
         (f"rewarded format: {answers.answer_format!r}",),
         {"share": share},
     )
+
+
+def _is_list(answer: str) -> bool:
+    """Whether commas separate several numbers, such as a place's coordinates."""
+    parts = answer.split(",")
+    return len(parts) > 1 and not all(len(part) == _GROUP and part.isdigit() for part in parts[1:])
 
 
 def _are_texts(answers: ReferenceAnswers) -> bool:

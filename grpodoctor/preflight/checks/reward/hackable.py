@@ -18,13 +18,16 @@ from grpodoctor.preflight.answers.constructed_answers import (
     JUDGED,
     MANY_WORDS,
     NEARLY_RIGHT,
+    NEGATED,
     NEVER_ENDING,
     OFF_BY_ONE,
     ONE_PART,
     OTHER_FORMULA,
     REPEATED_TAGS,
+    SCRAMBLED,
     SEVERAL,
     SEVERAL_LINES,
+    THOUGHT_ONLY,
     BadCompletion,
     bad_completions,
     format_answer,
@@ -42,6 +45,7 @@ from grpodoctor.preflight.answers.reference_answers import (
     ReferenceAnswers,
 )
 from grpodoctor.preflight.answers.requested_formats import requested_tags
+from grpodoctor.preflight.answers.reward_relations import growth_with_length, truncated_numbers
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -76,6 +80,9 @@ _ADVICE = {
     ONE_PART: "Compare all parts of the answer, as a set.",
     EVERY_LABEL: "Let labels that are not in the answer cost reward: compare sets, or use F1.",
     MANY_WORDS: "Let words that are not in the reference cost reward, for example with F1.",
+    SCRAMBLED: "Compare the words themselves, not their letters.",
+    NEGATED: "Compare the whole answer; do not search for the reference in it.",
+    THOUGHT_ONLY: "Read the answer behind the thought only.",
     JUDGED: "Quote the response in the judge's prompt, and read only the judge's last score.",
     NEVER_ENDING: "Give programs that exceed their time limit the reward of a wrong answer.",
     EARLY_EXIT: "Do not rely on the exit status: require what the tests print at their end.",
@@ -91,6 +98,9 @@ _NOT_FOR_ALL = frozenset(
         MANY_WORDS,
         JUDGED,
         NEVER_ENDING,
+        SCRAMBLED,
+        NEGATED,
+        THOUGHT_ONLY,
     }
 )
 """Kinds of responses that need answers of a certain form."""
@@ -98,9 +108,21 @@ _ENDLESS_SECONDS = 15.0
 """Wait for the reward of one program that never ends. Functions that limit the time of a program
 allow it a few seconds."""
 _NEVER_CRITICAL = frozenset(
-    {SEVERAL, SEVERAL_LINES, NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART}
+    {
+        SEVERAL,
+        SEVERAL_LINES,
+        NEARLY_RIGHT,
+        OTHER_FORMULA,
+        OFF_BY_ONE,
+        ONE_PART,
+        SCRAMBLED,
+        NEGATED,
+        THOUGHT_ONLY,
+    }
 )
 """Kinds that contain or resemble a correct answer."""
+_OF_A_PART = (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART, SCRAMBLED, NEGATED)
+"""Kinds for which a measure of similarity or distance gives a part of the reward."""
 _ROUNDED = re.compile(
     r"\b(?:about|approximate(?:ly)?|estimate|nearest|round(?:ed)?|within|tolerance)\b|\u2248",
     re.IGNORECASE,
@@ -129,9 +151,14 @@ class HackableReward(Check):
         all answers are whole and the prompts do not ask for a rounded value, also the next number.
         If the prompts pose puzzles, also their target without an expression. If the answers are
         lists, also one element alone and all labels of the data at once; if they are sentences, the
-        words of several of them. Also a score, as a judge model writes it. If the prompts ask for
-        tags, also many of them before a wrong answer; if the answers are programs in Python, also
-        one that exits before the tests run, and one that never ends.
+        words of several of them; if they are words, also their letters in another order, and the
+        answer behind "not". Also the right answer in the thought alone, and a score, as a judge
+        model writes it. If the prompts ask for tags, also many of them before a wrong answer; if
+        the answers are programs in Python, also one that exits before the tests run, and one that
+        never ends.
+        Wrong answers are also scored in a few rows of each kind (source, sort of answer).
+        Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
+        one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
         that share is small, it reports the mean share of the correct answer's reward.
         A copy of a prompt that lists all answers, such as "Answer yes or no.", is right by chance,
@@ -162,6 +189,8 @@ class HackableReward(Check):
     constant_share: ClassVar[float] = 0.9
     """Share of rows that reward a wrong answer and an empty response, from which both are one
     fault."""
+    min_growth: ClassVar[float] = 1.5
+    """By which filler must multiply the reward of a correct answer, to be reported."""
     max_reward_share: ClassVar[float] = 0.5
     """Share of the correct answer's reward above which a response is reported: the format is then
     worth more than a correct answer."""
@@ -187,7 +216,41 @@ class HackableReward(Check):
                 findings += self._findings(
                     tried, kind, rewards, context.reference_answers.is_graded
                 )
-        return [*_paid_targets(context.reference_answers), *self._folded(findings)]
+        return [
+            *_paid_targets(context.reference_answers),
+            *self._relations(context, context.reward, context.reference_answers),
+            *self._folded(findings),
+        ]
+
+    def _relations(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """Rewards that grow with length, and numbers of which only the whole part counts."""
+        growth = growth_with_length(reward, answers)
+        if growth >= self.min_growth:
+            yield CheckFinding(
+                "warning",
+                f"Correct answers earn {growth:.2g} times as much behind 100 sentences of filler.",
+                ("Do not let the reward of a correct answer grow with its length.",),
+                figures={"growth": growth},
+            )
+        if paid := context.slice_faults.paid:
+            yield CheckFinding(
+                "warning",
+                f"Wrong answers earn the full reward in {paid.failed} of {paid.tried} rows with "
+                f"{paid.name}; there are {paid.rows} such rows.",
+                ("Check how the reward function compares answers in these rows.",),
+                figures={"rows": float(paid.rows)},
+            )
+        truncated, tried = truncated_numbers(reward, answers)
+        if truncated > tried / 2:
+            yield CheckFinding(
+                "warning",
+                f"{truncated} of {tried} decimal answers: a number further away is accepted, a "
+                "nearer one is not.",
+                ("Compare decimals with a tolerance; do not cut them off with int().",),
+                figures={"share": truncated / tried},
+            )
 
     def _folded(self, findings: list[CheckFinding]) -> list[CheckFinding]:
         """One finding if nearly every row rewards every bad response: the answer does not count."""
@@ -226,7 +289,7 @@ class HackableReward(Check):
         worth = _mean_share(rows, rewards)
         # A measure of similarity gives a part of the reward to other references.
         # So does a measure of the distance, and partial credit.
-        is_graded = graded or name in (NEARLY_RIGHT, OTHER_FORMULA, OFF_BY_ONE, ONE_PART)
+        is_graded = graded or name in _OF_A_PART
         if worth > max(self.max_reward_share, by_listing) and not is_graded:
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)

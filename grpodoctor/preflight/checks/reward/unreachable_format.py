@@ -24,6 +24,13 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.rules.base import Severity
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
+_THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
+_NO_THOUGHT = re.compile(
+    r"/no_?think\b|\b(?:do not|don't|without) (?:think|reason|explain)(?:ing)?\b|"
+    r"detailed thinking off",
+    re.IGNORECASE,
+)
+"""Switches of Qwen3 and Nemotron, and instructions that forbid a thought."""
 _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "boxed"}
 """What a format writes around an answer, and how a prompt names it."""
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
@@ -41,10 +48,11 @@ class UnreachableFormat(Check):
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
         prompt ends with an opened or an empty tag, such as <think>, and the reward wants this tag
-        in the response; if the config has a stop string that the reward needs (`</answer>`); if
-        unit tests call a function that the prompt does not name; if the prompts letter their
-        options (A, B, C) and the reward takes only the number of an option; and if they ask for
-        yes or no and the reward takes only true or false, or another such pair.
+        in the response; if prompts switch thinking off (/no_think) and the reward requires a
+        thought; if the config has a stop string that the reward needs (`</answer>`); if unit tests
+        call a function that the prompt does not name; if the prompts letter their options (A, B, C)
+        and the reward takes only the number of an option; and if they ask for yes or no and the
+        reward takes only true or false, or another such pair.
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
@@ -82,6 +90,7 @@ class UnreachableFormat(Check):
             *self._not_requested(context, answers),
             *self._written_by_prompt(context, reward, answers),
             *self._stopped(context, reward, answers),
+            *self._thought(context, reward, answers),
             *self._letters(reward, answers),
             *self._names(reward, answers),
         )
@@ -165,6 +174,27 @@ class UnreachableFormat(Check):
                     (f"rewarded format: {answers.answer_format!r}",),
                     {"share": len(refused) / len(chosen)},
                 )
+
+    def _thought(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """A thought that the reward requires, and that a switch in the prompts forbids."""
+        rest = _THOUGHT.sub("", answers.answer_format)
+        switched = [row for row in answers.rows if _NO_THOUGHT.search(_prompt_text(context, row))]
+        chosen = [at for at, missed in enumerate(answers.missed) if not missed]
+        if rest == answers.answer_format or len(switched) <= len(answers.rows) / 2 or not chosen:
+            return
+        texts = [format_answer(rest, answers.answers[at]) for at in chosen]
+        refused = _refused(reward, answers, chosen, texts)
+        if len(refused) > len(chosen) / 2:
+            yield CheckFinding(
+                "critical",
+                f"{len(switched)} of {len(answers.rows)} prompts switch thinking off, and the "
+                "reward requires <think>.",
+                ("Remove the switch (/no_think), or do not require a thought.",),
+                (f"rewarded format: {answers.answer_format!r}",),
+                {"share": len(refused) / len(chosen)},
+            )
 
     def _not_requested(
         self, context: PreflightContext, answers: ReferenceAnswers

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
-from grpodoctor.preflight.answers.constructed_answers import format_answer, wrong_answer
+from grpodoctor.preflight.answers.constructed_answers import (
+    answer_formats,
+    format_answer,
+    wrong_answer,
+)
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -14,6 +18,8 @@ from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
+_GROUPS, _GROUP_SIZE, _SINGLE = 8, 4, 4
+"""Prompts with several responses in a batch, responses to each, and batches of one response."""
 _UNUSUAL_RESPONSES = {
     "an empty response": "",
     "white space": " \n\t ",
@@ -38,7 +44,9 @@ class UnreliableReward(Check):
         and reports differences: a reward that is random, remembers responses, or comes back in
         another order than the responses. Reports also correct answers whose reward is another one
         if all responses of the batch are correct, arguments that the function changes in place, and
-        wrong answers whose reward is another one in a new process of the function.
+        responses whose reward is another one in a new process of the function. Scores groups, as
+        GRPO does: right and wrong responses to the same prompts in one batch, and single responses
+        in a batch of their own. Their rewards must be those of the same responses elsewhere.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -123,7 +131,49 @@ class UnreliableReward(Check):
                 figures={"largest": max(changed_by_others)},
             )
             return
-        yield from self._memory(context.reward, answers)
+        in_groups = [*self._groups(context.reward, answers, texts, first)]
+        yield from in_groups
+        if not in_groups:
+            yield from self._memory(context, context.reward, answers)
+
+    def _groups(
+        self,
+        reward: UserReward,
+        answers: ReferenceAnswers,
+        texts: Sequence[str],
+        alone: Sequence[float],
+    ) -> Iterator[CheckFinding]:
+        """Rewards of responses that share their batch with others to the same prompt."""
+        chosen = range(min(_GROUPS, len(texts) // 2 * 2))
+        wrong = [
+            format_answer(answers.answer_format, wrong_answer(answer, answers.answers))
+            for answer in answers.answers[: len(chosen)]
+        ]
+        rows = [answers.rows[at] for at in chosen for _ in range(_GROUP_SIZE)]
+        group = [
+            texts[at] if place % 2 else wrong[at] for at in chosen for place in range(_GROUP_SIZE)
+        ]
+        together = reward(rows, group).total[1::_GROUP_SIZE]
+        changed, largest = self._differing([alone[at] for at in chosen], together)
+        if changed:
+            yield CheckFinding(
+                "warning",
+                f"{changed} of {len(chosen)} rewards change by up to {largest:.3g} in a batch with "
+                "several responses per prompt.",
+                ("Pair each response with its own row; do not use the prompt as a key.",),
+                figures={"largest": largest},
+            )
+            return
+        few = chosen[:_SINGLE]
+        single = [reward([answers.rows[at]], [texts[at]]).total[0] for at in few]
+        changed, largest = self._differing([alone[at] for at in few], single)
+        if changed:
+            yield CheckFinding(
+                "warning",
+                f"{changed} of {len(few)} rewards change by up to {largest:.3g} in a batch of one.",
+                ("Score each response independently of the size of the batch.",),
+                figures={"largest": largest},
+            )
 
     def _differing(self, before: Sequence[float], after: Sequence[float]) -> tuple[int, float]:
         """How many rewards differ by more than rounding, and the largest difference."""
@@ -131,14 +181,22 @@ class UnreliableReward(Check):
         changed = sum(difference > self.max_rounding_difference for difference in differences)
         return changed, max(differences, default=0.0)
 
-    def _memory(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    def _memory(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
         """Rewards that depend on what the function scored before.
 
-        Wrong answers are answers of other rows, which the function has scored as correct ones.
+        Wrong answers are answers of other rows, which the function has scored as correct ones. If
+        no format earned a reward, correct answers in each format are scored in its place: the
+        first response to a prompt may decide about all others.
         """
+        forms = [*answer_formats(context.settings).values(), *answers.requested]
+        turns = enumerate(answers.answers)
         wrong = [
-            format_answer(answers.answer_format, wrong_answer(answer, answers.answers))
-            for answer in answers.answers
+            format_answer(forms[at % len(forms)], answer)
+            if answers.threshold is None
+            else format_answer(answers.answer_format, wrong_answer(answer, answers.answers))
+            for at, answer in turns
         ]
         before = reward(answers.rows, wrong).total
         reward.close()
@@ -147,9 +205,12 @@ class UnreliableReward(Check):
         if changed:
             yield CheckFinding(
                 "warning",
-                f"{changed} of {len(wrong)} rewards of wrong answers change by up to "
-                f"{largest:.3g} in a new process: the function remembers earlier calls.",
-                ("Remove global state; the key of a cache must contain prompt and answer, too.",),
+                f"{changed} of {len(wrong)} rewards change by up to {largest:.3g} in a new "
+                "process: it remembers earlier calls or uses hash().",
+                (
+                    "Remove global state; the key of a cache must contain prompt and answer, too.",
+                    "Do not use hash() of a text or the order of a set: each process has its own.",
+                ),
                 figures={"largest": largest},
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
 _MAX_ROWS = 200
 _SHOWN = 4
+_MIN_KEPT = 0.5
+"""Share of the runs of words of a message that show that the template writes a part of it."""
 _ROLES = ("system", "developer", "user")
 """Roles whose text belongs to every prompt. Templates drop earlier thoughts of the assistant."""
 
@@ -89,6 +92,21 @@ class DroppedMessages(Check):
         if len(dropped) < self.min_share * len(rows) or not dropped:
             return
         role = Counter(role for _, roles in dropped for role in roles).most_common(1)[0][0]
+        changes = Counter(_change(context, row, role) for row, _ in dropped)
+        change, count = changes.most_common(1)[0]
+        if change and count > len(dropped) / 2:
+            yield CheckFinding(
+                "critical",
+                f"The chat template {change} in the {role} message of {count} of {len(rows)} "
+                "prompts.",
+                ("Remove the filter that changes the text from the template.",),
+                tuple(
+                    f"{row.location}: {_first_text(row, role)[-80:]!r}"
+                    for row, _ in dropped[:_SHOWN]
+                ),
+                {"share": count / len(rows)},
+            )
+            return
         yield CheckFinding(
             "critical",
             f"The chat template drops the {role} message of {len(dropped)} of {len(rows)} prompts.",
@@ -174,6 +192,23 @@ def _dropped_tools(context: PreflightContext, row: PromptRow) -> list[str]:
 def _letters(text: str) -> str:
     """Letters and digits alone: templates change white space and escape signs."""
     return "".join(re.findall(r"\w+", text))
+
+
+def _change(context: PreflightContext, row: PromptRow, role: str) -> str:
+    """What the template does to a message that it does not write as it is; empty if it drops it."""
+    rendered, text = _rendered(context, row), _first_text(row, role)
+    if _letters(text) in _letters(html.unescape(rendered)):
+        return "escapes signs (< becomes &lt;)"
+    if _letters(text).casefold() in _letters(rendered).casefold():
+        return "changes the case of letters"
+    own, written = _runs(text), _runs(rendered)
+    return "changes or cuts the text" if len(own & written) > _MIN_KEPT * len(own) else ""
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """All runs of three words of a text."""
+    words = re.findall(r"\w+", text)
+    return set(zip(words, words[1:], words[2:], strict=False))
 
 
 def _first_text(row: PromptRow, role: str) -> str:

@@ -1,0 +1,98 @@
+"""Places of a prompt template that some prompts leave empty.
+
+Lines and sentences that nearly all prompts share belong to the template. Between two of them, other
+prompts have a text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_PARTS = (
+    re.compile(r"[^.!?\n\u3002]+[.!?\u3002]*"),
+    re.compile(r"[^.!?:\n\u3002]+[.!?:\u3002]*"),
+)
+"""Sentences and lines; then also labels before a colon."""
+_MIN_LETTERS = 8
+_COMMON = 0.95
+"""Share of prompts with a part of the template."""
+_MIN_EMPTY, _MAX_EMPTY = 0.02, 0.5
+_MIN_ROWS = 20
+_MAX_CHARACTERS = 6000
+_MAX_ANCHORS = 12
+_MIN_PARAGRAPH, _MIN_PROSE = 80, 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class EmptySlot:
+    """A place between two parts of the template that some prompts leave empty."""
+
+    before: str
+    after: str
+    rows: tuple[int, ...]
+
+
+def empty_slots(prompts: Sequence[str]) -> list[EmptySlot]:
+    """The places that a few prompts leave empty and the others fill."""
+    texts = [prompt[:_MAX_CHARACTERS] for prompt in prompts]
+    if len(texts) < _MIN_ROWS:
+        return []
+    found = (slot for pattern in _PARTS for slot in _slots(texts, pattern))
+    return list({slot.rows: slot for slot in found}.values())
+
+
+def repeats_paragraph(text: str) -> bool:
+    """Whether a text contains a long paragraph of prose twice."""
+    paragraphs = [" ".join(each.split()) for each in re.split(r"\n\s*\n", text)]
+    long = [each for each in paragraphs if len(each) >= _MIN_PARAGRAPH and _is_prose(each)]
+    return len(set(long)) < len(long)
+
+
+def _is_prose(text: str) -> bool:
+    letters = sum(letter.isalpha() or letter == " " for letter in text)
+    return letters > _MIN_PROSE * len(text)
+
+
+def _slots(texts: Sequence[str], pattern: re.Pattern[str]) -> list[EmptySlot]:
+    parts = [_parts(text, pattern) for text in texts]
+    counts = Counter(part for each in parts for part in {form for form, _, _ in each})
+    common = {part for part, count in counts.items() if count >= _COMMON * len(texts)}
+    slots = []
+    for before, after in _pairs(parts, common):
+        gaps = [_gap(text, each, before, after) for text, each in zip(texts, parts, strict=True)]
+        empty = tuple(at for at, gap in enumerate(gaps) if gap == "")
+        filled = sum(bool(gap) for gap in gaps)
+        share = len(empty) / len(texts)
+        if _MIN_EMPTY <= share <= _MAX_EMPTY and filled + len(empty) >= _COMMON * len(texts):
+            slots.append(EmptySlot(before, after, empty))
+    return slots
+
+
+def _parts(text: str, pattern: re.Pattern[str]) -> list[tuple[str, int, int]]:
+    """Sentences and lines with numbers made equal, and where they begin and end."""
+    return [
+        (re.sub(r"\d+", "0", match[0].strip()), match.start(), match.end())
+        for match in pattern.finditer(text)
+        if sum(letter.isalpha() for letter in match[0]) >= _MIN_LETTERS
+    ]
+
+
+def _pairs(
+    parts: Sequence[Sequence[tuple[str, int, int]]], common: set[str]
+) -> list[tuple[str, str]]:
+    """Parts of the template that follow each other, whatever is between them."""
+    order = [form for form, _, _ in next(iter(parts)) if form in common][:_MAX_ANCHORS]
+    return list(itertools.pairwise(order))
+
+
+def _gap(text: str, parts: Sequence[tuple[str, int, int]], before: str, after: str) -> str | None:
+    """What a prompt has between two parts; None if it lacks one of them."""
+    ends = [end for form, _, end in parts if form == before]
+    starts = [start for form, start, _ in parts if form == after]
+    if not ends or not starts or starts[-1] < ends[0]:
+        return None
+    return text[ends[0] : starts[-1]].strip()
