@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from grpodoctor.rules.base import Finding
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
@@ -294,6 +295,22 @@ def test_a_mean_beyond_the_rewards_of_before_is_named_without_other_metrics() ->
     assert run(means, without=without).finding("REW016").onset_step == 30
     means["reward/mean"] = noisy(lambda step: 0.05 if step < 30 else 0.6, 0.01, 1)
     assert run(means, without=without).findings("REW016") == []
+
+
+def test_a_reward_that_is_one_higher_value_from_one_step_on_is_named() -> None:
+    without = (SPREAD, "reward/std", "accuracy/train", "reward/max", "reward/min")
+
+    def findings(level: float, slope: float, noise: float = 0.03) -> list[Finding]:
+        before = noisy(lambda step: level + slope * (step - 40), noise, 1)
+        rewards: Curve = lambda step: 1.0 if step >= 40 else min(1.0, before(step))  # noqa: E731
+        return run({"reward/mean": rewards}, without=without).findings("REW016")
+
+    (finding,) = findings(0.5, 0.005)
+    assert finding.onset_step == 40
+    assert "to 1 at step 40, for every batch since" in finding.summary
+    assert findings(0.95, 0.01) == []  # a task that is nearly solved
+    assert findings(0.9, 0.07) == []  # a quick rise that ends at the top
+    assert findings(0.6, 0.005, noise=0.15) == []  # few responses
 
 
 def test_a_reward_that_jumps_while_the_accuracy_stays_is_named() -> None:

@@ -51,7 +51,9 @@ class RewardScaleChanged(Rule):
           between the three readings before the step and the three since it;
         - a highest reward of every batch that falls together with the mean while the held-out
           evaluation keeps rising: a part of the reward is not paid any more;
-        - a mean reward that was at most 1 in every batch and is above 1 now, three times as high.
+        - a mean reward that was at most 1 in every batch and is above 1 now, three times as high;
+        - a mean reward that varied from batch to batch and is one higher value in every batch now:
+          a cache, or a verifier that accepts everything.
 
         Learning changes a reward within its bounds and over many steps, and a failure of the
         verifier changes the mean more than the spread.
@@ -129,7 +131,11 @@ class RewardScaleChanged(Rule):
         found += [self._stretched(chart, name) for name in bounds]
         if means is not None:
             found += [self._alone(chart, name, means) for name in outcomes]
-            found += [self._leap(chart, means), self._unpaid(chart)]
+            found += [
+                self._leap(chart, means),
+                self._unpaid(chart),
+                self._frozen(chart, mean, means),
+            ]
         is_logged = spreads or bounds or outcomes
         return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
@@ -203,16 +209,31 @@ class RewardScaleChanged(Rule):
             return None
         return self._sighting(chart, before, after, name)
 
+    def _frozen(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
+        """A mean that jumps to one value, which no update gives to all responses at once."""
+        earlier, later = means
+        value, before = later[0], statistics.fmean(earlier)
+        if len(set(later)) > 1 or value < before or len(set(earlier)) < RECENT / 2:
+            return None
+        jump = value - before
+        if jump < max(self.noises * statistics.stdev(earlier), self.min_jump * abs(before)):
+            return None
+        if value - earlier[-1] < self.abrupt_share * jump:
+            return None
+        return self._sighting(chart, before, value, name, reason="for every batch since")
+
     def _sighting(
-        self, chart: Chart, before: float, after: float, name: str, what: str = "mean reward"
+        self,
+        chart: Chart,
+        before: float,
+        after: float,
+        name: str,
+        what: str = "mean reward",
+        reason: str = "",
     ) -> Sighting:
         step = chart.series(name).steps(self.after)[0]
         text = f"The {what} went from {before:.3g} to {after:.3g} at step {step}"
-        reason = "as the spread did" if name in _SPREADS else "while the outcome stayed"
-        if name in _BOUNDS:
-            reason = "as for every batch since"
-        if name in _MEANS:
-            reason = "above 1"
+        reason = reason or _reason(name)
         evidence = cite_all(chart, *dict.fromkeys((current_metric(chart, _MEANS), name)))
         text = f"{text}, {reason}: the reward function changed."
         return Sighting("warning", text, evidence, find_onset=partial(int, step))
@@ -231,6 +252,15 @@ class RewardScaleChanged(Rule):
             text = f"{text}, and the updates with it"
         evidence = (cite(chart, name, highest), *cite_all(chart, current_metric(chart, _MEANS)))
         return Sighting("warning", f"{text}.", evidence, find_onset=partial(int, step))
+
+
+def _reason(name: str) -> str:
+    """What a jump that shows in a metric means."""
+    if name in _BOUNDS:
+        return "as for every batch since"
+    if name in _MEANS:
+        return "above 1"
+    return "as the spread did" if name in _SPREADS else "while the outcome stayed"
 
 
 def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:

@@ -269,7 +269,7 @@ def _judge_outages(draw: Random, run: Run) -> Change:
     return change
 
 
-@mechanism("judge-answers-from-cache", ("REW004", "REW007", "GRP004", "OPT001", *FALL))
+@mechanism("judge-answers-from-cache", ("REW004", "REW007", "REW016", "GRP004", "OPT001", *FALL))
 def _cached_judge(draw: Random, run: Run) -> Change:
     """From some step on a broken cache of the judge returns one score for all responses."""
     constant = draw.choice((0.5, 1.0))
