@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -252,6 +252,47 @@ def activation(model: nn.Module, value: Any) -> Iterator[None]:
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, ACT2FN[str(value)])
         yield
+
+
+def function_names(model: Any) -> dict[str, list[str | None]]:
+    """Attributes that name an activation function, with the other names: a kernel may get it.
+
+    None: the kernel applies no function.
+    """
+    from transformers.activations import ACT2FN
+
+    found: dict[str, list[str | None]] = {}
+    for owner in owners_of(model):
+        for name, value in vars(owner).items():
+            if isinstance(value, str) and value in ACT2FN and not name.startswith("_"):
+                found[name] = [None, *(each for each in _FUNCTIONS if each != value)]
+    return found
+
+
+_FUNCTIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "relu2", "tanh", "sigmoid")
+
+
+@contextmanager
+def function_name(model: Any, value: Any) -> Iterator[None]:
+    """Another name of an activation function, `[attribute, name or None]`."""
+    name, wanted = value
+    owners = [owner for owner in owners_of(model) if isinstance(_plain(owner, name), str)]
+    if not owners:
+        raise InapplicableError(f"this model has no function {name}")
+    before = [(owner, getattr(owner, name)) for owner in owners]
+    try:
+        for owner, _ in before:
+            _put(owner, name, wanted)
+        yield
+    finally:
+        for owner, now in before:
+            _put(owner, name, now)
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute; a configuration that validates its fields keeps a value it refuses."""
+    with suppress(Exception):
+        setattr(owner, name, value)
 
 
 @contextmanager

@@ -72,7 +72,18 @@ class Location:
 
 
 def located(experiments: Experiments, variant: Variant) -> Location:
-    """The place that explains a gap, if one explains it clearly better than all others."""
+    """The place that explains a gap, if one explains it clearly better than all others.
+
+    Each setup is examined once: a search asks for the places first, and the final report again.
+    """
+    key = repr(variant.setup), int(variant.tokens.counted_N.sum())
+    if key not in experiments.locations:
+        experiments.locations[key] = _located(experiments, variant)
+    found: Location = experiments.locations[key]
+    return found
+
+
+def _located(experiments: Experiments, variant: Variant) -> Location:
     learner = variant.setup.learner
     if not learner.kind.can_alter:
         return Location(reason=f"{learner.label} cannot be examined: it allows no gradients")
