@@ -110,6 +110,16 @@ def test_generic_edits_are_undone_and_most_of_them_act(root: Path, family: str) 
     assert effects > len(listed) / 2
 
 
+def test_a_cap_without_its_factor_equals_a_learner_with_the_fault(root: Path) -> None:
+    folder = checkpoint(root / "vaultgemma", "vaultgemma")
+    plain, edited, wanted = compared(
+        engine := loaded(folder), responses(engine), [("logit_cap_product", 30.0)], folder,
+        "cap_formula",
+    )  # fmt: skip
+    assert np.abs(wanted - plain).max() > 0.02
+    assert np.abs(wanted - edited).max() < 2e-4
+
+
 def test_the_connections_of_a_layer_with_four_norms_are_found(root: Path) -> None:
     engine = loaded(checkpoint(root / "gemma2", "gemma2"))
     found = {(each.norm, each.block, each.place) for each in wiring._links(engine._model)}

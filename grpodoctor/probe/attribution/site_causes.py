@@ -33,6 +33,11 @@ WIRED: dict[str, ComputedCause] = {
         "activation", "The {side} uses another activation function", "{value}",
         "Check which activation is passed to the fused kernel, and whether it applies one.",
     ),
+    "logit_cap_product": ComputedCause(
+        "logit-soft-cap", "The {side} soft-caps logits with another formula",
+        "logits times tanh(logits / {value})",
+        "A soft-cap is cap * tanh(logits / cap): check the factor before the hyperbolic tangent.",
+    ),
     "site_bound": ComputedCause(
         "activation-limit", "The {side} bounds values inside of the model", "{value}",
         "Check for a clamp, a saturated number format, or a limit of the model's configuration. "
@@ -47,8 +52,11 @@ def cause_of_site(name: str, site: str, value: Any) -> ComputedCause:
     where = site_in_words(site)
     path = site.rpartition("/")[0].rpartition(":")[2]
     if name in ("site_scale", "site_scales"):
+        identity = _scale_id(path)
+        # Factors on queries and on keys have the same effect.
+        what = "queries or keys" if identity == "attention-scale" else where
         return ComputedCause(
-            _scale_id(path), f"The {{side}} scales {where} differently", "",
+            identity, f"The {{side}} scales {what} differently", "",
             "Check scales of quantized weights and caches that a loader applies or leaves out, and "
             "multipliers of the configuration. " + _COMPARE,
         )  # fmt: skip

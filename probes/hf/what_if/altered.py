@@ -57,6 +57,7 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
     "layer_from": parts.layer_from,
     "layer_scale": parts.layer_scale,
     "linear_rounding": numerics.linear_rounding,
+    "logit_cap_product": modules.logit_cap_product,
     "logit_clamp": modules.logit_clamp,
     "logit_rounding": modules.logit_rounding,
     "logit_soft_cap": modules.logit_soft_cap,

@@ -269,6 +269,8 @@ def _modules(model: Any) -> _Listed:
     if activations(model):
         yield "activation", _ACTIVATIONS, "choice"
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
+    caps = [getattr(owner, name) for owner, name in modules.logit_caps(model)]
+    yield "logit_cap_product", list(dict.fromkeys(caps)), "choice"
     yield "logit_clamp", _CAPS, "number"
     yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
     yield "adapter", _ADAPTER if has_adapter(model) else [], "number"

@@ -349,6 +349,32 @@ def logit_soft_cap(model: Any, value: Any) -> Iterator[None]:
         yield
 
 
+def logit_caps(model: Any) -> list[tuple[Any, str]]:
+    """The settings that soft-cap logits: their owners and names."""
+    return [
+        (owner, name)
+        for owner in owners_of(model)
+        for name, value in vars(owner).items()
+        if isinstance(value, float) and value > 0 and re.search(r"(final|logit).*cap", name)
+        and "att" not in name
+    ]  # fmt: skip
+
+
+@contextmanager
+def logit_cap_product(model: Any, value: Any) -> Iterator[None]:
+    """Logits times the hyperbolic tangent of logits / cap: a cap that lacks its factor."""
+    cap, head = float(value), model.get_output_embeddings()
+    before = [(owner, name, getattr(owner, name)) for owner, name in logit_caps(model)]
+    try:
+        for owner, name, _ in before:
+            setattr(owner, name, None)
+        with hooked([head], lambda _m, _inputs, output: output * torch.tanh(output / cap)):
+            yield
+    finally:
+        for owner, name, now in before:
+            setattr(owner, name, now)
+
+
 @contextmanager
 def logit_clamp(model: Any, value: Any) -> Iterator[None]:
     """A bound on the size of logits."""
