@@ -100,8 +100,10 @@ def _of_weight(path: str, change: str, where: str) -> ComputedCause | None:
 
 def _scale_id(path: str) -> str:
     if path.startswith("^"):
-        is_input = re.search("embed|wte|wpe", path)
-        return "embedding-scale" if is_input else "logit-scale"
+        last = path.rpartition(".")[2]
+        if re.search("pos|wpe", last):
+            return "position-embedding"
+        return "embedding-scale" if re.search("emb|wte", last) else "logit-scale"
     last = path.rpartition(".")[2]
     if re.search(_QUERIES, last):
         return "attention-scale"

@@ -156,13 +156,19 @@ def _weights_at(model: nn.Module, site: str) -> list[nn.Parameter]:
     return found
 
 
-def scaled(model: nn.Module) -> list[str]:
-    """The sites at which a factor is not another site's factor."""
+def scaled(model: Any) -> list[str]:
+    """The sites at which a factor is not another site's factor.
+
+    A factor on the logits, or on the norm before the output head, is a temperature.
+    """
     scaling = {id(module) for _, module in norms(model)}
+    head = model.get_output_embeddings()
+    last = [n for n, m in sites(model).items() if n.startswith("^") and id(m) in scaling]
+    heated = {name for name, module in sites(model).items() if module is head or name in last[-1:]}
     return [
-        *(f"{name}/out" for name in sites(model)),
+        *(f"{name}/out" for name in sites(model) if name not in heated),
         *(f"{n}/in" for n, m in sites(model).items() if _reads_units(n, m, id(m) in scaling)),
-        *vectors(model),
+        *(site for site in vectors(model) if site.partition(".weight/")[0] not in heated),
     ]
 
 

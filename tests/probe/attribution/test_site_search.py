@@ -81,6 +81,8 @@ def test_the_block_that_has_most_in_common_comes_first() -> None:
          "the output of self_attn.k_proj of every layer times 0.5, 1.6, 0.8 by layer"),
         (("site_scale", ["1:mlp.down_proj/in", 2.0]), "residual-scale",
          "the input of mlp.down_proj of layer 1 times 2"),
+        (("site_scale", ["^model.decoder.embed_positions/out", 0.0]), "position-embedding",
+         "the output of model.decoder.embed_positions times 0"),
         (("site_change", ["mlp.act_fn/out", "of tanh"]), "activation",
          "the output of mlp.act_fn of every layer changed: of tanh"),
         (("site_change", ["mixer.A_log/weight", "exponential"]), "stored-convention",
