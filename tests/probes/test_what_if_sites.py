@@ -24,6 +24,7 @@ SCORED: list[tuple[str, str, Edits]] = [
     ("arcee", "residual_after_norm", [("residual_from", ["self_attn", "normed"])]),
     ("ernie4_5", "rows_reversed:48,64", [("row_order", ["embeddings", "4/4 reversed"])]),
     ("mamba", "conv_activation_lost", [("function_name", ["activation", None])]),
+    ("olmoe", "experts_mxfp4", [("site_change", ["mlp.experts.*/weight", "mxfp4"])]),
     ("seed_oss", "row_bias_twice:2", [("bias_scale", ["o_proj", 2.0])]),
     (
         "qwen2", "key_scales:0.5,1.6,0.8",

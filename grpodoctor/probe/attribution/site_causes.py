@@ -116,6 +116,9 @@ def site_in_words(site: str) -> str:
     layer, _, name = path.rpartition(":")
     if path.startswith("^"):
         where = path[1:]
+    elif name.endswith(".*"):
+        everywhere = f"layer {layer}" if layer else "every layer"
+        where = f"all weights in {name.removesuffix('.*')} of {everywhere}"
     else:
         where = f"{name} of layer {layer}" if layer else f"{name} of every layer"
     return {"out": "the output of ", "in": "the input of "}.get(end, "") + where

@@ -76,6 +76,8 @@ _WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
 _STORED = ("int8", "int4", "int4/group32", "fp8", "fp8/row", "mxfp4", "nvfp4", "bfloat16")
 """Formats of the weights of one kind of module."""
 _WEIGHT = "weight"
+_EVERY = "*"
+"""All matrices of a module, such as `mlp.experts.*`."""
 _AGAIN, _SKIPPED, _ADDED, _TAKEN = "again", "skipped", "plus input", "minus input"
 _SAME_SHAPE = (_SKIPPED, _ADDED, _TAKEN)
 
@@ -114,7 +116,10 @@ def parameters(model: nn.Module) -> Iterator[tuple[str, list[Any]]]:
 
     Factors and orders of a matrix are those of its module's input or output.
     """
-    for name, weight in _parameters(model).items():
+    named = _parameters(model)
+    for name in _blocks(named):
+        yield f"{name}.{_EVERY}/{_WEIGHT}", list(_STORED)
+    for name, weight in named.items():
         if weight.ndim < 2:
             yield f"{name}/{_WEIGHT}", [*_WEIGHTS, *(n for n in _TENSORS if n not in _OF_TOKENS)]
         else:
@@ -123,6 +128,16 @@ def parameters(model: nn.Module) -> Iterator[tuple[str, list[Any]]]:
 
 _OF_TOKENS = ("before", "normed")
 """Changes of a sequence of positions, or without a meaning for a parameter."""
+
+
+def _blocks(named: dict[str, nn.Parameter]) -> list[str]:
+    """The modules of a layer with several matrices, which are often stored in one format."""
+    matrices = [name for name, weight in named.items() if weight.ndim > 1 and name[0] != "^"]
+    parts = [name.split(".") for name in matrices]
+    inside = [".".join(each[:depth]) for each in parts for depth in range(1, len(each) - 1)]
+    stacked = [".".join(each[:-1]) for each in parts if each[-1] != "weight"]
+    found = dict.fromkeys((*inside, *stacked))
+    return [name for name in found if sum(m.startswith(f"{name}.") for m in matrices) > 1]
 
 
 def vectors(model: nn.Module) -> list[str]:
@@ -150,10 +165,17 @@ def _weights_at(model: nn.Module, site: str) -> list[nn.Parameter]:
     else:
         stack = list(layers(model))
         chosen = [stack[int(number)]] if colon else stack
-        found = [w for layer in chosen for n, w in layer.named_parameters() if n == name]
+        every = [(n, w) for layer in chosen for n, w in layer.named_parameters()]
+        start = name.removesuffix(_EVERY)
+        is_block = start != name
+        found = [w for n, w in every if n == name or (is_block and _is_matrix(n, w, start))]
     if not found:
         raise InapplicableError(f"this model has no {path}")
     return found
+
+
+def _is_matrix(name: str, weight: nn.Parameter, start: str) -> bool:
+    return name.startswith(start) and weight.ndim > 1
 
 
 def scaled(model: Any) -> list[str]:

@@ -89,6 +89,8 @@ def test_the_block_that_has_most_in_common_comes_first() -> None:
          "mixer.A_log of every layer changed: exponential"),
         (("site_change", ["mlp.up_proj.weight/weight", "mxfp4"]), "quantisation",
          "mlp.up_proj.weight of every layer changed: mxfp4"),
+        (("site_change", ["mlp.experts.*/weight", "mxfp4"]), "quantisation",
+         "all weights in mlp.experts of every layer changed: mxfp4"),
         (("site_bound", ["self_attn.q_proj/out", 1.0]), "activation-limit",
          "the output of self_attn.q_proj of every layer within ±1"),
         (("norm_place", ["*", "before"]), "norm-placement",
