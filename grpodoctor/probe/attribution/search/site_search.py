@@ -35,6 +35,9 @@ _CLIP = 3.0
 _LEAVES = 0.5
 """Largest share of the gap, and of what the best other edit leaves, that a generic edit may leave.
 Among a thousand of them, the best one imitates a part of any gap."""
+_MOST_SEARCHES = 3
+"""Generic searches of one gap. A search that starts again from other causes has many remainders, of
+which most are those of an imitation."""
 _REFINED = 3
 _FITTED = 3
 """Sites whose factors per layer are fitted."""
@@ -59,6 +62,10 @@ class SiteSearch(EditSearch):
         self, known: Sequence[Trial], families: Sequence[EditFamily], best: float
     ) -> list[Trial]:
         """The generic edits that leave much less of the gap than all others."""
+        done, key = self.experiments.generic_searches, repr(self.variant.setup)
+        if key not in done and len(done) >= _MOST_SEARCHES:
+            return []
+        done.add(key)
         within = [family for family in families if family.name in GENERIC]
         plain = [family for family in within if family.name != "site_scales"]
         first = self._nearest_blocks(known)
