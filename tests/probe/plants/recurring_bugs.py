@@ -3,9 +3,9 @@
 Families, faults, sizes and the names that count were fixed and committed before the first run of
 attribution on them, and before its list of edits was read. Kinds come from the issues in `SOURCES`;
 they were meant to be kinds that no earlier set has. The earlier plants were known. Gaps were
-measured before, without attribution; each is above rounding. A name counts that a practitioner would act on
-correctly; names that attribution does not have are listed, too. `EXPERT` says how an expert would
-word each cause.
+measured before, without attribution; each is above rounding. A name counts that a practitioner
+would act on correctly; names that attribution does not have are listed, too. `EXPERT` says how an
+expert would word each cause.
 """
 
 from __future__ import annotations
