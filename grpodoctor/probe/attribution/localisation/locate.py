@@ -71,19 +71,20 @@ class Location:
     """Why the places were not examined."""
 
 
-def located(experiments: Experiments, variant: Variant) -> Location:
-    """The place that explains a gap, if one explains it clearly better than all others.
+def located_once(experiments: Experiments, variant: Variant) -> Location:
+    """The place of a gap; each setup is examined once.
 
-    Each setup is examined once: a search asks for the places first, and the final report again.
+    A search asks for the places first, and the final report again.
     """
     key = repr(variant.setup), int(variant.tokens.counted_N.sum())
     if key not in experiments.locations:
-        experiments.locations[key] = _located(experiments, variant)
+        experiments.locations[key] = located(experiments, variant)
     found: Location = experiments.locations[key]
     return found
 
 
-def _located(experiments: Experiments, variant: Variant) -> Location:
+def located(experiments: Experiments, variant: Variant) -> Location:
+    """The place that explains a gap, if one explains it clearly better than all others."""
     learner = variant.setup.learner
     if not learner.kind.can_alter:
         return Location(reason=f"{learner.label} cannot be examined: it allows no gradients")

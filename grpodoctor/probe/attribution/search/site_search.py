@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from grpodoctor.probe.attribution.edits import EditFamily
-from grpodoctor.probe.attribution.localisation.locate import located
+from grpodoctor.probe.attribution.localisation.locate import located_once
 from grpodoctor.probe.attribution.search.edit_search import (
     GENERIC,
     EditSearch,
@@ -100,7 +100,7 @@ class SiteSearch(EditSearch):
 
     def _at_places(self, plain: Sequence[EditFamily]) -> list[EditFamily]:
         """The sites of the single layers to which gradients point."""
-        places = [fit.name for fit in located(self.experiments, self.variant).fits[:_PLACES]]
+        places = [fit.name for fit in located_once(self.experiments, self.variant).fits[:_PLACES]]
         chosen = [place.partition(".")[::2] for place in places if place[:1].isdigit()]
         chosen += [(place[6:], "") for place in places if place.startswith("layer ")]
         return [
