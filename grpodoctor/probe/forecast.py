@@ -15,6 +15,8 @@ causes. A pair that agrees needs two."""
 _ATTRIBUTION_PASSES = 30
 """Times that the search scores its part of the responses, with the same pairs."""
 _ATTRIBUTION_TOKENS = 64_000
+_GENERIC_TOKENS = 800 * 512
+"""Tokens that the generic edits score once, if no known kind of cause explains the gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def _total(seconds: Iterable[float | None]) -> float | None:
 
 def search_seconds(learners: Iterable[EngineSpec], tokens: int, speeds: Speeds) -> float | None:
     """Time of the search for the causes of a pair, with its slowest learner."""
-    scored = min(tokens, _ATTRIBUTION_TOKENS) * _ATTRIBUTION_PASSES
+    scored = min(tokens, _ATTRIBUTION_TOKENS) * _ATTRIBUTION_PASSES + _GENERIC_TOKENS
     each = [_seconds(speeds.of(spec), loads=_ATTRIBUTION_LOADS, scored=scored) for spec in learners]
     known = [seconds for seconds in each if seconds is not None]
     return max(known) if known and len(known) == len(each) else None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from grpodoctor.probe.attribution.computed_cause import ComputedCause
 from grpodoctor.probe.attribution.edits import (
     Edit,
     inner_edit,
 )
+from grpodoctor.probe.attribution.site_causes import WIRED, cause_of_site
 from grpodoctor.probe.attribution.structure_causes import STRUCTURE, block_in_words
 
 
@@ -20,6 +22,7 @@ def _cause(id: str, title: str, change: str, remedy: str) -> ComputedCause:  # n
 _CHECK = "Compare this setting in the config.json that each engine loads and in its start options."
 _BY_NAME: dict[str, ComputedCause] = {
     **STRUCTURE,
+    **WIRED,
     "window": _cause(
         "sliding-window", "The {side} uses another sliding window",
         "a sliding window of {value} tokens",
@@ -350,18 +353,14 @@ def cause_of(edit: Edit) -> ComputedCause:
     if inner is not None:
         return cause_of(inner)
     name, value = edit[0], json.loads(edit[1])
-    if name == "setting":
-        return _of_setting(str(value[0]))
-    if name == "layer_pattern":
-        return _of_pattern(str(value[0]))
-    if name in ("output_scale", "layer_scale"):
-        return _of_part(str(value[0]), float(value[1]))
+    if name in _BY_VALUE:
+        return _BY_VALUE[name](*value)
+    if name in ("site_change", "site_scale", "site_scales"):
+        return cause_of_site(name, str(value[0]), value[1])
     if name == "without_bias" and "correction_bias" in str(value):
         return _ROUTER_BIAS
     if name == "router_weights" and value == "corrected":
         return _CORRECTED
-    if name == "parameter_scale":
-        return _of_parameter(str(value[0]), float(value[1]))
     if name == "weights_from" and re.search("norm|ln_", str(value[1])):
         return _OTHER_NORM
     if name == "without_norm" and re.search(r"(^|,)([qk]|query|key)_(layer)?norm", str(value)):
@@ -404,7 +403,7 @@ def _of_parameter(name: str, factor: float) -> ComputedCause:
     )  # fmt: skip
 
 
-def _of_setting(attribute: str) -> ComputedCause:
+def _of_setting(attribute: str, _value: object) -> ComputedCause:
     for pattern, identity, title, remedy in _BY_SETTING:
         if re.search(pattern, attribute):
             return ComputedCause(identity, title, "{value}", remedy)
@@ -412,7 +411,7 @@ def _of_setting(attribute: str) -> ComputedCause:
     return ComputedCause("model-config", title, "{value}", _CHECK)
 
 
-def _of_pattern(pattern: str) -> ComputedCause:
+def _of_pattern(pattern: str, _change: object) -> ComputedCause:
     """The cause of a pattern of layers that is read otherwise."""
     if re.search(r"rope|rotary", pattern):
         return ComputedCause(
@@ -447,3 +446,13 @@ def _of_part(block: str, factor: float) -> ComputedCause:
         f"missing-{kind}", f"The {{side}} skips {part}", "",
         "Check that the engine's implementation of this model family computes this part.",
     )  # fmt: skip
+
+
+_BY_VALUE: dict[str, Callable[..., ComputedCause]] = {
+    "layer_pattern": _of_pattern,
+    "layer_scale": _of_part,
+    "output_scale": _of_part,
+    "parameter_scale": _of_parameter,
+    "setting": _of_setting,
+}
+"""By the edit's name, from its pair of a name and a value."""

@@ -15,6 +15,13 @@ from grpodoctor.probe.attribution.edits import (
     inner_edit,
     shown,
 )
+from grpodoctor.probe.attribution.site_causes import (
+    norm_place_in_words,
+    residual_in_words,
+    rows_in_words,
+    scaled_in_words,
+    site_in_words,
+)
 from grpodoctor.probe.attribution.structure_causes import (
     block_in_words,
     experts_in_words,
@@ -119,6 +126,14 @@ _WORDED: dict[str, Callable[..., str]] = {
     "lost_experts": lost_experts_in_words,
     "lost_part": _lost,
     "rolled_heads": lambda name, far: f"{name} shifted by {shown(far)} heads",
+    "function_name": lambda name, function: f"{name} {function or 'without a function'}",
+    "norm_place": norm_place_in_words,
+    "residual_from": residual_in_words,
+    "row_order": rows_in_words,
+    "site_bound": lambda site, most: f"{site_in_words(site)} within ±{shown(most)}",
+    "site_change": lambda site, change: f"{site_in_words(site)} changed: {change}",
+    "site_scale": scaled_in_words,
+    "site_scales": scaled_in_words,
     "transposed": lambda place, _: f"{_placed(place)} transposed",
     "vocabulary_part": _vocabulary,
     "weight_layout": layout_in_words,

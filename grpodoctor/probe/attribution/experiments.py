@@ -79,6 +79,10 @@ class Experiments:
         """Ids of the causes named so far."""
         self.excluded: dict[str, float] = {}
         """What-if edits that were tried, with the smallest share of the gap that each left."""
+        self.generic_searches: set[str] = set()
+        """The setups of this gap's remainders for which generic edits were tried."""
+        self.locations: dict[tuple[str, int], Any] = {}
+        """The places to which the differences point, by setup and number of tokens."""
         self._folders: dict[tuple[str, ScoreJob], Path] = {}
         """The scores of each job. A search has hundreds: their numbers stay on disk."""
         self._read_scores = lru_cache(maxsize=_MOST_SCORES_IN_MEMORY)(self._scores_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,10 @@ from hf.what_if import (
     parts,
     positions,
     routing,
+    row_orders,
+    sites,
     weight_layout,
+    wiring,
 )
 from hf.what_if.modules import activations, biases, layers, norms, owners_of
 from hf.what_if.numerics import owned_weights
@@ -49,6 +53,8 @@ _RECENT = (8, 16, 32, 64, 128, 256, 512)
 _EPSILONS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2")
 _PARTS = (0.0, 0.5, 0.8, 1.25, 2.0)
+_SITE_FACTORS = (0.0, 0.7, 1.4, -1.0)
+_SITE_BOUNDS = (0.3, 1.0, 3.0)
 _HALVES = ("bfloat16", "float16")
 _CACHES = ("int8", "int8/column", "int8/tensor", "int4", "int4/column", "fp8", "fp8/tensor",
            "fp8/row", "fp8_e5m2", "bfloat16", "float16")  # fmt: skip
@@ -88,7 +94,8 @@ def what_ifs(model: Any) -> list[dict[str, Any]]:
     is the value that changes nothing, None if unknown. The entry `tensors` lists the names of the
     tensors that the edit `other_weights` can take from another checkpoint.
     """
-    listers = (_attention, _positions, _modules, _routing, _layer_patterns, _settings, _parts)
+    listers = (_attention, _positions, _modules, _routing, _layer_patterns, _settings, _parts,
+               _wiring, _sites)  # fmt: skip
     listed = [edit for lister in listers for edit in _known(lister, model)]
     listed += [*_numerics(), *_processors()]
     found: list[dict[str, Any]] = [
@@ -124,6 +131,7 @@ _NEUTRAL = {
     "layer_rope_scaling": 1.0,
     "rope_amplitude": 1.0,
     "sink_scale": 1.0,
+    "site_scale": 1.0,
     "sink_shift": 0.0,
     "part_repetition": 1.0,
     "recent_repetition": 1.0,
@@ -261,6 +269,8 @@ def _modules(model: Any) -> _Listed:
     if activations(model):
         yield "activation", _ACTIVATIONS, "choice"
     yield "logit_soft_cap", (*_CAPS, 100.0), "number"
+    caps = [getattr(owner, name) for owner, name in modules.logit_caps(model)]
+    yield "logit_cap_product", list(dict.fromkeys(caps)), "choice"
     yield "logit_clamp", _CAPS, "number"
     yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
     yield "adapter", _ADAPTER if has_adapter(model) else [], "number"
@@ -325,11 +335,14 @@ def _settings(model: Any) -> _Listed:
             yield "setting", [[name, 1.0] for _ in range(now != 1)] + factors, "number"
             if "cap" in name:
                 yield "setting", [[name, None]], "choice"
-            if "limit" in name and now > 0:
+            if now > 0 and re.search(r"limit|clip|bound|clamp|max|thresh", name):
                 yield "setting", [[name, _UNLIMITED]], "choice"
     for name, now in sorted(_limits_of(model).items()):
         multiples = [now * factor for factor in _FACTORS if 0 < now < math.inf]
         yield "setting", [[name, value] for value in (*_LIMITED, *multiples)], "number"
+
+    for name, others in sorted(modules.function_names(model).items()):
+        yield "function_name", [[name, other] for other in others], "choice"
 
 
 def settings_of(model: Any) -> dict[str, Any]:
@@ -396,6 +409,29 @@ def _parts(model: Any) -> _Listed:
         yield "layer_scale", [[block, 0.0]], "number"
     for block in (*dict.fromkeys(each.rpartition(".")[2] for each in blocks), *blocks):
         yield "lost_part", [[block, part] for part in parts.slices_of(model, block)], "choice"
+
+
+def _wiring(model: Any) -> _Listed:
+    """How blocks, norms and residuals are connected, and the order of tokens."""
+    for table in row_orders.tables(model):
+        yield "row_order", [[table, order] for order in row_orders.orders(model)], "choice"
+    for value in wiring.norm_places(model):
+        yield "norm_place", [value], "choice"
+    for value in wiring.residuals(model):
+        yield "residual_from", [value], "choice"
+
+
+def _sites(model: Any) -> _Listed:
+    """Generic changes of what modules read and return."""
+    for site in sites.scaled(model):
+        yield "site_scale", [[site, factor] for factor in _SITE_FACTORS], "number"
+    for site, names in sites.changes(model):
+        yield "site_change", [[site, name] for name in names], "choice"
+        yield "site_bound", [[site, bound] for bound in _SITE_BOUNDS], "number"
+    for site, names in sites.parameters(model):
+        yield "site_change", [[site, name] for name in names], "choice"
+    for site in sites.weighted(model):
+        yield "site_scales", [[site, [1.0] * len(sites.modules_at(model, site)[0])]], "choice"
 
 
 def _numerics() -> _Listed:

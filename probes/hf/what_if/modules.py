@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -254,6 +254,47 @@ def activation(model: nn.Module, value: Any) -> Iterator[None]:
         yield
 
 
+def function_names(model: Any) -> dict[str, list[str | None]]:
+    """Attributes that name an activation function, with the other names: a kernel may get it.
+
+    None: the kernel applies no function.
+    """
+    from transformers.activations import ACT2FN
+
+    found: dict[str, list[str | None]] = {}
+    for owner in owners_of(model):
+        for name, value in vars(owner).items():
+            if isinstance(value, str) and value in ACT2FN and not name.startswith("_"):
+                found[name] = [None, *(each for each in _FUNCTIONS if each != value)]
+    return found
+
+
+_FUNCTIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "relu2", "tanh", "sigmoid")
+
+
+@contextmanager
+def function_name(model: Any, value: Any) -> Iterator[None]:
+    """Another name of an activation function, `[attribute, name or None]`."""
+    name, wanted = value
+    owners = [owner for owner in owners_of(model) if isinstance(_plain(owner, name), str)]
+    if not owners:
+        raise InapplicableError(f"this model has no function {name}")
+    before = [(owner, getattr(owner, name)) for owner in owners]
+    try:
+        for owner, _ in before:
+            _put(owner, name, wanted)
+        yield
+    finally:
+        for owner, now in before:
+            _put(owner, name, now)
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute; a configuration that validates its fields keeps a value it refuses."""
+    with suppress(Exception):
+        setattr(owner, name, value)
+
+
 @contextmanager
 def missing_layer(model: nn.Module, value: Any) -> Iterator[None]:
     """Skip one layer."""
@@ -306,6 +347,32 @@ def logit_soft_cap(model: Any, value: Any) -> Iterator[None]:
     head = model.get_output_embeddings()
     with hooked([head], lambda _module, _inputs, output: torch.tanh(output / cap) * cap):
         yield
+
+
+def logit_caps(model: Any) -> list[tuple[Any, str]]:
+    """The settings that soft-cap logits: their owners and names."""
+    return [
+        (owner, name)
+        for owner in owners_of(model)
+        for name, value in vars(owner).items()
+        if isinstance(value, float) and value > 0 and re.search(r"(final|logit).*cap", name)
+        and "att" not in name
+    ]  # fmt: skip
+
+
+@contextmanager
+def logit_cap_product(model: Any, value: Any) -> Iterator[None]:
+    """Logits times the hyperbolic tangent of logits / cap: a cap that lacks its factor."""
+    cap, head = float(value), model.get_output_embeddings()
+    before = [(owner, name, getattr(owner, name)) for owner, name in logit_caps(model)]
+    try:
+        for owner, name, _ in before:
+            setattr(owner, name, None)
+        with hooked([head], lambda _m, _inputs, output: output * torch.tanh(output / cap)):
+            yield
+    finally:
+        for owner, name, now in before:
+            setattr(owner, name, now)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from tests.probe.plants import (
     further,
     issue_bugs,
     phase_faults,
+    recurring_bugs,
     report_bugs,
     sharded,
     similar,
@@ -22,7 +23,7 @@ from tests.probe.plants import (
 from tests.probe.plants.families import FAMILIES
 
 MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED, *field_bugs.ROUTED)
-MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED, *upstream_bugs.ROUTED)
+MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED, *upstream_bugs.ROUTED, *recurring_bugs.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -276,6 +277,7 @@ def unseen() -> Iterator[Plant]:
     yield from _report_bugs()
     yield from _issue_bugs()
     yield from _upstream_bugs()
+    yield from _recurring_bugs()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -380,6 +382,24 @@ def _upstream_bugs() -> Iterator[Plant]:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "upstream-bugs-double", stale=is_stale,
             options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+
+
+def _recurring_bugs() -> Iterator[Plant]:
+    """The plants of `recurring_bugs`."""
+    for family, options, others, sampling in recurring_bugs.HEALTHY:
+        yield Plant(
+            family, "", (), "recurring-bugs-healthy", options=options, others=others,
+            sampling=sampling,
+        )  # fmt: skip
+    for side, faults in (("sampler", recurring_bugs.SINGLES), ("learner", recurring_bugs.LEARNER)):
+        for family, fault, names in faults:
+            yield Plant(family, fault, (frozenset(names),), "recurring-bugs", side=side)
+    for family, fault, accepted in recurring_bugs.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "recurring-bugs-double",
+            stale=is_stale, options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
 
 

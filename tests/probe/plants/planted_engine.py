@@ -27,6 +27,7 @@ from tests.probe.plants import (
     further,
     issue_bugs,
     phase_faults,
+    recurring_bugs,
     report_bugs,
     reporting,
     sampling_faults,
@@ -103,7 +104,7 @@ class Planted:
 
     @contextmanager
     def _reported_over(self) -> Iterator[None]:
-        sets = (further, engine_bugs, issue_bugs, upstream_bugs)
+        sets = (further, engine_bugs, issue_bugs, upstream_bugs, recurring_bugs)
         with ExitStack() as stack:
             for each in sets:
                 stack.enter_context(each.reported_over(self._faults))
@@ -128,7 +129,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     faults = {name: value for name, _, value in listed}
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
-        field_bugs.NEED_EAGER, phase_faults.NEED_EAGER, *sets
+        field_bugs.NEED_EAGER, phase_faults.NEED_EAGER, recurring_bugs.NEED_EAGER, *sets
     ):
         rest["attention"] = "eager"
     if "dtype" in faults:

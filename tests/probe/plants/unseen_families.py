@@ -16,6 +16,7 @@ import torch
 from tests.probe.plants import (
     field_bug_families,
     issue_bug_families,
+    recurring_bug_families,
     report_bug_families,
     upstream_bug_families,
 )
@@ -121,14 +122,14 @@ def drawn_unseen(name: str, weight: torch.Tensor, family: str) -> torch.Tensor:
         return (1.0 if is_scale and family not in _OFFSET else 0.0) + 0.2 * noise
     if "norm" in name:
         return 1.0 + 0.2 * noise
-    if "lm_head" in name or name == "decoder.weight":
+    if "lm_head" in name or name in ("decoder.weight", *recurring_bug_families.HEADS):
         return noise * _HEAD.get(family, 2.6) / math.sqrt(weight.shape[-1])
     if re.search(r"embed|wte|wpe", name):
         return noise * _EMBEDDED.get(family, 1.0)
     if "conv.conv" in name:
         return noise * 0.6
     inputs = weight.shape[-2 if family in ("gpt2", "gpt_oss") and weight.ndim != 2 else -1]
-    if family == "gpt2":
+    if family in ("gpt2", "openai"):
         inputs = weight.shape[0]
     attends = r"q_proj|k_proj|qkv_proj|c_attn|query_key_value|gate\.weight|router\.weight"
     return noise * (1.7 if re.search(attends, name) else 1.0) / math.sqrt(inputs)

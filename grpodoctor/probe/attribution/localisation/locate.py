@@ -71,6 +71,18 @@ class Location:
     """Why the places were not examined."""
 
 
+def located_once(experiments: Experiments, variant: Variant) -> Location:
+    """The place of a gap; each setup is examined once.
+
+    A search asks for the places first, and the final report again.
+    """
+    key = repr(variant.setup), int(variant.tokens.counted_N.sum())
+    if key not in experiments.locations:
+        experiments.locations[key] = located(experiments, variant)
+    found: Location = experiments.locations[key]
+    return found
+
+
 def located(experiments: Experiments, variant: Variant) -> Location:
     """The place that explains a gap, if one explains it clearly better than all others."""
     learner = variant.setup.learner

@@ -46,6 +46,8 @@ _WITHIN = frozenset({"layer_from", "lost_part", "transposed", "weights_from"})
 """Edits of a layer or block, which are tried where the gap is."""
 _PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
 """Edits of a part of the model."""
+GENERIC = frozenset({"row_order", "site_bound", "site_change", "site_scale", "site_scales"})
+"""Edits of any module, for a gap that no edit of a known kind explains."""
 _BLOCKS = frozenset({"layer_scale", "output_scale"})
 """Edits whose attribute is a block that has slices."""
 _LINEAR = frozenset({"layer_scale", "output_scale", "vocabulary_part"})
@@ -59,7 +61,7 @@ _SLICED = 2
 _PHASED = 12
 """Edits that are tried in one phase or token by token, if only what their effect has in common with
 the gap shows which."""
-_WITHOUT_PHASE = _PARTS | {
+_WITHOUT_PHASE = _PARTS | GENERIC | {
     GENERATED, "cache_hole", "frequency_penalty", "logit_bias", "min_tokens", "open_prompt",
     "padded_positions",
     "padded_vocabulary", "padding", "position_gap", "position_jump", "position_limit",
@@ -114,15 +116,30 @@ class EditSearch:
         """
         if not self._gap(self._base) > 0:
             return []
-        fresh = self._promising([family for family in families if not self._is_used(family)])
+        unused = [family for family in families if not self._is_used(family)]
+        fresh = self._promising([family for family in unused if family.name not in GENERIC])
         before = self._gap(self._base)
         trials = self._tried(family for family in fresh if family.name not in _PARTS)
         self._refine(trials, _REFINED)
         best = min((trial.best_gap for trial in trials), default=before)
         if best > _EXPLAINED * before and self.experiments.is_loud(best):
             trials += self._parts(trials, fresh)
+            best = min((trial.best_gap for trial in trials), default=before)
+        if best > _EXPLAINED * before and self.experiments.is_loud(best) and self._is_one_pass:
+            trials += self._generic(trials, unused, best)
         worth = [t for t in trials if t.merit >= _HINT and t.best_gap < before]
         return self._finals(worth)
+
+    @property
+    def _is_one_pass(self) -> bool:
+        """Whether the learner scores whole sequences."""
+        return all(name != GENERATED for name, _ in self.variant.setup.edits)
+
+    def _generic(
+        self, known: Sequence[Trial], families: Sequence[EditFamily], best: float
+    ) -> list[Trial]:
+        """Edits of any module, for a gap of which the best edit of a known kind leaves much."""
+        return []
 
     def _promising(self, families: Sequence[EditFamily]) -> list[EditFamily]:
         """The families worth their cost: all, unless the learner scores as it generates.
@@ -145,7 +162,7 @@ class EditSearch:
         for (number, value), edited_N in zip(wanted, scores, strict=True):
             if edited_N is not None and not np.array_equal(edited_N, plain_N, equal_nan=True):
                 acting.add(number)
-                moved_N = _finite_or_nan(edited_N) - _finite_or_nan(plain_N)
+                moved_N = finite_or_nan(edited_N) - finite_or_nan(plain_N)
                 expected_N = self._base + moved_N[: self._base.size]
                 self._judge(trials[number], value, self._gap(expected_N), expected_N)
         ranked = sorted(
@@ -234,7 +251,7 @@ class EditSearch:
         """
         if not self._gap(self._base) > 0:
             return []
-        wanted = [f for f in families if f.name not in _WITHOUT_PHASE and not self._is_used(f)]
+        wanted = [f for f in families if has_phases(f) and not self._is_used(f)]
         wanted = self._promising(wanted)
         if own_N is None:
             whole = sorted(self._tried(wanted), key=lambda trial: -trial.common)[:_PHASED]
@@ -289,7 +306,7 @@ class EditSearch:
     def _judge(self, trial: Trial, value: Any, gap: float, learner_N: Floats) -> None:
         trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))
         target_N, base_N, edited_N = map(
-            _finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
+            finite_or_nan, (self._target, self._base, learner_N[: self._target.size])
         )
         missing_N, moved_N = target_N - base_N, edited_N - base_N
         share, explained = max(
@@ -342,6 +359,12 @@ class EditSearch:
         return Candidate(edits[-1], Variant(setup, tokens), is_usual)
 
 
+def has_phases(family: EditFamily) -> bool:
+    """Whether an edit can act in one phase only; of generic edits those outside of the layers."""
+    is_outside = family.name == "site_scale" and family.attribute.startswith("^")
+    return is_outside or family.name not in _WITHOUT_PHASE
+
+
 def _is_number(trial: Trial) -> bool:
     return trial.family.kind != "choice"
 
@@ -358,7 +381,7 @@ _MOST_LOST = 0.02
 """Share of tokens that an edit may leave without a finite log-probability."""
 
 
-def _finite_or_nan(logprobs_N: Floats) -> Floats:
+def finite_or_nan(logprobs_N: Floats) -> Floats:
     """A truncated token has -inf on both sides of a difference, which is no number."""
     return np.where(np.isfinite(logprobs_N), logprobs_N, np.nan)
 

@@ -13,7 +13,8 @@ from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.experiments import model_path as path_of
 from grpodoctor.probe.attribution.naming import ALSO_FITS
-from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
+from grpodoctor.probe.attribution.search.edit_search import Candidate
+from grpodoctor.probe.attribution.search.site_search import SiteSearch
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
 from grpodoctor.probe.attribution.variant import Variant
@@ -45,7 +46,7 @@ class WhatIf(Cause):
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
     ) -> ExperimentResult | None:
         """Try all edits that the learner's model allows."""
-        search = EditSearch(experiments, variant)
+        search = SiteSearch(experiments, variant)
         families = _within_prompts(variant, experiments.what_ifs(variant.setup.learner))
         families += [*_padding(variant), *_padded_positions(variant, families)]
         families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]

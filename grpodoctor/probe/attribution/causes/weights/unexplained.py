@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.localisation.description import facts
-from grpodoctor.probe.attribution.localisation.locate import Location, located
+from grpodoctor.probe.attribution.localisation.locate import Location, located_once
 from grpodoctor.probe.attribution.variant import Variant
 
 _SHOWN = 12
@@ -50,7 +50,7 @@ class Unexplained(Cause):
         )
         same = experiments.case.differing == ()
         what = "the tensors of both sides are equal by checksum" if same else _NO_CHECKSUMS
-        place = located(experiments, variant)
+        place = located_once(experiments, variant)
         known = facts(variant.tokens, experiments.noise)
         return ExperimentResult(
             summary=(

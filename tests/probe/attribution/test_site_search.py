@@ -1,0 +1,138 @@
+"""Generic edits of modules: how they are searched, and what they are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpodoctor.probe.attribution.causes.computation.what_if import WhatIf
+from grpodoctor.probe.attribution.computed_causes import cause_of
+from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.edits import Edit, EditFamily
+from grpodoctor.probe.attribution.search.edit_search import has_phases
+from grpodoctor.probe.attribution.search.edit_trials import Trial
+from grpodoctor.probe.attribution.search.site_search import SiteSearch
+from tests.probe.attribution.one_cause import found_by
+
+SITE = "self_attn.k_proj/out"
+TRUE = [0.5, 1.6, 0.8]
+
+
+class Learner:
+    """Log-probabilities that depend on a factor per layer, and not linearly."""
+
+    def __init__(self) -> None:
+        self.effects_LN = np.random.default_rng(0).normal(size=(3, 400)) / 2
+        self.passes = 0
+
+    def scores(self, factors: list[float]) -> np.ndarray:
+        moved = (np.log(np.maximum(factors, 1e-3))[:, None] * self.effects_LN).sum(0)
+        return -2.0 + np.tanh(moved)
+
+    def score_edits(self, _setup: Any, edits: Any, _folder: Any) -> list[np.ndarray]:
+        self.passes += len(edits)
+        return [self.scores(json.loads(one[-1][1])[1]) for one in edits]
+
+    def is_loud(self, gap: float) -> bool:
+        return gap > 1e-8
+
+
+def search_of(learner: Learner) -> SiteSearch:
+    """A search without its engine."""
+    search = object.__new__(SiteSearch)
+    search.experiments = learner  # type: ignore[assignment]
+    search.variant = SimpleNamespace(setup=SimpleNamespace(edits=()))  # type: ignore[assignment]
+    search._folder = None
+    search._base, search._target = learner.scores([1.0, 1.0, 1.0]), learner.scores(TRUE)
+    search._gap = lambda one: float(np.mean((one - search._target) ** 2))  # type: ignore[method-assign]
+    return search
+
+
+def test_factors_of_layers_are_fitted_together() -> None:
+    learner = Learner()
+    (trial,) = search_of(learner)._of_layers(
+        [EditFamily("site_scales", ([1.0, 1.0, 1.0],), "choice", None, SITE)]
+    )
+    assert trial.best == TRUE  # also rounded
+    assert trial.best_gap < 1e-8
+    assert learner.passes < 60
+
+
+def test_the_block_that_has_most_in_common_comes_first() -> None:
+    trials = [
+        Trial(EditFamily("layer_scale", (), "number", 1.0, "1.mlp"), merit=0.2),
+        Trial(EditFamily("output_scale", (), "number", 1.0, "self_attn"), merit=0.4),
+        Trial(EditFamily("window", (), "integer"), merit=0.9),
+    ]
+    assert SiteSearch._nearest_blocks(trials) == {"self_attn"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause", "words"),
+    [
+        (("site_scale", [SITE, 0.5]), "attention-scale",
+         "the output of self_attn.k_proj of every layer times 0.5"),
+        (("site_scales", [SITE, TRUE]), "attention-scale",
+         "the output of self_attn.k_proj of every layer times 0.5, 1.6, 0.8 by layer"),
+        (("site_scale", ["1:mlp.down_proj/in", 2.0]), "residual-scale",
+         "the input of mlp.down_proj of layer 1 times 2"),
+        (("site_scale", ["^model.decoder.embed_positions/out", 0.0]), "position-embedding",
+         "the output of model.decoder.embed_positions times 0"),
+        (("site_change", ["mlp.act_fn/out", "of tanh"]), "activation",
+         "the output of mlp.act_fn of every layer changed: of tanh"),
+        (("site_change", ["mixer.A_log/weight", "exponential"]), "stored-convention",
+         "mixer.A_log of every layer changed: exponential"),
+        (("site_change", ["mlp.up_proj.weight/weight", "mxfp4"]), "quantisation",
+         "mlp.up_proj.weight of every layer changed: mxfp4"),
+        (("site_change", ["mlp.experts.*/weight", "mxfp4"]), "quantisation",
+         "all weights in mlp.experts of every layer changed: mxfp4"),
+        (("site_bound", ["self_attn.q_proj/out", 1.0]), "activation-limit",
+         "the output of self_attn.q_proj of every layer within ±1"),
+        (("norm_place", ["*", "before"]), "norm-placement",
+         "every norm applied before its block"),
+        (("residual_from", ["self_attn", "normed"]), "residual-source",
+         "the residual around self_attn taken after its norm"),
+        (("row_order", ["embeddings", "4/4 reversed"]), "embedding-order",
+         "part 4 of 4 of the rows of the embeddings in another order (reversed)"),
+        (("function_name", ["activation", None]), "activation",
+         "activation without a function"),
+    ],
+)  # fmt: skip
+def test_edits_have_names_and_words(edit: tuple[str, Any], cause: str, words: str) -> None:
+    whole: Edit = (edit[0], json.dumps(edit[1]))
+    assert cause_of(whole).id == cause
+    assert described(whole) == words
+    assert "{" not in cause_of(whole).title.format(side="sampler")
+
+
+def test_of_generic_edits_those_outside_of_layers_have_phases() -> None:
+    outside = EditFamily("site_scale", (0.0,), "number", 1.0, "^model.embed_positions/out")
+    within = EditFamily("site_scale", (0.0,), "number", 1.0, SITE)
+    assert has_phases(outside)
+    assert not has_phases(within)
+    assert has_phases(EditFamily("window", (4,), "integer"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "fault", "name"),
+    [
+        ("exaone4", "norm_before_block", "norm-placement"),
+        ("qwen2", "key_scales:0.5,1.6,0.8", "attention-scale"),
+        ("ernie4_5", "rows_reversed:48,64", "embedding-order"),
+    ],
+)
+def test_a_fault_of_no_known_kind_is_named(
+    tmp_path: Path, family: str, fault: str, name: str
+) -> None:
+    result = found_by(WhatIf(), tmp_path, family, fault)
+    assert result is not None
+    assert result.identity is not None
+    assert result.identity.id == name
+    assert result.after is not None
+    assert result.after.gap < 1e-5
