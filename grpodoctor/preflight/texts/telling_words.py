@@ -1,6 +1,6 @@
 """Places and words of prompts that tell the answer by themselves.
 
-Each rule is learnt on one half of the rows and tested on the other, so that a rule that only
+Each rule is learned on one half of the rows and tested on the other, so that a rule that only
 repeats its rows does not count.
 """
 
@@ -99,15 +99,15 @@ def _id_part(text: str, place: int) -> str:
 
 
 def _rate(features: Sequence[Hashable], answers: Sequence[str]) -> tuple[float, str]:
-    """Share of answers that a feature finds, learnt on the other half, and its best value."""
+    """Share of answers that a feature finds, learned on the other half, and its best value."""
     order = list(range(len(answers)))
     random.Random(0).shuffle(order)  # noqa: S311 - a choice of rows
     hits, halves = 0, [order[::2], order[1::2]]
     best: Counter[tuple[Hashable, str]] = Counter()
-    for learnt, tested in (halves, halves[::-1]):
+    for learned, tested in (halves, halves[::-1]):
         counts: dict[Hashable, Counter[str]] = defaultdict(Counter)
         overall: Counter[str] = Counter()
-        for at in learnt:
+        for at in learned:
             counts[features[at]][answers[at]] += 1
             overall[answers[at]] += 1
         usual = overall.most_common(1)[0][0]

@@ -19,7 +19,7 @@ class MaxRl(Remedy):
 
     When it applies:
         Pass rates are low, so that prompts with one correct response in a group carry most of what
-        can be learnt. Rewards must not be negative.
+        can be learned. Rewards must not be negative.
 
     What it costs:
         The gradient has more variance: few responses have large advantages.

@@ -90,6 +90,8 @@ class RewardScaleChanged(Rule):
         "gradient-spike",
         "oversized-updates",
         "reward-loss",
+        "solved",
+        "held-out-loss",
     )
     summary: ClassVar[str] = "All rewards were multiplied from one step to the next."
     inputs: ClassVar[tuple[Need, ...]] = (_MEANS,)

@@ -28,7 +28,7 @@ class AnswerInPrompt(Check):
 
     Why it matters:
         The model learns to copy. Every group is all-correct, so there is no gradient, or the reward
-        rises and nothing is learnt. Copying is not possible in the evaluation.
+        rises and nothing is learned. Copying is not possible in the evaluation.
 
     What to do:
         Remove the answer from the prompt. Keep it in its own column, which only the reward function

@@ -83,11 +83,11 @@ class Shortcuts(Check):
         If the answers are letters of options, or yes and no, also how often a single word, a place
         in the prompt or the part of an id tells the answer. For other closed sets of answers only
         ids, blanks and line breaks count: their words may be what the question is about. Each rule
-        is learnt on one half of the rows and tested on the other.
+        is learned on one half of the rows and tested on the other.
 
     Why it matters:
         A model finds such a rule sooner than the solution. The reward rises, the responses get
-        short, and another data set shows that nothing was learnt.
+        short, and another data set shows that nothing was learned.
 
     What to do:
         Write options of equal length, and vary the place of the answer in the text. Compare with a

@@ -56,7 +56,7 @@ class UnreachableFormat(Check):
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
-        Every response is scored as wrong, all groups are all-incorrect, and nothing is learnt.
+        Every response is scored as wrong, all groups are all-incorrect, and nothing is learned.
 
     What to do:
         Ask for the format in each prompt or in a system message. Have the reward function accept

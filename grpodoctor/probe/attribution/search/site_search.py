@@ -56,7 +56,7 @@ _PLACES = 3
 
 
 class SiteSearch(EditSearch):
-    """A search that goes on with generic edits."""
+    """A search that continues with generic edits."""
 
     def _generic(
         self, known: Sequence[Trial], families: Sequence[EditFamily], best: float

@@ -12,7 +12,7 @@ from grpodoctor.vocabulary.values import Mean, Reading
 def counts(
     rows: int, curve: Callable[[int], dict[str, float]]
 ) -> tuple[dict[str, int], RepeatedValues]:
-    """How many readings of each metric are left of a log, learnt from fifty rows ahead."""
+    """How many readings of each metric are left of a log, learned from fifty rows ahead."""
     held, kept = RepeatedValues(), dict[str, int]()
     readings: list[dict[str, Reading]] = [
         {name: Mean.of([value]) for name, value in curve(row).items()} for row in range(rows)
