@@ -47,8 +47,9 @@ class RewardScaleChanged(Rule):
         - a spread and a mean that change by the same factor, three or more in either direction;
         - a highest or a lowest reward that had one value in every batch and has another now, three
           times or a third of it;
-        - a mean reward that jumps while accuracy or pass@k keeps its level: most of the change lies
-          between the three readings before the step and the three since it;
+        - a mean reward that jumps while accuracy or pass@k keeps its level or moves in the other
+          direction: most of the change lies between the three readings before the step and the
+          three since it;
         - a highest reward of every batch that falls together with the mean while the held-out
           evaluation keeps rising: a part of the reward is not paid any more;
         - a mean reward that was at most 1 in every batch and is above 1 now, three times as high;
@@ -193,7 +194,10 @@ class RewardScaleChanged(Rule):
         return self._sighting(chart, before, after, _HIGHEST, _BOUNDS[_HIGHEST])
 
     def _alone(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
-        """A mean reward that jumps while another measure of the same responses stays."""
+        """A mean reward that jumps while another measure of the same responses does not follow.
+
+        One that moves in the other direction explains the jump even less than one that stays.
+        """
         outcomes = self._windows(chart, name)
         if outcomes is None:
             return None
@@ -204,12 +208,15 @@ class RewardScaleChanged(Rule):
         sudden = statistics.median(means[1][:_NEAREST]) - statistics.median(means[0][-_NEAREST:])
         if sudden / (after - before) < self.abrupt_share:
             return None
-        moved = abs(statistics.fmean(outcomes[1]) - statistics.fmean(outcomes[0]))
+        moved = statistics.fmean(outcomes[1]) - statistics.fmean(outcomes[0])
+        followed = moved if after > before else -moved
         noise = statistics.stdev(outcomes[0]) * math.sqrt(1 / RECENT + 1 / self.after)
         usual = abs(statistics.fmean(outcomes[0]))
-        if not usual > 0 or moved > max(2 * noise, 0.1 * usual):
+        least = max(2 * noise, 0.1 * usual)
+        if not usual > 0 or followed > least:
             return None
-        return self._sighting(chart, before, after, name)
+        reason = "while the outcome moved the other way" if followed < -least else ""
+        return self._sighting(chart, before, after, name, reason=reason)
 
     def _frozen(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean that jumps to one value, which no update gives to all responses at once."""
