@@ -212,11 +212,9 @@ class RewardScaleChanged(Rule):
         followed = moved if after > before else -moved
         noise = statistics.stdev(outcomes[0]) * math.sqrt(1 / RECENT + 1 / self.after)
         usual = abs(statistics.fmean(outcomes[0]))
-        least = max(2 * noise, 0.1 * usual)
-        if not usual > 0 or followed > least:
+        if not usual > 0 or followed > max(2 * noise, 0.1 * usual):
             return None
-        reason = "while the outcome moved the other way" if followed < -least else ""
-        return self._sighting(chart, before, after, name, reason=reason)
+        return self._sighting(chart, before, after, name)
 
     def _frozen(self, chart: Chart, name: str, means: _Windows) -> Sighting | None:
         """A mean that jumps to one value, which no update gives to all responses at once."""
@@ -269,7 +267,7 @@ def _reason(name: str) -> str:
         return "as for every batch since"
     if name in _MEANS:
         return "above 1"
-    return "as the spread did" if name in _SPREADS else "while the outcome stayed"
+    return "as the spread did" if name in _SPREADS else "and the outcome did not follow"
 
 
 def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:
