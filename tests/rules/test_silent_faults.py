@@ -321,7 +321,7 @@ def test_a_reward_that_jumps_while_the_accuracy_stays_is_named() -> None:
     without = (SPREAD, "reward/std")
     finding = run(parts, without=without).finding("REW016")
     assert (finding.onset_step, finding.severity) == (30, "warning")
-    assert "and the outcome did not follow" in finding.summary
+    assert "unlike the outcome" in finding.summary
     parts["accuracy/train"] = noisy(lambda step: 0.6 if step < 30 else 0.3, 0.04, 2)
     assert run(parts, without=without).findings("REW016") == []
     parts["accuracy/train"] = noisy(ramp(0.1, 0.9, 60), 0.01, 2)  # while a part dies

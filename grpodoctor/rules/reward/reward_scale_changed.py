@@ -267,7 +267,7 @@ def _reason(name: str) -> str:
         return "as for every batch since"
     if name in _MEANS:
         return "above 1"
-    return "as the spread did" if name in _SPREADS else "and the outcome did not follow"
+    return "as the spread did" if name in _SPREADS else "unlike the outcome"
 
 
 def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:
