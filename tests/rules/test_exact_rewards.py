@@ -370,3 +370,10 @@ def test_other_jumps_and_slopes_are_quiet(curves: dict[str, Curve]) -> None:
 def test_without_entropy_or_outcome_a_return_is_not_looked_for() -> None:
     assert "SYN010" in skipped(patient({REWARD: 0.4}))
     assert "SYN010" in skipped(patient({ENTROPY: 0.4}))
+
+
+def test_single_successes_behind_a_collapse_are_no_ordinary_batches() -> None:
+    rare = (6, 1, 1, 0, 1, 2, 0, 0, 0, 1)  # of 1024 responses
+    collapsed = [*(0.27 + 0.02 * step for step in range(18)), 0.22, 0.02]
+    rewards = [*collapsed, *(count / 1024 for count in rare), *([0.0] * 28)]
+    assert patient({REWARD: lambda step: rewards[step]}, count=58).findings("REW019") == []

@@ -52,7 +52,8 @@ def outages_beside_trend(values: Sequence[float]) -> Outages | None:
     outages = Outages(tuple(itertools.compress(range(len(values)), is_low)), sum(periods[1:-1]))
     if not outages.periods or min(shares) < FULL_SHARE:
         return None
-    chance = _chance_of_an_outage(shares, [values[index] for index in usual])
+    least = min(itertools.compress(levels, is_low))
+    chance = _chance_of_an_outage(shares, [values[index] for index in usual], least)
     if math.comb(len(values), outages.periods) * chance**outages.periods > _LEAST_CHANCE:
         return None
     return outages
@@ -65,25 +66,29 @@ def _level_around(values: Sequence[float], index: int) -> float:
     return statistics.median(around)
 
 
-def _chance_of_an_outage(shares: Sequence[float], values: Sequence[float]) -> float:
+def _chance_of_an_outage(shares: Sequence[float], values: Sequence[float], level: float) -> float:
     """The chance that an ordinary batch earns as little as an outage.
 
     Rewards of 0 and 1 whose mean p scatters by a share s of it are those of (1 - p) / (p s^2)
     responses, which succeed independently. Of the chances of so few successes and of a normal
-    reading so far below its level, the higher one counts.
+    reading so far below its level, the higher one counts. Where the level is low, a batch without
+    any success is no outage: the share s grows as the root of the level falls.
 
     Args:
         shares: readings without an outage, as shares of the level around them.
         values: the same readings as they are.
+        level: the lowest level around an outage.
     """
     mean = statistics.fmean(values)
     noise = max(step_noise(shares), counting_noise(values, mean) / mean)
     if not noise > 0:
         return 0.0
-    normal = math.erfc((1 - BESIDE_TREND) / noise / math.sqrt(2)) / 2
+    rate = min(mean, level)
+    noise_there = noise * math.sqrt(mean / rate)
+    normal = math.erfc((1 - BESIDE_TREND) / noise_there / math.sqrt(2)) / 2
     if max(values) > 1 or not mean < 1:
         return normal
-    return max(normal, _few_successes(int((1 - mean) / (mean * noise * noise)), mean))
+    return max(normal, _few_successes(int((1 - mean) / (mean * noise * noise)), rate))
 
 
 def counting_noise(alive: Sequence[float], usual: float) -> float:
