@@ -41,6 +41,12 @@ def test_a_table_without_a_step_or_a_known_name_is_no_log(text: str, tmp_path: P
     assert rows_of(text, tmp_path) == []
 
 
+def test_statistics_of_metrics_are_no_steps(tmp_path: Path) -> None:
+    head = "| metric | n | first | last | mean |\n|---|---|---|---|---|\n"
+    run = "| step | 250 | 1 | 250 | 125.5 |\n| reward | 250 | 0.1 | 0.9 | 0.5 |\n"
+    assert rows_of(head + run + "\n" + head + run, tmp_path) == []
+
+
 def test_a_table_in_a_response_is_no_row_of_a_frameworks_log(tmp_path: Path) -> None:
     rows = rows_of(f"{MARKDOWN}{VERL.format(step=7, reward=0.5)}\n{MARKDOWN}", tmp_path)
     assert [row.step for row in rows] == [7]

@@ -7,7 +7,7 @@ trying the patterns on all of them would cost more than parsing the rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -72,6 +72,8 @@ _PANEL_MORE = re.compile(r"│\s{6,}(\S.*?)\s*│\s*")
 _ROUNDED_AWAY = re.compile(r"-?0\.0+")
 _LINE = re.compile(r"[│┃|]")
 _PLAIN_NUMBER = re.compile(NUMBER)
+_FEWEST_STATISTICS = 3
+"""Numbers behind a name; two may be the value of a batch and its mean."""
 _PARTS = re.compile(r",\s+|\s*[|;]\s*|\s+-\s+")
 _LABELED = re.compile(
     rf"([A-Za-z][\w ./-]{{0,40}}?)\s*[:=]\s*({NUMBER})"
@@ -256,6 +258,8 @@ def parse_table_cells(text: str) -> ParsedLine | None:
     if family is not None:
         return _parse_family(family[1], family[2])
     parts = [part.strip() for part in _LINE.split(text)]
+    if _are_statistics([part for part in parts if part]):
+        return None
     pairs = {
         key: to_number(value)
         for key, value in pairwise(parts)
@@ -265,6 +269,12 @@ def parse_table_cells(text: str) -> ParsedLine | None:
         match[1]: to_number(match[2]) for part in parts if (match := _BOXED_PAIR.fullmatch(part))
     }
     return ParsedLine(pairs) if pairs else None
+
+
+def _are_statistics(cells: Sequence[str]) -> bool:
+    """Whether a row is a name with several numbers: first, last, mean and so on of a metric."""
+    numbers = [_PLAIN_NUMBER.fullmatch(cell) for cell in cells[1:]]
+    return len(numbers) >= _FEWEST_STATISTICS and all(numbers)
 
 
 def starts_panel_row(text: str) -> bool:
