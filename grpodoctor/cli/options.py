@@ -75,6 +75,7 @@ ExitZero = Annotated[
     bool, typer.Option("--exit-zero", help="Exit with 0 even if there are findings.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Same as --output-format json.")]
+OnlyJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PageFormatOption = Annotated[
     PageFormat, typer.Option("--output-format", "-o", help="Output format.")
 ]
@@ -83,7 +84,8 @@ ReportFormatOption = Annotated[
     typer.Option(
         "--output-format",
         "-o",
-        help="Report format. \\[default: from the suffix of --output, else text]",
+        help="Report format, or a file for the report. "
+        "\\[default: from the suffix of --output, else text]",
         show_default=False,
     ),
 ]
@@ -92,7 +94,8 @@ RunReportFormatOption = Annotated[
     typer.Option(
         "--output-format",
         "-o",
-        help="Report format. \\[default: from the suffix of --output, else text]",
+        help="Report format, or a file for the report. "
+        "\\[default: from the suffix of --output, else text]",
         show_default=False,
     ),
 ]

@@ -33,7 +33,8 @@ Model = Annotated[
 Prompts = Annotated[
     Path | None,
     typer.Option(
-        help="Training prompts and answers: .jsonl, .json, .csv, .parquet, or a data set's folder."
+        help="Training prompts and answers: .jsonl, .json, .csv, .tsv, .parquet, .arrow, .txt, or "
+        "a data set's folder."
     ),
 ]
 HeldOut = Annotated[

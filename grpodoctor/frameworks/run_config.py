@@ -35,6 +35,7 @@ _MOST_PARENTS = 6
 _MOST_FILES = 64
 """Limit on the logs, and on the config files, that are considered."""
 
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
 _LARGEST = 512 * 1024
 _DEEPEST = 16
 _PAIR = 2
@@ -175,6 +176,8 @@ def read_file(path: Path) -> Mapping[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:160]
+        if path.suffix not in _SUFFIXES:
+            reason = "it is no JSON, and its name does not end in .yaml, .yml or .toml"
         raise ConfigError(
             f"the config file cannot be read: {reason}",
             where=str(path),

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
-from grpodoctor.errors import RunError
+from grpodoctor.errors import ConfigError, RunError
 from grpodoctor.frameworks.registry import all_frameworks, find_framework
 from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.support.suggestions import check_name
@@ -117,7 +117,12 @@ def adapter_named(framework: str) -> type[Adapter]:
         ConfigError: if there is none.
     """
     known = find_framework(framework, all_frameworks())
-    name = known.name if known is not None and known.name in adapters() else framework
+    if known is not None and known.name not in adapters():
+        raise ConfigError(
+            f"{known.title} has no hook",
+            remedy="follow its log: grpodoctor watch LOG",
+        )
+    name = known.name if known is not None else framework
     check_name(name, adapters(), "framework")
     return adapters()[name]
 

@@ -44,8 +44,10 @@ def test_an_adapter_is_found_by_the_other_names_of_its_framework(alias: str, nam
 
 
 def test_a_framework_without_an_adapter_is_one_line() -> None:
-    with pytest.raises(ConfigError, match="unknown framework 'areal'"):
+    with pytest.raises(ConfigError, match="AReaL has no hook; follow its log"):
         adapter_named("areal")
+    with pytest.raises(ConfigError, match="unknown framework 'arael'"):
+        adapter_named("arael")
 
 
 @pytest.mark.parametrize("name", sorted(adapters()))

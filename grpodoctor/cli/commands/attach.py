@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpodoctor.cli.options import JsonOption
+from grpodoctor.cli.options import OnlyJsonOption
 from grpodoctor.cli.pages import json_text
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def attach(
         str | None,
         typer.Option(help="Framework that trains (trl, verl, ...). \\[default: list all]"),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: OnlyJsonOption = False,
 ) -> None:
     """Print the lines that connect a training to grpodoctor.
 

@@ -126,9 +126,12 @@ def _row(report: Report, path: str) -> tuple[Inline, ...]:
 
 
 def _cause(report: Report) -> str:
-    """The verdict's finding as a whole, code first; without one, what the verdict says first."""
+    """The verdict's finding as a whole, code first; without one, what the verdict says first.
+
+    A verdict of flat has its own figures, of the whole run; its finding has those of a window.
+    """
     verdict, problems = report.diagnosis.verdict, report.diagnosis.problems
-    for problem in problems:
+    for problem in problems if verdict.kind != "flat" else ():
         if problem.cause.code == verdict.code:
             return f"{problem.present.code}: {problem.present.summary.rstrip('.')}"
     return verdict.sentence.split("; ")[0].rstrip(".")

@@ -33,7 +33,7 @@ class NoRise(Rule):
         these holds: more gradient, larger steps, or a check of the reward.
 
     Evidence it needs:
-        `accuracy/train` or `reward/mean`. For the reason: zero-variance groups, a
+        `accuracy/train` or `reward/mean`. For the reason: zero-variance groups,
         `kl/reference`, `entropy/mean` or `length/mean`.
 
     Remedies:

@@ -157,7 +157,8 @@ def _several_runs(data: object) -> list[object] | None:
             name = next((entry[key] for key in _RUN_NAMES if isinstance(entry.get(key), str)), "")
             runs.setdefault(name or f"{len(runs)}-{number}", history)
     if len(runs) < _SEVERAL:
-        runs = _named_runs(data)
+        inner = (value for _, value in _items(data) if isinstance(value, dict))
+        runs = max(map(_named_runs, (data, *inner)), key=len)
     if len(runs) < _SEVERAL:
         return None
     return [
@@ -166,10 +167,13 @@ def _several_runs(data: object) -> list[object] | None:
 
 
 def _named_runs(data: object) -> dict[str, list[object]]:
-    """The histories of a document with an object per run, whose key is the run's name.
+    """The histories of a document with an object or a list per run, whose key is the run's name.
 
-    The histories have one key in all runs, or each run has columns of the same keys.
+    The histories have one key in all runs, or each run has columns or rows of the same keys.
     """
+    listed = {key: value for key, value in _items(data) if _counts(value)}
+    if len(listed) >= _SEVERAL and not any(_is_part(key) or key in _NAMES for key in listed):
+        return listed if _has_one_layout(listed) else {}
     inner = {key: value for key, value in _items(data) if isinstance(value, dict)}
     if any(_is_part(name) for name in inner):
         return {}
@@ -181,8 +185,12 @@ def _named_runs(data: object) -> dict[str, list[object]]:
     if len(runs) >= _SEVERAL:
         return runs
     columns = {name: rows for name, run in inner.items() if (rows := _columns_of_run(run))}
-    layouts = {frozenset(name for name, _ in _items(rows[0])) for rows in columns.values()}
-    return columns if len(layouts) == 1 else {}
+    return columns if _has_one_layout(columns) else {}
+
+
+def _has_one_layout(runs: dict[str, list[object]]) -> bool:
+    """Whether the first rows of all runs have the same keys."""
+    return len({frozenset(name for name, _ in _items(rows[0])) for rows in runs.values()}) == 1
 
 
 def _columns_of_run(run: dict[str, object]) -> list[object]:

@@ -152,23 +152,26 @@ def test_a_document_of_several_runs_has_their_rows_by_name(as_list: bool, tmp_pa
     assert firsts == {"hot": 0.3, "cold": 0.1}
 
 
-@pytest.mark.parametrize("as_columns", [False, True])
+@pytest.mark.parametrize("shape", ["history", "columns", "rows", "below runs"])
 @pytest.mark.parametrize(
     ("names", "several"),
     [(("outcome", "heuristic"), True), (("train", "val"), False), (("reward", "kl"), False)],
 )
 def test_a_document_with_an_object_per_run(
-    as_columns: bool, names: tuple[str, ...], several: bool, tmp_path: Path
+    shape: str, names: tuple[str, ...], several: bool, tmp_path: Path
 ) -> None:
     def rows(scale: float) -> list[dict[str, float]]:
         return [{"step": step, "mean_reward": scale * step} for step in range(1, 31)]
 
-    def run(scale: float) -> dict[str, Any]:
-        if as_columns:
+    def run(scale: float) -> Any:
+        if shape == "rows":
+            return rows(scale)
+        if shape == "columns":
             return {key: [row[key] for row in rows(scale)] for key in ("step", "mean_reward")}
         return {"reward_key": "score/mean", "merged": rows(scale)}
 
     data = {name: run(1 / (place + 1)) for place, name in enumerate(names)}
+    data = {"runs": data} if shape == "below runs" else data
     found = JsonHistory.history_of(data) or []
     assert [row.get("run_name") for row in found if isinstance(row, dict)] == (
         [name for name in names for _ in range(30)] if several else [None] * len(found)
