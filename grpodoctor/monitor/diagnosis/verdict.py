@@ -232,7 +232,9 @@ def _is_alarming(problem: Problem) -> bool:
 
 
 def _is_solved(problem: Problem) -> bool:
-    return problem.condition == "solved" and problem.cause.active
+    """Whether the task is solved; a warning says that held-out prompts are not."""
+    is_condition = problem.condition == "solved" and problem.cause.active
+    return is_condition and not is_alarm(problem.cause)
 
 
 def _contradicts_success(problem: Problem) -> bool:

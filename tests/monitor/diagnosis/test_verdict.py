@@ -208,6 +208,13 @@ def test_a_high_reward_is_no_success_if_it_is_hacked_or_the_run_breaks():
         assert verdict_of([broken, solved], EVIDENCE, "").kind == "sick"
 
 
+def test_solved_training_prompts_are_no_success_if_held_out_ones_are_not():
+    warned = problem("GRP001", "solved", severity="warning")
+    verdict = verdict_of([warned], EVIDENCE, "Train on harder prompts")
+    assert verdict.kind == "sick"
+    assert "first, train on harder prompts" in verdict.line
+
+
 def test_a_short_run_is_not_called_healthy():
     verdict = verdict_of([], replace(EVIDENCE, readings=7), "")
     assert verdict.kind == "too short"
