@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.benchmarks import bench_unseen_causes as bench
 from tests.probe.plants import computing, rewritten_kernels
 from tests.probe.plants.catalogue import Plant, unseen
+from tests.probe.plants.issue_bugs import _modules_with
 
 PLANTS = [each for each in unseen() if each.group.startswith("rewritten-kernels")]
 COMPUTED = (
@@ -78,3 +79,24 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
     case, _ = bench._investigated(plant, root)
     mean = case.comparison.value("mismatch/prob_diff_mean")
     assert mean > 0.01 if plant.causes else mean < 0.006
+
+
+def test_a_masked_token_attends_to_earlier_tokens_only_and_the_first_to_itself(load: Any) -> None:
+    engine = load("stablelm")
+    computing.FAULTS["self_masked"](engine, "")
+    ids = torch.randint(3, 64, (1, 6), generator=torch.Generator().manual_seed(1))
+    attended = engine._model(ids, output_attentions=True).attentions
+    for layer in attended:
+        expected = torch.ones(6, 6).tril(-1).bool()
+        expected[0, 0] = True
+        assert torch.equal(layer[0] > 0, expected.expand_as(layer[0]))
+
+
+def test_a_token_keeps_the_output_of_its_last_expert_alone(load: Any) -> None:
+    engine = load("flex_olmo")
+    experts = _modules_with(engine, "gate_up_proj")[0]
+    x = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
+    ids, weights = torch.tensor([[0, 2], [3, 1]]), torch.tensor([[0.6, 0.4], [0.7, 0.3]])
+    last = experts(x, torch.tensor([[2], [3]]), torch.tensor([[0.4], [0.7]]))
+    computing.FAULTS["expert_overwritten"](engine, "")
+    assert torch.allclose(experts.forward(x, ids, weights), last, atol=1e-6)
