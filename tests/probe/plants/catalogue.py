@@ -15,6 +15,7 @@ from tests.probe.plants import (
     phase_faults,
     recurring_bugs,
     report_bugs,
+    rewritten_kernels,
     sharded,
     similar,
     unseen_catalogue,
@@ -22,8 +23,15 @@ from tests.probe.plants import (
 )
 from tests.probe.plants.families import FAMILIES
 
-MOE = ("mixtral", "qwen3_moe", "deepseek_v3", *engine_bugs.ROUTED, *field_bugs.ROUTED)
+MOE: tuple[str, ...] = (
+    "mixtral",
+    "qwen3_moe",
+    "deepseek_v3",
+    *engine_bugs.ROUTED,
+    *field_bugs.ROUTED,
+)
 MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED, *upstream_bugs.ROUTED, *recurring_bugs.ROUTED)
+MOE += rewritten_kernels.ROUTED
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -278,6 +286,7 @@ def unseen() -> Iterator[Plant]:
     yield from _issue_bugs()
     yield from _upstream_bugs()
     yield from _recurring_bugs()
+    yield from _rewritten_kernels()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -399,6 +408,25 @@ def _recurring_bugs() -> Iterator[Plant]:
         is_stale = ("partial-sync",) in accepted
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "recurring-bugs-double",
+            stale=is_stale, options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+
+
+def _rewritten_kernels() -> Iterator[Plant]:
+    """The plants of `rewritten_kernels`."""
+    module = rewritten_kernels
+    for family, options, others, sampling in module.HEALTHY:
+        yield Plant(
+            family, "", (), "rewritten-kernels-healthy", options=options, others=others,
+            sampling=sampling,
+        )  # fmt: skip
+    for side, faults in (("sampler", module.SINGLES), ("learner", module.LEARNER)):
+        for family, fault, names in faults:
+            yield Plant(family, fault, (frozenset(names),), "rewritten-kernels", side=side)
+    for family, fault, accepted in module.DOUBLES:
+        is_stale = ("partial-sync",) in accepted
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "rewritten-kernels-double",
             stale=is_stale, options=unseen_catalogue.STALE_LAYER if is_stale else {},
         )  # fmt: skip
 

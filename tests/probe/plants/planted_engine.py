@@ -30,6 +30,7 @@ from tests.probe.plants import (
     recurring_bugs,
     report_bugs,
     reporting,
+    rewritten_kernels,
     sampling_faults,
     sharded,  # noqa: F401  # registers its faults
     unseen_computing,
@@ -129,7 +130,11 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     faults = {name: value for name, _, value in listed}
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
-        field_bugs.NEED_EAGER, phase_faults.NEED_EAGER, recurring_bugs.NEED_EAGER, *sets
+        field_bugs.NEED_EAGER,
+        phase_faults.NEED_EAGER,
+        recurring_bugs.NEED_EAGER,
+        rewritten_kernels.NEED_EAGER,
+        *sets,
     ):
         rest["attention"] = "eager"
     if "dtype" in faults:
