@@ -164,7 +164,7 @@ class Rule(ABC):
     """Examine every this many steps, for a rule whose long window hardly changes in one step."""
     judges_levels: ClassVar[bool] = False
     """Whether the rule judges levels of ten readings and more. In a long run it is then examined at
-    every second step while it sees nothing: the level hardly changes in one."""
+    every second step while it sees nothing, since the level hardly changes in one."""
     reads_config: ClassVar[bool] = False
     """Whether the rule reads the run's configuration instead of metrics. It is examined at the
     first step and after each change of a knob; without a known config it is skipped."""

@@ -84,7 +84,8 @@ _LONGEST_CLEARANCE = WINDOW
 
 _LONG_RUN = 2 * WINDOW
 """Examinations from which a rule that judges levels is examined at every second step while it sees
-nothing. It takes a third less time for all rules, and a level is seen at most one step later."""
+nothing. All rules together take a seventh less time; a level is seen one step later, and one that
+lasts only for the rule's persistence may be missed (`tests/benchmarks/bench_rules.py`)."""
 
 _EASED_AFTER = 50
 """Examinations without a sighting of a finding's severity, after which the finding no longer

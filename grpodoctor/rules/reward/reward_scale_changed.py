@@ -38,7 +38,7 @@ _Windows = tuple[list[float], list[float]]
 
 
 class RewardScaleChanged(Rule):
-    """From one step to the next, all rewards are multiplied, and stay so.
+    """From one step to the next, rewards are multiplied, constant or without a part, and stay so.
 
     What it sees:
         One of these, from one reading to the next, with the new level kept:
@@ -94,7 +94,9 @@ class RewardScaleChanged(Rule):
         "solved",
         "held-out-loss",
     )
-    summary: ClassVar[str] = "All rewards were multiplied from one step to the next."
+    summary: ClassVar[str] = (
+        "Rewards changed from one step to the next as no learning changes them."
+    )
     inputs: ClassVar[tuple[Need, ...]] = (_MEANS,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward",)
     references: ClassVar[tuple[str, ...]] = ("arXiv 2503.20783",)
