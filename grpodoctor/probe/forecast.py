@@ -15,8 +15,9 @@ causes. A pair that agrees needs two."""
 _ATTRIBUTION_PASSES = 30
 """Times that the search scores its part of the responses, with the same pairs."""
 _ATTRIBUTION_TOKENS = 64_000
-_GENERIC_TOKENS = 800 * 512
-"""Tokens that the generic edits score once, if no known kind of cause explains the gap."""
+_GENERIC_TOKENS = 3 * 800 * 512
+"""Tokens that the generic edits score, if no known kind of cause explains the gap: about 800 edits
+for each of at most three remainders."""
 
 
 @dataclass(frozen=True, slots=True)
