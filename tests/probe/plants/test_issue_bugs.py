@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.benchmarks import bench_unseen_causes as bench
 from tests.probe.plants import computing, issue_bugs
 from tests.probe.plants.catalogue import Plant, unseen
 from tests.probe.plants.issue_bug_families import ISSUE_BUG_FAMILIES
+from tests.probe.plants.set_checks import group_sizes, kinds_of, probability_gap
 
 PLANTS = [each for each in unseen() if each.group.startswith("issue-bugs")]
 COMPUTED = (
@@ -38,21 +38,16 @@ def logits(engine: Any) -> Tensor:
 
 
 def test_the_set_has_the_stated_size_and_each_kind_has_a_source() -> None:
-    count = {group: sum(each.group == group for each in PLANTS) for group in _groups()}
-    assert count == {"issue-bugs": 20, "issue-bugs-double": 6, "issue-bugs-healthy": 4}
+    assert group_sizes(PLANTS) == {
+        "issue-bugs": 20,
+        "issue-bugs-double": 6,
+        "issue-bugs-healthy": 4,
+    }
     assert {each.family for each in PLANTS} == set(ISSUE_BUG_FAMILIES)
-    kinds = {kind for each in PLANTS if each.causes for kind in _kinds(each)}
+    kinds = kinds_of(PLANTS)
     also = {"raw", "hidden_temperature", "hidden_top_p", "begun", "quantised"}
     assert kinds - also == set(issue_bugs.SOURCES)
     assert set(issue_bugs.EXPERT) < kinds
-
-
-def _groups() -> set[str]:
-    return {each.group for each in PLANTS}
-
-
-def _kinds(plant: Plant) -> set[str]:
-    return {fault.partition(":")[0] for fault in plant.faults.split("+")}
 
 
 @pytest.mark.parametrize(("family", "fault", "value"), COMPUTED)
@@ -149,9 +144,7 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
     root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
     """Without attribution; a sampler that reports its model's values has none in them."""
-    monkeypatch.setattr(bench, "investigate", lambda _runner, _case: None)
-    case, _ = bench._investigated(plant, root)
-    mean = case.comparison.value("mismatch/prob_diff_mean")
+    mean = probability_gap(plant, root, monkeypatch)
     if plant.faults.startswith("raw"):
         assert mean < 1e-5
     elif plant.causes:

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from tests.benchmarks import bench_unseen_causes as bench
 from tests.probe.plants import computing, recurring_bugs
 from tests.probe.plants.catalogue import Plant, unseen
+from tests.probe.plants.set_checks import (
+    group_sizes,
+    hidden,
+    kinds_of,
+    mostly_slow,
+    probability_gap,
+)
 
 PLANTS = [each for each in unseen() if each.group.startswith("recurring-bugs")]
 COMPUTED = (
@@ -27,34 +32,20 @@ COMPUTED = (
 """Faults of the forward pass that need no generation: family, name and value."""
 
 
-def hidden(engine: Any) -> Tensor:
-    ids = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(1))
-    out: Tensor = engine._split.hidden(ids)
-    return out
-
-
 def test_the_set_has_the_stated_size_and_each_kind_has_a_source() -> None:
-    count = {group: sum(each.group == group for each in PLANTS) for group in _groups()}
-    assert count == {"recurring-bugs": 15, "recurring-bugs-double": 2, "recurring-bugs-healthy": 2}
-    kinds = {kind for each in PLANTS if each.causes for kind in _kinds(each)}
+    assert group_sizes(PLANTS) == {
+        "recurring-bugs": 15,
+        "recurring-bugs-double": 2,
+        "recurring-bugs-healthy": 2,
+    }
+    kinds = kinds_of(PLANTS)
     assert kinds - {"hidden_temperature"} == set(recurring_bugs.SOURCES)
     assert set(recurring_bugs.EXPERT) == set(recurring_bugs.SOURCES)
 
 
-def _groups() -> set[str]:
-    return {each.group for each in PLANTS}
-
-
-def _kinds(plant: Plant) -> set[str]:
-    return {fault.partition(":")[0] for fault in plant.faults.split("+")} - {""}
-
-
 @pytest.mark.parametrize(
     ("family", "fault", "value"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow if number % 4 else ())
-        for number, case in enumerate(COMPUTED)
-    ],
+    mostly_slow(COMPUTED, 4),
 )
 def test_a_fault_changes_the_values_of_its_engine_alone(
     load: Any, family: str, fault: str, value: str
@@ -79,9 +70,7 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
     root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
     """Without attribution."""
-    monkeypatch.setattr(bench, "investigate", lambda _runner, _case: None)
-    case, _ = bench._investigated(plant, root)
-    mean = case.comparison.value("mismatch/prob_diff_mean")
+    mean = probability_gap(plant, root, monkeypatch)
     if plant.causes:
         assert mean > 0.01
     else:

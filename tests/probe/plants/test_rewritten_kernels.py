@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from tests.benchmarks import bench_unseen_causes as bench
 from tests.probe.plants import computing, rewritten_kernels
 from tests.probe.plants.catalogue import Plant, unseen
 from tests.probe.plants.issue_bugs import _modules_with
+from tests.probe.plants.set_checks import group_sizes, hidden, mostly_slow, probability_gap
 
 PLANTS = [each for each in unseen() if each.group.startswith("rewritten-kernels")]
 COMPUTED = (
@@ -32,15 +31,8 @@ COMPUTED = (
 """Faults of the forward pass: family, name and value."""
 
 
-def hidden(engine: Any) -> Tensor:
-    ids = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(1))
-    out: Tensor = engine._split.hidden(ids)
-    return out
-
-
 def test_the_set_has_the_stated_size_and_each_kind_is_worded() -> None:
-    groups = [each.group for each in PLANTS]
-    assert {group: groups.count(group) for group in groups} == {
+    assert group_sizes(PLANTS) == {
         "rewritten-kernels-healthy": 1,
         "rewritten-kernels": 10,
         "rewritten-kernels-double": 2,
@@ -51,10 +43,7 @@ def test_the_set_has_the_stated_size_and_each_kind_is_worded() -> None:
 
 @pytest.mark.parametrize(
     ("family", "fault", "value"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow if number % 4 else ())
-        for number, case in enumerate(COMPUTED)
-    ],
+    mostly_slow(COMPUTED, 4),
 )
 def test_a_fault_changes_the_values_of_its_engine_alone(
     load: Any, family: str, fault: str, value: str
@@ -75,9 +64,7 @@ def test_a_fault_is_a_gap_that_matters_and_a_healthy_pair_is_none(
     root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
     """Without attribution."""
-    monkeypatch.setattr(bench, "investigate", lambda _runner, _case: None)
-    case, _ = bench._investigated(plant, root)
-    mean = case.comparison.value("mismatch/prob_diff_mean")
+    mean = probability_gap(plant, root, monkeypatch)
     assert mean > 0.01 if plant.causes else mean < 0.006
 
 

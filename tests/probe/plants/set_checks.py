@@ -1,0 +1,49 @@
+"""What the tests of all sets of plants need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.benchmarks import bench_unseen_causes as bench
+from tests.probe.plants.catalogue import Plant
+
+
+def hidden(engine: Any) -> Tensor:
+    """The hidden states of two sequences of 24 tokens, which contain token 7."""
+    ids = torch.randint(3, 64, (2, 24), generator=torch.Generator().manual_seed(1))
+    ids[:, 4] = 7
+    out: Tensor = engine._split.hidden(ids)
+    return out
+
+
+def group_sizes(plants: Sequence[Plant]) -> Counter[str]:
+    """The number of plants in each group."""
+    return Counter(each.group for each in plants)
+
+
+def kinds_of(plants: Sequence[Plant]) -> set[str]:
+    """The names of the faults of the plants that have a cause, without their values."""
+    faults = (fault for each in plants if each.causes for fault in each.faults.split("+"))
+    return {fault.partition(":")[0] for fault in faults} - {""}
+
+
+def mostly_slow(cases: Sequence[tuple[str, ...]], every: int) -> list[Any]:
+    """Parameters of a test, of which every so manyth is not slow."""
+    return [
+        pytest.param(*case, marks=pytest.mark.slow if number % every else ())
+        for number, case in enumerate(cases)
+    ]
+
+
+def probability_gap(plant: Plant, root: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+    """The mean |Δp| of a pair, without attribution."""
+    monkeypatch.setattr(bench, "investigate", lambda _runner, _case: None)
+    case, _ = bench._investigated(plant, root)
+    return case.comparison.value("mismatch/prob_diff_mean")
