@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,12 @@ from tests.benchmarks.planted_mechanisms import (
 )
 from tests.benchmarks.planted_mechanisms.plants import HEALTHY, MECHANISMS, Mechanism
 from tests.benchmarks.planted_mechanisms.run import Run, draw_sizes
-from tests.benchmarks.planted_runs.examination import Answer, SimulatedRun, answer_of
+from tests.benchmarks.planted_runs.examination import (
+    Answer,
+    SimulatedRun,
+    answer_of,
+    quantities_read,
+)
 from tests.frameworks.generated_logs import WRITERS
 from tests.frameworks.log_writers.base import LoggedRun, heldout
 
@@ -74,23 +78,6 @@ LAYOUTS: Mapping[str, Writer] = {
 } | {"csv": table}  # fmt: skip
 
 
-class _Recording(dict[str, float]):
-    """Quantities that remember which of them were read."""
-
-    def __init__(self, values: Mapping[str, float], read: set[str]) -> None:
-        super().__init__(values)
-        self.read = read
-
-    def __getitem__(self, name: str) -> float:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: float | None = None) -> float:  # type: ignore[override]
-        """The quantity."""
-        self.read.add(name)
-        return super().get(name, default)  # type: ignore[return-value]
-
-
 @lru_cache(maxsize=1)
 def logged_quantities() -> Mapping[str, frozenset[str]]:
     """For each format, the quantities that its writer logs."""
@@ -98,14 +85,8 @@ def logged_quantities() -> Mapping[str, frozenset[str]]:
     sizes.every = 2
     run = Run(sizes, "everything")
     rows = [run.step(number) for number in range(1, 5)]
-    logged = {}
-    for layout, write in LAYOUTS.items():
-        read: set[str] = set()
-        recorded = [_Recording(row, read) for row in rows]
-        with tempfile.TemporaryDirectory() as directory:
-            write(_simulated(run, recorded), Path(directory))
-        logged[layout] = frozenset(read)
-    return logged
+    simulated = _simulated(run, rows)
+    return {layout: quantities_read(write, simulated) for layout, write in LAYOUTS.items()}
 
 
 def _simulated(run: Run, rows: Sequence[Mapping[str, float]]) -> SimulatedRun:

@@ -249,6 +249,12 @@ class _Writing:
         self.last = np.where(active, token, self.last)
 
 
+def _chances(random: np.random.Generator, count: int, how: Sampling) -> Floats:
+    """A number for each response; four neighbours share one if replicas share their seed."""
+    chances = random.random(count)
+    return np.repeat(chances[::4], 4)[:count] if how.shared_seed else chances
+
+
 def sample(
     random: np.random.Generator,
     weights: Weights,
@@ -276,19 +282,13 @@ def sample(
         if disturb is not None:
             logits = logits + disturb[writing.state]
         logprobs = log_softmax(logits / how.temperature)
-        uniform = random.random(count)
-        if how.shared_seed:
-            uniform = np.repeat(uniform[::4], 4)[:count]
-        token = _draw(logprobs, uniform)
+        token = _draw(logprobs, _chances(random, count, how))
         forced = active & (writing.last == TOOL)
         token = np.where(forced, random.integers(0, OPERATIONS, count), token)
         chosen = np.where(forced, 0.0, logprobs[np.arange(count), token])
         columns.append((writing.state, writing.last, token, active, forced, chosen))
         failed = random.random(count) < how.tool_failures
-        luck = random.random(count)
-        if how.shared_seed:
-            luck = np.repeat(luck[::4], 4)[:count]
-        slipped = luck < problems.slips[prompts]
+        slipped = _chances(random, count, how) < problems.slips[prompts]
         writing.write(token, active, forced, failed, slipped)
         ended = (token == END) | ((token == how.stop_at) & ~forced)
         active = active & ~(ended & ~forced)

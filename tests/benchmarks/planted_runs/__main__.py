@@ -11,12 +11,12 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.benchmarks.planted_runs.examination import Answer, Planted, cases, examine
-from tests.benchmarks.planted_runs.plants import CAUSES, HEALTHY, Plant
+from tests.benchmarks.planted_runs.plants import CAUSES, HEALTHY
 
 
 def _examine(name: str, layout: str, seed: str) -> Answer:
@@ -24,14 +24,14 @@ def _examine(name: str, layout: str, seed: str) -> Answer:
         return examine({**CAUSES, **HEALTHY}[name], layout, seed, Path(directory))
 
 
-def _answers(chosen: Sequence[tuple[Plant, str, str]], workers: int) -> Iterator[Answer]:
+def _in_workers(
+    examine: Callable[..., Answer], arguments: Sequence[tuple[object, ...]], workers: int
+) -> Iterator[Answer]:
     if workers < 2:
-        yield from (_examine(plant.name, layout, seed) for plant, layout, seed in chosen)
+        yield from (examine(*each) for each in arguments)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(
-            _examine, *zip(*((p.name, layout, seed) for p, layout, seed in chosen), strict=True)
-        )
+        yield from pool.map(examine, *zip(*arguments, strict=True))
 
 
 def _table(title: str, answers: Sequence[Answer], by: Callable[[Answer], str]) -> Iterator[str]:
@@ -85,33 +85,57 @@ def report(answers: Sequence[Answer], *, misses: bool) -> Iterator[str]:
                 yield f"    {' '.join(answer.findings)}"
 
 
-def unmatched(only: Sequence[str], chosen: Sequence[tuple[Planted, str, str]]) -> list[str]:
+def _unmatched(only: Sequence[str], chosen: Sequence[tuple[Planted, str, str]]) -> list[str]:
     """The parts of names that match no chosen run."""
     names = [f"{plant.name} {layout}" for plant, layout, _ in chosen]
     return [part for part in only if not any(part in name for name in names)]
 
 
-def main() -> None:
-    """Examine the runs of a seed and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def run_examination(
+    description: str | None,
+    draw: Callable[[int, Sequence[str], int], Iterable[tuple[Planted, str, str]]],
+    examine: Callable[..., Answer],
+    *,
+    formats: int,
+    keeps: bool = False,
+) -> None:
+    """Examine the runs of a seed, as the command line says, and print the tables.
+
+    Args:
+        description: of the command.
+        draw: the runs of a seed whose names contain one of some parts, in so many formats each.
+        examine: called with a name, a format and a seed, and a directory or None if it keeps logs.
+        formats: formats of each cause, if the command line names no number.
+        keeps: whether logs can be kept.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, default=1, help="each seed is another examination")
-    parser.add_argument("--only", nargs="+", default=[], help="parts of names of plants or formats")
-    parser.add_argument("--formats", type=int, default=4, help="formats per plant; 0 for all")
+    parser.add_argument("--only", nargs="+", default=[], help="parts of names or formats")
+    parser.add_argument("--formats", type=int, default=formats, help="formats per cause; 0 for all")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--misses", action="store_true", help="print the first lines of misses")
+    if keeps:
+        parser.add_argument("--keep", metavar="DIR", help="keep the logs in a directory")
     options = parser.parse_args()
-    chosen = list(cases(options.seed, options.only, options.formats))
-    if unknown := unmatched(options.only, chosen):
+    chosen = list(draw(options.seed, options.only, options.formats))
+    if unknown := _unmatched(options.only, chosen):
         sys.exit(
             f"--only: no planted run of this seed has {', '.join(map(repr, unknown))} in its "
             "name or format; --formats 0 examines every format"
         )
+    kept = (options.keep,) if keeps else ()
+    arguments = [(plant.name, layout, seed, *kept) for plant, layout, seed in chosen]
     answers = []
-    for answer in _answers(chosen, options.workers):
+    for answer in _in_workers(examine, arguments, options.workers):
         answers.append(answer)
         if sys.stderr.isatty():
             print(f"\r{len(answers)}/{len(chosen)}", end="", file=sys.stderr, flush=True)
     print(*report(answers, misses=options.misses), sep="\n")
+
+
+def main() -> None:
+    """Examine the planted causes of a seed."""
+    run_examination(__doc__, cases, _examine, formats=4)
 
 
 if __name__ == "__main__":

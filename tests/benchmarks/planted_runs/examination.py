@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -125,6 +125,16 @@ class _Recording(dict[str, float]):
         return super().get(name, default)  # type: ignore[return-value]
 
 
+def quantities_read(
+    write: Callable[[SimulatedRun, Path], Path], run: SimulatedRun
+) -> frozenset[str]:
+    """The quantities of a run that the writer of a format reads."""
+    recordings = [_Recording(row) for row in run.rows]
+    with tempfile.TemporaryDirectory() as directory:
+        write(replace(run, rows=recordings), Path(directory))
+    return frozenset().union(*(recording.read for recording in recordings))
+
+
 @lru_cache(maxsize=1)
 def logged_quantities() -> Mapping[str, frozenset[str]]:
     """For each format, the quantities that its writer logs."""
@@ -134,14 +144,8 @@ def logged_quantities() -> Mapping[str, frozenset[str]]:
     run.rewards.form_weight = 0.2
     run.task.calls = 1.0
     rows = [run.step(number) for number in range(1, 21)]
-    logged = {}
-    for layout, (_, write) in WRITERS.items():
-        recordings = [_Recording(row) for row in rows]
-        simulated = SimulatedRun(len(rows), sizes.limit, sizes.prompts, sizes.group, recordings)
-        with tempfile.TemporaryDirectory() as directory:
-            write(simulated, Path(directory))
-        logged[layout] = frozenset().union(*(recording.read for recording in recordings))
-    return logged
+    simulated = SimulatedRun(len(rows), sizes.limit, sizes.prompts, sizes.group, rows)
+    return {layout: quantities_read(write, simulated) for layout, (_, write) in WRITERS.items()}
 
 
 def layouts_with_evidence(plant: Plant) -> list[str]:
