@@ -6,7 +6,7 @@ one a block reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from contract import InapplicableError
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from hf.localisation.places import read_input, tensor_of, watched
 from hf.what_if.modules import layers, norms
@@ -63,13 +64,9 @@ def norm_place(model: nn.Module, value: Any) -> Iterator[None]:
     if not found:
         raise InapplicableError(f"this model has no norm {name} at another place")
     with ExitStack() as stack:
-        for layer in layers(model):
-            for link in found:
-                norm, block = _child(layer, link.norm), _child(layer, link.block)
-                if norm is None or block is None:
-                    continue
-                wanted = (BEFORE, AFTER) if place == BOTH else (place,)
-                stack.enter_context(_at(norm, block, link.place, wanted))
+        wanted = (BEFORE, AFTER) if place == BOTH else (place,)
+        for _, norm, block, link in _modules_of(model, found):
+            stack.enter_context(_at(norm, block, link.place, wanted))
         yield
 
 
@@ -95,11 +92,8 @@ def _at(norm: Any, block: nn.Module, now: str, wanted: tuple[str, ...]) -> Itera
         handles.append(block.register_forward_pre_hook(first, with_kwargs=True))
     if AFTER in wanted and now != AFTER:
         handles.append(block.register_forward_hook(last))
-    try:
+    with _removed(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -114,15 +108,11 @@ def residual_from(model: nn.Module, value: Any) -> Iterator[None]:
     if not found:
         raise InapplicableError(f"this model has no block {name} after a norm")
     with ExitStack() as stack:
-        for layer in layers(model):
-            for link in found:
-                norm, block = _child(layer, link.norm), _child(layer, link.block)
-                if norm is None or block is None:
-                    continue
-                if form == _PARALLEL:
-                    stack.enter_context(_parallel(layer, norm))
-                else:
-                    stack.enter_context(_with_residual(norm, block, str(form)))
+        for layer, norm, block, _ in _modules_of(model, found):
+            if form == _PARALLEL:
+                stack.enter_context(_parallel(layer, norm))
+            else:
+                stack.enter_context(_with_residual(norm, block, str(form)))
         yield
 
 
@@ -140,11 +130,8 @@ def _with_residual(norm: nn.Module, block: nn.Module, form: str) -> Iterator[Non
         return _with_first(output, made + more.view(made.shape))
 
     handles = [norm.register_forward_hook(noted), block.register_forward_hook(added)]
-    try:
+    with _removed(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -159,11 +146,29 @@ def _parallel(layer: nn.Module, norm: nn.Module) -> Iterator[None]:
         layer.register_forward_pre_hook(noted, with_kwargs=True),
         norm.register_forward_pre_hook(lambda _m, inputs: (*read, *inputs[1:])),
     ]
+    with _removed(handles):
+        yield
+
+
+@contextmanager
+def _removed(handles: Sequence[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks when the block ends."""
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _modules_of(
+    model: nn.Module, found: Sequence[_Link]
+) -> Iterator[tuple[nn.Module, nn.Module, nn.Module, _Link]]:
+    """Each layer with the norm and the block of a link that it has."""
+    for layer in layers(model):
+        for link in found:
+            norm, block = _child(layer, link.norm), _child(layer, link.block)
+            if norm is not None and block is not None:
+                yield layer, norm, block, link
 
 
 def _links(model: nn.Module) -> tuple[_Link, ...]:
