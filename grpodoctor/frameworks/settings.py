@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_mapping import SettingLine, format_setting, one_line_per_key
+from grpodoctor.frameworks.knob_mapping import one_line_per_key
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
+from grpodoctor.frameworks.written_settings import SettingLine, format_setting
 from grpodoctor.support.suggestions import check_name
 from grpodoctor.vocabulary.knobs import KNOBS, Setting
 from grpodoctor.vocabulary.plain_names import plain_name

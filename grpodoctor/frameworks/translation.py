@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from grpodoctor.frameworks.common_names import by_last_parts, metric_of_part
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeholders, part_of
-from grpodoctor.frameworks.row_keys import MOST_KEYS, is_evaluation
+from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeholders
+from grpodoctor.frameworks.row_keys import MOST_KEYS
 from grpodoctor.frameworks.version_bounds import VersionBounds, version_bounds
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.metrics import HELDOUT, Kind, metric_of
+from grpodoctor.vocabulary.metrics import Kind, metric_of
 from grpodoctor.vocabulary.values import (
     Max,
     Mean,
@@ -333,14 +334,14 @@ class Translator:
         uses = self._found_in_generic.get(key)
         if uses is None:
             use = None if table is self.framework else self._generic_use(table, key)
-            uses = self._found_in_generic[key] = (use, [] if use else _by_last_parts(table, key))
+            uses = self._found_in_generic[key] = (use, [] if use else by_last_parts(table, key))
         return uses
 
     @staticmethod
     def _generic_use(table: Framework, key: str) -> _Use | None:
         """How the generic table reads a key; None if it does not know the key."""
         rows = table.meanings_of(table.bare_key(key))
-        metric = _metric_of_part(*rows[0]) if rows and rows[0][0].metric else ""
+        metric = metric_of_part(*rows[0]) if rows and rows[0][0].metric else ""
         if not metric:
             return None
         row, match = rows[0]
@@ -377,7 +378,7 @@ class Translator:
         uses = tuple(
             _Use(
                 row,
-                _metric_of_part(row, match),
+                metric_of_part(row, match),
                 tuple(fill_placeholders(key, match) for key in row.keys),
             )
             for row, match in certain
@@ -441,42 +442,11 @@ def _is_in_range(metric: str, reading: Reading) -> bool:
     return row is None or number is None or row.low <= number <= row.high
 
 
-_OTHER_SUBJECTS = frozenset(
-    ("teacher", "ref", "reference", "baseline", "critic", "value", "values", "old", "sft", "dpo",
-     "rewards", "reward", "component", "components", "timing", "time", "perf", "system", "gpu",
-     "memory", "buffer", "cache", "min", "max", "std", "best", "worst", "group", "groups")
-)  # fmt: skip
-"""Parts of a key after which a common name no longer means the policy's own training metric."""
-
-
 _COMPONENT = re.compile(r"reward/component/.+/mean")
 
 
 def _is_component(metric: str) -> bool:
     return _COMPONENT.fullmatch(metric) is not None
-
-
-_MOST_PARTS = 32
-"""Parts of a key; a damaged line of a console can have thousands, and each costs a search."""
-
-
-def _by_last_parts(table: Framework, key: str) -> list[tuple[str, KeyMeaning]]:
-    """The metric of `grpo/stats/reward_mean`, whose last part is a common name; at most one."""
-    parts = key.split("/")
-    if len(parts) > _MOST_PARTS:
-        return []
-    for start in range(1, len(parts)):
-        prefix, rest = ".".join(parts[:start]), "/".join(parts[start:])
-        heldout = is_evaluation(prefix)
-        rows = table.meanings_of(f"eval/{prefix}/{rest}" if heldout else rest)
-        if rows and rows[0][0].metric and _OTHER_SUBJECTS.isdisjoint(parts[:start]):
-            return [(_metric_of_part(*rows[0]), rows[0][0])]
-    return []
-
-
-def has_common_names(table: Framework, keys: Iterable[str]) -> bool:
-    """Whether the last parts of some keys are common names."""
-    return any(_by_last_parts(table, key) for key in keys)
 
 
 def is_share(number: float) -> bool:
@@ -488,13 +458,6 @@ def _sum(left: Reading, right: Reading) -> Reading:
     """The sum of two numbers of one row of a log."""
     numbers = (scalar(left), scalar(right))
     return Mean.of_number(sum(number for number in numbers if number is not None))
-
-
-def _metric_of_part(row: KeyMeaning, match: re.Match[str]) -> str:
-    """The metric of a logged key; for one of several validation sets, with the set's name."""
-    metric = fill_placeholders(row.metric, match)
-    part = part_of(row.keys[0], row.metric, match) if row.metric in HELDOUT else ""
-    return f"{metric}/set/{part}" if part else metric
 
 
 def _reading(kind: Kind, value: float) -> Reading:

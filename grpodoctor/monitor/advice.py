@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
 from grpodoctor.frameworks.settings import framework_settings
+from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.remedies.base import Readings, Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of

@@ -10,7 +10,6 @@ from grpodoctor import frameworks
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.bundled.knobs import KEYS
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.registry import (
     all_frameworks,
     configurable_framework_named,
@@ -18,6 +17,7 @@ from grpodoctor.frameworks.registry import (
     framework_named,
 )
 from grpodoctor.frameworks.settings import ENGINE_SETTINGS, framework_settings
+from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.trainer.config.knobs import knobs_of

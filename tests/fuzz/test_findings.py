@@ -13,9 +13,9 @@ import pytest
 
 from grpodoctor.cli.suggest_map import MapTarget, write_mapping
 from grpodoctor.errors import ConfigError, DataError, GrpodoctorError, ModelError
+from grpodoctor.frameworks.common_names import has_common_names
 from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.rollout_formats.base import Responses
-from grpodoctor.frameworks.translation import has_common_names
 from grpodoctor.measure.ragged import Ragged, fingerprints
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.monitor.project_settings import load_settings

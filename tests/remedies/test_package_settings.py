@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.frameworks.knob_mapping import SettingLine
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.settings import framework_settings
+from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO

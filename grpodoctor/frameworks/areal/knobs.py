@@ -6,16 +6,18 @@ from grpodoctor.frameworks.areal.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
+    always,
+    nothing_to_set,
+    unsupported,
+)
+from grpodoctor.frameworks.written_settings import (
     Lines,
     SettingLine,
     Settings,
     Unsupported,
     WithNote,
-    always,
     known_or,
-    nothing_to_set,
     overlong_weight,
-    unsupported,
 )
 from grpodoctor.vocabulary.knobs import Setting
 

@@ -8,13 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpodoctor.frameworks.bundled.methods import FACTS, METHODS
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
-    KnobTable,
-    Unsupported,
-    nothing_to_set,
-    unsupported,
-)
+from grpodoctor.frameworks.knob_mapping import KnobMapping, KnobTable, nothing_to_set, unsupported
+from grpodoctor.frameworks.written_settings import Unsupported
 from grpodoctor.vocabulary.knobs import KNOBS as CANONICAL
 
 _RESTART = "takes effect after a restart"

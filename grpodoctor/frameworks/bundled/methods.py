@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
-    NothingToSet,
-    Settings,
-    Unsupported,
-)
+from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.written_settings import NothingToSet, Settings, Unsupported
 from grpodoctor.vocabulary.knobs import Setting
 
 

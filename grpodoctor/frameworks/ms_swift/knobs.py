@@ -5,22 +5,24 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
-    NothingToSet,
-    SettingLine,
-    Settings,
-    Syntax,
-    Unsupported,
-    WithNote,
     always,
     as_is,
-    format_setting,
-    known_or,
     nothing_to_set,
     unsupported,
     with_changes,
 )
 from grpodoctor.frameworks.ms_swift.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.frameworks.trl.knobs import MAPPINGS, read_loss
+from grpodoctor.frameworks.written_settings import (
+    NothingToSet,
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+    format_setting,
+    known_or,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _LEVEL = "importance_sampling_level"

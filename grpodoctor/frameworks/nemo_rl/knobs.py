@@ -5,20 +5,22 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
+    always,
+    as_is,
+    nothing_to_set,
+    unsupported,
+)
+from grpodoctor.frameworks.nemo_rl.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
     Lines,
     Quotient,
     SettingLine,
     Settings,
     Unsupported,
     WithNote,
-    always,
-    as_is,
     known_or,
-    nothing_to_set,
     overlong_weight,
-    unsupported,
 )
-from grpodoctor.frameworks.nemo_rl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _SHAPING = "grpo.reward_shaping"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
+from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
-    Reader,
     SettingLine,
     Settings,
     Unsupported,

@@ -7,17 +7,19 @@ from math import prod
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
-    SettingLine,
-    Settings,
-    Syntax,
-    Unsupported,
-    WithNote,
     always,
     as_is,
     nothing_to_set,
     unsupported,
 )
 from grpodoctor.frameworks.open_instruct.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
+    SettingLine,
+    Settings,
+    Syntax,
+    Unsupported,
+    WithNote,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _SHAPE_REWARD = Unsupported("use --mask_truncated_completions True, or shape your own reward")

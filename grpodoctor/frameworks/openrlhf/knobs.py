@@ -7,23 +7,25 @@ from collections.abc import Mapping
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
+    Reader,
+    always,
+    as_is,
+    nothing_to_set,
+    unsupported,
+)
+from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Quotient,
-    Reader,
     SettingLine,
     Settings,
     Syntax,
     Unsupported,
     WithNote,
-    always,
-    as_is,
     format_setting,
     known_or,
-    nothing_to_set,
     overlong_weight,
-    unsupported,
 )
-from grpodoctor.frameworks.openrlhf.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _IS = "algo.advantage.is_correction"

@@ -9,16 +9,18 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
-    NothingToSet,
-    Product,
-    Syntax,
-    Unsupported,
-    WithNote,
     always,
     nothing_to_set,
     unsupported,
 )
 from grpodoctor.frameworks.prime_rl.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
+    NothingToSet,
+    Product,
+    Syntax,
+    Unsupported,
+    WithNote,
+)
 
 _RATIO_TO_SAMPLER = Unsupported(
     "its importance ratios are taken to the sampler, and the loss masks tokens that differ by too "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
+from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
     Settings,

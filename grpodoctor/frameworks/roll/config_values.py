@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from grpodoctor.frameworks.knob_mapping import Settings
+from grpodoctor.frameworks.written_settings import Settings
 from grpodoctor.vocabulary.knobs import Setting
 
 BACKWARD_STEPS = "actor/backward_steps"

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    SHORT_DTYPES,
-    KnobMapping,
-    KnobTable,
-    Lines,
-    SettingLine,
-    Settings,
-    Unsupported,
-    WithNote,
-    always,
-    format_setting,
-    unsupported,
-)
+from grpodoctor.frameworks.knob_mapping import KnobMapping, KnobTable, always, unsupported
 from grpodoctor.frameworks.roll.config_values import (
     FILTERS,
     SAMPLING,
@@ -29,6 +17,15 @@ from grpodoctor.frameworks.roll.config_values import (
     read_updates,
 )
 from grpodoctor.frameworks.roll.methods import DEFAULTS, FACTS, METHODS, weighted
+from grpodoctor.frameworks.written_settings import (
+    SHORT_DTYPES,
+    Lines,
+    SettingLine,
+    Settings,
+    Unsupported,
+    WithNote,
+    format_setting,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 _ENGINE = "actor_infer.strategy_args.strategy_config"

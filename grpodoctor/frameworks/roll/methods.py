@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
+from grpodoctor.frameworks.knob_mapping import KnobMapping
+from grpodoctor.frameworks.roll.config_values import (
+    FILTERS,
+    PG_WORKER,
+    SAMPLING,
+    WEIGHT,
+    if_sampling,
+)
+from grpodoctor.frameworks.written_settings import (
     Lines,
     NothingToSet,
     Raw,
@@ -11,13 +18,6 @@ from grpodoctor.frameworks.knob_mapping import (
     Unsupported,
     WithNote,
     Writer,
-)
-from grpodoctor.frameworks.roll.config_values import (
-    FILTERS,
-    PG_WORKER,
-    SAMPLING,
-    WEIGHT,
-    if_sampling,
 )
 from grpodoctor.vocabulary.knobs import Setting
 

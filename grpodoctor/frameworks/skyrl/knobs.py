@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.knob_mapping import (
-    SHORT_DTYPES,
     KnobMapping,
     KnobTable,
-    Lines,
-    Quotient,
     Reader,
-    SettingLine,
-    Settings,
-    Unsupported,
-    WithNote,
     always,
-    format_setting,
     nothing_to_set,
     unsupported,
 )
 from grpodoctor.frameworks.skyrl.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
+    SHORT_DTYPES,
+    Lines,
+    Quotient,
+    SettingLine,
+    Settings,
+    Unsupported,
+    WithNote,
+    format_setting,
+)
 from grpodoctor.vocabulary.knobs import Setting
 
 ALGORITHM = "trainer.algorithm"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
+from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Option,
     Raw,
-    Reader,
     SettingLine,
     Settings,
     Unsupported,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
-    KnobMapping,
-    KnobTable,
+from grpodoctor.frameworks.knob_mapping import KnobMapping, KnobTable, nothing_to_set
+from grpodoctor.frameworks.slime.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     SettingLine,
     Settings,
@@ -12,9 +12,7 @@ from grpodoctor.frameworks.knob_mapping import (
     Unsupported,
     WithNote,
     format_setting,
-    nothing_to_set,
 )
-from grpodoctor.frameworks.slime.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"

@@ -8,6 +8,12 @@ from __future__ import annotations
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
+    always,
+    nothing_to_set,
+    unsupported,
+)
+from grpodoctor.frameworks.tinker_cookbook.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Raw,
     SettingLine,
@@ -15,12 +21,8 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
-    always,
     format_setting,
-    nothing_to_set,
-    unsupported,
 )
-from grpodoctor.frameworks.tinker_cookbook.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _SHAPE_REWARD = Unsupported("shape your own reward in the environment")

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from grpodoctor.frameworks.knob_mapping import (
     KnobMapping,
     KnobTable,
+    always,
+    nothing_to_set,
+    unsupported,
+)
+from grpodoctor.frameworks.trl.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
     Product,
     Raw,
     SettingLine,
@@ -14,13 +20,9 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
-    always,
     format_setting,
     known_or,
-    nothing_to_set,
-    unsupported,
 )
-from grpodoctor.frameworks.trl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 _VLLM = "takes effect only with use_vllm=True"

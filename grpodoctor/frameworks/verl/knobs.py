@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grpodoctor.frameworks.knob_mapping import (
+from grpodoctor.frameworks.knob_mapping import KnobMapping, KnobTable, as_is, nothing_to_set
+from grpodoctor.frameworks.verl.methods import DEFAULTS, FACTS, METHODS
+from grpodoctor.frameworks.written_settings import (
     SHORT_DTYPES,
-    KnobMapping,
-    KnobTable,
     Lines,
     Quotient,
     SettingLine,
@@ -13,12 +13,9 @@ from grpodoctor.frameworks.knob_mapping import (
     Syntax,
     Unsupported,
     WithNote,
-    as_is,
     known_or,
-    nothing_to_set,
     overlong_weight,
 )
-from grpodoctor.frameworks.verl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.vocabulary.knobs import Setting
 
 ACTOR = "actor_rollout_ref.actor"

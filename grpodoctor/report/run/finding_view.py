@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from grpodoctor.frameworks.knob_mapping import SettingLine
+from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, is_alarm
 from grpodoctor.monitor.report import Report

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpodoctor.errors import RunError, name_some
+from grpodoctor.frameworks.common_names import has_common_names
 from grpodoctor.frameworks.detection import Guess, guess_frameworks
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import other_objective
@@ -20,7 +21,7 @@ from grpodoctor.frameworks.registry import (
 )
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.run_config import read_settings
-from grpodoctor.frameworks.translation import Translator, has_common_names
+from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.base import LogReader, LogRow
 from grpodoctor.runs.log_formats.registry import all_log_formats, log_format_named
 from grpodoctor.runs.reading.bare_keys import metrics_of_bare_keys, question_about

@@ -9,13 +9,9 @@ from typing import Any
 from grpodoctor.frameworks.bundled.knobs import KEYS
 from grpodoctor.frameworks.bundled.knobs import KNOBS as BUNDLED
 from grpodoctor.frameworks.framework import Framework
-from grpodoctor.frameworks.knob_mapping import (
-    KnobTable,
-    SettingLine,
-    format_setting,
-    one_line_per_key,
-)
+from grpodoctor.frameworks.knob_mapping import KnobTable, one_line_per_key
 from grpodoctor.frameworks.run_config import flattened
+from grpodoctor.frameworks.written_settings import SettingLine, format_setting
 from grpodoctor.trainer.config.presets import Preset
 from grpodoctor.trainer.config.train_config import load_config
 from grpodoctor.vocabulary.knobs import Setting

@@ -13,7 +13,7 @@ from grpodoctor.report.manual_page import manual_markdown
 from grpodoctor.vocabulary.knobs import Setting
 
 if TYPE_CHECKING:
-    from grpodoctor.frameworks.knob_mapping import SettingLine
+    from grpodoctor.frameworks.written_settings import SettingLine
     from grpodoctor.remedies.base import Criterion, Remedy
 
 
@@ -128,7 +128,7 @@ def _list_markdown(remedies: tuple[Remedy, ...]) -> str:
 def _change_lines(page: dict[str, Any]) -> list[str]:
     from textwrap import wrap
 
-    from grpodoctor.frameworks.knob_mapping import SettingLine
+    from grpodoctor.frameworks.written_settings import SettingLine
 
     settings = [SettingLine(**setting).commented_line for setting in page["spelling"]]
     if not page["change"]:
