@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -33,6 +35,8 @@ class WorkerProcess:
         self._module, self._show_output = module, show_output
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._lifeline: int | None = None
+        """Write end of a pipe that carries nothing; the kernel ends the process with it."""
 
     @property
     def pid(self) -> int | None:
@@ -53,7 +57,7 @@ class WorkerProcess:
             EOFError: if the process ends.
             OSError: if it cannot be started.
         """
-        process, connection = self._running()
+        process, connection, _ = self._running()
         try:
             connection.send(message)
             return _receive(process, connection, seconds)
@@ -69,30 +73,34 @@ class WorkerProcess:
         if self._process is not None:
             self._finalizer.detach()
             _end(*self._running(), wait_seconds)
-            self._process = self._connection = None
+            self._process = self._connection = self._lifeline = None
 
-    def _running(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        if self._process is None or self._connection is None:
+    def _running(self) -> tuple[subprocess.Popen[bytes], Connection, int]:
+        if self._process is None or self._connection is None or self._lifeline is None:
             ours, theirs = Pipe()
-            with theirs:
-                try:
-                    self._process = self._start(theirs)
-                except OSError:
-                    ours.close()
-                    raise
-            self._connection = ours
+            watched, lifeline = os.pipe()
+            try:
+                self._process = self._start(theirs, watched)
+            except OSError:
+                ours.close()
+                os.close(lifeline)
+                raise
+            finally:
+                theirs.close()
+                os.close(watched)
+            self._connection, self._lifeline = ours, lifeline
             self._finalizer = weakref.finalize(
-                self, _end, self._process, self._connection, _EXIT_SECONDS
+                self, _end, self._process, ours, lifeline, _EXIT_SECONDS
             )
-        return self._process, self._connection
+        return self._process, self._connection, self._lifeline
 
-    def _start(self, theirs: Connection) -> subprocess.Popen[bytes]:
+    def _start(self, theirs: Connection, watched: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - our own module
-            module_command(self._module, theirs.fileno()),
+            module_command(self._module, theirs.fileno(), watched),
             stdin=subprocess.DEVNULL,
             stdout=_STDERR if self._show_output else subprocess.DEVNULL,
             stderr=None if self._show_output else subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), watched],
             process_group=0,  # Ctrl-C in the terminal is for this process only
             env=worker_environment(),
         )
@@ -110,18 +118,33 @@ def _receive(process: subprocess.Popen[bytes], connection: Connection, seconds: 
             raise EOFError  # a child of the worker may still hold the pipe open
 
 
-def _end(process: subprocess.Popen[bytes], connection: Connection, wait_seconds: float) -> None:
+def _end(
+    process: subprocess.Popen[bytes], connection: Connection, lifeline: int, wait_seconds: float
+) -> None:
     connection.close()
     try:
         process.wait(wait_seconds)
     except subprocess.TimeoutExpired:
         kill_group(process)
         process.wait()
+    finally:
+        os.close(lifeline)
 
 
 def parent_connection() -> Connection:
     """In the helper process: the connection over which requests come."""
+    _end_with_parent(int(sys.argv[2]))
     return Connection(int(sys.argv[1]))
+
+
+def _end_with_parent(watched: int) -> None:
+    """Let the kernel end this process once the other end of a pipe is closed.
+
+    A thread that waits for the end needs the interpreter's lock, which native code may never give
+    back. SIGIO comes from the kernel, and its default action is the end of the process.
+    """
+    fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def send_reply(connection: Connection, reply: object) -> None:

@@ -15,7 +15,7 @@ import pytest
 from grpodoctor.support.worker_process import WorkerProcess, send_reply
 
 ECHO = """
-import os, time
+import ctypes, os, time
 from grpodoctor.support.worker_process import parent_connection, send_reply
 connection = parent_connection()
 while True:
@@ -31,6 +31,9 @@ while True:
         time.sleep(60)
     if message == "hang":
         time.sleep(3600)
+    if message == "hang in native code":
+        connection.send_bytes(b"1")
+        ctypes.PyDLL(None).sleep(3600)  # keeps the interpreter's lock
     send_reply(connection, {"got": message})
 """
 
@@ -72,12 +75,14 @@ def test_a_worker_that_hangs_is_killed(worker: WorkerProcess) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_worker_ends_with_its_parent(tmp_path: Path, worker: WorkerProcess) -> None:
+@pytest.mark.parametrize("message", ["one", "hang in native code"])
+@pytest.mark.usefixtures("worker")
+def test_a_worker_ends_with_its_parent(tmp_path: Path, message: str) -> None:
     code = (
         "import os\n"
         "from grpodoctor.support.worker_process import WorkerProcess\n"
         "worker = WorkerProcess('message_echo')\n"
-        "worker.request('one', 60)\n"
+        f"worker.request({message!r}, 60)\n"
         "print(worker.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
