@@ -235,6 +235,8 @@ def vllm_plants(at: Models) -> Iterator[Plant]:
                 plain(old, dtype="bfloat16"))  # fmt: skip
     yield Plant("vLLM TP 2 against TP 1", "parallel-layout", vllm(dense, tensor_parallel_size=2),
                 vllm(dense))  # fmt: skip
+    yield Plant("vLLM fp8 weights", "quantisation", vllm(dense, quantization="fp8_per_channel"),
+                half)  # fmt: skip
     yield Plant("vLLM fp8 cache", "kv-cache", vllm(dense, kv_cache_dtype="fp8"), half)
     yield Plant("vLLM int8 checkpoint", "quantisation", vllm(at.quantised(8)), half)
     yield Plant("vLLM int4 checkpoint", "quantisation", vllm(at.quantised(4)), half)
