@@ -76,6 +76,8 @@ class Sighting:
     Called once, at the first of consecutive sightings."""
     ends_severer: bool = False
     """Whether what was seen refutes a more severe finding of the rule, which ends at once."""
+    condition: Condition | None = None
+    """What was seen says about the run, if that is another condition than the rule's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class Finding:
     evidence: tuple[Evidence, ...]
     remedies: tuple[str, ...]
     references: tuple[str, ...]
+    condition: Condition | None = None
+    """What it says about the run, if that is another condition than the rule's."""
 
     def resolved(self) -> Finding:
         """The same finding, no longer active."""

@@ -382,6 +382,7 @@ class Engine:
             evidence=sighting.evidence,
             remedies=self._remedies(rule, sighting),
             references=rule.references,
+            condition=sighting.condition,
         )
 
     def _ease(

@@ -20,6 +20,7 @@ Condition = Literal[
     "tool-failures",
     "lost-rollouts",
     "invalid-actions",
+    "environment-change",
     # the two engines
     "stale-weights",
     "expert-instability",

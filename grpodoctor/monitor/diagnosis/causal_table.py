@@ -24,6 +24,9 @@ _NO_GRADIENT = "without a gradient the policy does not change"
 _NO_VARIANCE = "equal rewards leave no advantage"
 _FAILED_CALL = "a failed tool call counts as an incorrect response"
 _ABORTED = "an aborted rollout counts as an incorrect response"
+_CHANGED = "other prompts, tools or graders give the same policy another reward"
+_OTHER_TEXT = "other prompts ask for other responses"
+_SAME_POLICY = "the policy is the same, and its rollouts are not"
 _REJECTED = "an episode of rejected actions earns no reward"
 
 LEVEL = "the reward stays level for this reason, regardless of the size of the updates"
@@ -49,7 +52,7 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
         "zero-rewards": "the reward function rejects correct answers",
         "equal-rewards": "the reward function gives every response the same reward",
         "reward-hacking": "the reward function rewards something other than the task",
-        "undersized-updates": LEVEL,
+        "undersized-updates": LEVEL, "environment-change": _SAME_POLICY,
     },
     "noisy-reward": {
         "plateau": "the noise of the reward hides the gradient",
@@ -57,18 +60,27 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     },
     "tool-failures": {
         "zero-rewards": _FAILED_CALL, "reward-loss": _FAILED_CALL, "undersized-updates": LEVEL,
+        "environment-change": _SAME_POLICY,
     },
     "lost-rollouts": {
         "zero-rewards": _ABORTED, "reward-loss": _ABORTED, "undersized-updates": LEVEL,
         "truncation": "aborted rollouts count as truncated",
+        "environment-change": _SAME_POLICY,
     },
     "invalid-actions": {
         "zero-rewards": _REJECTED, "equal-rewards": _REJECTED, "reward-loss": _REJECTED,
+        "undersized-updates": LEVEL, "environment-change": _SAME_POLICY,
+    },
+    "environment-change": {
+        "reward-loss": _CHANGED, "zero-rewards": _CHANGED, "equal-rewards": _CHANGED,
+        "truncation": _OTHER_TEXT, "length-growth": _OTHER_TEXT, "entropy-rise": _OTHER_TEXT,
         "undersized-updates": LEVEL,
     },
     "stale-weights": {
         "off-policy": "the samples come from older weights",
+        "environment-change": "the sampler no longer has the learner's policy",
         "engine-mismatch": "the two engines hold different weights",
+        "reference-drift": "samples of other weights do not show the learner where it went",
     },
     "expert-instability": {
         "expert-mismatch": "routes that change with every update also differ between the engines",
@@ -207,6 +219,8 @@ CONFIRM: Mapping[Condition, str] = {
     "noisy-reward": "Score the same responses twice, and compare the difference with the reward.",
     "tool-failures": "Read the tool errors of ten responses that earned nothing.",
     "lost-rollouts": "Count the aborted rollouts in the sampler's log.",
+    "environment-change": "Let the current policy answer the prompts of a step before the fall: "
+    "an unchanged reward confirms it.",
     "invalid-actions": "Read ten rejected actions next to the list of actions in the prompt.",
     "stale-weights": "Score one batch right after a sync: a gap of zero confirms stale weights.",
     "expert-instability": "Freeze the router for 20 steps: instability stops if routing causes it.",

@@ -52,6 +52,9 @@ _OF_THE_BATCH: frozenset[Condition] = frozenset(
 damage to the policy lasts, and stays explained."""
 
 
+_ONLY_IF_SHOWN: frozenset[Condition] = frozenset({"environment-change"})
+"""Conditions that no rule looks for: a path leads through one only if a finding shows it."""
+
 SETTINGS = "CFG"
 """Family of the rules that judge settings and not what the run shows."""
 
@@ -192,7 +195,7 @@ class RunContext:
         is_premature = rule.condition == "solved" and not self.solved
         # Some prompts that are always solved are no success, but they carry no gradient.
         condition: Condition = "equal-rewards" if is_premature else rule.condition
-        return condition, *rule.explains
+        return finding.condition or condition, *rule.explains
 
 
 def problems_of(findings: Sequence[Finding], context: RunContext) -> tuple[Problem, ...]:
@@ -463,4 +466,4 @@ def _excluded_conditions(context: RunContext, findings: Iterable[Finding]) -> se
     """Conditions that a rule looked for and did not find: no causal path leads through them."""
     found = {context.condition(finding) for finding in findings}
     quiet = {context.rules[code].condition for code in context.quiet if code in context.rules}
-    return quiet - found
+    return (quiet | _ONLY_IF_SHOWN) - found

@@ -31,7 +31,15 @@ VERDICT_ORDER: tuple[VerdictKind, ...] = (
 """Worst first, for reports about several runs."""
 
 _CONTRADICTS_SUCCESS: frozenset[Condition] = frozenset(
-    {"reward-hacking", "held-out-loss", "wrong-reward", "wrong-log", "non-finite", "reward-loss"}
+    {
+        "reward-hacking",
+        "held-out-loss",
+        "wrong-reward",
+        "wrong-log",
+        "non-finite",
+        "reward-loss",
+        "environment-change",
+    }
 )
 """Conditions under which a high reward is no success."""
 
@@ -50,8 +58,8 @@ _UNSOLVED: frozenset[Condition] = frozenset({"zero-rewards"})
 _WRONG_SETTINGS = frozenset({GroupOfOne.code})
 """Settings that are wrong although the outcome rises: a group of one response has no baseline."""
 
-_LOST: tuple[Condition, ...] = ("reward-loss",)
-"""The condition of an outcome that fell."""
+_LOST: tuple[Condition, ...] = ("reward-loss", "environment-change")
+"""The conditions of an outcome that fell."""
 
 _FALL = re.compile(
     r"(?:^|, and | while )(?P<noun>reward|accuracy) fell from [^\s,;]+ to [^\s,;]+", re.IGNORECASE
@@ -300,7 +308,7 @@ def _lost_outcome(problem: Problem) -> str:
     """The fall of the reward that an active fault explains: what the user notices of it."""
     for symptom in problem.symptoms:
         fallen = symptom.finding
-        if symptom.path[-1:] == _LOST and fallen.active and is_alarm(fallen):
+        if symptom.path and symptom.path[-1] in _LOST and fallen.active and is_alarm(fallen):
             return "" if fallen is problem.present else lower_first(_clause(fallen.summary))
     return ""
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite, cite_all
-from grpodoctor.rules.shared.heldout import heldout_rise_since
+from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     fall_text,
@@ -37,7 +37,8 @@ class LengthExplosion(Rule):
         A mean length of at least one and a half times its earlier level, while a third or more of
         the best outcome is lost. At least half of the growth must come after the best outcome:
         responses that grew while the outcome rose did not cost it. Held-out evaluations that keep
-        rising exclude the finding: then the prompts or the reward function changed.
+        rising, or are as high after the growth as before, exclude the finding: then the prompts or
+        the reward function changed.
 
     Why it matters:
         A policy that has lost the ability to end its responses writes until the limit. This is the
@@ -99,8 +100,10 @@ class LengthExplosion(Rule):
             return None
         if outcome_lost(chart) < self.min_loss or not self._cost_outcome(chart, before, level):
             return None
-        text = f"Mean length rose from {before:.0f} to {level:.0f} tokens while {fall_text(chart)}."
         onset = partial(first_step_where, series, partial(_is_above, (before + level) / 2))
+        if heldout_level_kept_since(chart, onset()) is not None:
+            return None
+        text = f"Mean length rose from {before:.0f} to {level:.0f} tokens while {fall_text(chart)}."
         evidence = (cite(chart, _LENGTH, before), *cite_all(chart, outcome_metric(chart)))
         return Sighting("warning", text, evidence, find_onset=onset)
 

@@ -49,6 +49,7 @@ class GrowingEngineMismatch(Rule):
     code: ClassVar[str] = "MIS004"
     name: ClassVar[str] = "growing-engine-mismatch"
     condition: ClassVar[Condition] = "engine-mismatch"
+    explains: ClassVar[tuple[Condition, ...]] = ("reference-drift",)
     former_names: ClassVar[tuple[str, ...]] = ("growing-sampler-learner-mismatch",)
     summary: ClassVar[str] = "The mismatch between sampler and learner grows during the run."
     inputs: ClassVar[tuple[Need, ...]] = (tuple(ORDINARY),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -19,8 +20,12 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.flat_outcome import reference_kl
-from grpodoctor.rules.shared.heldout import heldout_rise_since
-from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
+from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
+from grpodoctor.rules.shared.kept_policy import (
+    FALL_FROM_OUTSIDE,
+    condition_outside,
+    fell_from_outside,
+)
 from grpodoctor.rules.shared.kept_reward import reward_is_kept
 from grpodoctor.rules.shared.reward_components import PREFIX, component_name
 from grpodoctor.rules.shared.run_health import (
@@ -67,9 +72,10 @@ class RewardCollapse(Rule):
         The only component that correct responses earn, next to one for their form, is examined as
         well, since the sum hides its fall: it must have been low for sixty readings.
         Accuracy that falls while the reward does not is reported by REW005. If it fell within one
-        reading while the policy stayed where it was, the text says so. The finding ends when the
-        level is within a tenth of the best one, and is `info` if held-out accuracy or reward rises
-        through the fall: the training prompts became harder.
+        reading while the policy stayed where it was, or if held-out accuracy or reward is as high
+        as before, the text says so: the training prompts, the environment or the verifier changed.
+        The finding ends when the level is within a tenth of the best one, and is `info` if held-out
+        accuracy or reward rises through the fall: the training prompts became harder.
 
     Why it matters:
         A policy rarely recovers: the responses that would teach it are no longer sampled. The last
@@ -167,7 +173,7 @@ class RewardCollapse(Rule):
             sighting = self._lasting_fall(chart, task) if task else None
         if sighting is None:
             return RECOVERED if is_near_best(chart.series(name)) else None
-        return _harmless_fall(chart, sighting) or sighting
+        return _harmless_fall(chart, sighting) or _fall_from_outside(chart, sighting) or sighting
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
@@ -403,6 +409,34 @@ def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
     # A fall from outside may also be a fault of the training environment alone.
     remedies = ("recheck-reward",) if sighting.remedies else ()
     return Sighting("info", text, evidence, remedies, sighting.find_onset, ends_severer=True)
+
+
+def _fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
+    """A fall that the policy did not cause, as the fall itself or held-out prompts show."""
+    since = sighting.find_onset() if sighting.find_onset else chart.step
+    kept = heldout_level_kept_since(chart, since)
+    if kept is None:
+        if sighting.remedies is not FALL_FROM_OUTSIDE:
+            return None
+        return replace(sighting, condition=condition_outside(chart, since))
+    metric, level = kept
+    text = (
+        f"{fall_text(chart).capitalize()} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
+        "the prompts, environment or verifier changed."
+    )
+    return replace(
+        sighting,
+        summary=text,
+        evidence=(*sighting.evidence, cite(chart, metric)),
+        remedies=_POLICY_IS_WELL,
+        condition=condition_outside(chart, since),
+    )
+
+
+_POLICY_IS_WELL = ("recheck-reward", "drop-failed-rollouts", "easier-prompts")
+"""Remedies where held-out prompts show that no earlier checkpoint is needed."""
+
+_HELDOUT_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "held-out reward"}
 
 
 def _noun(name: str) -> str:

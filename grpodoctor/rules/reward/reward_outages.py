@@ -66,6 +66,7 @@ class RewardOutages(Rule):
     condition: ClassVar[Condition] = "tool-failures"
     explains: ClassVar[tuple[Condition, ...]] = (
         "reward-loss",
+        "environment-change",
         "equal-rewards",
         "constant-reward",
         "zero-gradient",

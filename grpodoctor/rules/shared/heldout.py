@@ -131,6 +131,39 @@ _MIN_TREND = 2.0
 policy would lower the metric."""
 
 
+_KEPT = 0.9
+"""Share of a held-out level that is left where the policy has lost nothing."""
+
+
+def heldout_level_kept_since(chart: Chart, since: int) -> tuple[str, float] | None:
+    """The held-out metric that is as high as before a step, and its level since then.
+
+    Evaluations that are all equal say nothing: a log may repeat the same one.
+
+    Args:
+        chart: the run.
+        since: the step at which the training outcome fell.
+
+    Returns:
+        The metric and its level; None if there is none, or too few evaluations.
+    """
+    for name in HELDOUT:
+        series = chart.series(name)
+        readings = list(zip(series.steps(WINDOW), series.tail(WINDOW), strict=True))
+        before = [value for step, value in readings if step < since][-_LATEST:]
+        later = [value for step, value in readings if step > since]
+        if len(before) < _LATEST or len(later) < _FEWEST or len({*before, *later}) < _FEWEST:
+            continue
+        then, now = statistics.median(before), statistics.median(later[-_LATEST:])
+        if then > 0 and min(now, later[-1]) >= _KEPT * then:
+            return name, now
+    return None
+
+
+_FEWEST = 2
+"""Evaluations after a fall: the first may still have been made with the policy before it."""
+
+
 def heldout_rise_since(chart: Chart, since: int) -> tuple[str, float, float] | None:
     """The held-out metric that rises over the run and has kept rising since a step.
 

@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.vocabulary.conditions import Condition
 
 FALL_FROM_OUTSIDE = ("recheck-reward", "drop-failed-rollouts", "stop-training")
 """Remedies where the policy did not cause the fall."""
@@ -32,6 +33,10 @@ _ENTROPY_CHANGE = 2.0
 """Factor by which the entropy may change: other prompts or tool results change it as well."""
 _PINSKER_MARGIN = 1.5
 """Multiple of Pinsker's bound: the logged KL is an estimate, and lengths differ."""
+_SHORTER = 0.95
+"""Multiple of the mean length below which responses have become shorter."""
+_MORE_CUT = 0.05
+"""Growth of the truncated share from which a limit may be the reason."""
 _LARGE_GRADIENT = 5.0
 """Multiple of the usual gradient norm that could change a policy in one step."""
 
@@ -40,6 +45,22 @@ def is_at_reference(chart: Chart) -> bool:
     """Whether the policy is as close to its reference as if it had hardly changed."""
     name = reference_kl(chart)
     return name is not None and abs(chart.series(name).level(RECENT)) <= _LEAST_KL
+
+
+def condition_outside(chart: Chart, step: int) -> Condition | None:
+    """What a fall that came from outside says about the run; None for the condition of a fall.
+
+    Shorter responses of which more are truncated have met a lower limit, which is a fault by
+    itself.
+
+    Args:
+        chart: the run.
+        step: the step at which the outcome fell.
+    """
+    before, after = _around(chart.series("length/mean"), step)
+    cut_before, cut_after = _around(chart.series("length/truncated_rate"), step)
+    is_cut = cut_after - cut_before >= _MORE_CUT and after < _SHORTER * before
+    return None if is_cut else "environment-change"
 
 
 def fell_from_outside(chart: Chart, series: Series) -> str:

@@ -62,7 +62,11 @@ class PolicyBackAtStart(Rule):
     code: ClassVar[str] = "SYN010"
     name: ClassVar[str] = "policy-back-at-start"
     condition: ClassVar[Condition] = "other"
-    explains: ClassVar[tuple[Condition, ...]] = ("reward-loss", "entropy-rise")
+    explains: ClassVar[tuple[Condition, ...]] = (
+        "reward-loss",
+        "environment-change",
+        "entropy-rise",
+    )
     confirm: ClassVar[str] = "Score a fixed batch with the checkpoints before and after the step."
     summary: ClassVar[str] = "Entropy and outcome return to their starting values in one step."
     inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS, _OUTCOMES)

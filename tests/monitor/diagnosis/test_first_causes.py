@@ -4,7 +4,7 @@ import pytest
 
 from grpodoctor.monitor.replay import replay
 from grpodoctor.runs.records import Manifest
-from tests.rules.scenario import healthy, noisy, ramp, steps
+from tests.rules.scenario import every, healthy, noisy, ramp, steps
 
 FAILURES = {
     "DAT002": "tools/failure_rate",
@@ -224,3 +224,43 @@ def test_truncation_is_no_reason_for_a_zero_reward_where_responses_end(tmp_path,
     diagnosis = diagnosed(tmp_path / "run", curves, count=40)
     assert diagnosis.verdict.code == first
     assert ("GRP002" in heads(diagnosis)) is (first == "GRP002")
+
+
+LENGTH, TRUNCATED, HELDOUT = "length/mean", "length/truncated_rate", "accuracy/heldout"
+
+
+def harder_prompts(heldout, length):
+    """From step 60 on hardly any response succeeds, and most are truncated."""
+    return {
+        REWARD: noisy(ramp(0.85, 0.1, 1, begin=60), 0.02, 5),
+        LENGTH: noisy(ramp(400, length, 1, begin=60), 10, 6),
+        TRUNCATED: noisy(ramp(0.01, 0.6, 1, begin=60), 0.005, 7),
+        **({HELDOUT: every(5, heldout)} if heldout else {}),
+    }
+
+
+@pytest.mark.parametrize("heldout", [noisy(0.7, 0.01, 8), noisy(ramp(0.7, 0.67, 20), 0.01, 8)])
+def test_held_out_prompts_that_are_solved_as_before_clear_the_policy(tmp_path, heldout):
+    diagnosis = diagnosed(tmp_path / "run", harder_prompts(heldout, 900), count=110)
+    assert diagnosis.verdict.code == "REW002"
+    assert "while held-out accuracy stayed at" in diagnosis.verdict.sentence
+    assert "checkpoint" not in diagnosis.verdict.sentence
+    assert "LEN002" in heads(diagnosis)["REW002"]
+
+
+@pytest.mark.parametrize(
+    "heldout",
+    [None, noisy(ramp(0.7, 0.1, 1, begin=60), 0.01, 8), 0.7],
+    ids=["no evaluation", "held-out prompts fail too", "one evaluation is repeated"],
+)
+def test_a_fall_that_evaluations_do_not_contradict_is_due_to_truncation(tmp_path, heldout):
+    diagnosis = diagnosed(tmp_path / "run", harder_prompts(heldout, 440), count=110)
+    assert diagnosis.verdict.code == "LEN002"
+    assert "stayed at" not in diagnosis.verdict.sentence
+
+
+def test_a_lower_limit_is_named_before_the_fall_that_it_causes(tmp_path):
+    curves = harder_prompts(noisy(0.7, 0.01, 8), 200)
+    diagnosis = diagnosed(tmp_path / "run", curves, count=110)
+    assert diagnosis.verdict.code == "LEN002"
+    assert "REW002" in heads(diagnosis)["LEN002"]
