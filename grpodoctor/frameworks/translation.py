@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import replace
 
 from grpodoctor.frameworks.common_names import by_last_parts, metric_of_part
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import FORMULAS, KeyMeaning, fill_placeholders
+from grpodoctor.frameworks.planned_uses import ROUNDING, PlannedUse, QuickUse, Use, quick_use
 from grpodoctor.frameworks.row_keys import MOST_KEYS
+from grpodoctor.frameworks.unused_keys import UnusedKeys
 from grpodoctor.frameworks.version_bounds import VersionBounds, version_bounds
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.metrics import Kind, metric_of
@@ -38,78 +39,6 @@ _SUMMARY = frozenset({"train_runtime", "train_samples_per_second"})
 """Keys of the summary that transformers logs after the last step. Its loss is the run's mean."""
 
 _SUMMARY_KEYS = frozenset({"train_loss", "total_flos", "train_steps_per_second", *_SUMMARY})
-
-_ROUNDING = 1e-3
-"""A share may exceed its bounds by so much through rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """A row of the table, applied to this log."""
-
-    meaning: KeyMeaning
-    metric: str
-    keys: tuple[str, ...]
-    """Bare keys with their placeholders filled."""
-
-
-class _Planned(NamedTuple):
-    """A use of keys in rows with the same keys."""
-
-    use: _Use
-    keys: tuple[str, ...]
-    """As logged."""
-    kind: Kind
-    is_plain: bool
-    """Whether the logged number is the reading."""
-
-
-class _QuickUse(NamedTuple):
-    """A use of keys, with the numbers that are read without further questions."""
-
-    key: str
-    """The first key, as logged."""
-    metric: str
-    low: float
-    high: float
-    """A number between these two is the mean of one measurement. No number is if they are NaN."""
-    zero_too: bool
-    """Whether that holds for zero."""
-    planned: _Planned
-    """The use of all other numbers."""
-
-
-_QUICK_BOUNDS: Mapping[Kind, tuple[float, float]] = {
-    "mean": (-math.inf, math.inf),
-    "rate": (-_ROUNDING, 1 + _ROUNDING),
-}
-
-
-def _quick(planned: _Planned) -> _QuickUse:
-    meaning, bounds = planned.use.meaning, (math.nan, math.nan)
-    if meaning.is_plain_unless_zero:
-        bounds = _QUICK_BOUNDS.get(planned.kind, bounds)
-    return _QuickUse(planned.keys[0], planned.use.metric, *bounds, planned.is_plain, planned)
-
-
-@dataclass(slots=True)
-class UnusedKeys:
-    """Keys of a log that the table does not translate, with the reasons."""
-
-    unmapped: dict[str, int] = field(default_factory=dict)
-    """Keys that the table lacks, with the number of rows that hold them."""
-    rejected: dict[str, str] = field(default_factory=dict)
-    """Keys that do not hold what their name suggests, with the table's caveat."""
-    ambiguous: dict[str, str] = field(default_factory=dict)
-    """Keys whose meaning depends on an unknown setting or version, with its name."""
-    generic: dict[str, str] = field(default_factory=dict)
-    """Keys that the user's code added, with the metrics that the generic table gives for them.
-    These are translated."""
-    by_last_part: dict[str, str] = field(default_factory=dict)
-    """Keys with an unknown prefix, with the metrics that their last parts are common names for.
-    These are translated."""
-    components: tuple[str, ...] = ()
-    """Keys of the reward's components, if no key holds the reward. These are translated."""
 
 
 class Translator:
@@ -143,11 +72,11 @@ class Translator:
         self._bare: dict[str, str] = {}
         self._versions = VersionBounds()
         self._known: set[str] = set()
-        self._uses: dict[str, tuple[_Use, ...]] = {}
+        self._uses: dict[str, tuple[Use, ...]] = {}
         self._named_by_user: set[str] = set()
         self._out_of_range: set[str] = set()
-        self._found_in_generic: dict[str, tuple[_Use | None, list[tuple[str, KeyMeaning]]]] = {}
-        self._plans: dict[tuple[str, ...], tuple[_QuickUse, ...]] = {}
+        self._found_in_generic: dict[str, tuple[Use | None, list[tuple[str, KeyMeaning]]]] = {}
+        self._plans: dict[tuple[str, ...], tuple[QuickUse, ...]] = {}
         """What is read from rows with the same keys; most logs have a few sets of keys."""
 
     def readings(self, values: Mapping[str, float]) -> dict[str, Reading]:
@@ -220,8 +149,39 @@ class Translator:
         self._known.add(key)
         self._plans.clear()
 
+    def correct_shares(self, counts: Iterable[str], percentages: Iterable[str]) -> None:
+        """Read shares from keys in the unit that all their values show, not the single value.
+
+        Args:
+            counts: keys of whole numbers beyond 1, which are no shares even where they are 1.
+            percentages: keys of numbers from 0 to 100.
+        """
+        counts, percentages = tuple(counts), tuple(percentages)
+        self._learn((*counts, *percentages))
+        shares = {key: self._plain_shares(key) for key in (*counts, *percentages)}
+        for key in counts:
+            if shares[key]:
+                self._uses[self._bare[key]] = ()
+                self.unused.rejected[self._bare[key]] = "its values are counts, not shares"
+        for key in percentages:
+            if uses := shares[key]:
+                self._uses[self._bare[key]] = tuple(
+                    replace(use, meaning=replace(use.meaning, factor=0.01, unit="percent"))
+                    for use in uses
+                )
+        self._plans.clear()
+
+    def _plain_shares(self, key: str) -> tuple[Use, ...]:
+        """The uses of a key, if each reads its value as a share."""
+        uses = self._uses.get(self._bare.get(key, ""), ())
+        are_shares = all(
+            use.meaning.is_plain and (row := metric_of(use.metric)) and row.kind == "rate"
+            for use in uses
+        )
+        return uses if are_shares and key not in self._own else ()
+
     def _take(
-        self, planned: _Planned, values: Mapping[str, float], readings: dict[str, Reading]
+        self, planned: PlannedUse, values: Mapping[str, float], readings: dict[str, Reading]
     ) -> None:
         """Add the reading of a use of keys, unless their values give none."""
         if planned.is_plain:
@@ -233,14 +193,14 @@ class Translator:
         if reading is not None:
             self._add(readings, planned.use, reading)
 
-    def _plan(self, layout: tuple[str, ...]) -> tuple[_QuickUse, ...]:
+    def _plan(self, layout: tuple[str, ...]) -> tuple[QuickUse, ...]:
         """What is read from rows with these keys, in this order."""
         self._learn(layout)
         logged = {self._bare[key]: key for key in layout if key in self._bare}
         if not _SUMMARY.isdisjoint(logged):
             logged = {bare: key for bare, key in logged.items() if bare not in _SUMMARY_KEYS}
         plan = tuple(
-            _Planned(
+            PlannedUse(
                 use,
                 tuple(logged[key] for key in use.keys),
                 row.kind if (row := metric_of(use.metric)) else "mean",
@@ -254,23 +214,23 @@ class Translator:
             plan = self._without_synonyms(plan)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        quick = self._plans[layout] = tuple(map(_quick, plan))
+        quick = self._plans[layout] = tuple(map(quick_use, plan))
         return quick
 
-    def _without_synonyms(self, plan: tuple[_Planned, ...]) -> tuple[_Planned, ...]:
+    def _without_synonyms(self, plan: tuple[PlannedUse, ...]) -> tuple[PlannedUse, ...]:
         """Of several keys for one metric, let the first in the table's order count."""
         ranked = sorted(plan, key=self._place_of)
-        first: dict[str, _Planned] = {}
+        first: dict[str, PlannedUse] = {}
         for each in ranked:
             first.setdefault(each.use.metric, each)
         return tuple(each for each in plan if first[each.use.metric] is each)
 
-    def _place_of(self, planned: _Planned) -> int:
+    def _place_of(self, planned: PlannedUse) -> int:
         """The place of the row in the table; the user's own mapping comes before all rows."""
         is_own = planned.use.keys[0] in self._own
         return -1 if is_own else self.framework.place_of(planned.use.meaning.keys[0])
 
-    def _add(self, readings: dict[str, Reading], use: _Use, reading: Reading) -> None:
+    def _add(self, readings: dict[str, Reading], use: Use, reading: Reading) -> None:
         metric = self._metric(use, reading)
         row, number = metric_of(metric), scalar(reading)
         if row is not None and row.kind == "rate" and number is not None and not is_share(number):
@@ -280,7 +240,7 @@ class Translator:
         else:
             readings[metric] = reading
 
-    def _metric(self, use: _Use, reading: Reading) -> str:
+    def _metric(self, use: Use, reading: Reading) -> str:
         """The metric of a reading; another one if the key ever had a value out of its range."""
         if not use.meaning.otherwise:
             return use.metric
@@ -325,11 +285,11 @@ class Translator:
         for metric, found in candidates.items():
             key, row = found[0]
             if metric not in taken and len(found) == 1:
-                self._use_generic(key, _Use(row, metric, (key,)), self.unused.by_last_part)
+                self._use_generic(key, Use(row, metric, (key,)), self.unused.by_last_part)
 
     def _generic_uses(
         self, table: Framework, key: str
-    ) -> tuple[_Use | None, list[tuple[str, KeyMeaning]]]:
+    ) -> tuple[Use | None, list[tuple[str, KeyMeaning]]]:
         """How the generic table reads a key, and if it does not, how it reads its last parts."""
         uses = self._found_in_generic.get(key)
         if uses is None:
@@ -338,7 +298,7 @@ class Translator:
         return uses
 
     @staticmethod
-    def _generic_use(table: Framework, key: str) -> _Use | None:
+    def _generic_use(table: Framework, key: str) -> Use | None:
         """How the generic table reads a key; None if it does not know the key."""
         rows = table.meanings_of(table.bare_key(key))
         metric = metric_of_part(*rows[0]) if rows and rows[0][0].metric else ""
@@ -346,9 +306,9 @@ class Translator:
             return None
         row, match = rows[0]
         others = tuple(fill_placeholders(other, match) for other in row.keys[1:])
-        return _Use(row, metric, (key, *others))
+        return Use(row, metric, (key, *others))
 
-    def _use_generic(self, key: str, use: _Use, noted: dict[str, str]) -> None:
+    def _use_generic(self, key: str, use: Use, noted: dict[str, str]) -> None:
         self._uses[key] = (use,)
         noted[key] = use.metric
         self.unused.unmapped.pop(key, None)
@@ -358,10 +318,10 @@ class Translator:
         """The version that wrote the log and how it is known; empty if unknown."""
         return self._versions.note(self.version)
 
-    def _look_up(self, key: str) -> tuple[_Use, ...]:
+    def _look_up(self, key: str) -> tuple[Use, ...]:
         if key in self._own:
             metric = self._own[key]
-            return (_Use(KeyMeaning(key, metric), metric, (key,)),)
+            return (Use(KeyMeaning(key, metric), metric, (key,)),)
         if key in self.unused.generic or key in self.unused.by_last_part:
             return self._uses[key]
         rows = self.framework.meanings_of(key)
@@ -373,10 +333,10 @@ class Translator:
             return ()
         return self._choose(key, [(row, match) for row, match in rows if self._may_hold(row)])
 
-    def _choose(self, key: str, rows: list[tuple[KeyMeaning, re.Match[str]]]) -> tuple[_Use, ...]:
+    def _choose(self, key: str, rows: list[tuple[KeyMeaning, re.Match[str]]]) -> tuple[Use, ...]:
         certain = [(row, match) for row, match in rows if self._holds(row)]
         uses = tuple(
-            _Use(
+            Use(
                 row,
                 metric_of_part(row, match),
                 tuple(fill_placeholders(key, match) for key in row.keys),
@@ -420,7 +380,7 @@ class Translator:
             return False
         return self._versions.surely_log(row)
 
-    def _read(self, planned: _Planned, values: Mapping[str, float]) -> Reading | None:
+    def _read(self, planned: PlannedUse, values: Mapping[str, float]) -> Reading | None:
         meaning = planned.use.meaning
         numbers = [values[key] for key in planned.keys]
         if meaning.structural_zero and self._is_structural(numbers):
@@ -451,7 +411,7 @@ def _is_component(metric: str) -> bool:
 
 def is_share(number: float) -> bool:
     """Whether a number may be a share; infinities and NaN are counted, not rejected."""
-    return -_ROUNDING <= number <= 1 + _ROUNDING or not math.isfinite(number)
+    return -ROUNDING <= number <= 1 + ROUNDING or not math.isfinite(number)
 
 
 def _sum(left: Reading, right: Reading) -> Reading:

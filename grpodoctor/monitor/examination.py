@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpodoctor.frameworks.registry import configurable_frameworks, find_framework
-from grpodoctor.frameworks.translation import UnusedKeys
+from grpodoctor.frameworks.unused_keys import UnusedKeys
 from grpodoctor.monitor.advice import Advice, AdviceSource, with_alternatives
 from grpodoctor.monitor.attached_probes import AttachedProbes
 from grpodoctor.monitor.bounded_json import bounded, short

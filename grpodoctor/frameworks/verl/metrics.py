@@ -138,6 +138,8 @@ _REWARD = (
         caveat="logged by rLLM"),
     KeyMeaning("val/success_rate", "accuracy/heldout", over="validation episodes",
         caveat="logged by verl-agent"),
+    KeyMeaning("val/reward/accuracy", "accuracy/heldout", over="validation responses",
+        caveat="logged by forks; `val/test_score` may be of another set of prompts"),
     *without_metric("val-<path>", "val/<path>"),
 )
 _LENGTH = (

@@ -7,6 +7,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
+    has_improved,
     is_solved,
     outcome_lost,
     outcome_metric,
@@ -119,6 +120,8 @@ class LengthCollapse(Rule):
         if outcome_lost(chart) >= self.critical_loss:
             return "critical"
         has_risen = outcome_has_risen(chart)
+        if has_risen is False and has_improved(chart):
+            has_risen = True  # noise may hide from the levels what the whole run shows
         if has_risen is False or self._earns_form_alone(chart, share):
             return "warning"
         return "info" if has_risen is None or share <= self.remaining_share else None

@@ -12,13 +12,13 @@ from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.heldout import confirms_success
 from grpodoctor.rules.shared.reward_components import (
     MOST_NAMED,
+    PENALTY_NAMES,
     component_means,
     component_name,
     list_components,
 )
 from grpodoctor.rules.shared.run_health import (
     FLAT_BATCHES,
-    PENALTY_NAMES,
     first_step_where,
     has_critic,
     is_near_ceiling,

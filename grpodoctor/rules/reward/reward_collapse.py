@@ -418,7 +418,8 @@ def _fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
     if kept is None:
         if sighting.remedies is not FALL_FROM_OUTSIDE:
             return None
-        return replace(sighting, condition=condition_outside(chart, since))
+        condition = condition_outside(chart, since, is_solved_as_before=False)
+        return replace(sighting, condition=condition)
     metric, level = kept
     text = (
         f"{fall_text(chart).capitalize()} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
@@ -429,7 +430,7 @@ def _fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
         summary=text,
         evidence=(*sighting.evidence, cite(chart, metric)),
         remedies=_POLICY_IS_WELL,
-        condition=condition_outside(chart, since),
+        condition=condition_outside(chart, since, is_solved_as_before=True),
     )
 
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, never_moved
+from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    current_metric,
+    never_moved,
+    task_components,
+)
+from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -19,7 +25,9 @@ class RewardWithoutSuccess(Rule):
 
     What it sees:
         A success measure (held-out evaluation or training accuracy) that has had the same value, at
-        or below zero, in every reading, while the reward is well above its start.
+        or below zero, in every reading, while the reward is well above its start. Without such a
+        measure, the components that only correct responses earn, judged by their names. A training
+        accuracy of 0 does not count if the best reward of each batch is far above the mean.
 
     Why it matters:
         Partial credit for format, length or intermediate steps should lead to the task. A policy
@@ -27,7 +35,8 @@ class RewardWithoutSuccess(Rule):
         reward curve looks like progress, but success stays at zero.
 
     Evidence it needs:
-        `accuracy/heldout`, `reward/heldout` or `accuracy/train`, and `reward/mean`.
+        `accuracy/heldout`, `reward/heldout` or `accuracy/train`, and `reward/mean`. Optional:
+        `reward/component/<name>/mean`, `reward/max`.
 
     Remedies:
         Check that a correct answer is recognized. Use easier prompts until some succeed, and give
@@ -46,7 +55,7 @@ class RewardWithoutSuccess(Rule):
     name: ClassVar[str] = "reward-without-success"
     condition: ClassVar[Condition] = "reward-hacking"
     summary: ClassVar[str] = "The reward rises while success stays at its lowest value."
-    inputs: ClassVar[tuple[Need, ...]] = (_SUCCESS, _REWARD)
+    inputs: ClassVar[tuple[Need, ...]] = (_REWARD,)
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "easier-prompts", "reweight-rewards")
     references: ClassVar[tuple[str, ...]] = ("github.com/huggingface/trl/issues/3903",)
     persistence: ClassVar[int] = 1
@@ -62,11 +71,12 @@ class RewardWithoutSuccess(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a success measure that never moved, and for a reward that did."""
-        name = current_metric(chart, _SUCCESS)
-        success = chart.series(name)
-        needed = self.min_batches if name == "accuracy/train" else self.min_evaluations
-        if len(success) < needed or success.last > 0 or not never_moved(success):
+        if not any(len(chart.series(name)) for name in _SUCCESS) and not task_components(chart):
+            return NOT_LOGGED
+        name = self._success_metric(chart)
+        if name is None:
             return None
+        success = chart.series(name)
         reward = chart.series(_REWARD)
         rise, error = change(reward)
         start = start_level(reward)
@@ -77,3 +87,21 @@ class RewardWithoutSuccess(Rule):
             f"while the reward rose from {start:.3g} to {reward.level(RECENT):.3g}."
         )
         return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD, start)))
+
+    def _success_metric(self, chart: Chart) -> str | None:
+        """The measure of success that never moved; None if success shows, or is not logged."""
+        if not any(len(chart.series(name)) for name in _SUCCESS):
+            tasks = task_components(chart)
+            never = tasks and all(self._never_succeeded(chart, name) for name in tasks)
+            return tasks[0] if never else None
+        name = current_metric(chart, _SUCCESS)
+        if not self._never_succeeded(chart, name):
+            return None
+        is_training = name == "accuracy/train"
+        return None if is_training and accuracy_is_contradicted(chart, chart.series(name)) else name
+
+    def _never_succeeded(self, chart: Chart, name: str) -> bool:
+        success = chart.series(name)
+        is_held_out = name.endswith("/heldout")
+        needed = self.min_evaluations if is_held_out else self.min_batches
+        return len(success) >= needed and success.last <= 0 and never_moved(success)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
@@ -134,6 +135,13 @@ policy would lower the metric."""
 _KEPT = 0.9
 """Share of a held-out level that is left where the policy has lost nothing."""
 
+_OF_BEST = 0.75
+"""Share of the best held-out level, which is that of a few evaluations and so above the usual one:
+a fall that is dated late must not begin from evaluations that had fallen already."""
+
+_LEAST = 0.1
+"""Held-out level below which an evaluation has too few successes to lose any."""
+
 
 def heldout_level_kept_since(chart: Chart, since: int) -> tuple[str, float] | None:
     """The held-out metric that is as high as before a step, and its level since then.
@@ -155,9 +163,16 @@ def heldout_level_kept_since(chart: Chart, since: int) -> tuple[str, float] | No
         if len(before) < _LATEST or len(later) < _FEWEST or len({*before, *later}) < _FEWEST:
             continue
         then, now = statistics.median(before), statistics.median(later[-_LATEST:])
-        if then > 0 and min(now, later[-1]) >= _KEPT * then:
+        best = max(_running_medians([value for _, value in readings]))
+        if min(now, later[-1]) >= max(_KEPT * then, _OF_BEST * best, _LEAST):
             return name, now
     return None
+
+
+def _running_medians(values: Sequence[float]) -> list[float]:
+    """Medians of as many evaluations in a row as a level has; of all if there are fewer."""
+    starts = range(max(1, len(values) - _LATEST + 1))
+    return [statistics.median(values[start : start + _LATEST]) for start in starts]
 
 
 _FEWEST = 2

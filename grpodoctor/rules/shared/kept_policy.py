@@ -47,20 +47,24 @@ def is_at_reference(chart: Chart) -> bool:
     return name is not None and abs(chart.series(name).level(RECENT)) <= _LEAST_KL
 
 
-def condition_outside(chart: Chart, step: int) -> Condition | None:
+def condition_outside(chart: Chart, step: int, *, is_solved_as_before: bool) -> Condition | None:
     """What a fall that came from outside says about the run; None for the condition of a fall.
 
-    Shorter responses of which more are truncated have met a lower limit, which is a fault by
-    itself.
+    More truncated responses are a fault by themselves: a lower limit, or a lost end token. If
+    held-out prompts are solved as before, and responses have become longer, the prompts have
+    changed instead.
 
     Args:
         chart: the run.
         step: the step at which the outcome fell.
+        is_solved_as_before: whether held-out evaluations show no loss.
     """
     before, after = _around(chart.series("length/mean"), step)
     cut_before, cut_after = _around(chart.series("length/truncated_rate"), step)
-    is_cut = cut_after - cut_before >= _MORE_CUT and after < _SHORTER * before
-    return None if is_cut else "environment-change"
+    is_cut = cut_after - cut_before >= _MORE_CUT
+    if is_cut and (after < _SHORTER * before or not is_solved_as_before):
+        return None
+    return "environment-change"
 
 
 def fell_from_outside(chart: Chart, series: Series) -> str:

@@ -13,7 +13,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from grpodoctor.rules.shared.reward_components import component_means, component_name
+from grpodoctor.rules.shared.reward_components import (
+    FORM_NAMES,
+    PENALTY_NAMES,
+    TASK_NAMES,
+    component_means,
+    component_name,
+)
+from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
 from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
@@ -69,16 +76,6 @@ _NOISE_STEPS = 30
 """Readings from which the noise of one reading is estimated."""
 
 
-PENALTY_NAMES = ("overlong", "penalt", "punish")
-"""Parts of component names that are zero in healthy runs."""
-
-FORM_NAMES = ("format", "xml", "tag", "think", "structure", "length", "lang", "repet")
-"""Parts of the names of components that any response can earn, correct or not. In a public run
-responses earned the format now and then, and the equation in none of 39 batches."""
-
-TASK_NAMES = ("answer", "correct", "accura", "solve", "success", "exact")
-"""Parts of the names of components that only correct responses earn."""
-
 CRITIC_IS_BASELINE = NotApplicable(
     "the advantages come from a critic, so a group with equal rewards still contributes gradient"
 )
@@ -102,12 +99,14 @@ def outcome_metric(chart: Chart) -> str | None:
     """`accuracy/train`, or `reward/mean` where accuracy is not logged; None without both.
 
     Some trainers log no accuracy in steps without a correct response. An accuracy that is missing
-    for long therefore gives way to the reward: its last value says nothing of the present.
+    for long, or that the best rewards contradict, therefore gives way to the reward.
     """
     accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
-    if len(accuracy) and not (len(reward) and _has_ceased(chart, accuracy, reward.last_step)):
-        return "accuracy/train"
-    return "reward/mean" if len(reward) else None
+    if not len(reward):
+        return "accuracy/train" if len(accuracy) else None
+    if not len(accuracy) or _has_ceased(chart, accuracy, reward.last_step):
+        return "reward/mean"
+    return "reward/mean" if accuracy_is_contradicted(chart, accuracy) else "accuracy/train"
 
 
 def _has_ceased(chart: Chart, accuracy: Series, step: int) -> bool:
@@ -234,13 +233,15 @@ def task_component(chart: Chart) -> str | None:
 
     A reward that also pays for the form keeps most of its level while the task is lost.
     """
-    names = component_means(chart)
-    tasks = [
-        name
-        for name in names
-        if not is_form(name) and any(part in component_name(name).lower() for part in TASK_NAMES)
-    ]
-    return tasks[0] if len(tasks) == 1 and any(map(is_form, names)) else None
+    tasks = task_components(chart)
+    has_form = len(tasks) == 1 and any(map(is_form, component_means(chart)))
+    return tasks[0] if has_form else None
+
+
+def task_components(chart: Chart) -> list[str]:
+    """The components that only correct responses earn, judged by their names."""
+    names = [name for name in component_means(chart) if not is_form(name)]
+    return [name for name in names if any(part in name.lower() for part in TASK_NAMES)]
 
 
 def _reached_one(reward: Series) -> bool:

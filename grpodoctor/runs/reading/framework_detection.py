@@ -33,6 +33,7 @@ from grpodoctor.runs.reading.centred_reward import (
 from grpodoctor.runs.reading.heldout_accuracy import heldout_accuracy_among
 from grpodoctor.runs.reading.key_words import (
     is_training_mean,
+    lone_reward_among,
     reward_key_among,
     whole_reward_among,
 )
@@ -43,6 +44,7 @@ from grpodoctor.runs.reading.read_notes import (
     settings_notes,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.share_units import counts_and_percentages
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -142,6 +144,7 @@ class FrameworkDetector:
             own=self._options.mapping,
             generic=generic_framework(),
         )
+        translator.correct_shares(*counts_and_percentages(rows))
         notes += _find_reward(translator, rows, self._options.mapping)
         notes += _find_heldout_accuracy(translator, rows, self._options.mapping)
         manifest = _manifest(framework, settings)
@@ -290,13 +293,16 @@ def _find_reward(
     }
     raw = raw_reward_among({**unknown, **components}) if centred else ""
     key = raw or reward_key_among(unknown) or whole_reward_among(components)
+    reason = "because of its name"
+    if not key and (key := lone_reward_among(components)):
+        reason = "since the log has no other reward"
     notes = [centred_note(centred, raw)] if centred else []
     if not key:
         translator.unused.components = tuple(components)
         return notes
     translator.read_as(key, "reward/mean")
     return notes or [
-        f"no known key holds the reward; {key} is read as reward/mean because of its name, which "
+        f"no known key holds the reward; {key} is read as reward/mean {reason}, which "
         f"`--map {key}=METRIC` overrides"
     ]
 

@@ -208,6 +208,23 @@ def whole_reward_among(components: Mapping[str, int]) -> str:
     return named[0] if len(named) == 1 else ""
 
 
+_FORM = _words(
+    "format fmt xml json tag tags structure length len brevity repetition language penalty"
+)
+"""Words of components that any response can earn."""
+
+
+def lone_reward_among(components: Mapping[str, int]) -> str:
+    """The only component of the reward, which is then the reward; '' if it pays for the form.
+
+    Args:
+        components: keys of components, with the number of rows that have them.
+    """
+    named = [key for key, rows in components.items() if rows >= _MIN_ROWS]
+    is_lone = len(components) == len(named) == 1 and _FORM.isdisjoint(separate_words(named[0]))
+    return named[0] if is_lone else ""
+
+
 def is_training_mean(key: str) -> bool:
     """Whether a key of a component holds neither a spread or an extreme nor an evaluation."""
     return _EXTREMES.isdisjoint(separate_words(key)) and not is_heldout(key)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from grpodoctor.errors import RunError
-from grpodoctor.frameworks.translation import UnusedKeys
+from grpodoctor.frameworks.unused_keys import UnusedKeys
 from grpodoctor.runs.reading.framework_follower import FrameworkFollower
 from grpodoctor.runs.reading.native_run import NativeFollower, read_run
 from grpodoctor.runs.reading.no_run_error import no_run_error, too_many_files_error
