@@ -78,6 +78,9 @@ class Sighting:
     """Whether what was seen refutes a more severe finding of the rule, which ends at once."""
     condition: Condition | None = None
     """What was seen says about the run, if that is another condition than the rule's."""
+    weighs_outcome: bool = False
+    """Whether the severity already takes into account that the outcome rose, so that its rise does
+    not excuse what was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class Finding:
     references: tuple[str, ...]
     condition: Condition | None = None
     """What it says about the run, if that is another condition than the rule's."""
+    weighs_outcome: bool = False
+    """Whether a rise of the outcome does not excuse it."""
 
     def resolved(self) -> Finding:
         """The same finding, no longer active."""

@@ -383,6 +383,7 @@ class Engine:
             remedies=self._remedies(rule, sighting),
             references=rule.references,
             condition=sighting.condition,
+            weighs_outcome=sighting.weighs_outcome,
         )
 
     def _ease(

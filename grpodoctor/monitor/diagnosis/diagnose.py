@@ -268,7 +268,7 @@ def _judged_by_outcome(
         spared: conditions whose active findings stay as they are.
     """
     rule = rules.get(finding.code)
-    if rule is None or (finding.active and rule.condition in spared):
+    if rule is None or (finding.active and rule.condition in spared) or finding.weighs_outcome:
         return finding
     is_over = not finding.active and finding.severity == "warning" and finding.last_step <= cured_by
     is_excused = rule.judged_by_outcome and not (

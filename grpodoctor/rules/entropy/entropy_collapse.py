@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from grpodoctor.rules.shared.run_health import (
     first_step_where,
     has_improved,
     has_stalled,
+    has_stalled_low,
     has_stalled_without_signal,
     is_solved,
     lacks_signal,
@@ -165,7 +167,11 @@ class EntropyCollapse(Rule):
                 return self._sighting(chart, "warning", stalled)
             is_low = outcome < self.low_outcome or explores_no_more(chart)
             severity: Severity = "warning" if is_low else "info"
-            return self._sighting(chart, severity, f"{text}, and {noun} has stopped rising.")
+            stalled = f"{text}, and {noun} has stopped rising."
+            if outcome < self.low_outcome and has_stalled_low(chart):
+                stalled = f"{text}, and {noun} has stopped rising at {outcome:.2g}."
+                return replace(self._sighting(chart, severity, stalled), weighs_outcome=True)
+            return self._sighting(chart, severity, stalled)
         duplicates = chart.series(_DUPLICATES)
         duplicate_rate = duplicates.level(_LATEST) if len(duplicates) else 0.0
         if share >= self.extreme_share and duplicate_rate < self.min_duplicate_rate:

@@ -14,8 +14,8 @@ from grpodoctor.rules.shared.run_health import (
     first_step_where,
     has_critic,
     typical_share,
-    zero_variance_cause,
 )
+from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_CORRECT
 from grpodoctor.vocabulary.conditions import Condition

@@ -17,6 +17,7 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.alike_groups import has_alike_groups
+from grpodoctor.rules.shared.component_roles import success_component
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.kept_policy import is_at_reference
@@ -33,9 +34,9 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     outcome_noun,
     typical_share,
-    zero_variance_cause,
     zero_variance_metric,
 )
+from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.series import WINDOW, Series
@@ -218,7 +219,7 @@ class AllIncorrectGroups(Rule):
 
     def _sighting(self, chart: Chart, name: str, share: float, severity: Severity) -> Sighting:
         series = chart.series(name)
-        evidence = cite_all(chart, name, outcome_metric(chart))
+        evidence = cite_all(chart, name, _success_metric(chart))
         onset = partial(self._onset, chart, name)
         zero_variance = chart.series(zero_variance_metric(chart) or _RATES[1])
         if len(zero_variance) and has_alike_groups(chart, typical_share(zero_variance, RECENT)):
@@ -256,7 +257,7 @@ class AllIncorrectGroups(Rule):
     def _onset(self, chart: Chart, name: str) -> int:
         """The step since which many groups are equal and, if only that is known, for failure."""
         began = first_step_where(chart.series(name), lambda value: value >= self.info_share)
-        outcome = outcome_metric(chart)
+        outcome = _success_metric(chart)
         if name not in ZERO_VARIANCE_METRICS or outcome is None:
             return began
         failed = first_step_where(chart.series(outcome), lambda value: value < FAILED_OUTCOME)
@@ -339,3 +340,9 @@ class AllIncorrectGroups(Rule):
         text = f"{share} correct in {len(values)} readings; the reward varies for other reasons."
         onset = partial(first_step_where, accuracy, lambda value: value <= self.rare_success)
         return Sighting("warning", text, cite_all(chart, _ACCURACY, _REWARD), find_onset=onset)
+
+
+def _success_metric(chart: Chart) -> str | None:
+    """What shows that groups fail: the accuracy, else the component of success, else the reward."""
+    outcome = outcome_metric(chart)
+    return outcome if outcome == _ACCURACY else success_component(chart) or outcome

@@ -28,12 +28,12 @@ from grpodoctor.rules.shared.run_health import (
     has_improved,
     is_near_ceiling,
     is_stuck,
-    never_moved,
     outcome_metric,
     typical_share,
-    zero_variance_cause,
     zero_variance_metric,
 )
+from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.series import WINDOW, Series

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.shared.component_roles import only_form_is_earned
 from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.heldout import confirms_success
 from grpodoctor.rules.shared.reward_components import (
@@ -23,10 +24,9 @@ from grpodoctor.rules.shared.run_health import (
     has_critic,
     is_near_ceiling,
     is_solved,
-    never_moved,
-    only_form_is_earned,
     zero_variance_metric,
 )
+from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition

@@ -12,7 +12,7 @@ from grpodoctor.rules.shared.reward_components import (
     component_means,
     list_components,
 )
-from grpodoctor.rules.shared.run_health import never_moved
+from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -11,16 +11,16 @@ from grpodoctor.rules.shared.reward_components import (
     STD,
     component_means,
     component_name,
+    is_about_task,
 )
-from grpodoctor.rules.shared.run_health import (
-    CEILING,
-    RECENT,
-    never_moved,
-    reading_noise,
-    share_lost,
-)
+from grpodoctor.rules.shared.run_health import CEILING, RECENT, reading_noise, share_lost
 from grpodoctor.rules.shared.trend import change, start_level
-from grpodoctor.rules.shared.whole_run import falls_over_run, quarter_means, rises_over_run
+from grpodoctor.rules.shared.whole_run import (
+    falls_over_run,
+    never_moved,
+    quarter_means,
+    rises_over_run,
+)
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -221,7 +221,7 @@ class DominatingRewardComponent(Rule):
         component = component_name(name).lower()
         if any(part in component for part in self.other_names):
             return False
-        return any(part in component for part in self.correctness_names)
+        return is_about_task(component, self.correctness_names)
 
     def _loss(self, series: Series) -> float:
         """The share that a component lost of its best level, or over the whole run, if it paid."""

@@ -169,7 +169,7 @@ class HeldOutDrop(Rule):
             severity,
             text,
             (cite(chart, name, best), cite(chart, train, then)),
-            find_onset=lambda: first_step_where(series, lambda value: value < middle),
+            find_onset=partial(first_step_where, series, lambda value: value < middle, after=step),
         )
         return (best - now) / (abs(best) or 1.0), sighting
 
@@ -301,12 +301,14 @@ class HeldOutDrop(Rule):
         return max(self.fewest_responses, min(least_count(values), self.most_implied))
 
     def _best(self, series: Series) -> tuple[float, int]:
-        """The best level in the window, and its last step."""
+        """The best level in the window, and the step of its highest evaluation."""
         count = self.evaluations_per_level
-        values, steps = series.tail(WINDOW), series.steps(WINDOW)[count - 1 :]
-        levels = [median(values[i : i + count]) for i in range(len(steps))]
+        values, steps = series.tail(WINDOW), series.steps(WINDOW)
+        levels = [median(values[i : i + count]) for i in range(len(steps) - count + 1)]
         best = max(levels)
-        return best, steps[levels.index(best)]
+        first = levels.index(best)
+        highest = max(range(first, first + count), key=values.__getitem__)
+        return best, steps[highest]
 
 
 def _never_rises(series: Series) -> bool:

@@ -9,14 +9,9 @@ from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes
-from grpodoctor.rules.shared.run_health import (
-    RECENT,
-    current_metric,
-    is_solved,
-    reading_noise,
-    zero_variance_cause,
-)
+from grpodoctor.rules.shared.run_health import RECENT, current_metric, is_solved, reading_noise
 from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.series import BASELINE, WINDOW

@@ -9,10 +9,10 @@ from grpodoctor.rules.shared.flat_outcome import flat_levels, outcome_rose, reas
 from grpodoctor.rules.shared.run_health import (
     has_lost_outcome,
     is_solved,
-    never_moved,
     outcome_metric,
     outcome_noun,
 )
+from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -19,39 +18,37 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
+from grpodoctor.rules.shared.component_roles import task_component
+from grpodoctor.rules.shared.fall_reasons import fall_from_outside, harmless_fall
 from grpodoctor.rules.shared.flat_outcome import reference_kl
-from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
 from grpodoctor.rules.shared.kept_policy import (
     FALL_FROM_OUTSIDE,
-    condition_outside,
     fell_from_outside,
 )
 from grpodoctor.rules.shared.kept_reward import reward_is_kept
 from grpodoctor.rules.shared.reward_components import PREFIX, component_name
 from grpodoctor.rules.shared.run_health import (
     RECENT,
-    fall_text,
     first_step_where,
     is_near_best,
     level_at,
     reading_noise,
     selection_bias,
     share_lost,
-    task_component,
 )
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import OPENING, WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import HELDOUT
 
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _ALL_INCORRECT = "groups/all_incorrect_rate"
 _ZERO_VARIANCE = "groups/zero_variance_rate"
-_MOST_WORDS_OF_FALL = 12
-"""Words of a summary that leave room for the rise of a held-out metric."""
+_RETURN = ("stop-training", "lower-learning-rate", "fewer-updates")
+"""Remedies where the best checkpoint is an earlier one."""
+
 _LATEST = 5
 _BEFORE = 30
 """Readings after and before a sharp fall. Five readings in a row below the tenth percentile have a
@@ -69,6 +66,9 @@ class RewardCollapse(Rule):
         all-incorrect now while few were at first.
         A sharp fall is reported after five readings below nearly all earlier ones. With few
         responses per batch no level is certain, so a fall over the whole run counts as well.
+        A fall that is too small for an alarm, but beyond chance and lasting, is a note: an earlier
+        checkpoint is better than the present one.
+
         The only component that correct responses earn, next to one for their form, is examined as
         well, since the sum hides its fall: it must have been low for sixty readings.
         Accuracy that falls while the reward does not is reported by REW005. If it fell within one
@@ -141,6 +141,13 @@ class RewardCollapse(Rule):
     min_early_readings: int = 8
     """The same for a run that lost nearly all within its first ten: three readings and five."""
 
+    gone_share: float = 0.1
+    """Share of the first readings that five in a row are all below, so that no more are needed."""
+    noted_loss: float = 0.15
+    """Share that is worth a note if it is lost beyond chance over twenty readings."""
+    noted_noises: float = 4.0
+    """Multiple of a reading's noise that such a loss exceeds: eleven standard errors of the
+    difference of two such means, of which choosing the best of many takes up to three."""
     lasting_readings: int = 60
     """Readings for which the only component that correct responses earn is below its best."""
     min_lasting_noises: float = 1.8
@@ -161,7 +168,8 @@ class RewardCollapse(Rule):
         """Compare the recent level with the best."""
         name = _ACCURACY if chart.is_fresh(_ACCURACY) else _REWARD
         sighting = (
-            self._from_best(chart, name)
+            self._from_higher_opening(chart, name)
+            or self._from_best(chart, name)
             or self._from_opening(chart, name)
             or self._from_first(chart, name)
             or self._breaks_off(chart, name)
@@ -172,8 +180,12 @@ class RewardCollapse(Rule):
             task = task_component(chart)
             sighting = self._lasting_fall(chart, task) if task else None
         if sighting is None:
-            return RECOVERED if is_near_best(chart.series(name)) else None
-        return _harmless_fall(chart, sighting) or _fall_from_outside(chart, sighting) or sighting
+            if is_near_best(chart.series(name)):
+                return RECOVERED
+            sighting = self._lost_part(chart, name)
+        if sighting is None:
+            return None
+        return harmless_fall(chart, sighting) or fall_from_outside(chart, sighting) or sighting
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
@@ -195,7 +207,7 @@ class RewardCollapse(Rule):
         # Both levels are extremes of many: the best one, and the current one, tested at each step.
         is_certain = lost - 2 * selection_bias(series) >= self.certain_loss
         severity: Severity = "critical" if lost >= self.critical_loss and is_certain else "warning"
-        onset = self._half_way(series, best.level)
+        onset = self._half_way(series, best.level, after=best.step)
         evidence: tuple[Evidence, ...] = (cite(chart, name, best.level),)
         why = fell_from_outside(chart, series)
         if why:
@@ -224,9 +236,18 @@ class RewardCollapse(Rule):
             f"{_noun(name)} fell from {best.level:.3g} (best, around step {best.step}) to "
             f"{now:.3g}; the rest of the reward hides it."
         )
-        onset = self._half_way(series, best.level)
+        onset = self._half_way(series, best.level, after=best.step)
         evidence = (cite(chart, name, best.level), cite(chart, _REWARD))
         return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _from_higher_opening(self, chart: Chart, name: str) -> Sighting | None:
+        """A run that never came near its first readings again: no later level is its best one."""
+        series = chart.series(name)
+        opening, best = series.opening, series.highest
+        if opening is None or best is None:
+            return None
+        is_far_above = best.level <= (1 - self.warning_loss) * opening.level
+        return self._from_opening(chart, name) if is_far_above else None
 
     def _from_opening(self, chart: Chart, name: str) -> Sighting | None:
         """A run that fell within its first ten readings and has no better level than that."""
@@ -239,7 +260,8 @@ class RewardCollapse(Rule):
         if opening.level <= now or not opening.level - now > 4 * reading_noise(series):
             return None
         left = max(series.tail(min(later, RECENT))) / opening.level
-        is_dead = left <= 1 - self.critical_loss
+        is_gone = max(series.tail(_LATEST)) <= self.gone_share * opening.level
+        is_dead = is_gone or left <= 1 - self.critical_loss
         # On a scale with negative values, a third of a small level is no loss.
         is_positive = series.lowest is not None and series.lowest.level > 0
         is_long = len(series) >= self.min_readings
@@ -356,10 +378,33 @@ class RewardCollapse(Rule):
             return False
         return series.trend <= -self.min_trend or rises_over_run(chart.series(_ZERO_VARIANCE))
 
-    def _half_way(self, series: Series, before: float) -> Callable[[], int]:
+    def _lost_part(self, chart: Chart, name: str) -> Sighting | None:
+        """A lasting fall that is too small for an alarm: the best checkpoint is an earlier one."""
+        series = chart.series(name)
+        best, values = series.highest, series.tail(2 * RECENT)
+        if best is None or len(series) < self.lasting_readings or best.level <= 0:
+            return None
+        now = max(statistics.median(values), statistics.fmean(values))
+        lost = min(best.level, best.mean) - now
+        if not lost / best.level - 2 * selection_bias(series) >= self.noted_loss:
+            return None
+        if not lost > self.noted_noises * reading_noise(series):
+            return None
+        if name == _ACCURACY and self._is_reward_kept(chart, best.step):
+            return None
+        text = (
+            f"{_noun(name)} fell from {best.level:.3g} (best, around step {best.step}) to "
+            f"{now:.3g}, and has not come back."
+        )
+        onset = self._half_way(series, best.level, after=best.step)
+        return Sighting("info", text, (cite(chart, name, best.level),), _RETURN, onset)
+
+    def _half_way(
+        self, series: Series, before: float, *, after: int | None = None
+    ) -> Callable[[], int]:
         """Finds the step since which the outcome is nearer to its current level than `before`."""
         middle = (before + series.level(RECENT)) / 2
-        return partial(first_step_where, series, lambda outcome: outcome <= middle)
+        return partial(first_step_where, series, lambda outcome: outcome <= middle, after=after)
 
     def _is_reward_kept(self, chart: Chart, since: int) -> bool:
         """Whether the reward has not fallen with the accuracy: REW005 reports it."""
@@ -390,54 +435,6 @@ class RewardCollapse(Rule):
             cite(chart, name, outcome_start.level),
         )
         return Sighting("critical", text, evidence)
-
-
-def _harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
-    """A fall through which a held-out metric rises: the policy improves on harder prompts."""
-    if not any(len(chart.series(name)) for name in HELDOUT):
-        return None
-    since = sighting.find_onset() if sighting.find_onset else chart.step
-    rise = heldout_rise_since(chart, since)
-    if rise is None:
-        return None
-    metric, then, now = rise
-    fall = sighting.summary.rstrip(".").split(";")[0]
-    if len(fall.split()) > _MOST_WORDS_OF_FALL:
-        fall = fall_text(chart).capitalize()
-    text = f"{fall} while {metric} rose from {then:.3g} to {now:.3g}."
-    evidence = (*sighting.evidence, cite(chart, metric, then))
-    # A fall from outside may also be a fault of the training environment alone.
-    remedies = ("recheck-reward",) if sighting.remedies else ()
-    return Sighting("info", text, evidence, remedies, sighting.find_onset, ends_severer=True)
-
-
-def _fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
-    """A fall that the policy did not cause, as the fall itself or held-out prompts show."""
-    since = sighting.find_onset() if sighting.find_onset else chart.step
-    kept = heldout_level_kept_since(chart, since)
-    if kept is None:
-        if sighting.remedies is not FALL_FROM_OUTSIDE:
-            return None
-        condition = condition_outside(chart, since, is_solved_as_before=False)
-        return replace(sighting, condition=condition)
-    metric, level = kept
-    text = (
-        f"{fall_text(chart).capitalize()} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
-        "the prompts, environment or verifier changed."
-    )
-    return replace(
-        sighting,
-        summary=text,
-        evidence=(*sighting.evidence, cite(chart, metric)),
-        remedies=_POLICY_IS_WELL,
-        condition=condition_outside(chart, since, is_solved_as_before=True),
-    )
-
-
-_POLICY_IS_WELL = ("recheck-reward", "drop-failed-rollouts", "easier-prompts")
-"""Remedies where held-out prompts show that no earlier checkpoint is needed."""
-
-_HELDOUT_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "held-out reward"}
 
 
 def _noun(name: str) -> str:

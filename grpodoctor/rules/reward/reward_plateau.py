@@ -13,10 +13,9 @@ from grpodoctor.rules.shared.run_health import (
     is_near_ceiling,
     is_solved,
     lacks_signal,
-    never_moved,
     share_lost,
 )
-from grpodoctor.rules.shared.whole_run import quarter_means
+from grpodoctor.rules.shared.whole_run import never_moved, quarter_means
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift, median
 from grpodoctor.runs.series import Series

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.run_health import (
-    RECENT,
-    current_metric,
-    never_moved,
-    task_components,
-)
+from grpodoctor.rules.shared.component_roles import task_components
+from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
 from grpodoctor.rules.shared.trend import change, start_level
+from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
 from grpodoctor.rules.shared.heldout import confirms_success, low_heldout_accuracy
-from grpodoctor.rules.shared.run_health import mean_is_high, never_moved
+from grpodoctor.rules.shared.run_health import mean_is_high
+from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 

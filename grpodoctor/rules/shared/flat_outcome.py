@@ -15,11 +15,11 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
     reading_noise,
     typical_share,
-    zero_variance_cause,
     zero_variance_metric,
 )
 from grpodoctor.rules.shared.trend import OUTCOMES, change
 from grpodoctor.rules.shared.whole_run import PARTS, quarter_means, rises_over_run
+from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
 

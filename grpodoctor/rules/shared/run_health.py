@@ -11,17 +11,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
 
+from grpodoctor.rules.shared.component_roles import only_form_is_earned
 from grpodoctor.rules.shared.reward_components import (
-    FORM_NAMES,
-    PENALTY_NAMES,
-    TASK_NAMES,
     component_means,
-    component_name,
 )
 from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
-from grpodoctor.rules.shared.whole_run import rises_over_run
+from grpodoctor.rules.shared.whole_run import never_moved, rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
@@ -208,42 +204,6 @@ def is_at_highest_reward(chart: Chart) -> bool:
     return all(chart.series(name).last > 0 for name in component_means(chart))
 
 
-def only_form_is_earned(chart: Chart) -> bool:
-    """Whether responses earn components for their form alone, and never one for their content."""
-    names = component_means(chart)
-    never = [name for name in names if _was_never_earned(chart.series(name), name)]
-    earned = [name for name in names if name not in never]
-    return any(not is_form(name) for name in never) and all(map(is_form, earned))
-
-
-def _was_never_earned(series: Series, name: str) -> bool:
-    if series.last > 0 or any(part in name for part in PENALTY_NAMES):
-        return False
-    return len(series) >= 2 * RECENT and never_moved(series)
-
-
-def is_form(metric: str) -> bool:
-    """Whether any response can earn a component, correct or not."""
-    name = component_name(metric).lower()
-    return any(part in name for part in (*FORM_NAMES, *PENALTY_NAMES))
-
-
-def task_component(chart: Chart) -> str | None:
-    """The component that only correct responses earn, next to one for their form; None if unclear.
-
-    A reward that also pays for the form keeps most of its level while the task is lost.
-    """
-    tasks = task_components(chart)
-    has_form = len(tasks) == 1 and any(map(is_form, component_means(chart)))
-    return tasks[0] if has_form else None
-
-
-def task_components(chart: Chart) -> list[str]:
-    """The components that only correct responses earn, judged by their names."""
-    names = [name for name in component_means(chart) if not is_form(name)]
-    return [name for name in names if any(part in name.lower() for part in TASK_NAMES)]
-
-
 def _reached_one(reward: Series) -> bool:
     """Whether a reward of unknown scale looks like one in [0, 1] that rose to 1.
 
@@ -255,18 +215,6 @@ def _reached_one(reward: Series) -> bool:
     if not mean_is_high(reward):
         return False
     return all(0 <= value <= 1 + 1e-6 for _, value in reward)
-
-
-@once_per_reading
-def never_moved(series: Series) -> bool:
-    """Whether all readings in the window and all kept earlier levels are the same value."""
-    # Most series fail the first comparison, which saves reading the window.
-    if len(set(series.tail(2))) != 1 or (series.baseline and series.baseline.spread):
-        return False
-    if len({value for _, value in series}) != 1:
-        return False
-    levels = (series.opening, series.highest, series.lowest)
-    return all(extreme is None or extreme.level == series.last for extreme in levels)
 
 
 @once_per_reading
@@ -384,13 +332,30 @@ def level_at(series: Series, step: int) -> float | None:
     return series.highest.level if series.highest else None
 
 
-def first_step_where(series: Series, holds: Callable[[float], bool]) -> int:
+def first_step_where(
+    series: Series, holds: Callable[[float], bool], *, after: int | None = None
+) -> int:
     """First step since which a condition holds without interruption for the median of five.
 
     Rules judge levels of ten or more readings, so what they see began before they see it. If it
     held from the first five on, it began at the first reading that meets the condition.
+
+    Args:
+        series: a metric.
+        holds: the condition.
+        after: a step at which it did not hold; with few readings, the median of five is still that
+            of the time before.
     """
     steps, values = zip(*series, strict=True)
+    if after is not None and _began(steps, values, holds) <= after:
+        later = [(step, value) for step, value in zip(steps, values, strict=True) if step > after]
+        if not later:
+            return int(steps[-1])
+        return int(next((step for step, value in later if holds(value)), later[0][0]))
+    return _began(steps, values, holds)
+
+
+def _began(steps: Sequence[int], values: Sequence[float], holds: Callable[[float], bool]) -> int:
     for last in range(len(values) - 1, _SMOOTHED - 2, -1):
         if not holds(statistics.median(values[last - _SMOOTHED + 1 : last + 1])):
             # The next reading turned the median, so three of its five readings meet the condition.
@@ -459,41 +424,3 @@ def is_low(chart: Chart) -> bool:
     if not series.level(_NOISE_STEPS) < _LEARNED:
         return False
     return series.window_min() >= 0 and series.window_max() <= 1
-
-
-def zero_variance_cause(chart: Chart) -> Literal["all-correct", "all-incorrect"] | None:
-    """Why groups have no variance in a log that does not split them; None if unknown.
-
-    With a binary reward, at most a share `accuracy` of the groups is all-correct, and at most
-    `1 - accuracy` is all-incorrect.
-    """
-    name = zero_variance_metric(chart)
-    zero_variance = typical_share(chart.series(name or ""), RECENT) if name else math.nan
-    if chart.value("groups/cancelled_rate"):
-        return None
-    accuracy = chart.series("accuracy/train")
-    if len(accuracy):
-        correct = accuracy.level(RECENT)
-        if zero_variance > max(correct, 1 - correct) + 0.1:
-            return None
-        return "all-correct" if correct >= FAILED_OUTCOME else "all-incorrect"
-    reward = chart.series("reward/mean")
-    if is_solved(chart) or (_is_nearly_full(reward) and not only_form_is_earned(chart)):
-        return "all-correct"
-    return "all-incorrect" if _is_nearly_empty(reward) else None
-
-
-def _is_nearly_empty(reward: Series) -> bool:
-    """Whether a reward is exactly 0, or in [0, 1] and so low that its equal groups earn nothing."""
-    if not len(reward) or not any(reward.tail(RECENT)):
-        return bool(len(reward))
-    return reward.level(RECENT) <= 1 - CEILING and all(0 <= value <= 1 for _, value in reward)
-
-
-def _is_nearly_full(reward: Series) -> bool:
-    """Whether a reward in [0, 1] is so high that its equal groups can only be the correct ones.
-
-    A reward of .955 with 93 % equal groups, in a public run: at least .885 of the groups earn the
-    full reward. A reward that stays at one level below 1 is a grade that every response receives.
-    """
-    return len(reward) >= RECENT and is_near_ceiling(reward) and not never_moved(reward)

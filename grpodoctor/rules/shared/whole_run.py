@@ -1,4 +1,4 @@
-"""Whether a metric rises over the whole run: slow rises of noisy metrics show only there."""
+"""The course of a metric over the whole run: slow rises show only there, as does a lack of any."""
 
 from __future__ import annotations
 
@@ -49,3 +49,15 @@ def _moves_over_run(series: Series, sign: int) -> bool:
     latest = [value for value in recent if math.isfinite(value)]
     middle = (first + last) / 2
     return bool(latest) and sign * (sum(latest) / len(latest) - middle) > 0
+
+
+@once_per_reading
+def never_moved(series: Series) -> bool:
+    """Whether all readings in the window and all kept earlier levels are the same value."""
+    # Most series fail the first comparison, which saves reading the window.
+    if len(set(series.tail(2))) != 1 or (series.baseline and series.baseline.spread):
+        return False
+    if len({value for _, value in series}) != 1:
+        return False
+    levels = (series.opening, series.highest, series.lowest)
+    return all(extreme is None or extreme.level == series.last for extreme in levels)
