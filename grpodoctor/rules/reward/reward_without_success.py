@@ -7,7 +7,6 @@ from typing import ClassVar
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
 from grpodoctor.rules.shared.run_health import (
     RECENT,
-    current_metric,
     never_moved,
     task_components,
 )
@@ -71,9 +70,11 @@ class RewardWithoutSuccess(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a success measure that never moved, and for a reward that did."""
-        if not any(len(chart.series(name)) for name in _SUCCESS) and not task_components(chart):
+        logged = [name for name in _SUCCESS if len(chart.series(name))]
+        tasks = [] if logged else task_components(chart)
+        if not logged and not tasks:
             return NOT_LOGGED
-        name = self._success_metric(chart)
+        name = self._unmoved(chart, logged, tasks)
         if name is None:
             return None
         success = chart.series(name)
@@ -88,13 +89,11 @@ class RewardWithoutSuccess(Rule):
         )
         return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD, start)))
 
-    def _success_metric(self, chart: Chart) -> str | None:
-        """The measure of success that never moved; None if success shows, or is not logged."""
-        if not any(len(chart.series(name)) for name in _SUCCESS):
-            tasks = task_components(chart)
-            never = tasks and all(self._never_succeeded(chart, name) for name in tasks)
-            return tasks[0] if never else None
-        name = current_metric(chart, _SUCCESS)
+    def _unmoved(self, chart: Chart, logged: list[str], tasks: list[str]) -> str | None:
+        """The measure of success that never moved; None if it moved, or is not to be trusted."""
+        if not logged:
+            return tasks[0] if all(self._never_succeeded(chart, name) for name in tasks) else None
+        name = next((each for each in logged if chart.is_fresh(each)), logged[0])
         if not self._never_succeeded(chart, name):
             return None
         is_training = name == "accuracy/train"
