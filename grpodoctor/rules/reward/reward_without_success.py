@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.shared.reward_components import component_name
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     never_moved,
+    only_form_is_earned,
     task_components,
 )
 from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
@@ -83,8 +85,9 @@ class RewardWithoutSuccess(Rule):
         start = start_level(reward)
         if start is None or not rise > self.min_rise * error:
             return None
+        subject = f"Component {component_name(name)}" if tasks else name
         text = (
-            f"{name} has been {success.last:g} in all {len(success)} readings "
+            f"{subject} has been {success.last:g} in all {len(success)} readings "
             f"while the reward rose from {start:.3g} to {reward.level(RECENT):.3g}."
         )
         return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD, start)))
@@ -92,7 +95,8 @@ class RewardWithoutSuccess(Rule):
     def _unmoved(self, chart: Chart, logged: list[str], tasks: list[str]) -> str | None:
         """The measure of success that never moved; None if it moved, or is not to be trusted."""
         if not logged:
-            return tasks[0] if all(self._never_succeeded(chart, name) for name in tasks) else None
+            never = all(self._never_succeeded(chart, name) for name in tasks)
+            return tasks[0] if never and not only_form_is_earned(chart) else None  # else REW004
         name = next((each for each in logged if chart.is_fresh(each)), logged[0])
         if not self._never_succeeded(chart, name):
             return None
