@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from grpodoctor.frameworks.common_names import by_last_parts, metric_of_part
@@ -149,15 +149,13 @@ class Translator:
         self._known.add(key)
         self._plans.clear()
 
-    def correct_shares(self, counts: Iterable[str], percentages: Iterable[str]) -> None:
+    def correct_shares(self, counts: Sequence[str], percentages: Sequence[str]) -> None:
         """Read shares from keys in the unit that all their values show, not the single value.
 
         Args:
             counts: keys of whole numbers beyond 1, which are no shares even where they are 1.
             percentages: keys of numbers from 0 to 100.
         """
-        counts, percentages = tuple(counts), tuple(percentages)
-        self._learn((*counts, *percentages))
         shares = {key: self._plain_shares(key) for key in (*counts, *percentages)}
         for key in counts:
             if shares[key]:

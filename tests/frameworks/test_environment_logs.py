@@ -112,6 +112,8 @@ OTHERS = {
     "RLlib, new API": """env_runners/episode_return_mean env_runners/episode_len_mean
         learners/default_policy/mean_kl_loss learners/default_policy/entropy
         num_env_steps_sampled_lifetime time_total_s""",
+    "DQN script": """average_score high_score average_time_steps start_eps end_eps""",
+    "agent script": "episode action lives reward score",
     "without episodes": """time/fps time/total_timesteps time/iterations train/approx_kl train/loss
         train/explained_variance""",
 }

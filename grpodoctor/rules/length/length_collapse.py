@@ -7,8 +7,8 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.run_health import (
     RECENT,
-    has_improved,
     is_solved,
+    is_stuck,
     outcome_lost,
     outcome_metric,
     typical_share,
@@ -20,6 +20,7 @@ from grpodoctor.rules.shared.trend import (
     outcome_start,
     outcome_text,
 )
+from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -120,8 +121,9 @@ class LengthCollapse(Rule):
         if outcome_lost(chart) >= self.critical_loss:
             return "critical"
         has_risen = outcome_has_risen(chart)
-        if has_risen is False and has_improved(chart):
-            has_risen = True  # noise may hide from the levels what the whole run shows
+        if has_risen is False and not is_stuck(chart):
+            # Noise may hide from the levels what the whole run shows.
+            has_risen = rises_over_run(chart.series(outcome_metric(chart) or ""))
         if has_risen is False or self._earns_form_alone(chart, share):
             return "warning"
         return "info" if has_risen is None or share <= self.remaining_share else None

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from typing import ClassVar, NamedTuple
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes
+from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes, full_mark
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, is_solved, reading_noise
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
@@ -150,6 +150,8 @@ class HeldOutStall(Rule):
         """Solved training prompts, and evaluations that are low and have not risen."""
         values = chart.series(name).tail(WINDOW)
         if len(values) < self.solved_evaluations or not counts_successes(chart, name, train):
+            return None
+        if name.startswith("reward/") and full_mark(chart) > 1:  # GRP001 compares them
             return None
         series, start = chart.series(train), start_level(chart.series(train))
         is_low = max(values[-2:]) <= min(values[0], LOW_ACCURACY)

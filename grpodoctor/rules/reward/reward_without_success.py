@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.component_roles import task_components
-from grpodoctor.rules.shared.run_health import RECENT, current_metric
+from grpodoctor.rules.shared.component_roles import only_form_is_earned, task_components
+from grpodoctor.rules.shared.reward_components import component_name
+from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.whole_run import never_moved
@@ -68,9 +69,11 @@ class RewardWithoutSuccess(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a success measure that never moved, and for a reward that did."""
-        if not any(len(chart.series(name)) for name in _SUCCESS) and not task_components(chart):
+        logged = [name for name in _SUCCESS if len(chart.series(name))]
+        tasks = [] if logged else task_components(chart)
+        if not logged and not tasks:
             return NOT_LOGGED
-        name = self._success_metric(chart)
+        name = self._unmoved(chart, logged, tasks)
         if name is None:
             return None
         success = chart.series(name)
@@ -79,19 +82,19 @@ class RewardWithoutSuccess(Rule):
         start = start_level(reward)
         if start is None or not rise > self.min_rise * error:
             return None
+        subject = f"Component {component_name(name)}" if tasks else name
         text = (
-            f"{name} has been {success.last:g} in all {len(success)} readings "
+            f"{subject} has been {success.last:g} in all {len(success)} readings "
             f"while the reward rose from {start:.3g} to {reward.level(RECENT):.3g}."
         )
         return Sighting("warning", text, (cite(chart, name), cite(chart, _REWARD, start)))
 
-    def _success_metric(self, chart: Chart) -> str | None:
-        """The measure of success that never moved; None if success shows, or is not logged."""
-        if not any(len(chart.series(name)) for name in _SUCCESS):
-            tasks = task_components(chart)
-            never = tasks and all(self._never_succeeded(chart, name) for name in tasks)
-            return tasks[0] if never else None
-        name = current_metric(chart, _SUCCESS)
+    def _unmoved(self, chart: Chart, logged: list[str], tasks: list[str]) -> str | None:
+        """The measure of success that never moved; None if it moved, or is not to be trusted."""
+        if not logged:
+            never = all(self._never_succeeded(chart, name) for name in tasks)
+            return tasks[0] if never and not only_form_is_earned(chart) else None  # else REW004
+        name = next((each for each in logged if chart.is_fresh(each)), logged[0])
         if not self._never_succeeded(chart, name):
             return None
         is_training = name == "accuracy/train"

@@ -49,13 +49,16 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
     if not is_accuracy and not counts_successes(chart, _HELDOUT_REWARD, "reward/mean"):
         return None
     series = chart.series(_HELDOUT_ACCURACY if is_accuracy else _HELDOUT_REWARD)
-    level = series.level(_LATEST)
-    has_risen = len(series) < 2 or level > series.head(1)[0]
-    if not max(level, series.last) < LOW_ACCURACY:
+    unit = 1.0 if is_accuracy else full_mark(chart)
+    level, last, first = (
+        value / unit for value in (series.level(_LATEST), series.last, series.head(1)[0])
+    )
+    has_risen = len(series) < 2 or level > first
+    if not max(level, last) < LOW_ACCURACY:
         return None
-    if _training_level(chart, series.last_step) - max(level, series.last) < _NEAR_TRAINING:
+    if _training_level(chart, series.last_step) - max(level, last) < _NEAR_TRAINING:
         return None
-    if not is_accuracy and not level < _LOST * series.head(1)[0]:
+    if not is_accuracy and not level < _LOST * first:
         return None
     noun = "held-out accuracy" if is_accuracy else "the held-out reward"
     return LowAccuracy(level, has_risen, noun)
@@ -102,18 +105,48 @@ _SAME_SCALE = 0.2
 the same function: prompts differ in difficulty, and a full reward is 1 in both."""
 
 
+_RATIO_READINGS = 20
+"""Readings of reward and accuracy whose ratio is compared."""
+
+_RATIO_ERROR = 0.01
+"""Share of a full mark by which the reward may differ from the accuracy times the full mark."""
+
+
+def full_mark(chart: Chart) -> float:
+    """The reward of a correct response, if the accuracy shows that it is more than 1; else 1.
+
+    A reward that is a fixed multiple of the accuracy at each step pays for nothing else.
+    """
+    accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
+    steps, values = reward.steps(_RATIO_READINGS), reward.tail(_RATIO_READINGS)
+    rewards = dict(zip(steps, values, strict=True))
+    shares = dict(zip(accuracy.steps(_RATIO_READINGS), accuracy.tail(_RATIO_READINGS), strict=True))
+    common = [step for step in rewards if shares.get(step)]
+    if len(common) < RECENT:
+        return 1.0
+    mark = statistics.median(rewards[step] / shares[step] for step in common)
+    is_exact = all(
+        abs(rewards[step] - mark * shares[step]) <= _RATIO_ERROR * mark for step in common
+    )
+    return mark if is_exact and mark > 1 else 1.0
+
+
 def counts_successes(chart: Chart, name: str, train: str) -> bool:
     """Whether a held-out metric is a share of successes that training prompts could reach as well.
 
-    An accuracy is. A held-out reward is if it is in [0, 1] like the training reward, and at the
-    first evaluation was about as high as that was then, or since the start of the run.
+    An accuracy is. A held-out reward is if it is between 0 and a full mark like the training
+    reward, and at the first evaluation was about as high as that was then, or since the start of
+    the run.
     """
     if name.startswith("accuracy/"):
         return True
     heldout, training = chart.series(name), chart.series(train)
     if not len(heldout) or not len(training):
         return False
-    if any(not 0 <= value <= 1 for series in (heldout, training) for _, value in series):
+    unit = full_mark(chart)
+    if unit > 1:
+        training = chart.series("reward/mean")
+    if any(not 0 <= value <= unit for series in (heldout, training) for _, value in series):
         return False
     step, first = next(iter(heldout))
     then = level_at(training, step)
@@ -121,7 +154,7 @@ def counts_successes(chart: Chart, name: str, train: str) -> bool:
         return False
     started = training.opening.level if training.opening else then
     lowest, highest = min(started, then), max(started, then)
-    return lowest - _SAME_SCALE <= first <= highest + _SAME_SCALE
+    return lowest - _SAME_SCALE * unit <= first <= highest + _SAME_SCALE * unit
 
 
 _LATEST = 3

@@ -144,6 +144,8 @@ class FrameworkDetector:
             own=self._options.mapping,
             generic=generic_framework(),
         )
+        for layout in dict.fromkeys(tuple(row.values) for row in rows):
+            translator.readings(dict.fromkeys(layout, math.nan))
         translator.correct_shares(*counts_and_percentages(rows))
         notes += _find_reward(translator, rows, self._options.mapping)
         notes += _find_heldout_accuracy(translator, rows, self._options.mapping)
@@ -280,8 +282,6 @@ def _find_reward(
     Without such a key, the only component of the reward that is named like the whole is it.
     """
     counts = Counter(key for row in rows for key in row.values)
-    for layout in dict.fromkeys(tuple(row.values) for row in rows):
-        translator.readings(dict.fromkeys(layout, math.nan))
     centred = _set_centred_aside(translator, rows, counts.keys() - mapping.keys())
     if not translator.metrics.isdisjoint(_OUTCOMES):
         return [centred_note(centred, "")] if centred else []

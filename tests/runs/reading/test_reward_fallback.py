@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from grpodoctor.runs.reading.key_words import reward_key_among, whole_reward_among
+from grpodoctor.runs.reading.key_words import (
+    lone_reward_among,
+    reward_key_among,
+    whole_reward_among,
+)
 from grpodoctor.runs.reading.opening import FrameworkRun, open_run
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.vocabulary.values import scalar
@@ -107,3 +111,43 @@ def test_the_component_that_is_the_whole_reward(names: list[str], whole: str) ->
     chosen = f"rewards/{whole}/mean" if whole else ""
     assert whole_reward_among(dict.fromkeys(keys, 30)) == chosen
     assert whole_reward_among(dict.fromkeys(keys, 2)) == ""
+
+
+def test_the_only_component_is_the_reward(tmp_path: Path) -> None:
+    run = opened(tmp_path / "log.jsonl", **{"objective/train/accuracy_reward": -0.5})
+    assert scalar(list(run.steps)[10].values["reward/mean"]) == pytest.approx(-0.4)
+    assert any("the log has no other reward" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "lone"),
+    [
+        (["rewards_curve"], "rewards_curve"),
+        (["rewards/format_reward"], ""),
+        (["rewards/accuracy", "rewards/format"], ""),
+    ],
+)
+def test_a_component_for_the_form_is_not_the_reward(names: list[str], lone: str) -> None:
+    assert lone_reward_among(dict.fromkeys(names, 30)) == lone
+    assert lone_reward_among(dict.fromkeys(names, 2)) == ""
+
+
+def _rows(path: Path, values: list[float], key: str) -> list[float | None]:
+    rows = [{"step": i, "reward": 0.1, "loss": 0.1, key: each} for i, each in enumerate(values)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metric = {"truncated": "length/truncated_rate", "accuracy": "accuracy/train"}[key]
+    readings = [step.values.get(metric) for step in open_run(path, ReadOptions()).steps]
+    return [None if each is None else scalar(each) for each in readings]
+
+
+def test_counts_of_truncated_responses_are_no_shares(tmp_path: Path) -> None:
+    """A public log counts them per group of four: a 1 is no share of 100 %."""
+    assert _rows(tmp_path / "a.jsonl", [1, 3, 2, 0, 1, 4] * 5, "truncated") == [None] * 30
+    assert _rows(tmp_path / "b.jsonl", [1, 0, 0.25, 0, 1, 0.5] * 5, "truncated")[2] == 0.25
+
+
+def test_an_accuracy_in_percent_is_read_as_a_share(tmp_path: Path) -> None:
+    """Singly, 0 and 1 of a hundred would look like shares."""
+    read = _rows(tmp_path / "a.jsonl", [0, 33.5, 1, 66.5, 50, 12.5] * 5, "accuracy")
+    assert read[:4] == [0, pytest.approx(0.335), pytest.approx(0.01), pytest.approx(0.665)]
+    assert _rows(tmp_path / "b.jsonl", [0.2, 0.3, 1, 0] * 6, "accuracy")[2] == 1
