@@ -92,6 +92,16 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
     return names.get(str(setting))
 
 
+_LORA_DEFAULT = 16
+
+
+def _read_rank(_: Setting, settings: Settings) -> Setting | None:
+    """The rank of a config for TRL's scripts, which name the model; 0 trains all weights."""
+    if settings.get("use_peft") or any(key.startswith("lora_") for key in settings):
+        return settings.get("lora_r", _LORA_DEFAULT)
+    return None if any("peft" in key for key in settings if key != "use_peft") else 0
+
+
 METHODS = (
     KnobMapping(
         "kl_estimator",
@@ -214,6 +224,7 @@ FACTS = (
     KnobMapping("context_length", "vllm_max_model_length"),
     KnobMapping("dual_clip", "delta"),
     KnobMapping("router_loss", "router_aux_loss_coef"),
+    KnobMapping("lora_rank", "model_name_or_path", read=_read_rank),
 )
 
 DEFAULTS: Settings = {

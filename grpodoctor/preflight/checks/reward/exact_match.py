@@ -150,7 +150,7 @@ class ExactMatchReward(Check):
         if answers.is_graded and _are_texts(answers):  # spelling belongs to a translation
             return
         lost: dict[str, float] = {}
-        examples: list[str] = []
+        examples: dict[str, str] = {}
         for kind, variant in response_variants(answers.answer_format).items():
             if kind == THOUSANDS and any(map(_is_list, answers.answers)):
                 continue
@@ -164,7 +164,7 @@ class ExactMatchReward(Check):
                 kind == REASONING_KIND and self._is_read_after_reasoning(reward, answers)
             ):
                 lost[kind] = share
-                examples.append(f"{kind}: {pairs[0][1][-80:]!r}")
+                examples[kind] = pairs[0][1][-80:]
         if lost:
             unasked = _unasked_kinds(context.rows, answers)
             yield _spelling_finding(lost, examples, unasked)
@@ -369,14 +369,15 @@ def _most(rows: Sequence[PromptRow], holds: Callable[[str], bool]) -> bool:
 
 
 def _spelling_finding(
-    lost: Mapping[str, float], examples: Sequence[str], unasked: frozenset[str]
+    lost: Mapping[str, float], examples: Mapping[str, str], unasked: frozenset[str]
 ) -> CheckFinding:
-    kinds = ", ".join(lost)
+    """A finding about the spellings that models have a reason to write; else a note about all."""
+    kinds = [kind for kind in lost if kind not in unasked] or list(lost)
     return CheckFinding(
         "info" if unasked.issuperset(lost) else "warning",
-        f"Exact-match reward: {max(lost.values()):.0%} of correct answers earn nothing with "
-        f"another spelling ({kinds}).",
-        tuple(_ADVICE[kind] for kind in lost),
-        tuple(examples),
-        {f"lost: {kind}": share for kind, share in lost.items()},
+        f"Exact-match reward: {max(lost[kind] for kind in kinds):.0%} of correct answers earn "
+        f"nothing with another spelling ({', '.join(kinds)}).",
+        tuple(_ADVICE[kind] for kind in kinds),
+        tuple(f"{kind}: {examples[kind]!r}" for kind in kinds),
+        {f"lost: {kind}": lost[kind] for kind in kinds},
     )
