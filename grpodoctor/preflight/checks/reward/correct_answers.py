@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from grpodoctor.preflight.answers.answer_variants import asked_formats
 from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
 from grpodoctor.preflight.answers.reference_answers import (
+    OWN_SOLUTIONS,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
     ReferenceAnswers,
 )
+from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
@@ -18,6 +21,9 @@ from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
+_MOST = 0.8
+_SOLUTION_WORDS = 6
+"""Words that make an answer a worked solution."""
 _MIN_PARAMETERS = 0.95
 """Share of prompts with the number of their answer from which it is part of the question."""
 _FORMAT_ADVICE = "Set the format of a correct answer with --gold-format."
@@ -83,7 +89,7 @@ class CorrectAnswersNotRewarded(Check):
         missed = [
             row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
         ]
-        of_kind = _kinds_of_rows(context)
+        of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers))
         if not missed:
             return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
@@ -123,6 +129,32 @@ def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
         advice = "Check how the reward function reads these rows, or correct their answers."
         return (CheckFinding("warning", summary, (advice,), (), {"rows": float(fault.rows)}),)
     return ()
+
+
+def _whole_solutions(answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    """Final numbers that earn nothing, while the data's worked solution does as a whole."""
+    if not answers.format_name.startswith(OWN_SOLUTIONS) or answers.is_graded:
+        return
+    finals = [final_answer(row.answer or "") for row in answers.rows]
+    whole = [
+        at
+        for at, (final, solution) in enumerate(zip(finals, answers.answers, strict=True))
+        if number_of(final) is not None and len(solution.split()) >= _SOLUTION_WORDS
+    ]
+    others = [
+        rewards for name, rewards in answers.by_format.items() if not name.startswith(OWN_SOLUTIONS)
+    ]
+    paid = [at for at in whole if any(each[at] > answers.empty[at] for each in others)]
+    if len(whole) > _MOST * len(finals) and len(paid) <= (1 - _MOST) * len(whole):
+        at = whole[0]
+        yield CheckFinding(
+            "critical",
+            "Only the data's whole worked solution earns the reward; its final answer, such as "
+            f"{finals[at]!r:.40}, earns nothing.",
+            ("Extract the final answer from the column when the data is loaded, for example the "
+             "text after ####.",),
+            (f"{answers.rows[at].location}: {answers.answers[at]!r:.120}",),
+        )  # fmt: skip
 
 
 def _none_rewarded(

@@ -19,6 +19,7 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
+from grpodoctor.preflight.answers.asked_layouts import lost_form
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     format_answer,
@@ -102,7 +103,8 @@ class ExactMatchReward(Check):
         the row's own prompt asks for. If a row lists several accepted answers, also the others.
         Each kind is reported if half of the answers lose their reward. Reasoning of several lines
         is reported if it costs more than a tenth of the reward: the pattern for the format then
-        matches only responses of one line.
+        matches only responses of one line. So is a layout of tags that the prompts show, if it
+        needs white space that models do not write.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -139,7 +141,10 @@ class ExactMatchReward(Check):
         reward, answers = usable
         return (
             *self._other_spellings(context, reward, answers),
-            *self._line_breaks(context, reward, answers),
+            *(
+                [*self._line_breaks(context, reward, answers)]
+                or [*self._layout(context, reward, answers)]
+            ),
             *self._asked_format(reward, answers),
             *self._alternatives(reward, answers),
         )
@@ -214,6 +219,23 @@ class ExactMatchReward(Check):
                 ),
                 (f"full reward: {answers.answer_format!r}", f"less: {form!r}"),
                 {"lost": lost},
+            )
+
+    def _layout(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """The layout of tags that the prompts show, with the white space that models write."""
+        if answers.is_graded or _most(context.rows, lambda text: bool(_ANSWER_ONLY.search(text))):
+            return
+        lost = lost_form(reward, answers, _recognized(answers))
+        if lost and lost.part > self.max_lost_part and lost.causes:
+            yield CheckFinding(
+                "warning",
+                f"The layout of tags that the prompts ask for loses {lost.part:.0%} of the reward "
+                f"with {' or '.join(lost.causes)}.",
+                ("Compile the pattern with re.DOTALL, and allow white space around the tags.",),
+                (f"full reward: {lost.best!r}", f"less: {lost.usual!r}"),
+                {"lost": lost.part},
             )
 
     def _asked_format(
