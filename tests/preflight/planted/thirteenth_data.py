@@ -78,7 +78,7 @@ def _answers() -> Iterator[Case]:
     shifted = [(q, a if at < cut else pairs[(at + 1) % 600][1]) for at, (q, a) in enumerate(pairs)]
     yield Case(
         name="from row 360 on, the answers are those of the next row", rows=boxed(shifted),
-        reward=BOX, named="DAT",
+        reward=BOX, named="DAT113.*shifted",
         accepted="Answers do not belong to their prompts (wrong, shifted) in part of the rows.",
     )  # fmt: skip
     rng = random.Random(3202)
@@ -87,7 +87,7 @@ def _answers() -> Iterator[Case]:
          else f"{p['final']}.0"} for p in u.gsm(800, 3202)
     ]  # fmt: skip
     yield Case(
-        name="a CSV from pandas with empty and nan answers", suffix=".csv", rows=gaps, named="DAT",
+        name="a CSV from pandas with empty and nan answers", suffix=".csv", rows=gaps, named="DAT112.*empty",
         accepted="Answers are missing (empty or nan) in about 9% of the rows.",
     )  # fmt: skip
     olympiad = [
@@ -97,13 +97,13 @@ def _answers() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="NuminaMath's answers proof and notfound", rows=boxed(olympiad), reward=BOX,
-        suffix=".parquet", named="DAT",
+        suffix=".parquet", named="DAT112.*notes",
         accepted="Some answers (proof, notfound) are not answers that a response can be compared with.",
     )  # fmt: skip
     rows = u.tool_rows(500, 3204, missing=5)
     yield Case(
         name="in a fifth of the rows the tool of the answer is not offered", rows=rows,
-        reward=CALL, named="DAT",
+        reward=CALL, named="DAT124.*no tool",
         accepted="Answers call a tool that the prompt does not offer.",
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ def _rows() -> Iterator[Case]:
     rng.shuffle(many)
     yield Case(
         name="each row six times, as DAPO-Math-17k was uploaded", rows=many, suffix=".parquet",
-        reward=BOX, named="DAT", accepted="Rows are duplicates.",
+        reward=BOX, named="DAT107.*repeat", accepted="Rows are duplicates.",
     )  # fmt: skip
     problems = u.gsm(700, 3212)
     train = [{"prompt": u.chat(p["question"] + BOXED), "answer": str(p["final"])} for p in problems]
@@ -126,7 +126,7 @@ def _rows() -> Iterator[Case]:
          for p in u.gsm(80, 3213)]  # fmt: skip
     yield Case(
         name="a third of the evaluation prompts is in the training data, in other spacing",
-        rows=train, held_out=test, reward=BOX, named="DAT",
+        rows=train, held_out=test, reward=BOX, named="DAT107.*held-out",
         accepted="Evaluation prompts occur in the training data.",
     )  # fmt: skip
     tasks = [
@@ -135,7 +135,7 @@ def _rows() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="the tests call a function that the prompt does not name", rows=tasks, reward=TESTS,
-        named="DAT|REW", accepted="The prompts do not tell the name of the function that the tests call.",
+        named="REW106.*name the function", accepted="The prompts do not tell the name of the function that the tests call.",
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _prompts() -> Iterator[Case]:
         name="the prompt column is the full text with the solution", model=LLAMA,
         rows=[{"prompt": f"Question: {p['question']}\nAnswer: {p['steps']}\n#### {p['final']}",
                "answer": str(p["final"])} for p in u.gsm(600, 3221)],
-        suffix=".json", named="DAT", accepted="The prompts contain the answers.",
+        suffix=".json", named="DAT111.*contain", accepted="The prompts contain the answers.",
     )  # fmt: skip
     figures = [
         ("In the figure below, the shaded region is bounded by two chords. " + q if at % 4 == 0
@@ -153,20 +153,20 @@ def _prompts() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="problems refer to figures that the text does not have", rows=boxed(figures),
-        reward=BOX, named="DAT", accepted="Prompts refer to a figure that is not part of the prompt.",
+        reward=BOX, named="DAT118.*refer", accepted="Prompts refer to a figure that is not part of the prompt.",
     )  # fmt: skip
     broken = [
         {"question": text.encode().decode("cp1252", errors="replace"), "answer": str(answer)}
         for _, text, answer in u.languages(480, 3223)
     ]
     yield Case(
-        name="UTF-8 read as Windows-1252", rows=broken, suffix=".csv", model=GEMMA, named="DAT",
+        name="UTF-8 read as Windows-1252", rows=broken, suffix=".csv", model=GEMMA, named="DAT117.*decoded",
         accepted="Characters of the prompts are broken by a wrong encoding.",
     )  # fmt: skip
     yield Case(
         name="the f of an f-string is missing",
         rows=[{"prompt": u.chat("Solve the following problem.\n\n{example['question']}" + BOXED),
                "answer": str(p["final"])} for p in u.gsm(400, 3224)],
-        reward=BOX, named="DAT",
+        reward=BOX, named="DAT107.*placeholder",
         accepted="The prompts hold an unfilled placeholder (or: all prompts are the same text).",
     )  # fmt: skip

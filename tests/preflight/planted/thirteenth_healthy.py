@@ -16,10 +16,17 @@ from tests.preflight.planted.thirteenth_settings import VERL, trl
 _VERL_BOX = (
     BOX[: BOX.index("def accuracy")]
     + r"""
+def _normal(text):
+    text = re.sub(r"\\text\{.*?\}|\\left|\\right|\\[,;!]|\s|\$", "", (text or "").replace("dfrac", "frac"))
+    text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text.replace("tfrac", "frac"))
+    text = re.sub(r"(-?)\\frac\{(-?\d+)\}\{(\d+)\}", r"\1\2/\3", text)
+    return re.sub(r"\\sqrt\{?(\w+)\}?", r"sqrt(\1)", text).rstrip(".")
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return 1.0 if _box(solution_str) == ground_truth.strip() else 0.0
+    return 1.0 if _normal(_box(solution_str)) == _normal(ground_truth) else 0.0
 """
 )
+"""The first run compared the texts as they are; its alarm was right, as verl's own score compares
+normal forms."""
 _NUMBER = r"""
 import re
 def _value(text):

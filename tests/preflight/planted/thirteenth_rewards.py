@@ -139,7 +139,7 @@ def _forms() -> Iterator[Case]:
     yield Case(
         name="a strict pattern whose dot stops at line breaks and which wants a last line break",
         rows=[{"prompt": u.chat(p["question"], XML), "answer": str(p["final"])} for p in problems],
-        reward=_STRICT, named="format|pattern|line break|REW",
+        reward=_STRICT, named="REW104.*layout of tags", advised="DOTALL",
         accepted="The format part is not paid for a response in the requested form, or a reasoning "
         "of several lines (or one without the final line break) loses it.",
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _forms() -> Iterator[Case]:
         name="verl's GSM8K score on prompts that ask for a box", suffix=".parquet",
         rows=[_verl(p["question"] + BOXED, str(p["final"]), "openai/gsm8k", at)
               for at, p in enumerate(u.gsm(800, 3102))],
-        reward=_HASHES, named="REW",
+        reward=_HASHES, named="REW104.*boxed",
         accepted="The prompts ask for \\boxed{}, but only an answer after #### gets the reward; or "
         "the answer in the requested form gets no reward.",
     )  # fmt: skip
@@ -157,13 +157,13 @@ def _forms() -> Iterator[Case]:
         rows=[{"prompt": u.chat(p["question"] + "\nThink between <think> and </think>, then give the "
                "number between <answer> and </answer>."), "answer": str(p["final"])}
               for p in u.gsm(500, 3103)],
-        model=replace(CHATML, template=opens), reward=_PREFILLED, named="<think>",
+        model=replace(CHATML, template=opens), reward=_PREFILLED, named="REW106.*<think>",
         accepted="The prompt already ends with <think>, so that no response can open it.",
     )  # fmt: skip
     yield Case(
         name="a box is read up to the first closing brace",
         rows=[{"prompt": u.chat(q + BOXED), "solution": a} for q, a in u.competition(700, 3104)],
-        reward=_SHORT_BOX, named="REW",
+        reward=_SHORT_BOX, named="REW101", advised="parser",
         accepted="Answers with braces (fractions, roots) get no reward although they are right.",
     )  # fmt: skip
 
@@ -173,40 +173,40 @@ def _comparisons() -> Iterator[Case]:
         name="the response is compared with GSM8K's whole worked solution",
         rows=[{"prompt": u.chat(p["question"], XML), "answer": f"{p['steps']}\n#### {p['final']}"}
               for p in u.gsm(600, 3111)],
-        model=LLAMA, reward=_WHOLE_SOLUTION, named="REW|DAT",
+        model=LLAMA, reward=_WHOLE_SOLUTION, named="REW101.*whole worked", advised="final answer",
         accepted="The answer column holds worked solutions whose final number must be extracted; or "
         "a right final answer gets no reward.",
     )  # fmt: skip
     yield Case(
         name="gold answers without dollar signs cannot be parsed and pay everyone",
         rows=[{"prompt": u.chat(q + BOXED), "solution": a} for q, a in u.competition(600, 3112)],
-        reward=_PARSED_GOLD, named="REW", accepted="A wrong or empty response gets the full reward.",
+        reward=_PARSED_GOLD, named="REW102.*any response", accepted="A wrong or empty response gets the full reward.",
     )  # fmt: skip
     yield Case(
         name="a length reward that grows with the distance from the wanted length",
         rows=[{"prompt": u.chat("Summarise the article in about 200 characters.\n\n" + article)}
               for article, _ in u.news(400, 3113)],
-        reward=_LENGTH, named="REW",
+        reward=_LENGTH, named="REW102.*length", advised="sign",
         accepted="Longer (or empty, or meaningless) responses get more reward, without a limit.",
     )  # fmt: skip
     yield Case(
         name="a right answer anywhere in the response counts", suffix=".json",
         rows=[{"prompt": u.chat(p["question"]), "answer": str(p["final"])} for p in u.gsm(500, 3114)],
-        model=GEMMA, reward=_SUBSTRING, named="REW",
+        model=GEMMA, reward=_SUBSTRING, named="REW102.*several answers",
         accepted="Responses that list many numbers, repeat the prompt or contain the answer within "
         "another number get the reward.",
     )  # fmt: skip
     yield Case(
         name="integers of a Parquet column are compared with text", suffix=".parquet",
         rows=[{"prompt": u.chat(p["question"], THINK), "answer": p["final"]} for p in u.gsm(700, 3115)],
-        reward=_STRING_OR_NUMBER, named="REW",
+        reward=_STRING_OR_NUMBER, named="REW101.*None of",
         accepted="The data set's own answers get no reward; best: the column holds numbers.",
     )  # fmt: skip
     yield Case(
         name="the key is an index, the reward wants a letter",
         rows=[{"prompt": u.chat(u.lettered(q, options) + "\nAnswer with the letter of the right option."),
                "answer": key} for q, options, key in u.quiz(600, 3116)],
-        reward=_LETTER, named="REW|DAT",
+        reward=_LETTER, named="DAT126.*letter",
         accepted="The answers are numbers 0 to 3 while the prompt asks for a letter, or right "
         "answers get no reward.",
     )  # fmt: skip
@@ -216,14 +216,14 @@ def _interfaces() -> Iterator[Case]:
     yield Case(
         name="the reward's parameter is not a column of the data",
         rows=[{"prompt": u.chat(q + BOXED), "solution": a} for q, a in u.competition(500, 3121)],
-        reward=_OTHER_COLUMN, named="ground_truth",
+        reward=_OTHER_COLUMN, named="REW103.*ground_truth", advised="columns",
         accepted="The reward function requires ground_truth, which is not a column.",
     )  # fmt: skip
     yield Case(
         name="a reward for text gets lists of messages", model=LLAMA,
         rows=[{"prompt": u.chat(p["question"], THINK), "answer": str(p["final"])}
               for p in u.gsm(500, 3122)],
-        reward=_STRINGS, named="REW",
+        reward=_STRINGS, named="REW103.*every response.*list", advised="content",
         accepted="The reward function fails, since completions of message prompts are lists.",
     )  # fmt: skip
 

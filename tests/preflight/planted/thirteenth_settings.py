@@ -77,20 +77,20 @@ def _gsm(count: int, seed: int) -> list[Row]:
 def _templates() -> Iterator[Case]:
     yield Case(
         name="chat prompts for a base model without a template", rows=_gsm(500, 3301),
-        model=BASE, reward=BOX, named="template",
+        model=BASE, reward=BOX, named="DAT119.*no chat template",
         accepted="The tokenizer has no chat template, which message prompts need.",
     )  # fmt: skip
     yield Case(
         name="generation stops at the base model's end token only", rows=_gsm(500, 3302),
         model=replace(LLAMA, eos="<|end_of_text|>", ends=("<|end_of_text|>",)), reward=BOX,
-        named="eot_id|end of (the )?turn|stop",
+        named="DAT103 critical.*eot_id",
         accepted="The end token is not the one that ends the template's turns; generation won't stop.",
     )  # fmt: skip
     yield Case(
         name="system prompts for a template that refuses them",
         rows=[{"prompt": u.chat(p["question"] + BOXED, "You are a careful mathematician."),
                "answer": str(p["final"])} for p in u.gsm(400, 3303)],
-        model=replace(GEMMA, template=_NO_SYSTEM), reward=BOX, named="system",
+        model=replace(GEMMA, template=_NO_SYSTEM), reward=BOX, named="DAT119.*refuses",
         accepted="The template fails on the system message.",
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _prompts() -> Iterator[Case]:
         name="prompts are text with the template applied, in a message",
         rows=[{"prompt": u.chat(f"<|im_start|>user\n{p['question']}{BOXED}<|im_end|>\n<|im_start|>assistant\n"),
                "answer": str(p["final"])} for p in u.gsm(500, 3311)],
-        reward=BOX, named="twice|marker|im_start|template",
+        reward=BOX, named="DAT105.*twice",
         accepted="The chat template is applied twice; its markers are in the message.",
     )  # fmt: skip
     yield Case(
@@ -108,7 +108,7 @@ def _prompts() -> Iterator[Case]:
         rows=[{"prompt": "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n"
                f"{p['question']}{BOXED}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
                "answer": str(p["final"])} for p in u.gsm(500, 3312)],
-        model=LLAMA, reward=BOX, named="BOS|begin_of_text",
+        model=LLAMA, reward=BOX, named="DAT105.*second BOS",
         accepted="The prompts start with two BOS tokens.",
     )  # fmt: skip
     yield Case(
@@ -116,7 +116,7 @@ def _prompts() -> Iterator[Case]:
         rows=[{"prompt": [*u.chat(p["question"]), {"role": "assistant", "content":
                f"{p['steps']}\nThe answer is \\boxed{{{p['final']}}}."}], "answer": str(p["final"])}
               for p in u.gsm(500, 3313)],
-        reward=BOX, named="assistant|answer",
+        reward=BOX, named="DAT111.*end with an assistant",
         accepted="Prompts end with the assistant's answer: it is shown, or continued.",
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _lengths() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="many prompts are longer than max_prompt_length", rows=reports, reward=BOX,
-        run_config=trl(max_prompt_length=512), named="prompt.*(long|length|trunc)|max_prompt_length",
+        run_config=trl(max_prompt_length=512), named="DAT106.*exceed",
         accepted="A part of the prompts exceeds max_prompt_length and is cut.",
     )  # fmt: skip
     worked = [
@@ -142,13 +142,13 @@ def _lengths() -> Iterator[Case]:
     yield Case(
         name="responses may have 96 tokens, the data's solutions need more", rows=worked,
         reward=BOX, run_config=trl(max_completion_length=96), settings={"max_tokens": 96},
-        named="max_completion_length|longer|response.*(limit|length)|solution",
+        named="LEN101.*longer",
         accepted="The response limit is too small for the solutions.",
     )  # fmt: skip
     yield Case(
         name="prompt and response together exceed vLLM's length", rows=_gsm(500, 3323), reward=BOX,
         run_config=trl(max_completion_length=3072, vllm_mode="colocate", vllm_max_model_length=2048),
-        settings={"max_tokens": 3072}, named="vllm_max_model_length|context|2.?048",
+        settings={"max_tokens": 3072}, named="CFG025",
         accepted="max_prompt_length + max_completion_length exceed vllm_max_model_length.",
     )  # fmt: skip
 
@@ -157,17 +157,17 @@ def _numbers() -> Iterator[Case]:
     yield Case(
         name="the batch is not a multiple of the group", rows=_gsm(500, 3331), reward=BOX,
         run_config=trl(per_device_train_batch_size=1, gradient_accumulation_steps=4, num_generations=6),
-        named="multiple|divisible|num_generations",
+        named="CFG0.*multiple",
         accepted="The batch is not divisible by num_generations.",
     )  # fmt: skip
     yield Case(
         name="sampling at a temperature of 0.1", rows=u.tool_rows(400, 3332), reward=CALL,
-        run_config=trl(temperature=0.1), settings={"temperatures": (0.1,)}, named="temperature",
+        run_config=trl(temperature=0.1), settings={"temperatures": (0.1,)}, named="CFG022", advised="0[.]6",
         accepted="The temperature is too low for different responses in a group.",
     )  # fmt: skip
     yield Case(
         name="LoRA's learning rate for all weights", rows=_gsm(500, 3333), reward=BOX,
-        run_config=trl(learning_rate="2.0e-4"), named="learning.rate",
+        run_config=trl(learning_rate="2.0e-4"), named="CFG050",
         accepted="The learning rate is too high for training all weights.",
     )  # fmt: skip
     yield Case(
@@ -175,6 +175,6 @@ def _numbers() -> Iterator[Case]:
         rows=[{"data_source": "openai/gsm8k", "prompt": u.chat(p["question"] + BOXED),
                "ability": "math", "reward_model": {"style": "rule", "ground_truth": str(p["final"])},
                "extra_info": {"index": at}} for at, p in enumerate(u.gsm(600, 3334))],
-        run_config=VERL.replace("n: 8, ", ""), named="group|rollout.n|one response",
+        run_config=VERL.replace("n: 8, ", ""), named="CFG006",
         accepted="Groups of one response have no advantage (rollout.n is 1).",
     )  # fmt: skip
