@@ -92,6 +92,14 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
     return names.get(str(setting))
 
 
+def read_responses(setting: Setting, settings: Settings) -> Setting | None:
+    """Responses of one process in a generation, unless the config says how many all have."""
+    steps = settings.get("steps_per_generation") or settings.get("gradient_accumulation_steps", 1)
+    if settings.get("generation_batch_size") or not isinstance(setting, int):
+        return None
+    return setting * steps if isinstance(steps, int) else None
+
+
 _LORA_DEFAULT = 16
 
 
@@ -225,6 +233,7 @@ FACTS = (
     KnobMapping("dual_clip", "delta"),
     KnobMapping("router_loss", "router_aux_loss_coef"),
     KnobMapping("lora_rank", "model_name_or_path", read=_read_rank),
+    KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
 )
 
 DEFAULTS: Settings = {
