@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import asked_formats
 from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
 from grpodoctor.preflight.answers.reference_answers import (
@@ -22,6 +24,7 @@ from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
 _MOST = 0.8
+_TRIED_ROWS = 8
 _SOLUTION_WORDS = 6
 """Words that make an answer a worked solution."""
 _MIN_PARAMETERS = 0.95
@@ -170,6 +173,14 @@ def _none_rewarded(
             (_UNKNOWN_ADVICE,),
             details,
         )
+    if column := _numeric_column(context, answers):
+        return CheckFinding(
+            "critical",
+            f"The column {column!r} holds numbers; the reward function compares them with text, so "
+            f"none of {len(answers.rows)} correct answers is rewarded.",
+            (f"Convert the answer to text in the function, str({column}), or in the data.",),
+            details,
+        )
     marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
     tried = len(answer_formats(context.settings)) + len(answers.requested)
     known = "the format of --gold-format" if own else ", ".join(marks.values())
@@ -189,6 +200,33 @@ def _none_rewarded(
     )
     read = tuple(f"read from the prompts: {form!r}" for form in answers.requested[:_SHOWN])
     return CheckFinding("warning", summary, (_UNKNOWN_ADVICE, _PARSER_ADVICE), (*read, *details))
+
+
+def _numeric_column(context: PreflightContext, answers: ReferenceAnswers) -> str:
+    """The column of numbers that earns a reward as text; empty if there is none."""
+    names = [
+        name
+        for name, value in answers.rows[0].columns.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        and number_of(answers.answers[0]) == value
+    ]  # fmt: skip
+    few = range(min(_TRIED_ROWS, len(answers.rows)))
+    for name in names if context.reward else ():
+        rows = [
+            replace(
+                answers.rows[at], columns={**answers.rows[at].columns, name: answers.answers[at]}
+            )
+            for at in few
+        ]
+        for form in (*answer_formats(context.settings).values(), *answers.requested):
+            texts = [format_answer(form, answers.answers[at]) for at in few]
+            try:
+                rewards = context.reward(rows, texts).total if context.reward else []
+            except DataError:  # REW103 reports it
+                continue
+            if sum(rewards[at] > answers.empty[at] for at in few) > len(few) / 2:
+                return name
+    return ""
 
 
 def _are_parameters(answers: ReferenceAnswers) -> bool:
