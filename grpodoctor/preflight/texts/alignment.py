@@ -46,6 +46,8 @@ _MAX_WORDS, _USUAL = 60, (0.03, 0.9)
 """Words whose presence predicts, and the share of prompts that must have one."""
 _FIRST_NUMBERS = 5
 _RIDGE = 1.0
+_SMOOTH = 0.3
+"""Correlation of consecutive errors from which answers follow the order of the rows."""
 _MAX_RATIO = 3.0
 """Bound of one row's logarithm, so that a few wrong predictions do not decide."""
 _MIN_PREDICTED_SHARE = 0.6
@@ -146,6 +148,7 @@ def partial_shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> 
             ratios[start:stop].sum() > np.log(len(prompts) / _LEVEL)
             and _is_significant(wins, compared, len(prompts), share=_MIN_PREDICTED_SHARE)
             and _is_significant(kept, int((rest != 0).sum()), share=_MIN_PREDICTED_SHARE)
+            and not _is_smooth((predicted - sizes)[start:stop])
             and (best is None or wins > best.shift.wins)
         ):
             best = PartialShift(Shift(rows, wins, compared), start, stop)
@@ -181,6 +184,17 @@ def _predicted_sizes(prompts: Sequence[str], sizes: NDArray[np.float64]) -> NDAr
     penalty = _RIDGE * np.eye(table.shape[1])
     weights = np.linalg.solve(table.T @ table + penalty, table.T @ sizes)
     return np.asarray(table @ weights)
+
+
+def _is_smooth(errors: NDArray[np.float64]) -> bool:
+    """Whether the errors of consecutive rows are alike.
+
+    Where answers grow from row to row, a prediction that is too low everywhere fits a row nearby
+    better than its own. The errors of displaced answers in no order alternate.
+    """
+    if np.ptp(errors[:-1]) == 0 or np.ptp(errors[1:]) == 0:
+        return True
+    return float(np.corrcoef(errors[:-1], errors[1:])[0, 1]) > _SMOOTH
 
 
 def _first_sizes(text: str) -> list[float]:
