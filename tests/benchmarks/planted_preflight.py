@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.planted_preflight [NAME …]
 
-NAME is a part of a case's name. Takes about six minutes.
+NAME is a part of a case's name. Takes about 20 minutes.
 """
 
 from __future__ import annotations
