@@ -89,19 +89,22 @@ def _has_section(sections: set[str], wanted: str) -> bool:
 
 
 def framework_of_config(settings: Mapping[str, Setting]) -> Framework:
-    """The framework whose keys a config contains.
+    """The framework whose keys a config contains: those of knobs, and those of facts if it ties.
 
     Raises:
         ConfigError: if it contains those of none, or equally many of several.
     """
-    counts = [(each, each.knobs.count_keys(settings)) for each in configurable_frameworks()]
+    counts = [
+        (each, (each.knobs.count_keys(settings), each.knobs.count_fact_keys(settings)))
+        for each in configurable_frameworks()
+    ]
     most = max(count for _, count in counts)
     likely = [framework for framework, count in counts if count == most]
-    if most == 0 or len(likely) > 1:
+    if most[0] == 0 or len(likely) > 1:
         names = ", ".join(framework.name for framework in likely)
         raise ConfigError(
             "the config contains no setting of a known framework"
-            if most == 0
+            if most[0] == 0
             else f"the config may be of {names}",
             where="--run-config",
             remedy="name its framework with --framework",

@@ -233,6 +233,11 @@ class KnobTable:
         """The number of keys in a config that belong to a knob."""
         return len(self._keys.intersection(settings))
 
+    def count_fact_keys(self, settings: Settings) -> int:
+        """The number of keys in a config that belong to a fact."""
+        keys = {key for row in self.facts for key in (row.key, *row.other_keys) if key}
+        return len(keys.intersection(settings))
+
     def lines(self, knob: str, setting: Setting, knobs: Settings) -> tuple[SettingLine, ...]:
         """The lines that give a knob a value.
 

@@ -36,6 +36,13 @@ CONFIG_FACTS: dict[str, Knob] = {
         Knob("staleness_limit", "Largest age of a sample, in steps; 0 is synchronous.", 0, 1e9),
         Knob("lora_rank", "Rank of LoRA adapters; 0 trains all weights.", 0, 1e6, integer=True),
         Knob("padded_denominator", "The loss is divided by the batch's padded width."),
+        Knob(
+            "responses_per_process",
+            "Responses that one process samples for a batch.",
+            1,
+            1e9,
+            integer=True,
+        ),
         Knob("max_prompt_length", "Longest prompt, in tokens.", 1, 1e9, integer=True),
         Knob(
             "context_length", "Longest prompt plus response of the sampler.", 1, 1e9, integer=True

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.planted_preflight [NAME …]
 
-NAME is a part of a case's name. Takes about six minutes.
+NAME is a part of a case's name. Takes about 20 minutes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.preflight.planted.seventh_examination import seventh_faults, seventh_
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.tenth_examination import tenth_faults, tenth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
+from tests.preflight.planted.thirteenth_examination import thirteenth_faults, thirteenth_healthy
 from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
 from tests.preflight.planted.unseen import unseen_faults, unseen_healthy
 
@@ -58,6 +59,8 @@ _SETS = {
     "healthy, in the eleventh examination": eleventh_healthy(),
     "planted in the twelfth examination": twelfth_faults(),
     "healthy, in the twelfth examination": twelfth_healthy(),
+    "planted in the thirteenth examination": thirteenth_faults(),
+    "healthy, in the thirteenth examination": thirteenth_healthy(),
 }
 
 

@@ -19,6 +19,7 @@ from tests.preflight.planted.seventh_examination import seventh_faults, seventh_
 from tests.preflight.planted.sixth_examination import sixth_faults, sixth_healthy
 from tests.preflight.planted.tenth_examination import tenth_faults, tenth_healthy
 from tests.preflight.planted.third_examination import third_faults, third_healthy
+from tests.preflight.planted.thirteenth_examination import thirteenth_faults, thirteenth_healthy
 from tests.preflight.planted.twelfth_examination import twelfth_faults, twelfth_healthy
 from tests.samples import sampled
 
@@ -36,6 +37,7 @@ _CHOSEN = [
     *tenth_faults()[::7],
     *eleventh_faults()[2::5],
     *twelfth_faults()[3::5],
+    *thirteenth_faults()[6::12],
     *(case for case in sixth_faults()[::2] if re.search("DAT122|CFG|REW10.16", case.named)),
 ]
 _FAULTS = list({case.named: case for case in _CHOSEN}.values())  # one case of each finding
@@ -52,6 +54,7 @@ _HEALTHY = [
     *tenth_healthy()[::6],
     *eleventh_healthy()[1::4],
     *twelfth_healthy()[3::4],
+    *thirteenth_healthy()[4::5],
 ]
 
 
@@ -86,7 +89,7 @@ _EVERY_CASE = [
     *fifth_faults(), *fifth_healthy(), *sixth_faults(), *sixth_healthy(), *seventh_faults(),
     *seventh_healthy(), *eighth_faults(), *eighth_healthy(), *ninth_faults(), *ninth_healthy(),
     *tenth_faults(), *tenth_healthy(), *eleventh_faults(), *eleventh_healthy(), *twelfth_faults(),
-    *twelfth_healthy(),
+    *twelfth_healthy(), *thirteenth_faults(), *thirteenth_healthy(),
 ]  # fmt: skip
 
 

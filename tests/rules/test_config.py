@@ -108,6 +108,17 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
         [{"advantage": "none"}],
         [{"advantage": name} for name in ("gae", "leave_one_out", "reinforce_plus_plus_baseline")],
     ),
+    "CFG016": (
+        [
+            {"group_size": 6, "responses_per_process": 4},
+            {"group_size": 7, "responses_per_process": 8},
+        ],
+        [
+            {"group_size": 8, "responses_per_process": 1},  # complete with 8 processes
+            {"group_size": 6, "responses_per_process": 12},
+            {"group_size": 6, "responses_per_process": 3},
+        ],
+    ),
     "CFG020": (
         [{"temperature": 0.7, "learner_temperature": 1.0}],
         [{"temperature": 1.0, "learner_temperature": 1.0},

@@ -92,7 +92,10 @@ FAULTY += [
     ("trl", {"generation_batch_size": 8, "num_generations": 8}, "CFG014"),
     ("verl", {**GRPO, "data.train_batch_size": 1}, "CFG014"),
     ("grpodoctor", {"advantage.kind": "none"}, "CFG015"),
-]
+    *((name, {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4,
+              "num_generations": 6}, "CFG016") for name in ("trl", "ms-swift")),
+    ("trl", {"model_name_or_path": "Qwen/Qwen2.5-1.5B", "learning_rate": 2e-4}, "CFG050"),
+]  # fmt: skip
 
 KL_KEYS: dict[str, tuple[str, dict[str, Setting]]] = {
     "grpodoctor": ("loss.kl_coefficient", {}),

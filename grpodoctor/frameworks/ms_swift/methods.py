@@ -12,6 +12,7 @@ from grpodoctor.frameworks.written_settings import (
     WithNote,
     format_setting,
 )
+from grpodoctor.frameworks.trl.methods import read_responses
 from grpodoctor.vocabulary.knobs import Setting
 
 _MODE = "rollout_importance_sampling_mode"
@@ -166,6 +167,7 @@ FACTS = (
         "sequence_ratio_weights_tokens", "importance_sampling_level", read=_read_response_ratio
     ),
     KnobMapping("lora_rank", "lora_rank", read=_read_rank),
+    KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
     KnobMapping("context_length", "vllm_max_model_len"),
     KnobMapping("dual_clip", "delta"),
     KnobMapping("punishment_limit", "soft_max_length"),

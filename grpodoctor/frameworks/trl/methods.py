@@ -92,6 +92,24 @@ def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
     return names.get(str(setting))
 
 
+def read_responses(setting: Setting, settings: Settings) -> Setting | None:
+    """Responses of one process in a generation, unless the config says how many all have."""
+    steps = settings.get("steps_per_generation") or settings.get("gradient_accumulation_steps", 1)
+    if settings.get("generation_batch_size") or not isinstance(setting, int):
+        return None
+    return setting * steps if isinstance(steps, int) else None
+
+
+_LORA_DEFAULT = 16
+
+
+def _read_rank(_: Setting, settings: Settings) -> Setting | None:
+    """The rank of a config for TRL's scripts, which name the model; 0 trains all weights."""
+    if settings.get("use_peft") or any(key.startswith("lora_") for key in settings):
+        return settings.get("lora_r", _LORA_DEFAULT)
+    return None if any("peft" in key for key in settings if key != "use_peft") else 0
+
+
 METHODS = (
     KnobMapping(
         "kl_estimator",
@@ -214,6 +232,8 @@ FACTS = (
     KnobMapping("context_length", "vllm_max_model_length"),
     KnobMapping("dual_clip", "delta"),
     KnobMapping("router_loss", "router_aux_loss_coef"),
+    KnobMapping("lora_rank", "model_name_or_path", read=_read_rank),
+    KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
 )
 
 DEFAULTS: Settings = {

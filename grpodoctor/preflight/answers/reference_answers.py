@@ -39,6 +39,8 @@ _MIN_TEXT_WORDS = 4
 """Words of an answer that is a text and can be halved."""
 REQUESTED = "requested by the prompts"
 """Beginning of the names of formats that are read from the prompts."""
+OWN_SOLUTIONS = "the data's own solutions"
+"""Name of the format in which an answer is written as the data has it."""
 _TRIED_ROWS = 8
 """Rows on which a format from the prompts must earn something before it is tried on all."""
 _MAX_ROWS = 64
@@ -168,7 +170,7 @@ def score_reference_answers(
     finals = passing_programs(solutions) or [final_answer(each) for each in solutions]
     candidates = [(name, form, finals) for name, form in answer_formats(settings).items()]
     if finals != [solution.strip() for solution in solutions]:
-        candidates.append(("the data's own solutions", "{answer}", solutions))
+        candidates.append((OWN_SOLUTIONS, "{answer}", solutions))
     scored = _score_all(reward, answered, candidates)
     empty = _rewards_or_minus_infinity(reward, answered, [""] * len(answered))
     requested = () if settings.gold_format else _requested(answered)

@@ -103,6 +103,19 @@ def requested_tags(prompts: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(asked)[:_MAX_TAGS])
 
 
+def tag_layout(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Names of the tags in angle brackets, in the order of more than half of the prompts.
+
+    Empty unless the last of them is the one for the answer.
+    """
+    orders = Counter(
+        tuple(name for opening, name in _tags_of(prompt) if opening == "<") for prompt in prompts
+    )
+    names, count = orders.most_common(1)[0] if orders else ((), 0)
+    is_usual = count > len(prompts) / 2 and 1 < len(names) <= _MAX_TAGS
+    return names if is_usual and _target(names) == names[-1] else ()
+
+
 def _formats_in(prompt: str) -> Iterator[str]:
     if len(prompt) > 2 * _MAX_PART:
         prompt = f"{prompt[:_MAX_PART]}\n{prompt[-_MAX_PART:]}"

@@ -14,13 +14,15 @@ from statistics import median
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import format_answer, with_reasoning
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
-from grpodoctor.trainer.rewards.user_reward import UserReward
+from grpodoctor.trainer.rewards.user_reward import RewardInput, UserReward
 
 _MIN_ROWS = 5
 _MOST = 0.5
 _FILLER = "I think about this once more. "
 _LENGTHS = (10, 100)
 """Sentences of filler before the answer."""
+_FREE_LENGTHS = (10, 100, 1000)
+_FREE_ROWS = 8
 _FRACTION = re.compile(r"-?\d{1,12}\.\d{1,6}")
 _MAX_LISTED = 4
 
@@ -42,6 +44,23 @@ def growth_with_length(reward: UserReward, answers: ReferenceAnswers) -> float:
         earned.append(scored)
     short, middle, long = (median(each) for each in earned)
     return long / short if 0 < short < middle < long else 1.0
+
+
+def limitless_growth(reward: UserReward, rows: Sequence[RewardInput]) -> float:
+    """How many times as much a thousand sentences of filler earn as a hundred; 1 if not more.
+
+    It needs no answer. A reward that prefers a length, or counts something up to a limit, does not
+    grow at lengths that no prompt asks for.
+    """
+    chosen = rows[:_FREE_ROWS]
+    earned = []
+    for length in _FREE_LENGTHS:
+        try:
+            earned.append(median(reward(chosen, [_FILLER * length] * len(chosen)).total))
+        except DataError:  # REW103 reports it
+            return 1.0
+    ten, hundred, thousand = earned
+    return thousand / hundred if ten < hundred and 0 < hundred < thousand else 1.0
 
 
 def truncated_numbers(reward: UserReward, answers: ReferenceAnswers) -> tuple[int, int]:

@@ -181,10 +181,13 @@ def _kinds_of_answer(answer: str) -> Iterator[str]:
             yield "a number of four digits or more as answer"
     elif len(answer) == 1:
         yield "a letter as answer"
+    elif _SYNTAX.search(answer):
+        yield "a formula as answer"
     else:
         yield "one word as answer" if len(answer.split()) == 1 else "several words as answer"
 
 
+_SYNTAX = re.compile(r"[\\{}^=]")
 _SIGNS = {
     "a line break": re.compile(r"\n"),
     "LaTeX": re.compile(r"\\[a-zA-Z]"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 _TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>|<answer>(.*?)</answer>", re.DOTALL)
+_DECODER = json.JSONDecoder()
 _ARGUMENTS = ("arguments", "parameters", "args")
 
 
@@ -40,6 +41,31 @@ def tools_of(columns: Mapping[str, Any]) -> dict[str, Tool]:
         for entry in (tools if isinstance(tools, list) else [])
         if (tool := _tool(entry))
     }
+
+
+def tools_in_text(texts: Sequence[str]) -> dict[str, Tool]:
+    """The tools that a prompt describes as JSON objects with a name and parameters, by name."""
+    found: dict[str, Tool] = {}
+    for text in texts:
+        at = text.find("{")
+        while at >= 0:
+            try:
+                entry, end = _DECODER.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                end, entry = at + 1, None
+            if _describes_tool(entry) and (tool := _tool(entry)):
+                found[tool.name] = tool
+            at = text.find("{", end)
+    return found
+
+
+def _describes_tool(entry: object) -> bool:
+    function = entry.get("function", entry) if isinstance(entry, Mapping) else None
+    return (
+        isinstance(function, Mapping)
+        and any(isinstance(function.get(key), Mapping) for key in ("parameters", "input_schema"))
+        and "arguments" not in function
+    )
 
 
 def calls_in(answer: str) -> list[ToolCall]:

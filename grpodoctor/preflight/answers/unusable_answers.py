@@ -12,7 +12,7 @@ _NOTE = re.compile(
     r"q\.?\s?e\.?\s?d\.?|hence prove[dn]\.?|(?:the )?proof(?: is| was)?"
     r"(?: complete[d]?| omitted| above| below| trivial)?\.?|"
     r"answers? (?:may|will|can) (?:vary|differ)[^\n]{0,40}|"
-    r"(?:answer|solution)? ?(?:is )?not (?:given|found|provided|available)\.?",
+    r"(?:answer|solution)? ?(?:is )?not[ _-]?(?:given|found|provided|available)\.?",
     re.IGNORECASE,
 )
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"

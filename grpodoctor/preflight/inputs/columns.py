@@ -14,6 +14,7 @@ PROMPT_COLUMNS = (
 ANSWER_COLUMNS = (
     "answer", "solution", "ground_truth", "gold", "label", "target", "reference", "answer_key",
     "answerKey", "final_answer", "expected_answer", "answer_number", "answers",
+    "correct_answer", "gold_answer", "expected",
 )  # fmt: skip
 """Columns that may hold the answer, in order of preference; then verl's `reward_model`."""
 _PREFERENCE_COLUMN = "label"

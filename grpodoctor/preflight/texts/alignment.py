@@ -7,6 +7,7 @@ in common at that distance than in the same row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,20 @@ class Shift:
     wins: int
     """Comparisons in which the other row's prompt fits better."""
     compared: int
+
+
+_MIN_PREDICTED = 100
+_MAX_WORDS, _USUAL = 60, (0.03, 0.9)
+"""Words whose presence predicts, and the share of prompts that must have one."""
+_FIRST_NUMBERS = 5
+_RIDGE = 1.0
+_SMOOTH = 0.3
+"""Correlation of consecutive errors from which answers follow the order of the rows."""
+_MAX_RATIO = 3.0
+"""Bound of one row's logarithm, so that a few wrong predictions do not decide."""
+_MIN_PREDICTED_SHARE = 0.6
+"""Share of the rows that a prediction must decide for the other answer; it is less certain than
+words in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,88 @@ def partial_shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Pa
     return best
 
 
+def partial_shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> PartialShift | None:
+    """The part of a table whose prompts predict the size of other rows' answers better.
+
+    The prediction is a linear one from the sizes of a prompt's numbers and its frequent words. It
+    is fitted to the whole table, of which a displaced part is a minority. A part is scored by the
+    logarithm of the likelihood ratio of the other row's answer and the own one, for errors with a
+    Laplace distribution; of all parts of the table, the best exceeds h by chance with a probability
+    of at most the number of rows times exp(-h).
+    """
+    if len(prompts) < _MIN_PREDICTED:
+        return None
+    sizes = np.log1p(np.abs(np.asarray(answers, float)))
+    predicted = _predicted_sizes(prompts, sizes)
+    own = _errors(sizes, predicted, 0)
+    width = float(np.median(own)) / np.log(2)
+    best: PartialShift | None = None
+    for rows in _shifts() if width > 0 else ():
+        other = _errors(sizes, predicted, rows)
+        ratios = np.nan_to_num(np.clip((own - other) / width, -_MAX_RATIO, _MAX_RATIO))
+        start, stop = _best_part(ratios)
+        wins, compared = int((ratios[start:stop] > 0).sum()), int((ratios[start:stop] != 0).sum())
+        rest = np.delete(ratios, np.s_[start:stop])
+        kept = int((rest < 0).sum())
+        if (
+            ratios[start:stop].sum() > np.log(len(prompts) / _LEVEL)
+            and _is_significant(wins, compared, len(prompts), share=_MIN_PREDICTED_SHARE)
+            and _is_significant(kept, int((rest != 0).sum()), share=_MIN_PREDICTED_SHARE)
+            and not _is_smooth((predicted - sizes)[start:stop])
+            and (best is None or wins > best.shift.wins)
+        ):
+            best = PartialShift(Shift(rows, wins, compared), start, stop)
+    return best
+
+
+def _errors(
+    sizes: NDArray[np.float64], predicted: NDArray[np.float64], rows: int
+) -> NDArray[np.float64]:
+    """Distance of prediction i from the size of answer i + rows; NaN without such a row."""
+    errors = np.full(len(sizes), np.nan)
+    first = slice(max(-rows, 0), len(sizes) - max(rows, 0))
+    second = slice(max(rows, 0), len(sizes) - max(-rows, 0))
+    errors[first] = np.abs(predicted[first] - sizes[second])
+    return errors
+
+
+def _predicted_sizes(prompts: Sequence[str], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sizes of answers by ridge regression on the prompts."""
+    words = [set(words_of(text)) for text in prompts]
+    counts = Counter(word for each in words for word in each if word.isalpha())
+    usual = [
+        word
+        for word, count in counts.most_common(_MAX_WORDS * 4)
+        if _USUAL[0] * len(prompts) <= count <= _USUAL[1] * len(prompts)
+    ][:_MAX_WORDS]
+    table = np.array(
+        [
+            [1.0, *_sizes(text), *_first_sizes(text), *(float(word in each) for word in usual)]
+            for text, each in zip(prompts, words, strict=True)
+        ]
+    )
+    penalty = _RIDGE * np.eye(table.shape[1])
+    weights = np.linalg.solve(table.T @ table + penalty, table.T @ sizes)
+    return np.asarray(table @ weights)
+
+
+def _is_smooth(errors: NDArray[np.float64]) -> bool:
+    """Whether the errors of consecutive rows are alike.
+
+    Where answers grow from row to row, a prediction that is too low everywhere fits a row nearby
+    better than its own. The errors of displaced answers in no order alternate.
+    """
+    if np.ptp(errors[:-1]) == 0 or np.ptp(errors[1:]) == 0:
+        return True
+    return float(np.corrcoef(errors[:-1], errors[1:])[0, 1]) > _SMOOTH
+
+
+def _first_sizes(text: str) -> list[float]:
+    """Logarithms of the first numbers of a text; 0 for those that it does not have."""
+    numbers = [*numbers_of(text)[:_FIRST_NUMBERS], *[0.0] * _FIRST_NUMBERS][:_FIRST_NUMBERS]
+    return [float(np.log1p(abs(number))) for number in numbers]
+
+
 def _best_part(scores: NDArray[np.float64]) -> tuple[int, int]:
     """Beginning and end of the part with the largest sum."""
     sums = np.concatenate([[0.0], np.cumsum(scores)])
@@ -146,10 +243,10 @@ def _shared(
     return shared
 
 
-def _is_significant(wins: int, compared: int, tests: int = 1) -> bool:
+def _is_significant(wins: int, compared: int, tests: int = 1, share: float = _MIN_SHARE) -> bool:
     from scipy.stats import binomtest
 
-    if compared < _MIN_ROWS or wins < _MIN_SHARE * compared:
+    if compared < _MIN_ROWS or wins < share * compared:
         return False
     return float(binomtest(wins, compared, 0.5, alternative="greater").pvalue) * tests < _LEVEL
 

@@ -10,10 +10,12 @@ from grpodoctor.vocabulary.knobs import Setting
 
 HIGHEST = 1.2
 """Most recipes sample at 1; far above it, a long response accumulates unlikely tokens."""
+LOWEST = 0.6
+"""The lowest temperature of common recipes: a quarter more of less is still nearly greedy."""
 
 
 class RaiseTemperature(Remedy):
-    """Raise the sampling temperature by a quarter, to 1.2 at most.
+    """Raise the sampling temperature by a quarter: to 0.6 at least, and to 1.2 at most.
 
     What it does:
         Flattens the distribution of the responses, so that the responses of a group differ again
@@ -35,11 +37,12 @@ class RaiseTemperature(Remedy):
         the truncated share does not grow much.
 
     References:
+        DeepSeek-R1, arXiv 2501.12948 (sampling at 0.6 and above).
         Polaris 2025, A Post-training Recipe for Scaling RL on Advanced Reasoning Models.
     """
 
     id = "raise-temperature"
-    title = "Raise the sampling temperature by a quarter"
+    title = "Raise the sampling temperature"
     applicability = "unsafe"
     in_flight = True
     slots = ("exploration",)
@@ -57,4 +60,5 @@ class RaiseTemperature(Remedy):
         temperature = number(knobs, "temperature")
         if temperature is None or temperature >= HIGHEST:
             return {}
-        return {"temperature": min(HIGHEST, round_to_two_digits(1.25 * temperature))}
+        raised = max(LOWEST, round_to_two_digits(1.25 * temperature))
+        return {"temperature": min(HIGHEST, raised)}

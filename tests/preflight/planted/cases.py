@@ -37,6 +37,8 @@ class Case:
     """Expression that the code and summary of a warning must match; empty for a healthy set."""
     advised: str = ""
     """Expression that the advice of this finding must match."""
+    accepted: str = ""
+    """What the report must say, in words, where a person grades the result."""
     critical: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -22,6 +23,8 @@ _HELD_OUT_SPLITS = frozenset({"test", "testing", "validation", "valid", "val", "
 _MIN_RENAMED = 0.05
 """Share of held-out prompts with the numbers and the answer of a training prompt. Fewer agree by
 chance."""
+_SLOT = re.compile(r"\{\{?\s*[A-Za-z_][\w.\[\]'\" ]{0,60}\}?\}|\$\{\w{1,40}\}|%\(\w{1,40}\)s")
+"""A name in the braces of a template that was not filled in."""
 _ALIKE_HELD_OUT = 0.5
 """Part of their words that they must share besides."""
 
@@ -71,17 +74,21 @@ class DuplicatePrompts(Check):
         for row in context.rows:
             groups[" ".join(row.identity().split()).casefold()].append(row)
         duplicates = [rows for rows in groups.values() if len(rows) > 1]
+        whole = len(context.rows)
         return (
-            *self._repeated(duplicates, len(context.rows)),
+            *self._repeated(duplicates, whole),
             *self._respelled([rows[0] for rows in groups.values()]),
-            *_contradictory(duplicates),
+            *_contradictory([rows for rows in duplicates if len(rows) <= max(_SHOWN, whole / 2)]),
             *_leaked(context.held_out, context.rows),
             *_held_out_splits(context.rows),
         )
 
     def _repeated(self, duplicates: list[list[PromptRow]], total: int) -> Iterator[CheckFinding]:
         repeated = sum(len(rows) - 1 for rows in duplicates)
-        if repeated:
+        most = max(duplicates, key=len, default=[])
+        if len(most) > max(_SHOWN, total / 2) and len({str(row.answer) for row in most}) > 1:
+            yield _one_text(most, total)
+        elif repeated:
             yield CheckFinding(
                 "warning" if repeated / total >= self.warning_share else "info",
                 f"{repeated} of {total} prompts repeat an earlier one.",
@@ -105,6 +112,21 @@ class DuplicatePrompts(Check):
                 ),
                 {"share": len(found) / len(rows)},
             )
+
+
+def _one_text(rows: Sequence[PromptRow], total: int) -> CheckFinding:
+    """Most rows have the same prompt and other answers: their questions are not in it."""
+    text = rows[0].prompt
+    slot = _SLOT.search(text)
+    return CheckFinding(
+        "critical",
+        f"{len(rows)} of {total} prompts are the same text, with different answers"
+        + (f": it holds the unfilled placeholder {slot[0]!r:.60}." if slot else "."),
+        ("Fill the question of each row into its prompt: it is missing in the code or template "
+         "that makes the prompts.",),
+        (f"{rows[0].location}: {text[:200]!r}",),
+        {"share": len(rows) / total},
+    )  # fmt: skip
 
 
 def _contradictory(duplicates: list[list[PromptRow]]) -> Iterator[CheckFinding]:

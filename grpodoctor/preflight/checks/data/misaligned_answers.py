@@ -20,6 +20,7 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 from grpodoctor.preflight.texts.alignment import (
     PartialShift,
     Shift,
+    partial_shift_of_sizes,
     partial_shift_of_words,
     shift_of_sizes,
     shift_of_words,
@@ -226,7 +227,8 @@ def _shifts(rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         if shift is not None:
             yield _shift_finding(name, shift)
             return
-        if part := partial_shift_of_words(prompts, values):
+        part = partial_shift_of_words(prompts, values) or _part_of_numbers(prompts, values)
+        if part:
             yield _partial_finding(name, part, rows)
             return
 
@@ -335,6 +337,12 @@ def _shift_of_numbers(prompts: Sequence[str], values: Sequence[str]) -> Shift | 
     numbers = [number_of(final_answer(value)) for value in values]
     known = [number for number in numbers if number is not None]
     return shift_of_sizes(prompts, known) if len(known) == len(prompts) else None
+
+
+def _part_of_numbers(prompts: Sequence[str], values: Sequence[str]) -> PartialShift | None:
+    numbers = [number_of(final_answer(value)) for value in values]
+    known = [number for number in numbers if number is not None]
+    return partial_shift_of_sizes(prompts, known) if len(known) == len(prompts) else None
 
 
 def _shift_finding(column: str, shift: Shift) -> CheckFinding:

@@ -18,6 +18,20 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 """How data sets and templates mark the place of an image, for example `<image>`."""
+_PICTURE = r"(?:figure|diagram|graph|picture|image|drawing|illustration|chart|photo(?:graph)?)"
+_REFERENCE = re.compile(
+    rf"\b{_PICTURE} (?:[^\s.]+ ){{0,4}}?(?:below|above|shown|depicted|on the (?:left|right))\b|"
+    rf"\b(?:in|from|see|to) the (?:accompanying |following |adjacent |attached |given )?"
+    r"(?:figure|diagram|picture|image)(?=[,.;:]|$| (?:below|above|shown|here))",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Words that point to a picture beside the text."""
+_DRAWN = re.compile(
+    r"\[asy\]|\\begin\{(?:tikz|array|tabular)|<svg|<img|!\[|https?://|```|\|.*\|.*\||"
+    r"--?>|\bedges?\b|(?:^|[.!?:]\s)(?:please )?(?:paint|draw|sketch|generate|describe|caption)\b",
+    re.IGNORECASE,
+)
+"""The picture as text or as a link, and tasks about pictures."""
 _COLUMN = re.compile(rf"(?:{_MEDIUM})|pixel|multi_?modal", re.IGNORECASE)
 _ENCODERS = (
     "vision_config",
@@ -34,9 +48,10 @@ class MissingMedia(Check):
     """Prompts mark the place of an image that does not exist, or that the model cannot read.
 
     What it sees:
-        Prompts with a placeholder such as <image>, or with a part of the type image, video or
-        audio. Reported if the row has no column with the medium, or if config.json declares a model
-        that reads only text.
+        Prompts with a placeholder such as <image>, with a part of the type image, video or audio,
+        or with words that point to a picture ("in the figure below", "the graph is shown"), unless
+        the text contains the drawing, a table or a link. Reported if the row has no column with the
+        medium, or if config.json declares a model that reads only text.
 
     Why it matters:
         The model sees the placeholder as letters and cannot know the answer. It is rewarded for
@@ -90,7 +105,12 @@ class MissingMedia(Check):
 
 
 def _marks_medium(row: PromptRow) -> bool:
-    return bool(_parts(row)) or any(_PLACEHOLDER.search(text) for text in row.texts())
+    texts = row.texts()
+    return (
+        bool(_parts(row))
+        or any(_PLACEHOLDER.search(text) for text in texts)
+        or (any(map(_REFERENCE.search, texts)) and not any(map(_DRAWN.search, texts)))
+    )
 
 
 def _has_medium(row: PromptRow) -> bool:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.preflight.answers.tool_calls import calls_in, problem_of, tools_of
+from grpodoctor.preflight.answers.tool_calls import (
+    Tool,
+    calls_in,
+    problem_of,
+    tools_in_text,
+    tools_of,
+)
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
@@ -17,9 +24,10 @@ class ToolSchemas(Check):
     """Answers call tools that their row does not have.
 
     What it sees:
-        Rows with a column `tools` whose answer is a tool call in JSON, alone or in tags. Reports
-        names that no tool has, arguments that the schema does not have, and required arguments that
-        are missing, and values of another type than the schema's or outside its choices.
+        Rows with a column `tools`, or with JSON schemas of tools in their prompt, whose answer is a
+        tool call in JSON, alone or in tags. Reports names that no tool has, arguments that the
+        schema does not have, required arguments that are missing, and values of another type than
+        the schema's or outside its choices.
 
     Why it matters:
         The model reads the schema and calls the tool as it says. The reward expects another call,
@@ -44,10 +52,10 @@ class ToolSchemas(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the calls with the tools."""
-        rows = [row for row in context.rows if row.answer and tools_of(row.columns)]
+        rows = [(row, tools) for row in context.rows if row.answer and (tools := _tools(row))]
         if not rows:
             return SkippedCheck("no row has tools and an answer", "add a column tools")
-        unfit = [(row, problem) for row in rows if (problem := _problem(row))]
+        unfit = [(row, problem) for row, tools in rows if (problem := _problem(row, tools))]
         share = len(unfit) / len(rows)
         if not unfit or share < self.min_share:
             return ()
@@ -63,8 +71,11 @@ class ToolSchemas(Check):
         )
 
 
-def _problem(row: PromptRow) -> str:
+def _tools(row: PromptRow) -> dict[str, Tool]:
+    return tools_of(row.columns) or tools_in_text(row.texts())
+
+
+def _problem(row: PromptRow, tools: Mapping[str, Tool]) -> str:
     """The first call of the answer that no tool of the row fits; empty if all fit."""
-    tools = tools_of(row.columns)
     problems = (problem_of(call, tools) for call in calls_in(row.answer or ""))
     return next(filter(None, problems), "")

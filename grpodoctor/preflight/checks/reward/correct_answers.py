@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
+from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import asked_formats
 from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
 from grpodoctor.preflight.answers.reference_answers import (
+    OWN_SOLUTIONS,
     REQUIRES_ANSWERS,
     REQUIRES_REWARD,
     ReferenceAnswers,
 )
+from grpodoctor.preflight.answers.stated_answers import final_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
@@ -18,6 +23,10 @@ from grpodoctor.preflight.texts.normal_form import number_of, numbers_of
 from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
+_MOST = 0.8
+_TRIED_ROWS = 8
+_SOLUTION_WORDS = 6
+"""Words that make an answer a worked solution."""
 _MIN_PARAMETERS = 0.95
 """Share of prompts with the number of their answer from which it is part of the question."""
 _FORMAT_ADVICE = "Set the format of a correct answer with --gold-format."
@@ -83,7 +92,7 @@ class CorrectAnswersNotRewarded(Check):
         missed = [
             row for row, is_missed in zip(answers.rows, answers.missed, strict=True) if is_missed
         ]
-        of_kind = _kinds_of_rows(context)
+        of_kind = (*_kinds_of_rows(context), *_whole_solutions(answers))
         if not missed:
             return of_kind
         details = tuple(f"{row.location}: {row.answer}" for row in missed[:_SHOWN])
@@ -125,6 +134,32 @@ def _kinds_of_rows(context: PreflightContext) -> tuple[CheckFinding, ...]:
     return ()
 
 
+def _whole_solutions(answers: ReferenceAnswers) -> Iterator[CheckFinding]:
+    """Final numbers that earn nothing, while the data's worked solution does as a whole."""
+    if not answers.format_name.startswith(OWN_SOLUTIONS) or answers.is_graded:
+        return
+    finals = [final_answer(row.answer or "") for row in answers.rows]
+    whole = [
+        at
+        for at, (final, solution) in enumerate(zip(finals, answers.answers, strict=True))
+        if number_of(final) is not None and len(solution.split()) >= _SOLUTION_WORDS
+    ]
+    others = [
+        rewards for name, rewards in answers.by_format.items() if not name.startswith(OWN_SOLUTIONS)
+    ]
+    paid = [at for at in whole if any(each[at] > answers.empty[at] for each in others)]
+    if len(whole) > _MOST * len(finals) and len(paid) <= (1 - _MOST) * len(whole):
+        at = whole[0]
+        yield CheckFinding(
+            "critical",
+            "Only the data's whole worked solution earns the reward; its final answer, such as "
+            f"{finals[at]!r:.40}, earns nothing.",
+            ("Extract the final answer from the column when the data is loaded, for example the "
+             "text after ####.",),
+            (f"{answers.rows[at].location}: {answers.answers[at]!r:.120}",),
+        )  # fmt: skip
+
+
 def _none_rewarded(
     context: PreflightContext, answers: ReferenceAnswers, details: tuple[str, ...]
 ) -> CheckFinding:
@@ -136,6 +171,14 @@ def _none_rewarded(
             f"The prompts contain all {len(answers.rows)} answers as numbers, and none is "
             "rewarded: perhaps a parameter of the task.",
             (_UNKNOWN_ADVICE,),
+            details,
+        )
+    if column := _numeric_column(context, answers):
+        return CheckFinding(
+            "critical",
+            f"The column {column!r} holds numbers; the reward function compares them with text, so "
+            f"none of {len(answers.rows)} correct answers is rewarded.",
+            (f"Convert the answer to text in the function, str({column}), or in the data.",),
             details,
         )
     marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
@@ -157,6 +200,33 @@ def _none_rewarded(
     )
     read = tuple(f"read from the prompts: {form!r}" for form in answers.requested[:_SHOWN])
     return CheckFinding("warning", summary, (_UNKNOWN_ADVICE, _PARSER_ADVICE), (*read, *details))
+
+
+def _numeric_column(context: PreflightContext, answers: ReferenceAnswers) -> str:
+    """The column of numbers that earns a reward as text; empty if there is none."""
+    names = [
+        name
+        for name, value in answers.rows[0].columns.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        and number_of(answers.answers[0]) == value
+    ]  # fmt: skip
+    few = range(min(_TRIED_ROWS, len(answers.rows)))
+    for name in names if context.reward else ():
+        rows = [
+            replace(
+                answers.rows[at], columns={**answers.rows[at].columns, name: answers.answers[at]}
+            )
+            for at in few
+        ]
+        for form in (*answer_formats(context.settings).values(), *answers.requested):
+            texts = [format_answer(form, answers.answers[at]) for at in few]
+            try:
+                rewards = context.reward(rows, texts).total if context.reward else []
+            except DataError:  # REW103 reports it
+                continue
+            if sum(rewards[at] > answers.empty[at] for at in few) > len(few) / 2:
+                return name
+    return ""
 
 
 def _are_parameters(answers: ReferenceAnswers) -> bool:

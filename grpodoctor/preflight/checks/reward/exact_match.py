@@ -19,6 +19,7 @@ from grpodoctor.preflight.answers.answer_variants import (
     response_variants,
     variant_of,
 )
+from grpodoctor.preflight.answers.asked_layouts import lost_form
 from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     format_answer,
@@ -102,7 +103,8 @@ class ExactMatchReward(Check):
         the row's own prompt asks for. If a row lists several accepted answers, also the others.
         Each kind is reported if half of the answers lose their reward. Reasoning of several lines
         is reported if it costs more than a tenth of the reward: the pattern for the format then
-        matches only responses of one line.
+        matches only responses of one line. So is a layout of tags that the prompts show, if it
+        needs white space that models do not write.
 
     Why it matters:
         The model is punished for correct answers and learns the spelling instead of the task. At
@@ -139,7 +141,10 @@ class ExactMatchReward(Check):
         reward, answers = usable
         return (
             *self._other_spellings(context, reward, answers),
-            *self._line_breaks(context, reward, answers),
+            *(
+                [*self._line_breaks(context, reward, answers)]
+                or [*self._layout(context, reward, answers)]
+            ),
             *self._asked_format(reward, answers),
             *self._alternatives(reward, answers),
         )
@@ -150,7 +155,7 @@ class ExactMatchReward(Check):
         if answers.is_graded and _are_texts(answers):  # spelling belongs to a translation
             return
         lost: dict[str, float] = {}
-        examples: list[str] = []
+        examples: dict[str, str] = {}
         for kind, variant in response_variants(answers.answer_format).items():
             if kind == THOUSANDS and any(map(_is_list, answers.answers)):
                 continue
@@ -164,7 +169,7 @@ class ExactMatchReward(Check):
                 kind == REASONING_KIND and self._is_read_after_reasoning(reward, answers)
             ):
                 lost[kind] = share
-                examples.append(f"{kind}: {pairs[0][1][-80:]!r}")
+                examples[kind] = pairs[0][1][-80:]
         if lost:
             unasked = _unasked_kinds(context.rows, answers)
             yield _spelling_finding(lost, examples, unasked)
@@ -214,6 +219,23 @@ class ExactMatchReward(Check):
                 ),
                 (f"full reward: {answers.answer_format!r}", f"less: {form!r}"),
                 {"lost": lost},
+            )
+
+    def _layout(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """The layout of tags that the prompts show, with the white space that models write."""
+        if answers.is_graded or _most(context.rows, lambda text: bool(_ANSWER_ONLY.search(text))):
+            return
+        lost = lost_form(reward, answers, _recognized(answers))
+        if lost and lost.part > self.max_lost_part and lost.causes:
+            yield CheckFinding(
+                "warning",
+                f"The layout of tags that the prompts ask for loses {lost.part:.0%} of the reward "
+                f"with {' or '.join(lost.causes)}.",
+                ("Compile the pattern with re.DOTALL, and allow white space around the tags.",),
+                (f"full reward: {lost.best!r}", f"less: {lost.usual!r}"),
+                {"lost": lost.part},
             )
 
     def _asked_format(
@@ -369,14 +391,15 @@ def _most(rows: Sequence[PromptRow], holds: Callable[[str], bool]) -> bool:
 
 
 def _spelling_finding(
-    lost: Mapping[str, float], examples: Sequence[str], unasked: frozenset[str]
+    lost: Mapping[str, float], examples: Mapping[str, str], unasked: frozenset[str]
 ) -> CheckFinding:
-    kinds = ", ".join(lost)
+    """A finding about the spellings that models have a reason to write; else a note about all."""
+    kinds = [kind for kind in lost if kind not in unasked] or list(lost)
     return CheckFinding(
         "info" if unasked.issuperset(lost) else "warning",
-        f"Exact-match reward: {max(lost.values()):.0%} of correct answers earn nothing with "
-        f"another spelling ({kinds}).",
-        tuple(_ADVICE[kind] for kind in lost),
-        tuple(examples),
-        {f"lost: {kind}": share for kind, share in lost.items()},
+        f"Exact-match reward: {max(lost[kind] for kind in kinds):.0%} of correct answers earn "
+        f"nothing with another spelling ({', '.join(kinds)}).",
+        tuple(_ADVICE[kind] for kind in kinds),
+        tuple(f"{kind}: {examples[kind]!r}" for kind in kinds),
+        {f"lost: {kind}": lost[kind] for kind in kinds},
     )

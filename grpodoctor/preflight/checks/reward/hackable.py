@@ -45,7 +45,11 @@ from grpodoctor.preflight.answers.reference_answers import (
     ReferenceAnswers,
 )
 from grpodoctor.preflight.answers.requested_formats import requested_tags
-from grpodoctor.preflight.answers.reward_relations import growth_with_length, truncated_numbers
+from grpodoctor.preflight.answers.reward_relations import (
+    growth_with_length,
+    limitless_growth,
+    truncated_numbers,
+)
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -157,6 +161,7 @@ class HackableReward(Check):
         the answers are programs in Python, also one that exits before the tests run, and one that
         never ends.
         Wrong answers are also scored in a few rows of each kind (source, sort of answer).
+        Without answers, only filler of three lengths is scored: its reward must not grow on and on.
         Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
@@ -200,7 +205,7 @@ class HackableReward(Check):
         if context.reward is None:
             return REQUIRES_REWARD
         if context.reference_answers is None:
-            return REQUIRES_ANSWERS
+            return [*self._without_answers(context, context.reward)] or REQUIRES_ANSWERS
         rows = _rewarded_rows(context)
         if not rows:
             return NO_ANSWER_REWARDED
@@ -221,6 +226,23 @@ class HackableReward(Check):
             *self._relations(context, context.reward, context.reference_answers),
             *self._folded(findings),
         ]
+
+    def _without_answers(
+        self, context: PreflightContext, reward: UserReward
+    ) -> Iterator[CheckFinding]:
+        """What is known of a reward whose task has no reference answers."""
+        growth = limitless_growth(reward, context.rows)
+        if growth >= self.min_growth:
+            yield CheckFinding(
+                "warning",
+                f"Meaningless filler earns {growth:.2g} times as much at 1000 sentences as at 100: "
+                "the reward grows with the length without a limit.",
+                (
+                    "Limit what length can earn. If the reward is a distance from a wanted length, "
+                    "its sign is wrong: the distance must lower the reward.",
+                ),
+                figures={"growth": growth},
+            )
 
     def _relations(
         self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers

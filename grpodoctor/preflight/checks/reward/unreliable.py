@@ -31,6 +31,7 @@ _UNUSUAL_RESPONSES = {
     "not a number": "nan",
     "a hostile expression": "9**9**9**9",
 }
+_ORDINARY, _ORDINARY_RESPONSE = "an ordinary sentence", "The answer is 12."
 
 
 class UnreliableReward(Check):
@@ -244,14 +245,35 @@ def _batch_failure(error: DataError) -> CheckFinding:
     )
 
 
+def _call_failure(error: DataError, reward: UserReward, row: PromptRow) -> CheckFinding:
+    """The function fails on every response, because of what the trainer passes to it."""
+    what = error.what.removeprefix(f"the reward function {reward.spec[:200]} ")
+    passes_lists = bool(row.messages) and "'list'" in error.what
+    advice = (
+        "The prompts are messages, so each completion is a list of messages: read the text with "
+        'completion[0]["content"], or store prompts as text.'
+        if passes_lists
+        else f"Correct the function or the columns of the data: {error.remedy}."
+    )
+    return CheckFinding(
+        "critical",
+        f"The reward function fails on every response: it {what}.",
+        (advice,),
+        (error.what,),
+    )
+
+
 def _failures(reward: UserReward, row: PromptRow) -> Iterator[CheckFinding]:
-    failures = []
-    for kind, text in _UNUSUAL_RESPONSES.items():
+    failures, errors = [], []
+    for kind, text in {**_UNUSUAL_RESPONSES, _ORDINARY: _ORDINARY_RESPONSE}.items():
         try:
             reward([row], [text])
         except DataError as error:
             failures.append(f"{kind}: {error.what}")
-    if failures:
+            errors.append(error)
+    if len(failures) > len(_UNUSUAL_RESPONSES):  # not only the unusual ones
+        yield _call_failure(errors[-1], reward, row)
+    elif failures:
         yield CheckFinding(
             "critical",
             f"The reward function fails on {len(failures)} of {len(_UNUSUAL_RESPONSES)} unusual "

@@ -82,6 +82,17 @@ def _two_bos_tokens(context: PreflightContext, rows: Sequence[PromptRow]) -> Ite
             ("Remove the BOS token from the prompts or from the template.",),
             tuple(row.location for row in doubled[:_SHOWN]),
         )
+        return
+    text = context.token_text(bos) if bos is not None else None
+    begun = [row for row in rows if not row.messages and text and row.prompt.startswith(text)]
+    if begun and list(context.tokenizer(begun[0].prompt)["input_ids"])[:2] == [bos, bos]:
+        yield CheckFinding(
+            "critical",
+            f"{len(begun)} of {len(rows)} text prompts start with {text!r}, and the tokenizer adds "
+            "a second BOS token.",
+            ("Remove the BOS token from the prompts, or store prompts as messages.",),
+            tuple(row.location for row in begun[:_SHOWN]),
+        )
 
 
 def _rendered_prompts(

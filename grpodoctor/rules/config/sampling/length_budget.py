@@ -34,7 +34,7 @@ class LengthBudget(ConfigRule):
     summary = "Prompt and response do not fit into the sampler's context."
     condition = "truncation"
     needs = ("max_length", "max_prompt_length", "context_length")
-    remedies = ("longer-limit",)
+    remedies = ()
     references = ("docs.vllm.ai/en/latest/configuration/engine_args.html",)
 
     def find_fault(self, settings: Settings) -> ConfigFault | None:
@@ -45,5 +45,8 @@ class LengthBudget(ConfigRule):
         if prompt + response <= context:
             return None
         needed = prompt + response
-        text = f"Prompt and response need {needed:.0f} tokens; the context has {context:.0f}."
+        text = (
+            f"Prompt and response need {needed:.0f} tokens; the context has {context:.0f}: raise "
+            "it, or lower a limit."
+        )
         return ConfigFault("warning", text)
