@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
+from grpodoctor.frameworks.trl.methods import read_responses
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
     Option,
@@ -12,7 +13,6 @@ from grpodoctor.frameworks.written_settings import (
     WithNote,
     format_setting,
 )
-from grpodoctor.frameworks.trl.methods import read_responses
 from grpodoctor.vocabulary.knobs import Setting
 
 _MODE = "rollout_importance_sampling_mode"
