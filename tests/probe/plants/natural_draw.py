@@ -4,8 +4,8 @@ An engineer who runs vLLM or SGLang against FSDP or Megatron would plant these t
 settings that a port ignores, a sync that loses or confuses tensors, quantised weights and caches,
 prompts, defaults of a server, adapters, batches of a learner. Kinds were neither preferred nor
 avoided for being known. Families, faults and names were fixed and committed before the first run of
-attribution on them. The author had read neither attribution's code and documentation nor the
-earlier catalogues, only a list of the names of causes.
+attribution on them. The author had read neither attribution's code nor its documentation. Known
+were a list of the names of causes, the list of faults of the first catalogue, and the eleventh set.
 """
 
 from __future__ import annotations
