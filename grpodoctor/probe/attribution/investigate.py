@@ -25,6 +25,7 @@ from grpodoctor.probe.attribution.naming import (
 )
 from grpodoctor.probe.attribution.reference import with_reference
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
+from grpodoctor.probe.attribution.search.own_variation import is_own
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause
 from grpodoctor.probe.attribution.search.saved_state import SavedState
 from grpodoctor.probe.attribution.search.selection import (
@@ -402,7 +403,11 @@ class _Investigation:
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
         quiet, edits = self.tests.is_quiet(variant), self.tries_edits
-        return hypotheses(self.experiments, variant, peels=peels, quiet=quiet, with_edits=edits)
+        found = hypotheses(self.experiments, variant, peels=peels, quiet=quiet, with_edits=edits)
+        # After the cheap causes, and before hundreds of edits are tried.
+        return (
+            pair for pair in found if not pair[0].repeats or not is_own(self.experiments, variant)
+        )
 
     def _results(
         self, cause: Cause, variant: Variant, hypothesis: Hypothesis, least: float | None = None

@@ -213,6 +213,21 @@ def rounding_between(exact: Tokens, rounded: Tokens) -> Rounding:
     return Rounding(max(own.gap, EXACT), own if is_routed else None)
 
 
+def of_steps(noise: float, whole: float) -> Rounding:
+    """What is left if both sides round values of the computation to the same steps.
+
+    Rounding to steps of size s has the mean square s^2 / 12. An error e of the kernels moves a
+    value to another step with probability |e| / s, which changes it by s. So the mean square of
+    what is left is s E|e|. With normal errors it is sqrt(24 / pi) times the geometric mean of the
+    two mean squares, and k3 goes with mean squares.
+
+    Args:
+        noise: k3 of the errors of kernels.
+        whole: k3 that the rounding to steps causes.
+    """
+    return Rounding(max(noise, math.sqrt(24 / math.pi * noise * whole)))
+
+
 def removed_at_agreeing(exact: Tokens, rounded: Tokens) -> float:
     """Share of the gap that another precision of the learner removes, apart from flips.
 

@@ -299,6 +299,14 @@ def test_all_causes_are_discovered_and_have_remedies() -> None:
     assert all(each.remedies and each.title and (type(each).__doc__ or "") for each in causes)
 
 
+def test_an_imitation_with_the_learners_own_adapter_competes_with_edits() -> None:
+    """Only another checkpoint ends the search for edits: a prompt without the adapter explains a
+    part of the gap of an adapter of which a part is lost."""
+    assert {each.id for each in all_causes() if each.uses_other_files} == {
+        "adapter", "mixed-weights", "partial-sync", "stale-weights", "weight-update",
+    }  # fmt: skip
+
+
 def test_a_temperature_between_the_columns_is_found(tmp_path: Path) -> None:
     def hot(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
         return logits_NV / (1.37 if engine.engine == "vllm" else 1.0)

@@ -12,6 +12,7 @@ from tests.probe.plants import (
     fresh,
     further,
     issue_bugs,
+    natural_draw,
     phase_faults,
     recurring_bugs,
     report_bugs,
@@ -31,7 +32,7 @@ MOE: tuple[str, ...] = (
     *field_bugs.ROUTED,
 )
 MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED, *upstream_bugs.ROUTED, *recurring_bugs.ROUTED)
-MOE += rewritten_kernels.ROUTED
+MOE += (*rewritten_kernels.ROUTED, *natural_draw.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -287,6 +288,7 @@ def unseen() -> Iterator[Plant]:
     yield from _upstream_bugs()
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
+    yield from _natural_draw()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -428,6 +430,35 @@ def _rewritten_kernels() -> Iterator[Plant]:
         yield Plant(
             family, fault, tuple(map(frozenset, accepted)), "rewritten-kernels-double",
             stale=is_stale, options=unseen_catalogue.STALE_LAYER if is_stale else {},
+        )  # fmt: skip
+
+
+def _natural_draw() -> Iterator[Plant]:
+    """The plants of `natural_draw`."""
+    module = natural_draw
+    for family, fault, options, others, sampling in module.HEALTHY:
+        yield Plant(
+            family, fault, (), "natural-draw-healthy", options=options, others=others,
+            sampling=sampling,
+        )  # fmt: skip
+    for side, faults in (("sampler", module.SINGLES), ("learner", module.LEARNER)):
+        for family, fault, names in faults:
+            yield Plant(family, fault, (frozenset(names),), "natural-draw", side=side)
+    for family, options, is_given, names in module.WEIGHTS:
+        yield Plant(
+            family, "", (frozenset(names),), "natural-draw", stale=is_given, options=options
+        )
+    for family, fault, sampling, names in module.SERVED:
+        yield Plant(family, fault, (frozenset(names),), "natural-draw", sampling=sampling)
+    for family, fault, names in module.ADAPTERS:
+        yield Plant(
+            family, fault, (frozenset(names),), "natural-draw", options=module.ADAPTER,
+            others=module.ADAPTER,
+        )  # fmt: skip
+    for family, fault, side, sampling, accepted in module.DOUBLES:
+        yield Plant(
+            family, fault, tuple(map(frozenset, accepted)), "natural-draw-double", side=side,
+            sampling=sampling,
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from tests.probe.plants.engine_bug_families import ENGINE_BUG_FAMILIES
 from tests.probe.plants.field_bug_families import FIELD_BUG_FAMILIES
 from tests.probe.plants.fresh import FRESH_FAMILIES
 from tests.probe.plants.issue_bug_families import ISSUE_BUG_FAMILIES
+from tests.probe.plants.natural_draw_families import NATURAL_DRAW_FAMILIES
 from tests.probe.plants.recurring_bug_families import RECURRING_BUG_FAMILIES
 from tests.probe.plants.report_bug_families import REPORT_BUG_FAMILIES
 from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
@@ -88,7 +89,7 @@ _WITHOUT_PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Its cache keeps states outside of its layers."""
 _CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES | REPORT_BUG_FAMILIES | ISSUE_BUG_FAMILIES
-_CORRECTED |= UPSTREAM_BUG_FAMILIES | RECURRING_BUG_FAMILIES
+_CORRECTED |= UPSTREAM_BUG_FAMILIES | RECURRING_BUG_FAMILIES | NATURAL_DRAW_FAMILIES
 _ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED | _WITHOUT_PLANTS
 
 
@@ -117,7 +118,7 @@ def checkpoint(folder: Path, family: str, *, seed: int = 0, changed: float = 0.0
                     buffer.copy_(0.3 * torch.randn_like(buffer))
         if changed:
             torch.manual_seed(seed + 1)
-            for weight in model.parameters():
+            for weight in (each for each in model.parameters() if each.numel() > 1):
                 weight.add_(changed * weight.std() * torch.randn_like(weight))
     model.save_pretrained(folder)
     return folder

@@ -26,6 +26,7 @@ from tests.probe.plants import (
     fresh,  # noqa: F401  # registers its faults
     further,
     issue_bugs,
+    natural_draw,
     phase_faults,
     recurring_bugs,
     report_bugs,
@@ -78,6 +79,7 @@ class Planted:
         drawn = field_bugs.reported(drawn, self._raw, self._faults)
         drawn = report_bugs.reported(drawn, self._faults)
         drawn = issue_bugs.reported(drawn, self._faults)
+        drawn = natural_draw.reported(drawn, self._raw, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -131,6 +133,7 @@ def load(model: str, options: Mapping[str, Any]) -> Planted:
     sets = (computing.ATTENTION, further.NEED_EAGER, unseen_computing.NEED_EAGER)
     if faults.keys() & engine_bugs.NEED_EAGER.union(
         field_bugs.NEED_EAGER,
+        natural_draw.NEED_EAGER,
         phase_faults.NEED_EAGER,
         recurring_bugs.NEED_EAGER,
         rewritten_kernels.NEED_EAGER,

@@ -24,6 +24,7 @@ from grpodoctor.probe.attribution.search.edit_trials import (
     is_flat,
     refined_values,
 )
+from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
 from grpodoctor.probe.attribution.tokens import Floats, Integers, effective_gap, of_columns
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.severity import EXACT
@@ -125,7 +126,8 @@ class EditSearch:
         if best > _EXPLAINED * before and self.experiments.is_loud(best):
             trials += self._parts(trials, fresh)
             best = min((trial.best_gap for trial in trials), default=before)
-        if best > _EXPLAINED * before and self.experiments.is_loud(best) and self._is_one_pass:
+        is_open = best > _EXPLAINED * before and self.experiments.is_loud(best)
+        if is_open and self._is_one_pass and not self._is_of_generation():
             trials += self._generic(trials, unused, best)
         worth = [t for t in trials if t.merit >= _HINT and t.best_gap < before]
         return self._finals(worth)
@@ -134,6 +136,19 @@ class EditSearch:
     def _is_one_pass(self) -> bool:
         """Whether the learner scores whole sequences."""
         return all(name != GENERATED for name, _ in self.variant.setup.edits)
+
+    def _is_of_generation(self) -> bool:
+        """Whether the sampler agrees with the learner when it scores its own tokens in one pass.
+
+        Then no module computes differently there, and a change of one would only imitate the gap.
+        """
+        variant = self.variant
+        if variant.setup.swapped or variant.setup.rescored or variant.setup.behind:
+            return False
+        own_N = own_scores(self.experiments, variant)
+        return own_N is not None and not differ(
+            self.experiments, variant, own_N, variant.tokens.learner_N
+        )
 
     def _generic(
         self, known: Sequence[Trial], families: Sequence[EditFamily], best: float

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
+from grpodoctor.probe.attribution.edits import inner_edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.rounding import (
     Rounding,
+    of_steps,
     removed_at_agreeing,
     rounding_between,
 )
@@ -27,12 +31,16 @@ tokens stays as it is, and an edit that makes other tokens worse is no cause."""
 
 _ROUND_INPUTS = frozenset({"activation_rounding", "linear_rounding"})
 """Edits that round the inputs of layers to 8 bits."""
+_ROUND_VALUES = frozenset({"kv_cache", "kv_saturation", "norm_rounding", "residual_rounding"})
+"""Edits that round other values of the computation. Weights are rounded once, on both sides to the
+same values."""
 
 
-def _rounds_inputs(before: Variant, after: Variant) -> bool:
-    """Whether an experiment rounds the inputs of layers."""
+def _adds(names: Set[str], before: Variant, after: Variant) -> bool:
+    """Whether an experiment adds one of some edits, in one phase or in both."""
     known = set(before.setup.edits)
-    return any(e[0] in _ROUND_INPUTS and e not in known for e in after.setup.edits)
+    added = [edit for edit in after.setup.edits if edit not in known]
+    return any((inner_edit(edit) or edit)[0] in names for edit in added)
 
 
 class GapTests:
@@ -81,10 +89,14 @@ class GapTests:
         of the gap only. It moves log-probabilities by random amounts, which fit by half or more
         only if the sampler rounds as it does. If inputs of layers are rounded to 8 bits, errors of
         kernels move values near the middle of two steps to either side. So what a nearly whole
-        explanation leaves is such rounding.
+        explanation leaves is such rounding. So is what the errors of kernels leave next to other
+        values that both sides round.
         """
-        if tried.share >= NEARLY_WHOLE and _rounds_inputs(before, after):
+        if tried.share >= NEARLY_WHOLE and _adds(_ROUND_INPUTS, before, after):
             return Rounding(after.gap)
+        if tried.share >= NEARLY_WHOLE and _adds(_ROUND_VALUES, before, after):
+            left = of_steps(self.noise or EXACT, before.gap)
+            return left if after.gap <= QUIET * left.noise else None
         identity = tried.outcome.identity
         if identity is None or identity.id != "precision" or tried.share < PROVEN:
             return None

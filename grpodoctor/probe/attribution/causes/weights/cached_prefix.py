@@ -28,7 +28,6 @@ class CachedPrefix(Cause):
         *PrefixCaching.remedies,
     )
     is_surrogate = True
-    uses_other_files = True
     least = 0.5
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
