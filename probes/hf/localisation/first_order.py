@@ -35,6 +35,10 @@ from hf.what_if.operations import OUTSIDE, Site, Trace
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 _MOST_NUMBERS = 1e9
 """Numbers of all gradients that are kept together."""
+_MOST_IN_PASS = 1.5e9
+"""Numbers that the operations of one pass may return."""
+_MOST_WAITING = 2e7
+"""Numbers of changes that wait to be computed together."""
 _BOUNDS = (0.3, 1.0, 3.0)
 _SAME = 1e-9
 """Square of an effect below which an edit changes nothing."""
@@ -302,6 +306,8 @@ class _Gradients:
         self._first = first
         kept: dict[int, list[Tensor]] = {id(one): [] for one in tensors}
         numbers = sum(one.numel() for one in tensors)
+        if numbers > _MOST_IN_PASS:
+            raise InapplicableError("its operations return too many numbers")
         most = max(1, int(_MOST_NUMBERS // max(numbers, 1)))
         step = -(-len(self._columns) // most)
         used = list(range(0, len(self._columns), step))
@@ -355,6 +361,7 @@ class _Adder:
     def __init__(self, effects: Effects, gradients: _Gradients, count: int) -> None:
         self._effects, self._gradients, self._count = effects, gradients, count
         self._waiting: dict[int, tuple[Tensor, list[tuple[_Key, int | None, Tensor]]]] = {}
+        self._numbers = 0
 
     def __call__(self, key: _Key, layer: int | None, pairs: Sequence[tuple[Tensor, Any]]) -> None:
         """Add the effect of an edit, given by old and new tensors or functions of these."""
@@ -370,8 +377,11 @@ class _Adder:
         for old, value in found:
             _, waiting = self._waiting.setdefault(id(old), (old, []))
             waiting.append((key, layer, value - old))
+            self._numbers += old.numel()
             if len(waiting) >= _TOGETHER:
                 self._compute(id(old))
+        if self._numbers > _MOST_WAITING:
+            self.finish()
 
     def finish(self) -> None:
         """Compute what still waits."""
@@ -380,6 +390,7 @@ class _Adder:
 
     def _compute(self, key: int) -> None:
         old, waiting = self._waiting.pop(key)
+        self._numbers -= old.numel() * len(waiting)
         effects_EN = self._gradients.effects(old, [moved for _, _, moved in waiting]).cpu().numpy()
         first = self._gradients.first
         for (edit, layer, _), effect_N in zip(waiting, effects_EN, strict=True):
