@@ -127,7 +127,8 @@ def site_in_words(site: str) -> str:
         everywhere = f"layer {layer}" if layer else "every layer"
         where = f"all weights in {name.removesuffix('.*')} of {everywhere}"
     else:
-        where = f"{name} of layer {layer}" if layer else f"{name} of every layer"
+        everywhere = f"layer {layer}" if layer else "every layer"
+        where = f"{name} of {everywhere}" if name else everywhere
     return {"out": "the output of ", "in": "the input of "}.get(end, "") + where
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from hf.localisation.sensitivity import (
 from hf.what_if import row_orders, sites
 from hf.what_if.modules import layers, replaced
 from hf.what_if.operation_edits import Forms, accumulations, changed
-from hf.what_if.operations import OUTSIDE, Site, Trace
+from hf.what_if.operations import Site, Trace
 
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 _MOST_NUMBERS = 1e9
@@ -58,6 +59,36 @@ class _Use:
     output: Any
 
 
+@dataclass
+class _Changing:
+    """What changes at one end of a module."""
+
+    made: Tensor
+    """What the module returned. Others may read its input, so that its output shows the effect."""
+    old: Tensor
+    read: Tensor | None
+    module: nn.Module
+    use: _Use | None = None
+    """To compute the module again with another input; None if its output changes."""
+
+    def by(self, change: Callable[[Tensor], Tensor]) -> list[tuple[Tensor, Any]]:
+        """The output before and after a change."""
+        return [(self.made, lambda: self._after(change(self.old)))]
+
+    def named(self, name: str) -> list[tuple[Tensor, Any]]:
+        """The same of a change of sites."""
+        return self.by(lambda old: sites.changed_by(name, old, self.read, self.module))
+
+    def _after(self, new: Tensor) -> Tensor | None:
+        if self.use is None:
+            return new
+        return tensor_of(self.module.forward(new, *self.use.arguments[1:], **self.use.named))
+
+
+def _within(bound: float, x: Tensor) -> Tensor:
+    return x.clamp(-bound, bound)
+
+
 class FirstOrder:
     """Estimates a model's generic edits.
 
@@ -78,6 +109,15 @@ class FirstOrder:
         self._model, self._device, self._forward = model, device, forward
         self._temperature = temperature or 1.0
         self._sites = sites.sites(model)
+        self._layers = {
+            id(inner): number
+            for number, layer in enumerate(layers(model))
+            for inner in layer.modules()
+        }
+        self._changes: dict[str, dict[str, list[Any]]] = {}
+        for path, names in sites.changes(model):
+            where, _, end = path.rpartition("/")
+            self._changes.setdefault(where, {})[end] = names
 
     def measured(
         self, responses: Sequence[Response], tokens: int
@@ -135,8 +175,8 @@ class FirstOrder:
         add = _Adder(effects, gradients, count)
         with torch.no_grad():
             self._operations(trace, add)
-            for site, module in self._sites.items():
-                self._site(site, module, uses, add)
+            for site in self._sites:
+                self._site(site, uses, add)
             self._parameters(uses, add)
             self._rows(uses, add)
             add.finish()
@@ -190,52 +230,29 @@ class FirstOrder:
                     site = Site(None, call.site.path, call.site.number, call.site.name)
                     add(("operation", str(site), form, "choice"), layer, pairs)
 
-    def _site(self, site: str, first: nn.Module, uses: dict[nn.Module, _Use], add: _Adder) -> None:
-        listed = dict(self._changes(site, first))
-        found, _ = sites.modules_at(self._model, f"{site}/out")
-        for number, module in enumerate(found):
+    def _site(self, site: str, uses: dict[nn.Module, _Use], add: _Adder) -> None:
+        for module in sites.modules_at(self._model, f"{site}/out")[0]:
             use = uses.get(module)
-            if use is None:
+            made = None if use is None else tensor_of(use.output)
+            if use is None or made is None:
                 continue
-            layer = None if site.startswith(OUTSIDE) else self._layer_of(module, number)
-            made, read = tensor_of(use.output), read_input(use.arguments, use.named)
-            ends = {"out": made, "in": read}
-            for end, names in listed.items():
-                old = ends[end]
-                if old is None or not old.requires_grad:
+            layer = self._layers.get(id(module))
+            read = read_input(use.arguments, use.named)
+            is_same = read is not None and read.shape == made.shape
+            for end, names in self._changes.get(site, {}).items():
+                if end == "out":
+                    changing = _Changing(made, made, read if is_same else None, module)
+                elif read is not None:
+                    changing = _Changing(made, read, None, module, use)
+                else:
                     continue
-                is_same = read is not None and made is not None and read.shape == made.shape
-                other = read if end == "out" and is_same else None
                 path = f"{site}/{end}"
-                add(("site_scale", path, "", "number"), layer, [(old, lambda old=old: old * 2)])
+                add(("site_scale", path, "", "number"), layer, changing.by(lambda x: x * 2))
                 for bound in _BOUNDS:
-                    add(
-                        ("site_bound", path, str(bound), "number"), layer,
-                        [(old, lambda old=old, bound=bound: old.clamp(-bound, bound))],
-                    )  # fmt: skip
+                    key = ("site_bound", path, str(bound), "number")
+                    add(key, layer, changing.by(partial(_within, bound)))
                 for name in names:
-                    add(
-                        ("site_change", path, name, "choice"), layer,
-                        [(old, lambda old=old, name=name, other=other, module=module:
-                          sites.changed_by(name, old, other, module))],
-                    )  # fmt: skip
-
-    def _changes(self, site: str, _module: nn.Module) -> Iterator[tuple[str, list[Any]]]:
-        if not hasattr(self, "_listed_changes"):
-            self._listed_changes: dict[str, dict[str, list[Any]]] = {}
-            for path, names in sites.changes(self._model):
-                where, _, end = path.rpartition("/")
-                self._listed_changes.setdefault(where, {})[end] = names
-        yield from self._listed_changes.get(site, {}).items()
-
-    def _layer_of(self, module: nn.Module, _number: int) -> int | None:
-        if not hasattr(self, "_layers"):
-            self._layers = {
-                id(inner): n
-                for n, layer in enumerate(layers(self._model))
-                for inner in layer.modules()
-            }
-        return self._layers.get(id(module))
+                    add(("site_change", path, name, "choice"), layer, changing.named(name))
 
     def _parameters(self, uses: dict[nn.Module, _Use], add: _Adder) -> None:
         owners = {
@@ -252,7 +269,7 @@ class FirstOrder:
                 old = None if use is None else tensor_of(use.output)
                 if use is None or old is None or not old.requires_grad:
                     continue
-                layer = None if site.startswith(OUTSIDE) else self._layer_of(owner, 0)
+                layer = self._layers.get(id(owner))
 
                 def rerun(
                     name: str, use: Any = use, owner: Any = owner, weight: Any = weight

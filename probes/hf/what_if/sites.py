@@ -89,7 +89,7 @@ def sites(model: nn.Module) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {}
     for layer in stack:
         for name, module in layer.named_modules():
-            if name and not re.search(r"(^|\.)\d+(\.|$)", name):
+            if not re.search(r"(^|\.)\d+(\.|$)", name):  # without a name: the layer itself
                 found.setdefault(name, module)
     for name, module in model.named_modules():
         if name and id(module) not in within and not any(m is stack for m in module.modules()):

@@ -95,6 +95,8 @@ def test_the_block_that_has_most_in_common_comes_first() -> None:
          "all weights in mlp.experts of every layer changed: mxfp4"),
         (("site_bound", ["self_attn.q_proj/out", 1.0]), "activation-limit",
          "the output of self_attn.q_proj of every layer within ±1"),
+        (("site_bound", ["/out", 2.0]), "activation-limit", "the output of every layer within ±2"),
+        (("site_bound", ["1:/out", 2.0]), "activation-limit", "the output of layer 1 within ±2"),
         (("site_change", ["^model.norm/out", "again"]), "norm-twice",
          "the output of model.norm changed: again"),
         (("site_change", ["conv.conv.weight/weight", "reversed"]), "conv-taps",
