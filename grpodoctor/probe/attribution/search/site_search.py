@@ -59,7 +59,7 @@ _LENGTHS = (1.0, 0.5, 0.2)
 _RIDGE = 1e-3
 """Relative to the mean square of an effect."""
 _DIGITS = (1, 2, 3)
-MOST_PASSES = 400
+MOST_PASSES = 500
 """Passes of one generic search; see `grpodoctor.probe.forecast`."""
 _MOST_WITHOUT = 1200
 """The same of a learner that estimates nothing: about every site of all layers."""
@@ -128,10 +128,14 @@ class SiteSearch(EditSearch):
 
     @staticmethod
     def _unestimated(within: Sequence[EditFamily], known: Set[str]) -> list[EditFamily]:
-        """Changes of several tensors, and of parameters that no call of their module reads."""
+        """Orders of tokens, changes of several tensors, and of parameters that no call reads.
+
+        Another order changes the embeddings of its tokens so much that no estimate holds.
+        """
+        orders = [family for family in within if family.name == "row_order"]
         found = [f for f in within if f.name == "site_change" and f.attribute not in known]
         found = [f for f in found if f.attribute.endswith("/weight")]
-        return sorted(found, key=lambda family: "reversed" not in family.values)
+        return [*orders, *sorted(found, key=lambda family: "reversed" not in family.values)]
 
     def _by_passes(self, known: Sequence[Trial], within: Sequence[EditFamily]) -> list[Trial]:
         """All sites, with a pass for each, of a learner that allows no gradients."""
