@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
@@ -15,9 +17,12 @@ causes. A pair that agrees needs two."""
 _ATTRIBUTION_PASSES = 30
 """Times that the search scores its part of the responses, with the same pairs."""
 _ATTRIBUTION_TOKENS = 64_000
-_GENERIC_TOKENS = 3 * 800 * 512
-"""Tokens that the generic edits score, if no known kind of cause explains the gap: about 800 edits
-for each of at most three remainders."""
+_EDIT_PASSES, _EDIT_TOKENS = 1650, 512
+"""Passes of edits, and tokens of each, if nothing explains the gap: those of a Llama whose weights
+have noise. A pair with one known cause takes a third of them."""
+_PASS_SECONDS = 0.035
+"""What such a pass takes in a tiny model on an idle core, with its job and with the comparison of
+places: in a small model more than its tokens do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +139,26 @@ def _total(seconds: Iterable[float | None]) -> float | None:
 
 def search_seconds(learners: Iterable[EngineSpec], tokens: int, speeds: Speeds) -> float | None:
     """Time of the search for the causes of a pair, with its slowest learner."""
-    scored = min(tokens, _ATTRIBUTION_TOKENS) * _ATTRIBUTION_PASSES + _GENERIC_TOKENS
-    each = [_seconds(speeds.of(spec), loads=_ATTRIBUTION_LOADS, scored=scored) for spec in learners]
+    scored = min(tokens, _ATTRIBUTION_TOKENS) * _ATTRIBUTION_PASSES
+    each = [_search_seconds(speeds.of(spec), scored) for spec in learners]
     known = [seconds for seconds in each if seconds is not None]
     return max(known) if known and len(known) == len(each) else None
+
+
+def _search_seconds(speed: Speed | None, scored: int) -> float | None:
+    if speed is None:
+        return None
+    edits = _EDIT_PASSES * max(
+        _EDIT_TOKENS / speed.scored_per_second, _PASS_SECONDS * _programs_per_core()
+    )
+    return speed.seconds(loads=_ATTRIBUTION_LOADS, scored=scored) + edits
+
+
+def _programs_per_core() -> float:
+    """By how much other programs slow a process down; at least 1."""
+    with suppress(OSError, AttributeError):  # some systems do not tell
+        return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return 1.0
 
 
 def in_words(seconds: float) -> str:

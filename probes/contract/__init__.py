@@ -24,6 +24,7 @@ The program loads the engine once and runs the tasks in order:
     {"kind": "what_ifs", "name": …, "output": "/…/folder"}
     {"kind": "sensitivities", "name": …, "inputs": "/…/folder of shards", "output": "/…/folder",
      "processing": PROCESSING, "tokens": 512, "what_if": […]}
+    {"kind": "first_order", …}  # with the same keys
 
 A prompts file is a list of `{"text": …}`, `{"messages": […]}` or `{"ids": […]}`. The answer
 describes the engine and the result of each task. It is replaced after each task, and its `error`
@@ -59,7 +60,14 @@ from .datatypes import (
     response_seed,
     with_defaults,
 )
-from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine, SensitiveEngine
+from .engine import (
+    AlterableEngine,
+    Engine,
+    FirstOrderEngine,
+    RecordedEngine,
+    ReplayEngine,
+    SensitiveEngine,
+)
 from .probe_watch import PROBE_PID
 from .shards import Shard, read_responses, read_shard, shard_paths, write_shard
 from .tasks import serve
@@ -75,6 +83,7 @@ __all__ = [
     "WANTS",
     "AlterableEngine",
     "Engine",
+    "FirstOrderEngine",
     "InapplicableError",
     "Processing",
     "RecordedEngine",

@@ -107,3 +107,22 @@ class SensitiveEngine(Protocol):
         Raises:
             InapplicableError: if the model allows no gradients.
         """
+
+
+@runtime_checkable
+class FirstOrderEngine(Protocol):
+    """An engine that estimates what generic edits of its model do to log-probabilities."""
+
+    def first_order(
+        self, responses: Sequence[Response], processing: Processing, tokens: int
+    ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        """The edits, `{"name", "attribute", "value", "kind"}`, and arrays of about `tokens` tokens.
+
+        - `token_N`: the index of each among all tokens of the responses
+        - `logprob_N`, `entropy_N`: of the processing's temperature
+        - `effects_EN`: the effect of each edit, to first order; of a `number`, that of adding 1 to
+          it. The edits without an estimate are the last ones, and have no row.
+
+        Raises:
+            InapplicableError: if the model allows no gradients.
+        """

@@ -25,7 +25,14 @@ from .datatypes import (
     Response,
     Sampling,
 )
-from .engine import AlterableEngine, Engine, RecordedEngine, ReplayEngine, SensitiveEngine
+from .engine import (
+    AlterableEngine,
+    Engine,
+    FirstOrderEngine,
+    RecordedEngine,
+    ReplayEngine,
+    SensitiveEngine,
+)
 from .probe_watch import end_with_probe
 from .shards import read_responses, shard_paths, write_shard
 
@@ -290,6 +297,21 @@ def _measure_sensitivities(
     return {"tokens": len(arrays["token_N"])}
 
 
+def _estimate_edits(
+    engine: Engine, task: Mapping[str, Any], output: Path, is_writer: bool
+) -> dict[str, Any]:
+    if not isinstance(engine, FirstOrderEngine):
+        raise InapplicableError(f"{engine.describe()['name']} estimates no edits")
+    responses = [r for path in shard_paths(Path(task["inputs"])) for r in read_responses(path)]
+    processing = Processing(**task.get("processing", {}))
+    edits, arrays = engine.first_order(responses, processing, int(task["tokens"]))
+    if is_writer:
+        (output / "edits.json").write_text(json.dumps(edits), encoding="utf-8")
+        named: dict[str, Any] = dict(arrays)
+        np.savez(output / "effects.npz", **named)
+    return {"tokens": len(arrays["token_N"]), "edits": len(edits)}
+
+
 def _altered(engine: Engine, task: Mapping[str, Any]) -> AbstractContextManager[None]:
     edits = [(str(name), value) for name, value in task.get("what_if") or ()]
     if not edits:
@@ -322,6 +344,7 @@ _TASKS = {
     "score": _score,
     "what_ifs": _list_what_ifs,
     "sensitivities": _measure_sensitivities,
+    "first_order": _estimate_edits,
 }
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from hf.generation import Decoder
 from hf.loading import Settings, load_tokenizer
+from hf.localisation.first_order import FirstOrder
 from hf.localisation.sensitivity import Sensitivity
 from hf.logits import batches, chunk_rows
 from hf.logits import readings as token_readings
@@ -190,17 +191,32 @@ class TransformersEngine:
         if self._ranks.layout:
             raise InapplicableError("a model that is divided over devices allows no gradients")
 
-        def forward(ids_BL: Tensor, rows_T: Tensor) -> Tensor:
-            self._split.gradients = torch.is_grad_enabled()
-            try:
-                hidden_BLH = self._split.hidden(ids_BL)
-                return self._split.logits(hidden_BLH.flatten(0, 1)[rows_T])
-            finally:
-                self._split.gradients = False
-
-        measure = Sensitivity(self._model, self._device, forward, processing.temperature)
+        measure = Sensitivity(
+            self._model, self._device, self._with_gradients, processing.temperature
+        )
         with _memory_errors_refused():
             return measure.measured(responses, tokens)
+
+    def first_order(
+        self, responses: Sequence[Response], processing: Processing, tokens: int
+    ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        """See `contract.FirstOrderEngine`."""
+        if self._ranks.layout:
+            raise InapplicableError("a model that is divided over devices allows no gradients")
+        measure = FirstOrder(
+            self._model, self._device, self._with_gradients, processing.temperature
+        )
+        with _memory_errors_refused():
+            return measure.measured(responses, tokens)
+
+    def _with_gradients(self, ids_BL: Tensor, rows_T: Tensor) -> Tensor:
+        """The logits at positions of the flattened rows."""
+        self._split.gradients = torch.is_grad_enabled()
+        try:
+            hidden_BLH = self._split.hidden(ids_BL)
+            return self._split.logits(hidden_BLH.flatten(0, 1)[rows_T])
+        finally:
+            self._split.gradients = False
 
     def score(
         self, responses: Sequence[Response], processing: Processing, want: Sequence[str]

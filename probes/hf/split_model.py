@@ -173,10 +173,12 @@ class SplitModel:
 
     def _continued(self, ids_BW: Tensor, seen_BW: Tensor, cache: Any) -> Any:
         positions_BW = (seen_BW.cumsum(dim=1) - 1).clamp_(min=0)[:, -ids_BW.shape[1] :]
+        # A state has no places: Mamba would multiply one position by the mask of all.
+        is_state = self._cache == _STATES and cache is not None
         with torch.no_grad(), self._autocast():
             return self.model(
                 input_ids=ids_BW,
-                attention_mask=seen_BW,
+                attention_mask=None if is_state else seen_BW,
                 position_ids=positions_BW,
                 use_cache=True,
                 **{self._cache: cache},

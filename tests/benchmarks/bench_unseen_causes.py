@@ -59,6 +59,8 @@ class Outcome:
     explained: tuple[float | None, ...] = ()
     """Share of the gap that each cause explains."""
     error: str = ""
+    scorings: int = 0
+    """Times that an engine scored responses."""
 
     @property
     def named(self) -> bool:
@@ -95,6 +97,7 @@ class Outcome:
             "silent": self.missed_silently, "causes": self.causes, "verdict": self.verdict,
             "severity": self.severity, "gap": self.gap, "seconds": round(self.seconds, 2),
             "summaries": self.summaries, "explained": self.explained, "error": self.error,
+            "scorings": self.scorings,
         }  # fmt: skip
 
     @classmethod
@@ -103,7 +106,7 @@ class Outcome:
         return cls(
             plant, tuple((name, sure) for name, sure in line["causes"]), line["verdict"],
             line["severity"], line["seconds"], line["gap"], tuple(line["summaries"]),
-            tuple(line["explained"]), line["error"],
+            tuple(line["explained"]), line["error"], line.get("scorings", 0),
         )  # fmt: skip
 
     def stated(self, least: float) -> set[str]:
@@ -128,7 +131,7 @@ class Outcome:
 
 def outcome(plant: Plant, root: Path) -> Outcome:
     """Measure a plant's pair and ask why it differs."""
-    began = time.monotonic()
+    began, before = time.monotonic(), _scorings(root)
     try:
         case, found = _investigated(plant, root)
     except GrpodoctorError as error:
@@ -147,7 +150,12 @@ def outcome(plant: Plant, root: Path) -> Outcome:
         found.gap,
         tuple(each.summary for each in found.causes),
         tuple(each.explained for each in found.causes),
+        scorings=_scorings(root) - before,
     )
+
+
+def _scorings(root: Path) -> int:
+    return sum(1 for _ in root.glob("runner/scored/*/done.json"))
 
 
 def _investigated(plant: Plant, root: Path) -> tuple[Case, Attribution]:
@@ -236,7 +244,8 @@ def _note(one: Outcome, number: int, count: int) -> None:
     mark = "named" if one.named else "MISSED"
     causes = ", ".join(f"{name} ({sure})" for name, sure in one.causes) or one.error or "none"
     print(
-        f"{number + 1}/{count} {one.seconds:.1f} s {one.plant.name}: {causes} {mark}"
+        f"{number + 1}/{count} {one.seconds:.1f} s, {one.scorings} scorings, "
+        f"{one.plant.name}: {causes} {mark}"
         + (" WRONGLY PROVEN" if one.wrongly_proven else "")
         + (" SILENT" if one.missed_silently else ""),
         file=sys.stderr,

@@ -141,3 +141,13 @@ def test_split_attention_keeps_the_sinks(root: Path) -> None:
         kept = scores(engine, rows)
     with engine.altered([split, ("without_sinks", True)]):
         assert np.abs(kept - scores(engine, rows)).max() > 0.01
+
+
+def test_a_state_is_read_without_the_mask_of_padded_prompts(root: Path) -> None:
+    """Mamba would otherwise multiply each new position by the mask of all positions."""
+    engine = loaded(checkpoint(root / "mamba", "mamba"))
+    ids = [prompt["ids"] for prompt in prompts(3)]
+    assert len(set(map(len, ids))) > 1
+    rows = engine.sample(ids, Sampling(samples=1, max_tokens=8, ignore_end=True), ())
+    drawn = np.concatenate([each.logprobs for each in rows])
+    np.testing.assert_allclose(scores(engine, rows), drawn, atol=1e-4)

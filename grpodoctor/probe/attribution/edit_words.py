@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.edits import (
     inner_edit,
     shown,
 )
+from grpodoctor.probe.attribution.operation_causes import operation_in_words
 from grpodoctor.probe.attribution.site_causes import (
     norm_place_in_words,
     residual_in_words,
@@ -119,6 +120,7 @@ def _pattern(name: str, change: Any) -> str:
 
 
 _WORDED: dict[str, Callable[..., str]] = {
+    "expert_sum": lambda _, which: f"only the output of each token's {which} expert",
     "experts_from": experts_in_words,
     "layer_from": _other_layer,
     "layer_pattern": _pattern,
@@ -129,6 +131,7 @@ _WORDED: dict[str, Callable[..., str]] = {
     "function_name": lambda name, function: f"{name} {function or 'without a function'}",
     "norm_place": norm_place_in_words,
     "residual_from": residual_in_words,
+    "operation": operation_in_words,
     "row_order": rows_in_words,
     "site_bound": lambda site, most: f"{site_in_words(site)} within ±{shown(most)}",
     "site_change": lambda site, change: f"{site_in_words(site)} changed: {change}",

@@ -19,10 +19,12 @@ Kind = Literal["number", "integer", "choice"]
 _MOST_VALUES = 64
 _WITH_ATTRIBUTE = frozenset(
     {
-        "adapter_part", "bias_scale", "experts_from", "function_name", "layer_from",
+        "adapter_part", "bias_scale", "expert_sum", "experts_from",
+        "function_name", "layer_from",
         "layer_pattern",
         "layer_rope_base", "layer_rope_like", "layer_rope_scaling", "layer_scale", "layer_window",
-        "lost_experts", "lost_part", "norm_place", "output_scale", "parameter_scale",
+        "lost_experts", "lost_part", "norm_place", "operation", "output_scale",
+        "parameter_scale",
         "part_repetition",
         "position_jump", "recent_repetition", "residual_from", "row_order",
         "rolled_heads", "rope_amplitude", "setting", "site_bound", "site_change", "site_scale",

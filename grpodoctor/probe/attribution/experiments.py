@@ -54,6 +54,9 @@ from grpodoctor.support.files.regular_files import read_regular
 _PART_TOKENS = 64_000
 _SCREEN_TOKENS = 512
 """Tokens on which the many what-if edits are tried first; the best ones are tried on the part."""
+MOST_EDIT_PASSES = 3000
+"""Passes of edits after which no further search of edits begins: without a bound, each of several
+first causes of an unknown gap is followed by as many passes as the first one."""
 _FEWEST, _MOST = 64, 256
 """Bounds on the number of responses in an experiment."""
 _MOST_SCORES_IN_MEMORY = 8
@@ -79,6 +82,8 @@ class Experiments:
         """Ids of the causes named so far."""
         self.excluded: dict[str, float] = {}
         """What-if edits that were tried, with the smallest share of the gap that each left."""
+        self.edit_passes = 0
+        """Passes that edits took so far."""
         self.generic_searches: set[str] = set()
         """The setups of this gap's remainders for which generic edits were tried."""
         self.locations: dict[tuple[str, int], Any] = {}
@@ -324,6 +329,7 @@ class Experiments:
         ]
         missing = [job for job in jobs if (setup.learner.key, job) not in self._folders]
         if missing:
+            self.edit_passes += len(set(missing))
             folders = self.runner.attempt(setup.learner, list(dict.fromkeys(missing)))
             for job, folder in zip(dict.fromkeys(missing), folders, strict=True):
                 if isinstance(folder, Path):
@@ -395,6 +401,11 @@ class Experiments:
             return usual_rounding(coarse)
         measured = rounding_between(exact, rounded)
         return measured.without_routes() if exact.sampler_experts_NLK is None else measured
+
+    @property
+    def has_passes(self) -> bool:
+        """Whether further searches of edits may begin; without it, an unknown gap has no end."""
+        return self.edit_passes < MOST_EDIT_PASSES
 
     @property
     def noise(self) -> float:

@@ -244,6 +244,9 @@ class _Investigation:
         best, edits = self._state(self.variant), self.before_edits
         try:
             for tried in self._other_starts(start, best.steps):
+                if not self.experiments.has_passes:
+                    self.notes.append("the search from other causes ended at its limit of passes")
+                    break
                 self._restore(start)
                 self.before_edits = None
                 self._accept(self._fitted_again(tried))

@@ -64,9 +64,10 @@ def cause_of_site(name: str, site: str, value: Any) -> ComputedCause:
         return cause
     kinds = {
         r"^of |^skipped$": ("activation", "applies another function in"),
+        r"^again$": ("norm-twice", "normalizes twice in"),
         r"^(reversed|halves|in turn|in halves|shifted)$": ("tensor-order", "orders the units of"),
         r"^(bfloat16|fp8|int8)": ("precision", "rounds"),
-        r"^(normed|again|centered)$": ("extra-norm", "normalizes"),
+        r"^(normed|centered)$": ("extra-norm", "normalizes"),
         r"^(plus|minus) input$": ("residual-source", "adds the input to"),
         r"^before$": ("position-ids", "shifts by a position"),
         r"^negated$": (_scale_id(path), "changes the sign of"),
@@ -84,6 +85,12 @@ def _of_weight(path: str, change: str, where: str) -> ComputedCause | None:
             "quantisation", f"The {{side}} quantizes {where}", "",
             "Load the same unquantized weights in both engines, or correct with truncated "
             "importance sampling.",
+        )  # fmt: skip
+    if change in ("reversed", "shifted") and "conv" in path and "bias" not in path:
+        return ComputedCause(
+            "conv-taps", f"The {{side}} orders the taps of {where} differently", "",
+            "Check whether the kernel computes a convolution or a cross-correlation, and which tap "
+            "belongs to the present token.",
         )  # fmt: skip
     if change in ("plus one", "minus one") and "norm" in path:
         return ComputedCause(
@@ -120,7 +127,8 @@ def site_in_words(site: str) -> str:
         everywhere = f"layer {layer}" if layer else "every layer"
         where = f"all weights in {name.removesuffix('.*')} of {everywhere}"
     else:
-        where = f"{name} of layer {layer}" if layer else f"{name} of every layer"
+        everywhere = f"layer {layer}" if layer else "every layer"
+        where = f"{name} of {everywhere}" if name else everywhere
     return {"out": "the output of ", "in": "the input of "}.get(end, "") + where
 
 

@@ -28,6 +28,16 @@ STRUCTURE: dict[str, ComputedCause] = {
         "tokens of the prompt that see its later tokens",
         "Pass a causal mask when the prompt is read: a kernel without a mask sees all tokens.",
     ),
+    "mask_border": ComputedCause(
+        "mask-border", "The {side} masks one token more or less",
+        "the mask's border moved ({value})",
+        "Check whether the causal mask or the window includes each token itself, and nothing after "
+        "it: j <= i, and i - j < window.",
+    ),
+    "expert_sum": ComputedCause(
+        "expert-accumulation", "The {side} keeps one expert's output of each token", "{value}",
+        "Check that the outputs of a token's experts are added, and do not overwrite each other.",
+    ),
     "norm_mean": ComputedCause(
         "norm-type", "The {side} computes another kind of norm",
         "norms {value} the mean subtracted",

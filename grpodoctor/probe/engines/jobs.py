@@ -158,7 +158,20 @@ class SensitivityJob:
         return f"sensitivities/{content_key('sensitivities', engine, job)}"
 
 
-Job = SampleJob | ScoreJob | TokenizeJob | WhatIfsJob | SensitivityJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstOrderJob(SensitivityJob):
+    """Estimate what the generic edits of this engine's model do to log-probabilities."""
+
+    kind: ClassVar[str] = "first_order"
+    activity: ClassVar[str] = "estimates edits"
+
+    def folder(self, engine: str, _prompts: Path) -> str:
+        """The folder of the answer below the store; `engine` is the engine's key."""
+        job = asdict(self) | {"rollouts": rollouts_key(self.rollouts)}
+        return f"first-order/{content_key('first_order', engine, job)}"
+
+
+Job = SampleJob | ScoreJob | TokenizeJob | WhatIfsJob | SensitivityJob | FirstOrderJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,15 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.contract import Sampling, Shard
-from grpodoctor.probe.engines.jobs import SampleJob, ScoreJob, SensitivityJob, Task, TokenizeJob
+from grpodoctor.probe.engines.first_order import read_estimates
+from grpodoctor.probe.engines.jobs import (
+    FirstOrderJob,
+    SampleJob,
+    ScoreJob,
+    SensitivityJob,
+    Task,
+    TokenizeJob,
+)
 from grpodoctor.probe.engines.sensitivities import read_sensitivities
 from grpodoctor.probe.engines.shards import read_pairs, read_shards
 from grpodoctor.probe.engines.store import JOB, Store, write_json
@@ -36,6 +44,8 @@ def validate_output(task: Task, *, prompts: int | None, vocabulary: int) -> None
         _check_sampled(task.output, task.job.sampling, prompts, vocabulary)
     elif isinstance(task.job, ScoreJob):
         _check_scored(task.job.rollouts, task.output)
+    elif isinstance(task.job, FirstOrderJob):
+        read_estimates(task.output)
     elif isinstance(task.job, SensitivityJob):
         read_sensitivities(task.output)
     elif isinstance(task.job, TokenizeJob):

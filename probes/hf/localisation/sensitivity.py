@@ -29,7 +29,7 @@ _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, KeyError, Inde
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Responses of one pass, and the tokens of each that are measured."""
 
     ids_BL: Tensor
@@ -74,17 +74,17 @@ class Sensitivity:
         Raises:
             InapplicableError: if the model allows no gradients.
         """
-        chosen = _chosen(responses, tokens)
-        batches = list(_batches(responses, chosen, self._device, _tokens_of_pass(self._model)))
+        chosen = chosen_tokens(responses, tokens)
+        batches = list(batches_of(responses, chosen, self._device, tokens_of_pass(self._model)))
         try:
-            with _without_weights(self._model):
+            with without_weights(self._model):
                 return self._arrays(batches, responses, chosen)
         except _FAILURES as error:
             what = " ".join(str(error).split())[:160]
             raise InapplicableError(f"the model allows no gradients: {what}") from error
 
     def _arrays(
-        self, batches: Sequence[_Batch], responses: Sequence[Response], chosen: list[np.ndarray]
+        self, batches: Sequence[Batch], responses: Sequence[Response], chosen: list[np.ndarray]
     ) -> dict[str, np.ndarray]:
         with torch.no_grad():
             places = places_of(self._model, lambda: self._logits(batches[0]))
@@ -98,7 +98,7 @@ class Sensitivity:
             for name in facts[0]
         }
         arrays = {name: values.cpu().numpy() for name, values in own.items()}
-        arrays["token_N"] = _token_indices(responses, chosen, batches)
+        arrays["token_N"] = token_indices(responses, chosen, batches)
         arrays |= {f"features/{n}": f.numpy() for n, f in kernels.features().items()}
 
         def run() -> Tensor:
@@ -124,17 +124,17 @@ class Sensitivity:
             if each
         }
 
-    def _logits(self, batch: _Batch) -> Tensor:
+    def _logits(self, batch: Batch) -> Tensor:
         width = batch.ids_BL.shape[1]
         flat = batch.rows_T * width + batch.places_T
         return self._forward(batch.ids_BL, flat).float() / self._temperature
 
-    def _logprobs(self, batch: _Batch) -> Tensor:
+    def _logprobs(self, batch: Batch) -> Tensor:
         logits_TV = self._logits(batch)
         own_T = logits_TV.gather(1, batch.targets_T[:, None])[:, 0]
         return own_T - logits_TV.logsumexp(dim=-1)
 
-    def _facts(self, batch: _Batch) -> dict[str, Tensor]:
+    def _facts(self, batch: Batch) -> dict[str, Tensor]:
         log_TV = torch.log_softmax(self._logits(batch), dim=-1)
         own_T = log_TV.gather(1, batch.targets_T[:, None])[:, 0]
         p_TV = log_TV.exp()
@@ -143,7 +143,7 @@ class Sensitivity:
         return {"logprob_N": own_T, "entropy_N": entropy_T, "spread_N": spread_T}
 
 
-def _chosen(responses: Sequence[Response], tokens: int) -> list[np.ndarray]:
+def chosen_tokens(responses: Sequence[Response], tokens: int) -> list[np.ndarray]:
     """Positions of each response's tokens that are measured, at equal distances."""
     each = max(1, tokens // max(len(responses), 1))
     return [
@@ -154,16 +154,16 @@ def _chosen(responses: Sequence[Response], tokens: int) -> list[np.ndarray]:
     ]
 
 
-def _tokens_of_pass(model: Any) -> int:
+def tokens_of_pass(model: Any) -> int:
     """Tokens of a pass, so that the activations of a large model fit into memory."""
     config = model.config.get_text_config()
     units = getattr(config, "hidden_size", 1) * getattr(config, "num_hidden_layers", 1)
     return max(_FEWEST_TOKENS, min(_BATCH_TOKENS, int(_BYTES / (_PER_TOKEN * units))))
 
 
-def _batches(
+def batches_of(
     responses: Sequence[Response], chosen: list[np.ndarray], device: torch.device, tokens: int
-) -> Iterator[_Batch]:
+) -> Iterator[Batch]:
     """Responses in the given order, in passes of so many tokens, or of one response."""
     rows: list[int] = []
     width = 0
@@ -182,7 +182,7 @@ def _batches(
 
 def _batch(
     responses: Sequence[Response], chosen: Sequence[np.ndarray], device: torch.device
-) -> _Batch:
+) -> Batch:
     inputs = [[*r.prompt_ids, *r.response_ids][:-1] for r in responses]
     width = max(map(len, inputs))
     tokens = [(row, place) for row, places in enumerate(chosen) for place in places.tolist()]
@@ -192,7 +192,7 @@ def _batch(
         columns.setdefault(seen.get(row, 0), []).append(index)
         seen[row] = seen.get(row, 0) + 1
     starts = [len(r.prompt_ids) - 1 for r in responses]
-    return _Batch(
+    return Batch(
         ids_BL=torch.tensor([ids + [0] * (width - len(ids)) for ids in inputs], device=device),
         rows_T=torch.tensor([row for row, _ in tokens], device=device),
         places_T=torch.tensor([starts[row] + place for row, place in tokens], device=device),
@@ -203,8 +203,8 @@ def _batch(
     )
 
 
-def _token_indices(
-    responses: Sequence[Response], chosen: list[np.ndarray], batches: Sequence[_Batch]
+def token_indices(
+    responses: Sequence[Response], chosen: list[np.ndarray], batches: Sequence[Batch]
 ) -> np.ndarray:
     """The index of each measured token among all tokens of the responses, in measured order."""
     firsts = np.cumsum([0, *(len(r.response_ids) for r in responses)])
@@ -218,14 +218,17 @@ def _token_indices(
 
 
 @contextmanager
-def _without_weights(model: Any) -> Iterator[None]:
+def without_weights(model: Any) -> Iterator[None]:
     """Gradients begin at the embeddings: those of the weights are not needed."""
     before = [(weight, weight.requires_grad) for weight in model.parameters()]
     for weight, _ in before:
         weight.requires_grad_(False)
 
     def begin(_module: Any, _inputs: Any, output: Tensor) -> Tensor | None:
-        return output.detach().requires_grad_() if torch.is_grad_enabled() else None
+        if not torch.is_grad_enabled():
+            return None
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - a trace must not count this
+            return output.detach().requires_grad_()
 
     handle = model.get_input_embeddings().register_forward_hook(begin)
     try:

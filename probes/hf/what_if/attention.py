@@ -99,6 +99,9 @@ class AttentionEdits:
     """Attention to this many first tokens is merged with the rest by weights of another base."""
     open_prompt: bool = False
     """Whether tokens of a prompt see its later tokens."""
+    mask_border: str = ""
+    """`self` hides each token from itself, `next` shows the next one; `later` and `earlier` move
+    the border of the family's own mask by one token, within the tokens so far."""
     places: Places = field(default_factory=Places)
     """Where sequences begin and prompts end."""
     layer_window: tuple[str, int] = ("", 0)
@@ -190,7 +193,9 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
     lengths = query.shape[2], key.shape[2]
     last = torch.arange(lengths[0], device=query.device)[:, None] + lengths[1] - lengths[0]
     ages = last - torch.arange(lengths[1], device=query.device)[None]
-    unseen = ages < 0
+    unseen = ages < (-1 if edits.mask_border == "next" else 0)
+    if edits.mask_border == "self":
+        unseen |= (ages == 0) & (last > 0)  # the first token has no other
     if edits.window:
         unseen |= ages >= edits.window
     lowest = torch.finfo(torch.float32).min
@@ -199,10 +204,22 @@ def _mask(query: Tensor, key: Tensor, given: Tensor | None, edits: AttentionEdit
         mask = mask.masked_fill(edits.places.tokens(lengths[1], mask.device) < 0, lowest)
     elif given is not None:
         seen = given if given.dtype == torch.bool else given[..., : lengths[1]] == 0
+        seen = _moved(seen[..., : lengths[1]], edits.mask_border)
         mask = mask.masked_fill(~seen[..., : lengths[1]], lowest)
     if edits.open_prompt:
         mask = mask.masked_fill(edits.places.within_prompt(lengths[1], mask.device), 0.0)
     return mask
+
+
+def _moved(seen: Tensor, border: str) -> Tensor:
+    """A mask whose border is moved by one token; the first token is seen as before."""
+    if border in ("next", "later"):
+        return torch.cat([seen[..., :1], seen[..., :-1] | seen[..., 1:]], dim=-1)
+    if border == "earlier":
+        return torch.cat(
+            [seen[..., :1], seen[..., 1:-1] & seen[..., 2:], seen[..., -1:] & False], -1
+        )
+    return seen
 
 
 def _weights(scores: Tensor, sinks: Tensor | None, edits: AttentionEdits) -> Tensor:

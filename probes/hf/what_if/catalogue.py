@@ -173,6 +173,7 @@ def _attention(model: Any) -> _Listed:
     yield "kv_saturation", _LIMITS, "number"
     yield "head_order", ["tiled", "reversed", "next"], "choice"
     yield "open_prompt", [True], "choice"
+    yield "mask_border", ["self", "next", "later", "earlier"], "choice"
     yield "split_attention", [width for width in _SPLITS if width < context], "choice"
     yield "distance_bias", _SLOPES, "number"
     sinks = any(name.rpartition(".")[2] == "sinks" for name, _ in model.named_parameters())
@@ -307,6 +308,7 @@ def _routing(model: Any) -> _Listed:
         forms = ["raw", "sum", "equal", "sigmoid", "softmax", "corrected"]
         yield "router_weights", forms, "choice"
         yield "lost_experts", experts.lost_parts(model), "choice"
+        yield "expert_sum", experts.sums(model), "choice"
         for place, orders in experts.exchanges(model).items():
             yield "experts_from", [[place, order] for order in orders], "choice"
 

@@ -69,6 +69,28 @@ def lost_experts(model: Any, value: Any) -> Iterator[None]:
         yield
 
 
+def sums(model: Any) -> list[list[str]]:
+    """What a token may keep of its experts, if their outputs overwrite each other."""
+    return [[EVERYWHERE, which] for which in _KEPT] if expert_blocks(model) else []
+
+
+_KEPT = ("last", "first", "likeliest", "least likely")
+
+
+@contextmanager
+def expert_sum(model: Any, value: Any) -> Iterator[None]:
+    """A token keeps one expert's output, `["*", "last"]`: the one with the largest number."""
+    place, which = map(str, value)
+
+    def kept(_block: nn.Module, ids_NK: Tensor, weights_NK: Tensor) -> tuple[Tensor, Tensor]:
+        order_NK = ids_NK if which in ("last", "first") else weights_NK
+        ends = order_NK.amax if which in ("last", "likeliest") else order_NK.amin
+        return ids_NK, weights_NK * (order_NK == ends(-1, keepdim=True))
+
+    with _rerouted(model, place, kept):
+        yield
+
+
 @contextmanager
 def experts_from(model: Any, value: Any) -> Iterator[None]:
     """Experts have the weights of others, `["1", "0<>2"]`, `["*", "next"]` or `["*", "halves"]`."""

@@ -76,7 +76,7 @@ _WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
 _STORED = ("int8", "int4", "int4/group32", "fp8", "fp8/row", "mxfp4", "nvfp4", "bfloat16")
 """Formats of the weights of one kind of module."""
 _WEIGHT = "weight"
-_EVERY = "*"
+EVERY = "*"
 """All matrices of a module, such as `mlp.experts.*`."""
 _AGAIN, _SKIPPED, _ADDED, _TAKEN = "again", "skipped", "plus input", "minus input"
 _SAME_SHAPE = (_SKIPPED, _ADDED, _TAKEN)
@@ -89,7 +89,7 @@ def sites(model: nn.Module) -> dict[str, nn.Module]:
     found: dict[str, nn.Module] = {}
     for layer in stack:
         for name, module in layer.named_modules():
-            if name and not re.search(r"(^|\.)\d+(\.|$)", name):
+            if not re.search(r"(^|\.)\d+(\.|$)", name):  # without a name: the layer itself
                 found.setdefault(name, module)
     for name, module in model.named_modules():
         if name and id(module) not in within and not any(m is stack for m in module.modules()):
@@ -118,14 +118,22 @@ def parameters(model: nn.Module) -> Iterator[tuple[str, list[Any]]]:
     """
     named = _parameters(model)
     for name in _blocks(named):
-        yield f"{name}.{_EVERY}/{_WEIGHT}", list(_STORED)
+        yield f"{name}.{EVERY}/{_WEIGHT}", list(_STORED)
     for name, weight in named.items():
         if weight.ndim < 2:
             yield f"{name}/{_WEIGHT}", [*_WEIGHTS, *(n for n in _TENSORS if n not in _OF_TOKENS)]
         else:
-            yield f"{name}/{_WEIGHT}", [*_STORED, *(_WEIGHTS if "log" in name.lower() else ())]
+            # A kernel with few taps, such as that of a short convolution, may be read backwards.
+            taps = _TAPS if weight.ndim > _MATRIX else ()
+            yield (
+                f"{name}/{_WEIGHT}",
+                [*_STORED, *(_WEIGHTS if "log" in name.lower() else ()), *taps],
+            )
 
 
+_TAPS = ("reversed", "shifted")
+_MATRIX = 2
+"""Dimensions of a matrix."""
 _OF_TOKENS = ("before", "normed")
 """Changes of a sequence of positions, or without a meaning for a parameter."""
 
@@ -157,7 +165,12 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return found | {f"^{name}": weight for name, weight in outside}
 
 
-def _weights_at(model: nn.Module, site: str) -> list[nn.Parameter]:
+def weights_at(model: nn.Module, site: str) -> list[nn.Parameter]:
+    """The parameters of a site.
+
+    Raises:
+        InapplicableError: if the model has none.
+    """
     path = site.rpartition("/")[0]
     number, colon, name = path.rpartition(":")
     if path.startswith("^"):
@@ -166,7 +179,7 @@ def _weights_at(model: nn.Module, site: str) -> list[nn.Parameter]:
         stack = list(layers(model))
         chosen = [stack[int(number)]] if colon else stack
         every = [(n, w) for layer in chosen for n, w in layer.named_parameters()]
-        start = name.removesuffix(_EVERY)
+        start = name.removesuffix(EVERY)
         is_block = start != name
         found = [w for n, w in every if n == name or (is_block and _is_matrix(n, w, start))]
     if not found:
@@ -265,6 +278,11 @@ def site_change(model: nn.Module, value: Any) -> Iterator[None]:
         yield
 
 
+def changed_by(name: str, x: Tensor, read: Tensor | None, module: Any) -> Tensor:
+    """A tensor after a change; see `site_change`."""
+    return _change(name)(x, read, module)
+
+
 _Change = Callable[[Tensor, Tensor | None, Any], Tensor]
 """From a tensor, the module's input if it has the same shape, and the module."""
 
@@ -307,7 +325,7 @@ def _plainly(module: Any, x: Tensor) -> Tensor:
 @contextmanager
 def _changed(model: nn.Module, site: Any, change: _Change) -> Iterator[None]:
     if str(site).endswith(f"/{_WEIGHT}"):
-        with replaced(_weights_at(model, str(site)), lambda weight: change(weight, None, None)):
+        with replaced(weights_at(model, str(site)), lambda weight: change(weight, None, None)):
             yield
         return
     found, end = modules_at(model, str(site))
@@ -322,7 +340,8 @@ def _hooked(found: list[nn.Module], end: str, change: _Change) -> Iterator[None]
         if made is None:
             raise InapplicableError("its output is no tensor")
         is_same = read is not None and read.shape == made.shape
-        changed = change(made, read if is_same else None, module)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - a trace must not count this
+            changed = change(made, read if is_same else None, module)
         if output is made:
             return changed
         if not isinstance(output, tuple):
@@ -333,7 +352,8 @@ def _hooked(found: list[nn.Module], end: str, change: _Change) -> Iterator[None]
         read = read_input(arguments, named)
         if read is None:
             raise InapplicableError("its input is no tensor")
-        changed = change(read, None, module)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - see above
+            changed = change(read, None, module)
         given = tuple(changed if each is read else each for each in arguments)
         return given, {n: changed if each is read else each for n, each in named.items()}
 

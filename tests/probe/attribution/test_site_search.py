@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from grpodoctor.probe.attribution.causes.computation.what_if import WhatIf
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit, EditFamily
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import has_phases
 from grpodoctor.probe.attribution.search.edit_trials import Trial
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
@@ -93,6 +95,38 @@ def test_the_block_that_has_most_in_common_comes_first() -> None:
          "all weights in mlp.experts of every layer changed: mxfp4"),
         (("site_bound", ["self_attn.q_proj/out", 1.0]), "activation-limit",
          "the output of self_attn.q_proj of every layer within ±1"),
+        (("site_bound", ["/out", 2.0]), "activation-limit", "the output of every layer within ±2"),
+        (("site_bound", ["1:/out", 2.0]), "activation-limit", "the output of layer 1 within ±2"),
+        (("site_change", ["^model.norm/out", "again"]), "norm-twice",
+         "the output of model.norm changed: again"),
+        (("site_change", ["conv.conv.weight/weight", "reversed"]), "conv-taps",
+         "conv.conv.weight of every layer changed: reversed"),
+        (("mask_border", "self"), "mask-border", "the mask's border moved (self)"),
+        (("expert_sum", ["*", "last"]), "expert-accumulation",
+         "only the output of each token's last expert"),
+        (("operation", ["mlp#0:mul", "later gelu of 0"]), "activation-order",
+         "gelu applied after mul in mlp of every layer, not before it"),
+        (("operation", ["2:attn#22:scaled_dot_product_attention", "operands 1,2 before"]),
+         "kv-layer", "operands 1 and 2 of scaled_dot_product_attention in attn of layer 2 taken "
+         "from the layer before"),
+        (("operation", ["attn#22:scaled_dot_product_attention", "operands 0 before"]),
+         "operand-source", "operands 0 of scaled_dot_product_attention in attn of every layer "
+         "taken from the layer before"),
+        (("operation", ["norm_2#4:rsqrt", "from norm_1#4:rsqrt"]), "norm-statistics",
+         "the output of rsqrt in norm_2 of every layer replaced by the output of rsqrt in norm_1 "
+         "of every layer"),
+        (("operation", ["norm_2#7:mul", "from layer"]), "operand-source",
+         "the output of mul in norm_2 of every layer replaced by what the layer reads"),
+        (("operation", ["attn#21:add", "twice rotation of attn.k_proj from attn#3:transpose"]),
+         "rope-twice", "the steps from attn.k_proj to add in attn of every layer applied twice"),
+        (("operation", ["mlp#1:sigmoid", "skipped"]), "missing-activation",
+         "sigmoid in mlp of every layer left out"),
+        (("operation", ["#0:add", "skipped"]), "missing-operation",
+         "add in every layer left out"),
+        (("operation", ["mixer#13:split", "exchanged 1,2"]), "tensor-order",
+         "outputs 1 and 2 of split in mixer of every layer exchanged"),
+        (("operation", ["attn#32:reshape", "axes"]), "tensor-order",
+         "reshape in attn of every layer with its axes in the other order"),
         (("norm_place", ["*", "before"]), "norm-placement",
          "every norm applied before its block"),
         (("residual_from", ["self_attn", "normed"]), "residual-source",
@@ -136,3 +170,22 @@ def test_a_fault_of_no_known_kind_is_named(
     assert result.identity.id == name
     assert result.after is not None
     assert result.after.gap < 1e-5
+
+
+@pytest.mark.slow
+def test_a_gap_that_only_an_operation_explains_is_closed_within_few_passes(tmp_path: Path) -> None:
+    passes: list[int] = []
+    score = Experiments.score_edits
+
+    def counted(self: Experiments, setup: Any, edits: Any, rollouts: Any = None) -> Any:
+        passes.append(len(edits))
+        return score(self, setup, edits, rollouts)
+
+    with mock.patch.object(Experiments, "score_edits", counted):
+        result = found_by(WhatIf(), tmp_path, "gemma", "activation_on_product")
+    assert result is not None
+    assert result.identity is not None
+    assert result.identity.id == "activation-order"
+    assert result.after is not None
+    assert result.after.gap < 1e-8
+    assert sum(passes) < 900

@@ -47,7 +47,9 @@ _WITHIN = frozenset({"layer_from", "lost_part", "transposed", "weights_from"})
 """Edits of a layer or block, which are tried where the gap is."""
 _PARTS = _WITHIN | {"layer_scale", "vocabulary_part"}
 """Edits of a part of the model."""
-GENERIC = frozenset({"row_order", "site_bound", "site_change", "site_scale", "site_scales"})
+GENERIC = frozenset(
+    {"operation", "row_order", "site_bound", "site_change", "site_scale", "site_scales"}
+)
 """Edits of any module, for a gap that no edit of a known kind explains."""
 _BLOCKS = frozenset({"layer_scale", "output_scale"})
 """Edits whose attribute is a block that has slices."""
@@ -115,7 +117,7 @@ class EditSearch:
             EngineError: if the learner fails.
             BudgetSpentError: if the time budget is used up.
         """
-        if not self._gap(self._base) > 0:
+        if not self._gap(self._base) > 0 or not self.experiments.has_passes:
             return []
         unused = [family for family in families if not self._is_used(family)]
         fresh = self._promising([family for family in unused if family.name not in GENERIC])
@@ -264,7 +266,7 @@ class EditSearch:
             EngineError: if the learner fails.
             BudgetSpentError: if the time budget is used up.
         """
-        if not self._gap(self._base) > 0:
+        if not self._gap(self._base) > 0 or not self.experiments.has_passes:
             return []
         wanted = [f for f in families if has_phases(f) and not self._is_used(f)]
         wanted = self._promising(wanted)

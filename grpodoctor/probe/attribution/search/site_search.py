@@ -2,25 +2,33 @@
 
 The other edits imitate faults that engines had. Here every module's output and input is a *site*,
 with a small language of changes: factors, bounds, functions, orders of units, roundings, values of
-another position. The stages grow in cost, and each one runs only if the gap is still open:
+another position. Every operation of the forward pass is another, whose operands, order and axes
+change. The learner estimates the effect of all of them, in all layers and in single ones, to first
+order. Only those whose effect has much in common with the gap are computed, each one with a pass:
 
-1. every site in all layers, and tokens in another order; the sites of the block whose effect has
-   most in common with the gap come first,
-2. a factor for each layer, fitted together by Gauss-Newton steps,
-3. every site of single layers, at the places to which the gradients point.
+1. the best of the estimates, a few of each place,
+2. changes of order, axes and repetitions in all layers, whatever the estimate says of them,
+3. further ones of the estimates,
+4. a factor for each layer, fitted together by Gauss-Newton steps.
+
+A learner without gradients tries its sites by passes alone. Both searches have a bound of passes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.edits import EditFamily
-from grpodoctor.probe.attribution.localisation.locate import located_once
+from grpodoctor.probe.attribution.search.edit_estimates import (
+    EditEstimates,
+    edit_estimates,
+    families_of,
+)
 from grpodoctor.probe.attribution.search.edit_search import (
     GENERIC,
     EditSearch,
@@ -51,12 +59,22 @@ _LENGTHS = (1.0, 0.5, 0.2)
 _RIDGE = 1e-3
 """Relative to the mean square of an effect."""
 _DIGITS = (1, 2, 3)
-_PLACES = 3
-"""Places of the gradients whose sites are tried in single layers."""
+MOST_PASSES = 500
+"""Passes of one generic search; see `grpodoctor.probe.forecast`."""
+_MOST_WITHOUT = 1200
+"""The same of a learner that estimates nothing: about every site of all layers."""
+_FIRST, _SECOND = 48, 128
+"""Edits that are tried before and after those of order, axes and repetitions."""
+_MOST_STRUCTURAL = 96
+_LEAST = 0.3
+"""Share of the gap from which factors by layer are fitted."""
 
 
 class SiteSearch(EditSearch):
     """A search that continues with generic edits."""
+
+    _left = MOST_PASSES
+    """Passes that the generic edits may still take."""
 
     def _generic(
         self, known: Sequence[Trial], families: Sequence[EditFamily], best: float
@@ -66,7 +84,61 @@ class SiteSearch(EditSearch):
         if key not in done and len(done) >= _MOST_SEARCHES:
             return []
         done.add(key)
+        self._left = MOST_PASSES
         within = [family for family in families if family.name in GENERIC]
+        try:
+            estimates = self._estimates()
+        except EngineError:  # such as a model that is divided over devices
+            estimates, self._left = None, _MOST_WITHOUT
+        if estimates is None:
+            trials = self._by_passes(known, within)
+        else:
+            trials = self._by_estimates(estimates, within)
+        most = _LEAVES * min(self._gap(self._base), best)
+        return [trial for trial in trials if trial.gaps and trial.best_gap <= most]
+
+    def _estimates(self) -> EditEstimates | None:
+        if self._folder is None:
+            return None
+        return edit_estimates(
+            self.experiments, self.variant, self._folder, self._target, self._base
+        )
+
+    def _by_estimates(self, estimates: EditEstimates, within: Sequence[EditFamily]) -> list[Trial]:
+        """The edits whose estimated effect has most in common with the gap."""
+        structural, ranked = (
+            families_of(each) for each in (estimates.structural(), estimates.ranked())
+        )
+        used = [family for family in (*structural, *ranked) if self._is_used(family)]
+        ranked = [f for f in ranked if f not in used]
+        structural = [f for f in structural if f not in used][:_MOST_STRUCTURAL]
+        trials: list[Trial] = []
+        others = self._unestimated(within, estimates.sites)
+        for part in (ranked[:_FIRST], structural, others, ranked[_FIRST:_SECOND]):
+            if not self._is_closed(trials):
+                found = self._tried_within(part)
+                self._refine(found, _REFINED)
+                trials += found
+        if not self._is_closed(trials):
+            chosen = [site for share, site in estimates.by_layer()[:_FITTED] if share > _LEAST]
+            scales = {f.attribute: f for f in within if f.name == "site_scales"}
+            fitted = [scales[site] for site in chosen if site in scales]
+            trials += self._of_layers(fitted)
+        return trials
+
+    @staticmethod
+    def _unestimated(within: Sequence[EditFamily], known: Set[str]) -> list[EditFamily]:
+        """Orders of tokens, changes of several tensors, and of parameters that no call reads.
+
+        Another order changes the embeddings of its tokens so much that no estimate holds.
+        """
+        orders = [family for family in within if family.name == "row_order"]
+        found = [f for f in within if f.name == "site_change" and f.attribute not in known]
+        found = [f for f in found if f.attribute.endswith("/weight")]
+        return [*orders, *sorted(found, key=lambda family: "reversed" not in family.values)]
+
+    def _by_passes(self, known: Sequence[Trial], within: Sequence[EditFamily]) -> list[Trial]:
+        """All sites, with a pass for each, of a learner that allows no gradients."""
         plain = [family for family in within if family.name != "site_scales"]
         first = self._nearest_blocks(known)
         inner = [family for family in plain if _block_of(family) in first]
@@ -74,17 +146,22 @@ class SiteSearch(EditSearch):
         trials: list[Trial] = []
         for part in (inner, outer):
             if not self._is_closed(trials):
-                found = self._tried(part)
+                found = self._tried_within(part)
                 self._refine(found, _REFINED)
                 trials += found
         if not self._is_closed(trials):
             trials += self._of_layers([f for f in within if f.name == "site_scales"])
-        if not self._is_closed(trials):
-            found = self._tried(self._at_places(plain))
-            self._refine(found, _REFINED)
-            trials += found
-        most = _LEAVES * min(self._gap(self._base), best)
-        return [trial for trial in trials if trial.gaps and trial.best_gap <= most]
+        return trials
+
+    def _tried_within(self, families: Sequence[EditFamily]) -> list[Trial]:
+        """Try as many edits as passes are left."""
+        affordable = []
+        for family in families:
+            self._left -= len(family.values)
+            if self._left < 0:
+                break
+            affordable.append(family)
+        return self._tried(affordable)
 
     def _is_closed(self, trials: Sequence[Trial]) -> bool:
         """Whether an edit leaves only rounding."""
@@ -97,20 +174,6 @@ class SiteSearch(EditSearch):
         blocks = [trial for trial in known if trial.family.name in ("layer_scale", "output_scale")]
         ranked = sorted(blocks, key=lambda trial: -trial.merit)
         return {trial.family.attribute.rpartition(".")[2] for trial in ranked[:1]}
-
-    def _at_places(self, plain: Sequence[EditFamily]) -> list[EditFamily]:
-        """The sites of the single layers to which gradients point."""
-        places = [fit.name for fit in located_once(self.experiments, self.variant).fits[:_PLACES]]
-        chosen = [place.partition(".")[::2] for place in places if place[:1].isdigit()]
-        chosen += [(place[6:], "") for place in places if place.startswith("layer ")]
-        return [
-            replace(family, attribute=f"{layer}:{family.attribute}")
-            for layer, block in chosen
-            for family in plain
-            if family.name.startswith("site_")
-            and not family.attribute.startswith("^")
-            and (not block or _block_of(family) == block)
-        ]
 
     def _of_layers(self, families: Sequence[EditFamily]) -> list[Trial]:
         """Factors per layer of the sites at which they explain most of the gap."""
@@ -134,7 +197,8 @@ class SiteSearch(EditSearch):
         base_N, gap = self._base, self._gap(self._base)
         for _ in range(_STEPS):
             moved = self._effects(family, factors, base_N)
-            if moved is None:
+            self._left -= len(factors) + len(_LENGTHS)
+            if moved is None or self._left < 0:
                 break
             step = _least_squares(moved, self._clipped(self._target - base_N))
             values = [[f + by * s for f, s in zip(factors, step, strict=True)] for by in _LENGTHS]
