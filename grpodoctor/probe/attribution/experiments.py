@@ -22,6 +22,7 @@ from grpodoctor.probe.attribution.edits import (
     parse_tensors,
 )
 from grpodoctor.probe.attribution.engine_files import read_config, read_ids
+from grpodoctor.probe.attribution.engine_variants import config_overrides, model_path
 from grpodoctor.probe.attribution.rounding import (
     Rounding,
     RoundingFlips,
@@ -34,7 +35,6 @@ from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Token
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
 from grpodoctor.probe.controls.expert_replay import replay_job
-from grpodoctor.probe.engines.commands import model_of
 from grpodoctor.probe.engines.jobs import (
     JobRunner,
     SampleJob,
@@ -46,7 +46,6 @@ from grpodoctor.probe.engines.jobs import (
 )
 from grpodoctor.probe.engines.shards import read_shards
 from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
-from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.severity import EXACT, QUIET
 from grpodoctor.support.files.regular_files import read_regular
@@ -484,7 +483,7 @@ class Experiments:
         """Both models' `config.json` with the overrides of engine options; empty if not local."""
         engines = self.case.sampler, self.case.learner
         sampler, learner = (
-            read_config(model_path(engine)) | _overrides(engine) for engine in engines
+            read_config(model_path(engine)) | config_overrides(engine) for engine in engines
         )
         return sampler, learner
 
@@ -509,37 +508,3 @@ def _spread(tokens: Tokens, most: int) -> set[int]:
     counted_B = np.unique(tokens.rows_N[tokens.counted_N])
     step = max(1, -(-int(tokens.lengths_B[counted_B].sum()) // most))
     return set(counted_B[::step].tolist())
-
-
-def model_path(engine: EngineSpec) -> Path:
-    """The model directory of an engine; a hub name gives a path that does not exist."""
-    return local_model(model_of(engine)[0]) or Path(model_of(engine)[0])
-
-
-def with_model(engine: EngineSpec, model: Path) -> EngineSpec:
-    """The same engine with another model."""
-    if engine.kind.model == "option":
-        return engine.with_options(model=str(model))
-    return replace(engine, model=str(model))
-
-
-_PARALLEL_OPTIONS = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-
-
-def on_one_device(engine: EngineSpec) -> EngineSpec:
-    """The same engine on one device."""
-    kind = engine.kind
-    if kind.single_process:
-        single = replace(engine, engine=kind.single_process, processes=1, launcher="")
-        return single.with_options(**dict.fromkeys(kind.rank_options))
-    given = {name: None for name in _PARALLEL_OPTIONS if name in engine.options}
-    return replace(engine, processes=1).with_options(**given)
-
-
-def _overrides(engine: EngineSpec) -> dict[str, Any]:
-    """Keys of `config.json` that vLLM's `hf_overrides` sets."""
-    try:
-        overrides = json.loads(str(engine.options.get("hf_overrides", "{}")))
-    except (ValueError, RecursionError):
-        return {}
-    return overrides if isinstance(overrides, dict) else {}

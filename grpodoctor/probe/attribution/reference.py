@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpodoctor.probe.attribution.experiments import (
-    Experiments,
-    model_path,
-)
+from grpodoctor.probe.attribution.engine_variants import model_path
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.rounding import COARSE
 from grpodoctor.probe.attribution.tensors import tensor_names
 from grpodoctor.probe.attribution.tokens import difference_gap

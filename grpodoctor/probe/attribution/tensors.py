@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from grpodoctor.errors import EngineError, ModelError
 from grpodoctor.probe.attribution.engine_files import read_config
-from grpodoctor.probe.attribution.experiments import Experiments, model_path
+from grpodoctor.probe.attribution.engine_variants import model_path
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
-from grpodoctor.probe.attribution.experiments import Experiments, on_one_device
+from grpodoctor.probe.attribution.engine_variants import on_one_device
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.engines.engine_facts import EngineFacts
 

@@ -10,8 +10,8 @@ from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.engine_files import read_config
+from grpodoctor.probe.attribution.engine_variants import model_path as path_of
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.experiments import model_path as path_of
 from grpodoctor.probe.attribution.naming import ALSO_FITS
 from grpodoctor.probe.attribution.search.edit_search import Candidate
 from grpodoctor.probe.attribution.search.site_search import SiteSearch

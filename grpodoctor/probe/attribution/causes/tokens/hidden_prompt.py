@@ -11,7 +11,8 @@ import numpy as np
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.causes.tokens.prompt_ids import PromptIds
 from grpodoctor.probe.attribution.engine_files import read_config
-from grpodoctor.probe.attribution.experiments import Experiments, model_path
+from grpodoctor.probe.attribution.engine_variants import model_path
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of

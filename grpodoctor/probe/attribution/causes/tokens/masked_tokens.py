@@ -11,7 +11,8 @@ import numpy as np
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.engine_files import read_config
-from grpodoctor.probe.attribution.experiments import Experiments, model_path
+from grpodoctor.probe.attribution.engine_variants import model_path
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant

@@ -7,11 +7,8 @@ from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.engine_files import read_config
-from grpodoctor.probe.attribution.experiments import (
-    Experiments,
-    model_path,
-    with_model,
-)
+from grpodoctor.probe.attribution.engine_variants import model_path, with_model
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tensors import link_files, write_once
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.engine_spec import EngineSpec

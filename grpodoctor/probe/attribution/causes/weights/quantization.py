@@ -13,11 +13,8 @@ from scipy.optimize import nnls
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
 from grpodoctor.probe.attribution.engine_files import read_config
-from grpodoctor.probe.attribution.experiments import (
-    Experiments,
-    model_path,
-    with_model,
-)
+from grpodoctor.probe.attribution.engine_variants import model_path, with_model
+from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.tensors import KINDS
 from grpodoctor.probe.attribution.tokens import Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Variant
