@@ -33,8 +33,11 @@ def lead_time_text(rule: Rule | Check) -> str:
 
     if not isinstance(rule, Rule):
         return ""
-    measured = lead_time_of(rule.code)
-    return measured.sentence if measured else "not measured: no recorded sick run raised it."
+    if measured := lead_time_of(rule.code):
+        return measured.sentence
+    if rule.reads_config:
+        return "before the run: it judges the settings (`preflight --run-config FILE`)."
+    return "not measured: no recorded sick run raised it."
 
 
 def trials_of(rule: Rule | Check) -> list[str]:

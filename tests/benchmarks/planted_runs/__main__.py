@@ -13,15 +13,28 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.planted_runs.examination import Answer, Planted, cases, examine
 from tests.benchmarks.planted_runs.plants import CAUSES, HEALTHY
 
 
-def _examine(name: str, layout: str, seed: str) -> Answer:
-    with tempfile.TemporaryDirectory(prefix="planted-") as directory:
-        return examine({**CAUSES, **HEALTHY}[name], layout, seed, Path(directory))
+def _examine(name: str, layout: str, seed: str, kept: str | None) -> Answer:
+    with log_directory(kept, name, layout) as directory:
+        return examine({**CAUSES, **HEALTHY}[name], layout, seed, directory)
+
+
+@contextmanager
+def log_directory(kept: str | None, name: str, layout: str) -> Iterator[Path]:
+    """A directory for the log of a run: below `kept`, or a temporary one."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="planted-") as temporary:
+            yield Path(temporary)
+        return
+    directory = Path(kept) / name / layout.replace(" ", "-").replace(",", "")
+    directory.mkdir(parents=True, exist_ok=True)
+    yield directory
 
 
 def _in_workers(
@@ -97,16 +110,14 @@ def run_examination(
     examine: Callable[..., Answer],
     *,
     formats: int,
-    keeps: bool = False,
 ) -> None:
     """Examine the runs of a seed, as the command line says, and print the tables.
 
     Args:
         description: of the command.
         draw: the runs of a seed whose names contain one of some parts, in so many formats each.
-        examine: called with a name, a format and a seed, and a directory or None if it keeps logs.
+        examine: called with a name, a format, a seed, and the directory for the logs or None.
         formats: formats of each cause, if the command line names no number.
-        keeps: whether logs can be kept.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, default=1, help="each seed is another examination")
@@ -114,8 +125,7 @@ def run_examination(
     parser.add_argument("--formats", type=int, default=formats, help="formats per cause; 0 for all")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--misses", action="store_true", help="print the first lines of misses")
-    if keeps:
-        parser.add_argument("--keep", metavar="DIR", help="keep the logs in a directory")
+    parser.add_argument("--keep", metavar="DIR", help="keep the logs in a directory")
     options = parser.parse_args()
     chosen = list(draw(options.seed, options.only, options.formats))
     if unknown := _unmatched(options.only, chosen):
@@ -123,8 +133,7 @@ def run_examination(
             f"--only: no planted run of this seed has {', '.join(map(repr, unknown))} in its "
             "name or format; --formats 0 examines every format"
         )
-    kept = (options.keep,) if keeps else ()
-    arguments = [(plant.name, layout, seed, *kept) for plant, layout, seed in chosen]
+    arguments = [(plant.name, layout, seed, options.keep) for plant, layout, seed in chosen]
     answers = []
     for answer in _in_workers(examine, arguments, options.workers):
         answers.append(answer)
