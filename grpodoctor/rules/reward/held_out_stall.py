@@ -59,13 +59,14 @@ class _Course(NamedTuple):
         of_levels = math.sqrt(math.pi / 2 * sum(1 / count for count in self.compared))
         count = len(self.evaluations)
         slope = statistics.linear_regression(range(count), self.evaluations).slope
-        of_line = (count - 1) * math.sqrt(12 / (count * (count * count - 1)))
-        return (self.rise, of_levels), (slope * (count - 1), of_line)
+        between = count - sum(self.compared) / 2  # from the middle of one level to the other's
+        of_line = between * math.sqrt(12 / (count * (count * count - 1)))
+        return (self.rise, of_levels), (slope * between, of_line)
 
 
 def _deviation(before: float, after: float) -> float:
     """Standard deviation of one success, at the middle of two shares of successes."""
-    share = (before + after) / 2
+    share = min(max((before + after) / 2, 0.0), 1.0)  # a level may be older than the window
     return math.sqrt(share * (1 - share))
 
 
@@ -77,13 +78,14 @@ class HeldOutStall(Rule):
         higher than they were, over the same steps: the whole run, or the latest 128 readings. A
         rise of at most 2.5 standard errors counts as none if even two more would be less than a
         fifth of the training reward's rise. Where the two have different units, each rise counts in
-        its own: a share of successes in standard deviations of one success, a reward in its spread
-        over the responses, or as a share of its level where the spread is not logged. The onset is
-        the step at which the training reward began to rise. The finding is a warning from eight
-        evaluations on, and `info` before. A fall of the evaluations is reported by REW003. If the training prompts are
-        solved, three evaluations are enough, if the latest two are below .8 and no higher than the
-        first, whether they stayed or fell. From eight evaluations on, a rise below half of the
-        training reward's counts as none then, if both began alike.
+        its own: a share of successes in standard deviations of one success, a reward as a share of
+        its level or of its spread over the responses, whichever is larger. The onset is the step at
+        which the training reward began to rise. The finding is a warning from eight evaluations on,
+        unless the noise hides a rise of a fifth, and `info` otherwise. A fall of the evaluations is
+        reported by REW003. If the training prompts are solved, three evaluations are enough, if the
+        latest two are below .8 and no higher than the first, whether they stayed or fell. From
+        eight evaluations on, a rise below half of the training reward's counts as none then, if
+        both began alike.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -295,16 +297,16 @@ class HeldOutStall(Rule):
         """The held-out rise that is a small part of the training reward's."""
         if self._is_comparable(chart, name, train):
             return self.negligible_share * course.train_rise
-        gained = min(1.0, course.train_rise / self._train_unit(chart, train, course))
+        unit = self._train_unit(chart, train, course) or course.train_rise
+        gained = min(1.0, course.train_rise / unit)
         return self.negligible_share * gained * self._heldout_unit(chart, name, course)
 
     def _train_unit(self, chart: Chart, train: str, course: _Course) -> float:
         """A rise of the training reward that is large, in its own unit."""
         if self._is_share(chart, train):
             return _deviation(course.train_before, course.train_after)
-        if train == "reward/mean" and len(chart.series("reward/std")):
-            return self._scale(chart, train) or math.inf
-        return max(abs(course.train_before), abs(course.train_after))
+        levels = abs(course.train_before), abs(course.train_after)
+        return max(self._scale(chart, train), *levels)
 
     def _heldout_unit(self, chart: Chart, name: str, course: _Course) -> float:
         """The same for the held-out level."""
