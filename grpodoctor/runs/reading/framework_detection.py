@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpodoctor.errors import RunError, name_some
+from grpodoctor.errors import OtherTrainingError, RunError, name_some
 from grpodoctor.frameworks.common_names import has_common_names
 from grpodoctor.frameworks.detection import Guess, guess_frameworks
 from grpodoctor.frameworks.framework import Framework
@@ -182,8 +182,8 @@ class FrameworkDetector:
             "run's directory",
         )
 
-    def _other_objective_error(self, objective: str) -> RunError:
-        return RunError(
+    def _other_objective_error(self, objective: str) -> OtherTrainingError:
+        return OtherTrainingError(
             objective,
             where=str(self._path),
             remedy="pass the log of a GRPO run; if this is one, name the key of its reward with "
