@@ -112,7 +112,7 @@ def test_nothing_is_written_unless_asked(log: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert not Path("grpodoctor.toml").exists()
     header, toml = printed.split("To use them, ")[1].split("\n", 1)
-    assert "--write-map" in header
+    assert f"grpodoctor check {log} --write-map" in header
     assert tomllib.loads(toml)["map"] == EXPECTED
 
 

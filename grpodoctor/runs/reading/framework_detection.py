@@ -43,6 +43,7 @@ from grpodoctor.runs.reading.read_notes import (
     settings_notes,
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
+from grpodoctor.runs.reading.tracker_exports import error_of_keys
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -205,6 +206,8 @@ class FrameworkDetector:
                 where=where,
                 remedy="pass the event file (events.out.tfevents.*), which has all of them",
             )
+        if error := error_of_keys(self._path, keys):
+            return error
         if bare := metrics_of_bare_keys(keys):
             return RunError(
                 f"the keys do not say what they measure: {name_some(sorted(bare))}",
