@@ -53,7 +53,9 @@ def test_select_and_ignore_take_codes_and_families(sick):
 @pytest.fixture
 def supervised(tmp_path):
     path = tmp_path / "sft.jsonl"
-    rows = ({"step": step, "loss": 2 - step / 100, "mean_token_accuracy": 0.5} for step in range(80))
+    rows = (
+        {"step": step, "loss": 2 - step / 100, "mean_token_accuracy": 0.5} for step in range(80)
+    )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 

@@ -250,8 +250,13 @@ def test_the_letters_of_a_console_line_are_offered(tmp_path: Path) -> None:
     letters = {"line/r": "reward/mean", "line/h": "entropy/mean"}
     line = "[iter {step:04d}] R=0.4{step} H=0.5{step} L=5{step} gnorm=0.3"
     assert of_console(tmp_path, line) == {**letters, "line/l": "length/mean"}
-    assert of_console(tmp_path, "[iter {step:04d}] R=0.4{step} H=0.5{step} L=0.0{step} gnorm=0.3") == letters
-    assert of_console(tmp_path, "[iter {step:04d}] R=0.4{step} Q=0.5{step} L=5{step} gnorm=0.3") == {}
+    assert (
+        of_console(tmp_path, "[iter {step:04d}] R=0.4{step} H=0.5{step} L=0.0{step} gnorm=0.3")
+        == letters
+    )
+    assert (
+        of_console(tmp_path, "[iter {step:04d}] R=0.4{step} Q=0.5{step} L=5{step} gnorm=0.3") == {}
+    )
 
 
 def test_the_command_that_writes_repeats_the_options(log: Path) -> None:
