@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
@@ -515,9 +514,3 @@ def test_groups_that_agree_with_themselves_while_prompts_differ_are_copies() -> 
 def test_easy_hard_and_mixed_prompts_are_no_copies(right: float, wrong: float) -> None:
     found = run({**split(right, wrong), **outcome(right + (1 - right - wrong) / 2)})
     assert [each for each in found.findings("GRP004") if "alike" in each.summary] == []
-
-
-def test_a_success_rate_around_the_threshold_is_one_condition() -> None:
-    scattered = noisy(lambda step: 0.0098 + 0.0008 * math.sin(step / 12), 0.003, 2)
-    (finding,) = Patient(steps(120, {"reward/mean": scattered})).findings("GRP002")
-    assert finding.onset_step < 5

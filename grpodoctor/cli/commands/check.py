@@ -120,12 +120,7 @@ def check(
         options=read_options(log_format, run_config, mapping, ray, project, where),
     )
     if suggest_map or write_map:
-        named = (
-            ("--config", config), ("--format", log_format), ("--run-config", run_config),
-            *(("--map", each) for each in mapping or ()),
-            *(("--where", each) for each in where or ()),
-        )  # fmt: skip
-        repeated = tuple(word for name, value in named if value for word in (name, str(value)))
+        repeated = _reading_options(config, log_format, run_config, mapping, where)
         _suggest_map(paths, settings, repeated, write=write_map, isolated=isolated)
         return
     with ExitStack() as stack:
@@ -144,6 +139,21 @@ def check(
     code = _exit_code(examined, fail_on)
     if code and not exit_zero:
         raise typer.Exit(code)
+
+
+def _reading_options(
+    config: Path | None,
+    log_format: str | None,
+    run_config: Path | None,
+    mapping: Sequence[str] | None,
+    where: Sequence[str] | None,
+) -> tuple[str, ...]:
+    """The user's options that decide how a log is read, as words of a command."""
+    single = (("--config", config), ("--format", log_format), ("--run-config", run_config))
+    several = (("--map", mapping or ()), ("--where", where or ()))
+    pairs = [(name, str(value)) for name, value in single if value]
+    pairs += [(name, value) for name, values in several for value in values]
+    return tuple(word for pair in pairs for word in pair)
 
 
 def _view_of_runs(examined: ExaminedRuns) -> View:
