@@ -3,7 +3,8 @@
     GrpodoctorError            every error raised on purpose
     ├── InputError             the user's input cannot be used; the CLI exits with 2
     │   ├── RunError           a run on disk: missing, empty, of another kind, being written
-    │   │   └── MixedRunsError a directory or a log that has several runs
+    │   │   ├── MixedRunsError a directory or a log that has several runs
+    │   │   └── OtherTrainingError a log of another kind of training; `check` does not examine it
     │   ├── ConfigError        an unknown key, a value out of bounds, contradictory settings
     │   ├── ModelError         a model that is missing, does not load or does not fit its tokenizer
     │   ├── DataError          prompts, answers or a reward function of the wrong shape
@@ -56,6 +57,10 @@ class NoLogError(RunError):
 
 class MixedRunsError(RunError):
     """A directory holds the logs of several runs, or a log holds the rows of several."""
+
+
+class OtherTrainingError(RunError):
+    """A log of another kind of training than reinforcement learning of a language model."""
 
 
 class ConfigError(InputError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from grpodoctor.monitor.project_settings import SETTINGS_FILE, parse_settings
+from grpodoctor.support.safe_text import plain
 
 if TYPE_CHECKING:
     from grpodoctor.runs.reading.map_suggestions import (
@@ -28,6 +30,13 @@ class MapTarget:
     path: Path = Path(SETTINGS_FILE)
     write: bool = False
     """Whether to write it; otherwise it is only printed."""
+    options: tuple[str, ...] = ()
+    """The user's options that decide how the log is read and which file is written."""
+
+    def command(self, log: Path) -> str:
+        """The command that writes the mapping of a log."""
+        words = ["grpodoctor", "check", plain(str(log)), *self.options, "--write-map"]
+        return shlex.join(words)
 
     @property
     def table(self) -> str:
@@ -61,7 +70,9 @@ def print_suggestions(path: Path, options: ReadOptions, target: MapTarget) -> No
         written = write_mapping(mapping, target)
         print(f"{written} written to [{target.table}] in {target.path}; grpodoctor check reads it.")
     else:
-        print(f"To use them, add this to {target.path}, or run the command with --write-map:")
+        print("Nothing was written.")
+        command = target.command(path)
+        print(f"To use them, add this to {target.path}, or run `{command}`, which writes it:")
         print("\n".join(["", f"[{target.table}]", *_toml_lines(mapping)]))
 
 

@@ -70,8 +70,8 @@ class KeyMeaning:
 
     key: str | tuple[str, ...]
     """As logged, without the logger's prefix. `<name>` stands for any text without a slash,
-    `<path>` for any text; `metric` may use the same placeholders. Several keys are combined by
-    `formula`, and all of them must be logged."""
+    `<path>` for any text, `<k>` for a number; `metric` may use the same placeholders. Several keys
+    are combined by `formula`, and all of them must be logged."""
     metric: str = ""
     """Canonical metric; empty if the key holds none."""
     _: KW_ONLY
@@ -303,12 +303,14 @@ def pattern_of(key: str, *, plain: bool = False) -> KeyPattern:
     if plain:
         parts[::2] = [_SEPARATORS.sub("_", part.lower()) for part in parts[::2]]
     text = "".join(
-        re.escape(part) if index % 2 == 0 else f"(?P<{part}>{'.+' if part == 'path' else '[^/]+'})"
+        re.escape(part) if index % 2 == 0 else f"(?P<{part}>{_CONTENT.get(part, '[^/]+')})"
         for index, part in enumerate(parts)
     )
     return KeyPattern(text, parts[0], is_literal=len(parts) == 1)
 
 
+_CONTENT = {"path": ".+", "k": r"\d+"}
+"""What a placeholder stands for, if not any text without a slash: `pass@8_std` is no pass rate."""
 _COUNTS = frozenset({"n", "k", "statistic"})
 """Placeholders that do not tell what was evaluated."""
 

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpodoctor.errors import OtherTrainingError
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.monitor.diagnosis.costs import gpus_of
 from grpodoctor.monitor.examination import Examination
 from grpodoctor.monitor.project_settings import ProjectSettings
-from grpodoctor.monitor.report_data import ReportData, report_data
+from grpodoctor.monitor.report_data import ReportData, report_data, unexamined
+from grpodoctor.monitor.sample_responses import ResponseSource
+from grpodoctor.rules.base import Rule
 from grpodoctor.runs.reading.opening import FrameworkRun, log_of, open_run
 from grpodoctor.runs.reading.read_notes import short_run_note
 from grpodoctor.runs.reading.read_options import ReadOptions
@@ -40,6 +43,8 @@ def replay(
 ) -> ReportData:
     """Examine a run from its first step to its last.
 
+    A log of another kind of training has the verdict "not examined".
+
     Args:
         path: the run directory, or the logs of another framework.
         select: rules to run, by code or prefix; empty for all.
@@ -58,6 +63,18 @@ def replay(
     if framework is not None:
         framework = configurable_framework_named(framework).name
     rules = project.rules(select, ignore)
+    try:
+        examination, responses = _examine(path, rules, options, origin)
+    except OtherTrainingError as error:
+        has_log = path.is_file() and (origin is None or not origin.is_copy)
+        why = f"this is {error.what}; {error.remedy}"
+        return unexamined(origin.address if origin else str(path), why, str(path) * has_log)
+    return report_data(examination, framework, responses)
+
+
+def _examine(
+    path: Path, rules: Sequence[Rule], options: ReadOptions | None, origin: Origin | None
+) -> tuple[Examination, ResponseSource | None]:
     run = open_run(path, options)
     examination = Examination(path, run.manifest, rules)
     if origin is not None:
@@ -71,10 +88,10 @@ def replay(
         examination.note(event)
     examination.note_damage(run.damage, run.damaged_lines)
     if not isinstance(run, FrameworkRun):
-        return report_data(examination, framework)
+        return examination, None
     readings = len(examination.engine.chart.series("reward/mean"))
     too_short = short_run_note(readings, examination.steps)
     examination.notes += [*run.notes, too_short] if too_short else run.notes
     examination.gpus = gpus_of(run.settings)
     examination.note_unused_keys(run.unused_keys)
-    return report_data(examination, framework, run.follower.rollouts)
+    return examination, run.follower.rollouts

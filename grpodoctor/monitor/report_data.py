@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from grpodoctor.monitor.chart_specs import CHARTED_METRICS
+from grpodoctor.monitor.diagnosis.diagnose import Diagnosis
+from grpodoctor.monitor.diagnosis.verdict import Verdict
 from grpodoctor.monitor.downsampled_series import SeriesByMetric
 from grpodoctor.monitor.examination import Examination
-from grpodoctor.monitor.report import Report
+from grpodoctor.monitor.report import Report, RunFacts
 from grpodoctor.monitor.sample_responses import (
     RecordedResponses,
     ResponseSource,
@@ -18,6 +20,7 @@ from grpodoctor.monitor.sample_responses import (
 from grpodoctor.monitor.vitals import Vital, vital_signs
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Baseline
+from grpodoctor.support.safe_text import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,18 @@ class ReportData:
     def sample_responses(self) -> tuple[SampleResponse, ...]:
         """The responses worth reading; reads the rollouts."""
         return sample_responses(self.report, self.responses) if self.responses else ()
+
+
+def unexamined(path: str, why: str, log: str = "") -> ReportData:
+    """The report data of a log that is not examined, as it is of another kind of training.
+
+    Args:
+        path: what the user gave.
+        why: what the log is and what to do, without a full stop.
+        log: the log on this machine; empty for a copy.
+    """
+    diagnosis = Diagnosis(verdict=Verdict("not examined", f"{plain(why)}."))
+    return ReportData(Report(RunFacts(path, "unknown", log=log), diagnosis))
 
 
 def report_data(

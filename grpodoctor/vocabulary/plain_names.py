@@ -45,6 +45,20 @@ PLAIN_NAMES = {
 _NAME = re.compile(rf"(?<![\w/=])(?:{'|'.join(map(re.escape, PLAIN_NAMES))})(?![\w/])")
 
 
+_IN_SENTENCE = re.compile(
+    rf"{_NAME.pattern}"
+    r"|(?<![\w/=])(?P<measure>accuracy|reward)/heldout/set/(?P<set>[^\s,;()]*[^\s,;():.])"
+    r"|(?<![\w/=])pass_at_k/(?P<k>\d+)(?![\w/])"
+)
+"""Names of metrics, also of those with a part that the log chooses."""
+
+
+def _words(match: re.Match[str]) -> str:
+    if match["set"]:
+        return f"{PLAIN_NAMES[match['measure'] + '/heldout']} on {match['set']}"
+    return f"pass@{match['k']}" if match["k"] else PLAIN_NAMES[match[0]]
+
+
 def plain_name(name: str) -> str:
     """The words for a metric or a knob: "updates per batch" for `updates_per_batch`."""
     return PLAIN_NAMES.get(name, name if "/" in name else name.replace("_", " "))
@@ -52,6 +66,6 @@ def plain_name(name: str) -> str:
 
 def in_plain_words(sentence: str) -> str:
     """A sentence with words for the names of metrics; it begins with a capital."""
-    replaced = _NAME.sub(lambda match: PLAIN_NAMES[match[0]], sentence)
-    begins_with_name = _NAME.match(sentence) is not None
+    replaced = _IN_SENTENCE.sub(_words, sentence)
+    begins_with_name = _IN_SENTENCE.match(sentence) is not None
     return f"{replaced[:1].upper()}{replaced[1:]}" if begins_with_name else replaced

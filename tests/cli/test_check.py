@@ -50,6 +50,33 @@ def test_select_and_ignore_take_codes_and_families(sick):
     assert "ENT001" not in codes("--ignore", "ENT")
 
 
+@pytest.fixture
+def supervised(tmp_path):
+    path = tmp_path / "sft.jsonl"
+    rows = (
+        {"step": step, "loss": 2 - step / 100, "mean_token_accuracy": 0.5} for step in range(80)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("output_format", list(RunReportFormat))
+def test_another_kind_of_training_has_a_verdict_in_every_format(supervised, output_format):
+    done = run("check", supervised, "--isolated", "-o", output_format.value)
+    assert (done.returncode, done.stderr) == (2, "")
+    shown = " ".join(done.stdout.split())
+    assert "not examined" in shown.lower()
+    assert "this is a log of supervised fine-tuning" in shown
+    assert run("check", supervised, "--isolated", "--exit-zero").returncode == 0
+
+
+def test_another_kind_of_training_is_a_row_of_the_table(supervised, well):
+    done = run("check", supervised, well, "--isolated", "--json")
+    data = json.loads(done.stdout)
+    assert (done.returncode, data["unreadable"]) == (2, [])
+    assert [each["verdict"]["kind"] for each in data["runs"]] == ["not examined", "healthy"]
+
+
 def make_foreign(path):
     path.mkdir()
     (path / "holiday.jpg").write_bytes(b"\xff\xd8")

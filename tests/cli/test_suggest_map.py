@@ -112,7 +112,7 @@ def test_nothing_is_written_unless_asked(log: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert not Path("grpodoctor.toml").exists()
     header, toml = printed.split("To use them, ")[1].split("\n", 1)
-    assert "--write-map" in header
+    assert f"grpodoctor check {log} --write-map" in header
     assert tomllib.loads(toml)["map"] == EXPECTED
 
 
@@ -237,3 +237,28 @@ def test_keys_that_do_not_say_what_they_measure(
     assert (suggested.get(keys[0]) == "reward/mean") is is_asked
     steps = list(open_run(path, ReadOptions(mapping={keys[0]: "reward/mean"})).steps)
     assert len(steps) == 40
+
+
+def of_console(tmp_path: Path, line: str) -> dict[str, str]:
+    path = tmp_path / "train.log"
+    path.write_text("".join(line.format(step=step) + "\n" for step in range(30)))
+    found = suggest_map(path, ReadOptions())
+    return {each.key: each.metric for each in found.suggestions if not each.objection}
+
+
+def test_the_letters_of_a_console_line_are_offered(tmp_path: Path) -> None:
+    letters = {"line/r": "reward/mean", "line/h": "entropy/mean"}
+    line = "[iter {step:04d}] R=0.4{step} H=0.5{step} L=5{step} gnorm=0.3"
+    assert of_console(tmp_path, line) == {**letters, "line/l": "length/mean"}
+    assert (
+        of_console(tmp_path, "[iter {step:04d}] R=0.4{step} H=0.5{step} L=0.0{step} gnorm=0.3")
+        == letters
+    )
+    assert (
+        of_console(tmp_path, "[iter {step:04d}] R=0.4{step} Q=0.5{step} L=5{step} gnorm=0.3") == {}
+    )
+
+
+def test_the_command_that_writes_repeats_the_options(log: Path) -> None:
+    done = in_process.run("check", log, "--suggest-map", "--map", "wombat=reward/std")
+    assert f"run `grpodoctor check {log} --map wombat=reward/std --write-map`" in done.stdout

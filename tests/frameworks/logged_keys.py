@@ -175,7 +175,7 @@ LOGGED = {
         multi_turn/raw_response_length/response_length_max
         multi_turn/raw_response_length/response_length_mean
         multi_turn/raw_response_length/response_length_min
-        multi_turn/wo_obs_response_length/mean  passrate/pass@k  perf/actor_train_tflops
+        multi_turn/wo_obs_response_length/mean  passrate/pass@8  perf/actor_train_tflops
         perf/actor_train_tok_per_s  perf/longest_sample_tokens_per_sec  perf/rollout_time
         perf/step_time  perf/tokens_per_gpu_per_sec  perf/wait_time_ratio  rollout/advantages
         rollout/dynamic_filter/drop_reason  rollout/entropy  rollout/error_cat/mean

@@ -95,7 +95,7 @@ def test_a_log_of_stable_baselines_is_not_judged_as_a_language_model(
 ) -> None:
     done = run("check", write(baselines_rows(), tmp_path))
     assert done.returncode == 2
-    message = " ".join(done.stderr.split())
+    message = " ".join(done.stdout.split())
     assert "reinforcement learning in an environment" in message
     assert "not of a language model" in message
     assert "ep_rew_mean" in message

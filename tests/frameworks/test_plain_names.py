@@ -34,6 +34,7 @@ NAMES: Mapping[str, str] = {
         mean_completion_tokens
         gen_len tokens_per_response output_length_mean avg_gen_tokens answer_length rollout_length
         mean_response_tokens""",
+    "pass_at_k/8": "pass@8 train/pass@8 train_pass@8 pass_at_8 eval/pass@8 Pass@8",
     "length/max": "max_response_length response_length_max max_completion_tokens gen_len_max",
     "length/truncated_rate": """frac_truncated truncation_rate truncated_ratio overlong_rate
         no_eos_rate max_length_hit_rate truncated_fraction""",
@@ -125,6 +126,11 @@ def test_many_keys_are_normalized_as_each_alone() -> None:
 
 def test_the_first_of_several_names_counts() -> None:
     assert readings({"task_reward": 0.2, "reward": 0.5, "score": 0.9}) == {"reward/mean": 0.5}
+
+
+@pytest.mark.parametrize("name", ["pass@8_std", "pass@k", "pass_at_8_max"])
+def test_a_pass_rate_has_a_number_of_samples(name: str) -> None:
+    assert readings({name: 0.25}) == {}
 
 
 @pytest.mark.parametrize("value", [47.0, -0.5])

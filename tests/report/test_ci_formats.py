@@ -192,3 +192,11 @@ def test_a_rule_that_raises_is_reported_and_does_not_count_as_run(tmp_path, monk
     assert "rule ENT002 failed at 40 steps, first at step 0: ZeroDivisionError: planted" in shown
     assert report.to_json()["defects"][0]["code"] == "ENT002"
     assert 'type="defect"' in junit.render([report])
+    (annotation,) = [line for line in github.render([report]).splitlines() if "ENT002" in line]
+    assert annotation.startswith("::error ")
+    assert "ZeroDivisionError: planted" in annotation
+    (invocation,) = sarif.to_json([report])["runs"][0]["invocations"]
+    (notification,) = invocation["toolExecutionNotifications"]
+    assert not invocation["executionSuccessful"]
+    assert notification["associatedRule"] == {"id": "ENT002"}
+    assert "ZeroDivisionError: planted" in notification["message"]["text"]

@@ -377,3 +377,9 @@ def test_single_successes_behind_a_collapse_are_no_ordinary_batches() -> None:
     collapsed = [*(0.27 + 0.02 * step for step in range(18)), 0.22, 0.02]
     rewards = [*collapsed, *(count / 1024 for count in rare), *([0.0] * 28)]
     assert patient({REWARD: lambda step: rewards[step]}, count=58).findings("REW019") == []
+
+
+def test_a_success_rate_around_the_threshold_is_one_condition() -> None:
+    scattered = noisy(lambda step: 0.0098 + 0.0008 * math.sin(step / 12), 0.003, 2)
+    (finding,) = Patient(steps(120, {"reward/mean": scattered})).findings("GRP002")
+    assert finding.onset_step < 5

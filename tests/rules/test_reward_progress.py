@@ -95,6 +95,42 @@ def test_evaluations_that_rise_with_the_reward_are_quiet(seed: int) -> None:
     assert run({REWARD: RISING, HELDOUT: heldout}).findings("REW008") == []
 
 
+def evaluated(first: float, last: float, heldout: float, scale: float, seed: int) -> Patient:
+    """Sixty steps of a rising reward, and twelve evaluations that begin at .2."""
+    evaluation = noisy(ramp(0.2, heldout, 60), scale, 1000 + seed)
+    return run(
+        {
+            REWARD: noisy(ramp(first, last, 60), 0.05 * (last - first), seed),
+            HELDOUT: every(5, evaluation),
+        },
+        60,
+    )
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.3, 0.7), (1.0, 5.0)])
+@pytest.mark.parametrize(("scale", "least"), [(0.005, 9), (0.012, 8)])
+def test_noise_does_not_hide_a_stall_in_any_unit(
+    first: float, last: float, scale: float, least: int
+) -> None:
+    """A return that grows from 1 to 5 has another unit than a share of wins."""
+    findings = [
+        finding
+        for seed in range(10)
+        for finding in evaluated(first, last, 0.2, scale, seed).findings("REW008")
+        if finding.active and finding.severity == "warning"
+    ]
+    assert len(findings) >= least
+    assert max(finding.onset_step for finding in findings) < 20  # the reward rises from step 0
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.3, 0.7), (1.0, 5.0)])
+def test_a_rise_within_the_noise_of_few_prompts_is_no_warning(first: float, last: float) -> None:
+    """Fifty held-out prompts: chance keeps some of the latest evaluations below the first."""
+    patients = [evaluated(first, last, 0.3, 0.06, seed) for seed in range(10)]
+    found = [finding for patient in patients for finding in patient.findings("REW008")]
+    assert {finding.severity for finding in found} <= {"info"}
+
+
 def test_no_stall_without_a_rise_or_near_the_ceiling() -> None:
     steady = every(10, noisy(0.42, 0.004, 3))
     assert run({REWARD: FLAT, HELDOUT: steady}).findings("REW008") == []

@@ -106,6 +106,13 @@ def test_an_outlier_or_a_slow_rise_is_no_jump() -> None:
     assert run({LOGPROB: below}).findings("SYN003") == []
 
 
+def test_a_jump_below_the_harmful_level_is_a_warning() -> None:
+    for seed in range(3):
+        jump = noisy(lambda step: 0.045 if step >= 30 else 0.006, 0.0004, seed)
+        finding = run({LOGPROB: jump}).finding("SYN003")
+        assert (finding.severity, finding.onset_step) == ("warning", 30)
+
+
 def test_a_jump_that_follows_the_entropy_is_the_policy_s() -> None:
     """A public collapse: entropy .16 to 1.5 and mismatch .013 to .19 in one reading."""
     curves: dict[str, Curve] = {
@@ -129,6 +136,23 @@ def test_a_mismatch_after_a_resume_is_told_from_one_after_a_sync() -> None:
     assert patient.findings("SYN003") == []
     counted_twice = resumed(noisy(0.02, 0.002, 1), noisy(0.5, 0.02, 2), "kl/reference/k3")
     assert counted_twice.finding("SYN004").severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("after", "severity"), [(0.05, "warning"), (0.03, "warning"), (0.0085, "info")]
+)
+def test_a_jump_at_a_resume_shows_its_cause_at_any_level(after: float, severity: str) -> None:
+    """A resume is a known step: the level decides how bad it is, not whether it is there."""
+    before = 0.006 if after > 0.01 else 0.002
+    for seed in range(3):
+        patient = resumed(noisy(before, before / 15, seed), noisy(after, after / 20, 50 + seed))
+        finding = patient.finding("SYN004")
+        assert (finding.severity, finding.onset_step) == (severity, 40)
+
+
+def test_a_rise_at_a_resume_within_the_noise_is_no_jump() -> None:
+    scattered = noisy(lambda step: 0.002 if step % 5 else 0.012, 0.0002, 1)
+    assert resumed(scattered, noisy(0.031, 0.001, 2)).findings("SYN004") == []
 
 
 def test_a_resume_that_continues_is_quiet() -> None:

@@ -12,6 +12,11 @@ from grpodoctor.vocabulary.plain_names import PLAIN_NAMES, in_plain_words, plain
             "accuracy/heldout fell to 0.5, while reward/mean did not.",
             "Held-out accuracy fell to 0.5, while the mean reward did not.",
         ),
+        (
+            "accuracy/heldout/set/openai/gsm8k fell to 0.5, reward/heldout/set/a.b. Then.",
+            "Held-out accuracy on openai/gsm8k fell to 0.5, the held-out reward on a.b. Then.",
+        ),
+        ("It rose while pass_at_k/8 fell.", "It rose while pass@8 fell."),
         ("Reward fell; clip/high_rate is 0.2.", "Reward fell; the share clipped high is 0.2."),
         ("Name its key with --map loss=reward/mean.", "Name its key with --map loss=reward/mean."),
         (

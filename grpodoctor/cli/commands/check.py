@@ -67,7 +67,8 @@ SuggestMapOption = Annotated[
     bool,
     typer.Option(
         "--suggest-map",
-        help="Suggest metrics for unknown log keys, as lines for the settings file.",
+        help="Suggest metrics for unknown log keys, and print the command that writes them to the "
+        "settings file.",
     ),
 ]
 WriteMapOption = Annotated[
@@ -119,7 +120,8 @@ def check(
         options=read_options(log_format, run_config, mapping, ray, project, where),
     )
     if suggest_map or write_map:
-        _suggest_map(paths, settings, write=write_map, isolated=isolated)
+        repeated = _reading_options(config, log_format, run_config, mapping, where)
+        _suggest_map(paths, settings, repeated, write=write_map, isolated=isolated)
         return
     with ExitStack() as stack:
         data = examine(paths[0], settings, stack) if len(paths) == 1 else None
@@ -137,6 +139,21 @@ def check(
     code = _exit_code(examined, fail_on)
     if code and not exit_zero:
         raise typer.Exit(code)
+
+
+def _reading_options(
+    config: Path | None,
+    log_format: str | None,
+    run_config: Path | None,
+    mapping: Sequence[str] | None,
+    where: Sequence[str] | None,
+) -> tuple[str, ...]:
+    """The user's options that decide how a log is read, as words of a command."""
+    single = (("--config", config), ("--format", log_format), ("--run-config", run_config))
+    several = (("--map", mapping or ()), ("--where", where or ()))
+    pairs = [(name, str(value)) for name, value in single if value]
+    pairs += [(name, value) for name, values in several for value in values]
+    return tuple(word for pair in pairs for word in pair)
 
 
 def _view_of_runs(examined: ExaminedRuns) -> View:
@@ -162,9 +179,21 @@ def _end_early(
 
 
 def _suggest_map(
-    paths: Sequence[str], settings: ExaminationSettings, *, write: bool, isolated: bool
+    paths: Sequence[str],
+    settings: ExaminationSettings,
+    repeated: tuple[str, ...],
+    *,
+    write: bool,
+    isolated: bool,
 ) -> None:
     """Suggest a mapping for a local log.
+
+    Args:
+        paths: the log; several are an error.
+        settings: how to read it.
+        repeated: the user's options, for the command that writes the mapping.
+        write: whether to write it.
+        isolated: whether settings files are ignored.
 
     Raises:
         ConfigError: if there are several paths, a remote one or a stream, or the settings files
@@ -181,7 +210,7 @@ def _suggest_map(
         )
     if len(paths) > 1 or is_remote(paths[0]) or descriptor_of(paths[0]) is not None:
         raise ConfigError("--suggest-map reads one local log", remedy="pass one path")
-    target = MapTarget(settings.project.path or MapTarget.path, write)
+    target = MapTarget(settings.project.path or MapTarget.path, write, repeated)
     print_suggestions(Path(paths[0]), settings.options, target)
 
 

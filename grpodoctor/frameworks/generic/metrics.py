@@ -267,7 +267,8 @@ _STRUCTURED = (
     KeyMeaning("reward_components/<name>", "reward/component/<name>/mean", over=_UNSTATED),
     *(KeyMeaning(key, "pass_at_k/<k>", over=_UNSTATED)
       for key in ("eval_pass@<k>", "val_pass@<k>", "test_pass@<k>", "eval/pass@<k>",
-                  "eval_pass_at_<k>", "val_pass_at_<k>")),
+                  "eval_pass_at_<k>", "val_pass_at_<k>", "pass@<k>", "train_pass@<k>",
+                  "training_pass@<k>", "pass_at_<k>", "train_pass_at_<k>")),
     *(KeyMeaning(f"{split}{name}", "reward/heldout", over=_UNSTATED)
       for name in ("ndcg@<k>", "recall@<k>", "precision@<k>", "hit@<k>", "mrr", "f1", "bleu",
                    "rouge_l") for split in _HELD_OUT),

@@ -12,7 +12,7 @@ from pathlib import Path
 from grpodoctor.monitor.diagnosis.verdict import VerdictKind
 from grpodoctor.monitor.report import Report
 from grpodoctor.report.ci.log_location import log_location
-from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding, Severity
 from grpodoctor.support.safe_text import plain
 
@@ -46,6 +46,8 @@ def _lines(report: Report, path: str) -> Iterator[str]:
     names = [f"{finding.code} {finding.name}" for finding in named]
     title = ", ".join([f"grpodoctor: {verdict.kind}", *names])
     yield _command(_VERDICT_COMMANDS[verdict.kind], path, title, _with_run(verdict.text, report))
+    for defect in report.defects:
+        yield _command("error", path, f"grpodoctor: defect of {defect.code}", defect_line(defect))
     for finding in report.findings:
         if finding not in named:
             level = _COMMANDS[finding.severity] if id(finding) in counted else "notice"

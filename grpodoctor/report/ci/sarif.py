@@ -15,7 +15,7 @@ from grpodoctor import __version__
 from grpodoctor.monitor.diagnosis.problems import Problem
 from grpodoctor.monitor.report import Report, evidence_to_json
 from grpodoctor.report.ci.log_location import log_location
-from grpodoctor.report.run.phrases import finding_period
+from grpodoctor.report.run.phrases import defect_line, finding_period
 from grpodoctor.rules.base import Finding, Rule, Severity
 from grpodoctor.rules.catalogue import rule_of
 from grpodoctor.support.safe_text import plain
@@ -43,11 +43,34 @@ def to_json(reports: Sequence[Report], root: Path | None = None) -> dict[str, An
     }
     run = {
         "tool": {"driver": driver},
-        "invocations": [{"executionSuccessful": True}],
+        "invocations": [_invocation(reports)],
         "results": [result for report in reports for result in _results(report, places, root)],
         "properties": {"verdicts": [_verdict(report) for report in reports]},
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _invocation(reports: Sequence[Report]) -> dict[str, Any]:
+    """Whether the rules ran, with the defects of rules and the logs that were not examined."""
+    defects = [defect for report in reports for defect in report.defects]
+    notifications = [
+        {
+            "level": "error",
+            "message": {"text": plain(defect_line(defect))},
+            "associatedRule": {"id": defect.code},
+        }
+        for defect in defects
+    ]
+    verdicts = [(report.run.path, report.diagnosis.verdict) for report in reports]
+    notifications += [
+        {"level": "warning", "message": {"text": plain(f"{path}: {verdict.line}")}}
+        for path, verdict in verdicts
+        if verdict.kind == "not examined"
+    ]
+    invocation: dict[str, Any] = {"executionSuccessful": not defects}
+    return (
+        {**invocation, "toolExecutionNotifications": notifications} if notifications else invocation
+    )
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

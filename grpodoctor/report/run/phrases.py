@@ -83,13 +83,13 @@ def facts_line(report: Report) -> str:
 
 def run_line(run: RunFacts) -> str:
     """The identity of a run, on one line."""
-    parts = [run.framework]
+    parts = ["unknown framework" if run.framework == "unknown" else run.framework]
     if run.model:
         parts.append(run.model)
     if run.seed is not None:
         parts.append(f"seed {run.seed}")
     if run.first_step is None:
-        return " · ".join([*parts, "no steps yet"])
+        return " · ".join([*parts, "no step was examined"])
     missing = f", {run.missing_steps} missing" if run.missing_steps else ""
     steps = f"steps {run.first_step} to {run.last_step} ({run.steps} read{missing})"
     return " · ".join([*parts, steps])

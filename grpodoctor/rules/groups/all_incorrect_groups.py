@@ -131,6 +131,9 @@ class AllIncorrectGroups(Rule):
     max_success: float = 0.01
     """Share of successful responses at which groups are starved: with eight responses per prompt,
     at most .08 of the groups contain a success."""
+    onset_factor: float = 2.0
+    """Multiple of `max_success` that dates the onset: a success rate that scatters around it is one
+    lasting condition, and no series of short ones."""
     rare_success: float = 0.03
     """Share of correct responses, over all readings in the window, that is too rare to learn from
     where the reward varies for other reasons: a quarter of the groups of eight contain one."""
@@ -305,7 +308,8 @@ class AllIncorrectGroups(Rule):
         if self._fails_by_chance(series):
             return UNDECIDED
         evidence = cite_all(chart, name, "reward/max", "groups/reward_std")
-        onset = partial(first_step_where, series, lambda value: value <= self.max_success)
+        begun = self.onset_factor * self.max_success
+        onset = partial(first_step_where, series, lambda value: value <= begun)
         noun = "correct" if name == _ACCURACY else "rewarded"
         if not any(recent):
             text = f"No response was {noun} in {len(recent)} readings, so no group varies."

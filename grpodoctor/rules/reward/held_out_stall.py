@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_left
+from functools import partial
 from typing import ClassVar, NamedTuple
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
 from grpodoctor.rules.shared.heldout import LOW_ACCURACY, counts_successes, full_mark
-from grpodoctor.rules.shared.run_health import RECENT, current_metric, is_solved, reading_noise
+from grpodoctor.rules.shared.run_health import (
+    RECENT,
+    current_metric,
+    first_step_where,
+    is_solved,
+    reading_noise,
+)
 from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
@@ -28,6 +35,7 @@ class _Course(NamedTuple):
     after: float
     compared: tuple[int, int]
     """Evaluations behind the two held-out levels."""
+    evaluations: list[float]
     train_before: float
     train_after: float
 
@@ -41,11 +49,25 @@ class _Course(NamedTuple):
         """Rise of the training reward."""
         return self.train_after - self.train_before
 
-    @property
-    def error_factor(self) -> float:
-        """Standard error of the held-out rise, in standard deviations of one evaluation."""
+    def rises(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The held-out rise as two estimators see it, each with its standard error.
+
+        The error is in standard deviations of one evaluation. The levels see a rise that is over
+        early; the line through all evaluations is more exact for one that lasts.
+        """
         # The median of n normal values has a standard error of sqrt(pi / 2n) standard deviations.
-        return math.sqrt(math.pi / 2 * sum(1 / count for count in self.compared))
+        of_levels = math.sqrt(math.pi / 2 * sum(1 / count for count in self.compared))
+        count = len(self.evaluations)
+        slope = statistics.linear_regression(range(count), self.evaluations).slope
+        between = count - sum(self.compared) / 2  # from the middle of one level to the other's
+        of_line = between * math.sqrt(12 / (count * (count * count - 1)))
+        return (self.rise, of_levels), (slope * between, of_line)
+
+
+def _deviation(before: float, after: float) -> float:
+    """Standard deviation of one success, at the middle of two shares of successes."""
+    share = min(max((before + after) / 2, 0.0), 1.0)  # a level may be older than the window
+    return math.sqrt(share * (1 - share))
 
 
 class HeldOutStall(Rule):
@@ -54,12 +76,16 @@ class HeldOutStall(Rule):
     What it sees:
         A training reward that rose well beyond its noise, and held-out evaluations that are no
         higher than they were, over the same steps: the whole run, or the latest 128 readings. A
-        rise of at most two standard errors counts as none if even two more would be less than a
-        tenth of the training reward's rise. The finding is a warning from eight evaluations on, and
-        `info` before. A fall of the evaluations is reported by REW003. If the training prompts are
-        solved, three evaluations are enough, if the latest two are below .8 and no higher than the
-        first, whether they stayed or fell. From eight evaluations on, a rise below half of the
-        training reward's counts as none then, if both began alike.
+        rise of at most 2.5 standard errors counts as none if even two more would be less than a
+        fifth of the training reward's rise. Where the two have different units, each rise counts in
+        its own: a share of successes in standard deviations of one success, a reward as a share of
+        its level or of its spread over the responses, whichever is larger. The onset is the step at
+        which the training reward began to rise. The finding is a warning from eight evaluations on,
+        unless the noise hides a rise of a fifth, and `info` otherwise. A fall of the evaluations is
+        reported by REW003. If the training prompts are solved, three evaluations are enough, if the
+        latest two are below .8 and no higher than the first, whether they stayed or fell. From
+        eight evaluations on, a rise below half of the training reward's counts as none then, if
+        both began alike.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -119,9 +145,17 @@ class HeldOutStall(Rule):
     level where the spread is not logged: a small rise need not show elsewhere."""
     ceiling: float = 0.9
     """Held-out share above which little is left to gain."""
-    negligible_share: float = 0.1
+    negligible_share: float = 0.2
     """Share of the training reward's rise below which the held-out rise must be, with two standard
-    errors added. Half of all stalls end a little higher than they began, by chance alone."""
+    errors added. Half of all stalls end a little higher than they began, by chance alone. A true
+    rise of this share stays below it in one evaluation of forty."""
+    sure_errors: float = 2.0
+    """Standard errors that are added to a held-out rise for the largest rise that it may be."""
+    chance_errors: float = 2.5
+    """Standard errors up to which a held-out rise may be chance: two estimators at a dozen
+    evaluations exceed it in one stall of fifty."""
+    begun_share: float = 0.1
+    """Share of the training reward's rise that dates the onset."""
     min_fall: float = 0.1
     """Share of the level whose loss is a fall, which REW003 judges."""
 
@@ -209,7 +243,8 @@ class HeldOutStall(Rule):
         is_whole = len(values) < WINDOW or first is None
         before = statistics.median(early) if is_whole or first is None else first.level
         compared = (len(early) if is_whole else BASELINE, len(late))
-        return _Course(before, statistics.median(late), compared, start, series.level(RECENT))
+        after, reached = statistics.median(late), series.level(RECENT)
+        return _Course(before, after, compared, values, start, reached)
 
     def _in_window(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
         values = chart.series(train).tail(WINDOW)
@@ -223,7 +258,8 @@ class HeldOutStall(Rule):
             not level_shift(values[:middle], values[middle:]) >= self.min_rise
         ):
             return None
-        return _Course(before, after, (len(early), len(late)), train_before, train_after)
+        compared = (len(early), len(late))
+        return _Course(before, after, compared, heldout, train_before, train_after)
 
     def _judge(self, chart: Chart, name: str, train: str, course: _Course | None) -> RuleResult:
         if course is None or not course.train_rise >= self.min_share * self._scale(chart, train):
@@ -231,23 +267,54 @@ class HeldOutStall(Rule):
         before, after = course.before, course.after
         if after < before - self.min_fall * abs(before):
             return None
-        if course.rise > 0 and not self._is_negligible(chart, name, train, course):
+        severity = self._stall(chart, name, train, course)
+        if severity is None:
             return None
         text = (
             f"{train} rose from {course.train_before:.3g} to {course.train_after:.3g}, "
             f"but {name} went from {before:.3g} to {after:.3g}."
         )
-        is_sure = len(chart.series(name)) >= self.sure_evaluations
         evidence = (cite(chart, name, before), cite(chart, train, course.train_before))
-        return Sighting("warning" if is_sure else "info", text, evidence)
+        risen = course.train_before + self.begun_share * course.train_rise
+        onset = partial(first_step_where, chart.series(train), lambda value: value >= risen)
+        return Sighting(severity, text, evidence, find_onset=onset)
 
-    def _is_negligible(self, chart: Chart, name: str, train: str, course: _Course) -> bool:
-        """Whether the held-out rise is noise, and surely a small part of the training rise."""
-        most = self.negligible_share * course.train_rise
-        if course.rise >= most or not self._is_comparable(chart, name, train):
-            return False
-        error = reading_noise(chart.series(name)) * course.error_factor
-        return course.rise <= 2 * error and course.rise + 2 * error < most
+    def _stall(self, chart: Chart, name: str, train: str, course: _Course) -> Severity | None:
+        """How surely the held-out level has not risen; None if it may have.
+
+        A fall excludes a rise only as far as the noise lets it: otherwise it is a note.
+        """
+        noise = reading_noise(chart.series(name))
+        rises = [(rise, noise * factor) for rise, factor in course.rises()]
+        if any(rise > max(self.chance_errors * error, 0.0) for rise, error in rises):
+            return None
+        most = self._negligible(chart, name, train, course)
+        is_small = [rise + self.sure_errors * error < most for rise, error in rises]
+        if course.rise > 0 and not all(is_small):
+            return None
+        is_sure = len(chart.series(name)) >= self.sure_evaluations and any(is_small)
+        return "warning" if is_sure else "info"
+
+    def _negligible(self, chart: Chart, name: str, train: str, course: _Course) -> float:
+        """The held-out rise that is a small part of the training reward's."""
+        if self._is_comparable(chart, name, train):
+            return self.negligible_share * course.train_rise
+        unit = self._train_unit(chart, train, course) or course.train_rise
+        gained = min(1.0, course.train_rise / unit)
+        return self.negligible_share * gained * self._heldout_unit(chart, name, course)
+
+    def _train_unit(self, chart: Chart, train: str, course: _Course) -> float:
+        """A rise of the training reward that is large, in its own unit."""
+        if self._is_share(chart, train):
+            return _deviation(course.train_before, course.train_after)
+        levels = abs(course.train_before), abs(course.train_after)
+        return max(self._scale(chart, train), *levels)
+
+    def _heldout_unit(self, chart: Chart, name: str, course: _Course) -> float:
+        """The same for the held-out level."""
+        if self._is_share(chart, name):
+            return _deviation(course.before, course.after)
+        return max(abs(course.before), abs(course.after))
 
     def _is_comparable(self, chart: Chart, name: str, train: str) -> bool:
         """Whether both have one unit: rewards, accuracies, or numbers between 0 and 1."""

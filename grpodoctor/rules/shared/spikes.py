@@ -83,13 +83,14 @@ class Jump(NamedTuple):
     """The lowest of the readings after."""
 
 
-def latest_jump(series: Series, factor: float, floor: float) -> Jump | None:
+def latest_jump(series: Series, factor: float, floor: float, ranges: float = 0.0) -> Jump | None:
     """The latest jump by a factor, if the readings since then have stayed above the old level.
 
     Args:
         series: the metric.
         factor: how many times the highest earlier reading the new level is at least.
         floor: a level below which rises do not matter.
+        ranges: how many times the range of the earlier readings the rise is at least.
     """
     if series.last < floor:
         return None
@@ -98,7 +99,10 @@ def latest_jump(series: Series, factor: float, floor: float) -> Jump | None:
         after = min(values[place : place + LASTING])
         if after < floor or values[place - 1] >= after / factor:
             continue
-        before = max(values[max(0, place - BEFORE) : place])
+        earlier = values[max(0, place - BEFORE) : place]
+        before = max(earlier)
+        if after - before < ranges * (before - min(earlier)):
+            continue
         if after >= factor * max(before, floor / 10) and series.level(5) >= factor * before:
             return Jump(steps[place], steps[place - 1], before, after)
     return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite
-from grpodoctor.rules.shared.mismatch_levels import HARMFUL
+from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite
+from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.rules.shared.spikes import Jump, latest_jump
 from grpodoctor.runs.chart import Chart
@@ -18,7 +18,12 @@ _KL: Mapping[str, float] = {
     "kl/reference/k3": 0.1,
 }
 """Divergence to the reference that matters after a resume: more than ordinary runs reach in all."""
-_LEVELS: Mapping[str, float] = {**HARMFUL, **_KL}
+_WARNING: Mapping[str, float] = {**{name: ORDINARY[name] for name in HARMFUL}, **_KL}
+"""Level of a warning."""
+_LEVELS: Mapping[str, float] = {
+    name: level if name in _KL else level / 10 for name, level in _WARNING.items()
+}
+"""Level at which a jump counts: for a mismatch, about that of two engines in float32."""
 
 
 class MismatchAfterResume(Rule):
@@ -26,7 +31,11 @@ class MismatchAfterResume(Rule):
 
     What it sees:
         A mismatch between sampler and learner, or a divergence to the reference, that jumps at the
-        step at which the run was resumed, and stays high.
+        step at which the run was resumed, and stays high: 2.5 times the highest of the ten readings
+        before, and by more than twice their range. It is a warning if the mismatch is now above
+        that of ordinary engine pairs (a probability difference of .004, a log-probability
+        difference of .01, a KL of .005), and `info` from a tenth of that on. A divergence to the
+        reference counts from .1 on.
 
     Why it matters:
         Training continues from other weights than it stopped with. Known causes are an adapter that
@@ -67,6 +76,10 @@ class MismatchAfterResume(Rule):
     """Multiple of the highest reading before. The step is known, so the jump may be smaller than
     one at an unknown step; see SYN003."""
 
+    noise_ranges: float = 2.0
+    """Rise as a multiple of the range of the readings before: about six standard deviations above
+    the highest of ten."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a jump at a resume."""
         if not chart.resumes:
@@ -74,7 +87,7 @@ class MismatchAfterResume(Rule):
         for name in _LEVELS:
             if not chart.is_fresh(name):
                 continue
-            jump = latest_jump(chart.series(name), self.factor, _LEVELS[name])
+            jump = latest_jump(chart.series(name), self.factor, _LEVELS[name], self.noise_ranges)
             if jump is not None and self._is_at_resume(chart, jump):
                 return self._sighting(chart, name, jump)
         return None
@@ -87,6 +100,7 @@ class MismatchAfterResume(Rule):
             f"{name} rose from {jump.before:.2g} to {jump.after:.2g} "
             f"when the run was resumed at step {jump.step}."
         )
+        severity: Severity = "warning" if jump.after >= _WARNING[name] else "info"
         return Sighting(
-            "warning", text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
+            severity, text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
         )

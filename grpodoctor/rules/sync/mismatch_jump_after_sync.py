@@ -9,6 +9,7 @@ from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY, logged_mi
 from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, RECENT
 from grpodoctor.rules.shared.spikes import Jump, latest_jump
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _FALLBACK = "experts/replay_fallback_rate"
@@ -19,8 +20,16 @@ class MismatchJumpAfterSync(Rule):
 
     What it sees:
         A mismatch that rises to a multiple of all recent readings from one reading to the next, and
-        stays there: four times to a level that does harm (critical), or ten times to one above that
-        of ordinary engine pairs (warning). A jump at a resume is reported by SYN004.
+        stays there:
+
+        - four times, to a level that does harm: a probability difference of .02, a log-probability
+          difference of .05, or a KL of .01 (critical)
+        - four times and by twice the range of the ten readings before, to half of that level
+          (warning)
+        - ten times, to a level above that of ordinary engine pairs: .004, .01 or .005 (warning)
+
+        A KL grows with the square of the gap, so its factors are 16 and 100 for a warning. A jump
+        at a resume is reported by SYN004.
 
     Why it matters:
         Rounding and staleness change slowly. A jump means that a weight sync did not deliver the
@@ -66,6 +75,9 @@ class MismatchJumpAfterSync(Rule):
     factor: float = 4.0
     """Multiple of the highest recent reading. Readings of one engine pair stay within a factor of
     two of each other; reported jumps are 5 to 25 times."""
+    noise_ranges: float = 2.0
+    """Rise to less than a harmful level, as a multiple of the range of the readings before: about
+    six standard deviations above the highest of ten."""
 
     lost_routes: float = 0.01
     """Rise of the share of replayed routes that are missing; see MOE005."""
@@ -80,8 +92,7 @@ class MismatchJumpAfterSync(Rule):
         jump = latest_jump(series, self.factor, HARMFUL[name])
         if jump is None:
             severity = "warning"
-            large = self.large_factor**2 if "kl_" in name else self.large_factor
-            jump = latest_jump(series, large, ORDINARY[name])
+            jump = self._milder_jump(series, name)
         if jump is None:
             return None
         if any(jump.previous_step < resume.step <= jump.step for resume in chart.resumes):
@@ -97,6 +108,13 @@ class MismatchJumpAfterSync(Rule):
         return Sighting(
             severity, text, (cite(chart, name, jump.before),), find_onset=lambda: jump.step
         )
+
+    def _milder_jump(self, series: Series, name: str) -> Jump | None:
+        """The latest jump to a level that does not yet do harm."""
+        power = 2 if "kl_" in name else 1
+        return latest_jump(
+            series, self.factor**power, HARMFUL[name] / 2, self.noise_ranges
+        ) or latest_jump(series, self.large_factor**power, ORDINARY[name])
 
     def _follows_lost_routes(self, chart: Chart, jump: Jump) -> bool:
         """Whether replayed routes began to be missing at the jump, so other experts cause it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ _LONGEST_HEADER = 1_000_000
 _MOST_RUNS = 128
 """Runs of a table that are read."""
 _EXTREMES = ("__MIN", "__MAX")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
 
 
 class CommaSeparated:
@@ -73,7 +76,7 @@ class CommaSeparated:
                     "the others into a table of their own"
                 ]
             return []
-        fields = self._fields(text)
+        fields = _with_decimal_points(self._fields(text), self._delimiter)
         if fields == self._header:  # a resumed job repeats the header
             return []
         if len(fields) != len(self._header):
@@ -95,6 +98,21 @@ class CommaSeparated:
             return next(csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True), [])
         except csv.Error as error:
             raise ValueError(f"not a table row: {error}") from None
+
+
+def _with_decimal_points(fields: list[str], delimiter: str) -> list[str]:
+    """The cells of a row with decimal commas, as spreadsheets of many languages write numbers.
+
+    A row that has a decimal point as well uses commas for something else.
+    """
+    if delimiter == "," or not any("," in field for field in fields):
+        return fields
+    if any(_DECIMAL_POINT.fullmatch(field.strip()) for field in fields):
+        return fields
+    return [
+        field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field.strip()) else field
+        for field in fields
+    ]
 
 
 class RunOfTable(NamedTuple):

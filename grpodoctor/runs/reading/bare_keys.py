@@ -1,4 +1,4 @@
-"""Keys that name a statistic without what it is of: `mean`, `min` and `max`.
+"""Keys that name a statistic without what it is of (`mean`, `min`), or with one letter (`R`).
 
 A script that logs one thing leaves its name out. In a log of RL that is nearly always the reward,
 but nothing in the log says so. Such a log is therefore not read until the user confirms it.
@@ -6,7 +6,7 @@ but nothing in the log says so. Such a log is therefore not read until the user 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _MEANS = ("mean", "avg", "average")
 
@@ -32,6 +32,31 @@ def metrics_of_bare_keys(keys: Iterable[str]) -> dict[str, str]:
     means = [key for key in _MEANS if key in known]
     is_bare = len(means) == 1 and len(found) > 1 and not known - found.keys() - _SILENT
     return found if is_bare else {}
+
+
+_LETTERS = {"r": "reward/mean", "h": "entropy/mean", "l": "length/mean"}
+"""What a line such as `R=0.48 H=0.51 L=500` abbreviates."""
+_SHORTEST_LENGTH = 2.0
+"""Tokens; below it, `L` may be the loss."""
+
+
+def metrics_of_letters(lowest: Mapping[str, float]) -> dict[str, str]:
+    """The metrics that keys of one letter may hold, for the user to confirm.
+
+    A letter alone may stand for anything; `R` and `H` in one log are the reward and the entropy.
+
+    Args:
+        lowest: the lowest value of each unknown key.
+    """
+    by_letter = {key.rpartition("/")[2].lower(): key for key in lowest}
+    if not {"r", "h"} <= by_letter.keys() or lowest[by_letter["h"]] < 0:
+        return {}
+    found = {by_letter[letter]: _LETTERS[letter] for letter in _LETTERS if letter in by_letter}
+    return {
+        key: metric
+        for key, metric in found.items()
+        if metric != "length/mean" or lowest[key] >= _SHORTEST_LENGTH
+    }
 
 
 def question_about(metrics: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpodoctor.errors import RunError, name_some
+from grpodoctor.errors import OtherTrainingError, RunError, name_some
 from grpodoctor.frameworks.common_names import has_common_names
 from grpodoctor.frameworks.detection import Guess, guess_frameworks
 from grpodoctor.frameworks.framework import Framework
@@ -45,6 +45,7 @@ from grpodoctor.runs.reading.read_notes import (
 )
 from grpodoctor.runs.reading.read_options import ReadOptions
 from grpodoctor.runs.reading.share_units import counts_and_percentages
+from grpodoctor.runs.reading.tracker_exports import error_of_keys
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
 
@@ -187,8 +188,8 @@ class FrameworkDetector:
             "run's directory",
         )
 
-    def _other_objective_error(self, objective: str) -> RunError:
-        return RunError(
+    def _other_objective_error(self, objective: str) -> OtherTrainingError:
+        return OtherTrainingError(
             objective,
             where=str(self._path),
             remedy="pass the log of a GRPO run; if this is one, name the key of its reward with "
@@ -210,6 +211,8 @@ class FrameworkDetector:
                 where=where,
                 remedy="pass the event file (events.out.tfevents.*), which has all of them",
             )
+        if error := error_of_keys(self._path, keys):
+            return error
         if bare := metrics_of_bare_keys(keys):
             return RunError(
                 f"the keys do not say what they measure: {name_some(sorted(bare))}",

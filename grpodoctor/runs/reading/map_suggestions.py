@@ -16,7 +16,7 @@ from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.base import LogRow
-from grpodoctor.runs.reading.bare_keys import metrics_of_bare_keys
+from grpodoctor.runs.reading.bare_keys import metrics_of_bare_keys, metrics_of_letters
 from grpodoctor.runs.reading.key_words import WordPattern, is_heldout, pattern_of
 from grpodoctor.runs.reading.log_files import LogFiles
 from grpodoctor.runs.reading.no_run_error import no_run_error
@@ -96,6 +96,9 @@ def suggest_map(path: Path, options: ReadOptions) -> MapSuggestions:
     without_metric = _without_metric(translator, [key for key in statistics if key not in known])
     taken = {metric.partition("/set/")[0]: key for key, metric in known.items()}
     bare = metrics_of_bare_keys(key for key in statistics if key not in known)
+    letters = metrics_of_letters(
+        {key: stats.low for key, stats in statistics.items() if key not in known and stats.count}
+    )
     suggestions: list[Suggestion] = []
     unknown: dict[str, KeyStatistics] = {}
     for key, stats in sorted(statistics.items(), key=lambda pair: (-pair[1].count, pair[0])):
@@ -105,6 +108,8 @@ def suggest_map(path: Path, options: ReadOptions) -> MapSuggestions:
         suggestion = _suggestion(key, stats, taken, reason) if stats.count else None
         if key in bare and not known:
             suggestion = Suggestion(key, bare[key], stats)
+        if key in letters and letters[key] not in taken:
+            suggestion = Suggestion(key, letters[key], stats)
         if suggestion is None:
             unknown[key] = stats
             continue

@@ -9,6 +9,7 @@ from grpodoctor.errors import NoLogError, RunError, name_some
 from grpodoctor.runs.log_formats.decoding.console_lines import visible_segments
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
 from grpodoctor.runs.log_formats.json_history import JsonHistory
+from grpodoctor.runs.reading.tracker_exports import tracker_error
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
 from grpodoctor.support.files.regular_files import MOST_ENTRIES, kind_of, open_regular
@@ -67,6 +68,8 @@ def _reason(path: Path, damage: list[Damage]) -> RunError:
         names = sorted(entry.name for entry in path.iterdir())
         if not names:
             return _error(path, "the directory is empty")
+        if error := tracker_error(path, names):
+            return error
         reasons = _file_reasons(path, names)
         stops = "" if reasons else _stops(path, names)
         if stops:

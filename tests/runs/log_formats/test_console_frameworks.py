@@ -184,3 +184,19 @@ def test_lists_behind_a_time_and_the_updates_of_a_rollout(tmp_path: Path) -> Non
     assert names["correction/weight_mean"] == 0.9
     assert names["mismatch/kl_k1"] == 0.0005
     assert names["entropy/mean"] == 0.7321
+
+
+def test_a_panel_with_two_columns_for_each_step(tmp_path: Path) -> None:
+    panel = (
+        "╭──────────────────────── Step {step} ────────────────────────╮\n"
+        "│ reward/mean         0.5{step}                               │\n"
+        "│ policy entropy note a                                       │\n"
+        "│ response_length     498.5                                   │\n"
+        "╰─────────────────────────────────────────────────────────────╯\n"
+    )
+    path = tmp_path / "train.log"
+    path.write_text("".join(panel.format(step=step) for step in range(30)))
+    steps = list(open_run(path).steps)
+    assert [step.step for step in steps] == list(range(30))
+    assert scalar(steps[7].values["reward/mean"]) == 0.57
+    assert scalar(steps[7].values["length/mean"]) == 498.5

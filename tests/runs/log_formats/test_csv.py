@@ -185,3 +185,13 @@ def test_runs_in_columns_of_their_own(
     steps = list(open_run(path, ReadOptions(where={"run": runs[1]})).steps)
     own = [place for place, name in enumerate(columns) if runs[1] in name and "reward" in name]
     assert {scalar(step.values["reward/mean"]) for step in steps} == set(own)
+
+
+def test_decimal_commas_are_read_where_they_separate_no_columns(tmp_path: Path) -> None:
+    rows = rows_of("step;reward;entropy\n0;0,25;1,5e-2\n1;0,5;0,25\n", tmp_path)
+    assert [row.values for row in rows] == [
+        {"reward": 0.25, "entropy": 0.015},
+        {"reward": 0.5, "entropy": 0.25},
+    ]
+    mixed = rows_of("step;reward;name\n0;0.25;1,5\n", tmp_path)
+    assert mixed[0].values == {"reward": 0.25}

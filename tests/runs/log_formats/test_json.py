@@ -333,3 +333,13 @@ def test_a_null_of_verls_logger_is_a_broken_number_if_its_key_always_had_one(
     broken = [row.step for row in rows if math.isnan(row.values.get("actor/pg_loss", 0.0))]
     assert broken == (list(range(20, 31)) if nested and first_null == 20 else [])
     assert not any("val/acc" in row.values for row in rows)
+
+
+def test_a_step_that_is_too_large_is_damage_and_no_place_in_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [{"step": number * 10**15, "reward": 0.5} for number in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = open_run(path)
+    assert [step.step for step in run.steps] == [number * 10**15 for number in range(10)]
+    assert run.damaged_lines == 10
+    assert "too large to be exact" in run.damage[0].why

@@ -187,3 +187,19 @@ def test_a_log_without_a_reading_names_its_keys(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     verdict = replay(tmp_path).report.diagnosis.verdict
     assert verdict.sentence.startswith("no step was read; the log has the keys myQuality;")
+
+
+def test_a_tracker_s_folder_is_named_with_its_export(tmp_path: Path) -> None:
+    (tmp_path / "aim" / ".aim" / "meta").mkdir(parents=True)
+    metric = tmp_path / "swan" / "swanlog" / "run-20260101_000000-a" / "logs" / "reward"
+    metric.mkdir(parents=True)
+    rows = [f'{{"index":{step},"data":0.3,"create_time":"2026"}}\n' for step in range(30)]
+    (metric / "10.log").write_text("".join(rows))
+    (tmp_path / "empty" / "swanlog").mkdir(parents=True)
+    for folder, export in (
+        ("aim", r"Aim repository.*dataframe.*to_csv\(\"run.csv\"\)"),
+        ("swan", "SwanLab are not read.*swanlab api run metrics"),
+        ("empty", "SwanLab are not read.*swanlab api run metrics"),
+    ):
+        with pytest.raises(RunError, match=export):
+            open_run(tmp_path / folder)

@@ -65,7 +65,8 @@ _PIPED_PAIR = re.compile(rf"^\s*([A-Z][\w .()/-]{{0,60}}?):?\s+({NUMBER})\s*(%|[
 _BULLET = re.compile(rf"^\s*[•*]\s+([A-Z][\w .()/-]{{2,80}}?):\s+({NUMBER})\s*(%|[A-Za-z/]+)?\s*$")
 _RESULTS = re.compile(r"\W{0,9}(Training|Validation) Results:\s*")
 _CELL = re.compile(r"[A-Za-z_][\w./@() -]{0,160}")
-_BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}}):\s+({NUMBER})")
+_BOXED_PAIR = re.compile(rf"([A-Za-z_][\w./@-]{{0,160}})(?::\s+|\s{{2,}})({NUMBER})")
+"""`│ entropy: 0.4 │`, or `│ entropy    0.4 │` in a panel of two columns."""
 _PANEL_ROW = re.compile(r"│\s{1,4}([a-z]\w{0,40})\s{2,}([A-Za-z_][\w./@-]{0,160}: .*?)\s*│\s*")
 """`│  policy  clipfrac_avg: 0.01 | entropy_avg: 0.43 │`, a family of keys of open-instruct."""
 _PANEL_MORE = re.compile(r"│\s{6,}(\S.*?)\s*│\s*")

@@ -149,6 +149,8 @@ class RowDecoder:
         """Keys that were null before they had numbers in many rows."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         """By the names of a row in order; most logs have a few sets of names."""
+        self._step_key = ""
+        """The key of the latest step."""
         self._latest: int | None = None
         """The step of the latest row that has one of its own beside the logger's count of calls."""
         self._names_at_latest: set[tuple[str, ...]] = set()
@@ -160,7 +162,7 @@ class RowDecoder:
         """Make a row.
 
         Raises:
-            ValueError: if it has too many keys.
+            ValueError: if it has too many keys, or its step is too large.
         """
         if len(data) > MOST_KEYS:
             raise ValueError(f"{len(data)} keys")
@@ -203,8 +205,16 @@ class RowDecoder:
 
         Where the updates of a run have a step of their own, an evaluation that has only the count
         of the logger's calls follows the latest of them.
+
+        Raises:
+            ValueError: if the step is too large, and earlier ones were not.
         """
         key, step = _step_of(values, keys)
+        if step is not None:
+            self._step_key = key
+        elif (number := parse_number(values.get(self._step_key))) and number >= _EXACT:
+            # Numbering this row by its place would put it among the first steps.
+            raise ValueError(f"the step {number:g} is too large to be exact")
         return key, self._latest if key == _CALLS and self._latest is not None else step
 
     def _part(self, step: int | None, names: tuple[str, ...]) -> str:

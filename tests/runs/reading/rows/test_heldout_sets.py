@@ -88,7 +88,7 @@ def test_a_loss_on_one_set_is_found_in_the_mean_of_many(tmp_path: Path) -> None:
     ]
     report = replay(written(tmp_path, results)).report
     (finding,) = [each for each in report.findings if each.code == "REW003"]
-    assert "accuracy/heldout/set/lost fell from 0.8" in finding.summary
+    assert "Held-out accuracy on lost fell from 0.8" in finding.summary
 
 
 def test_held_out_sets_that_rise_are_quiet(tmp_path: Path) -> None:
