@@ -13,7 +13,7 @@ from grpodoctor.frameworks.registry import configurable_frameworks, find_framewo
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.vitals import format_reading
-from grpodoctor.remedies.base import Readings, Remedy
+from grpodoctor.remedies.base import Readings, Remedy, number
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
@@ -194,6 +194,9 @@ def advice_for(
     # A value computed from a reading that overflowed would be no setting.
     readings = {name: each for name, each in (readings or {}).items() if math.isfinite(each)}
     remedy = remedy_of(remedy_id)
+    known_numbers = _known_numbers(knobs, readings)
+    knobs = {**remedy.assumes, **knobs}
+    readings = {**readings, **_known_numbers({name: knobs[name] for name in remedy.assumes}, {})}
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)
     obstacle = remedy.obstacle(knobs, readings) or _why_done(usual, framework)
@@ -210,19 +213,36 @@ def advice_for(
     )
     is_known = find_framework(framework, configurable_frameworks()) is not None
     known = with_length_limit(knobs, readings)
+    unknown = {} if change else _change_if_unknown(remedy, knobs, readings)
+    resolved = replace(resolved, title=remedy.title_for(change or unknown, known_numbers))
+    remark = remedy.remark(change or unknown, known_numbers)
     if change:
-        lines = framework_settings(change, framework, known)
+        lines = _with_remark(framework_settings(change, framework, known), remark)
         spelling = (*lines, *_restart_lines(remedy, framework))
         return replace(resolved, change=change, spelling=spelling, has_instructions=not is_known)
-    unknown = _change_if_unknown(remedy, knobs, readings)
     return replace(
         resolved,
         spelling=_instructions(remedy, framework),
         config_missing=not remedy.how and bool(usual),
-        if_not_set=tuple(framework_settings(unknown, framework, known)),
+        if_not_set=_with_remark(framework_settings(unknown, framework, known), remark),
         already_set=() if unknown else _already_set(remedy, knobs, framework),
         has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
     )
+
+
+def _known_numbers(knobs: Mapping[str, Setting], readings: Readings) -> dict[str, float]:
+    """The settings and the readings that are numbers."""
+    numbers = {name: number(knobs, name) for name in knobs}
+    return {**readings, **{name: value for name, value in numbers.items() if value is not None}}
+
+
+def _with_remark(lines: Sequence[SettingLine], remark: str) -> tuple[SettingLine, ...]:
+    """The lines, the first setting with a remark unless that is empty."""
+    if not lines:
+        return ()
+    first, *others = lines
+    note = "; ".join(filter(None, (remark, first.note)))
+    return (replace(first, note=note) if first.key else first, *others)
 
 
 def _advice(remedy: Remedy, model: str, *, obstacle: str = "") -> Advice:

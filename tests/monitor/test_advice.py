@@ -12,6 +12,7 @@ from grpodoctor.monitor.advice import (
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.vocabulary.knobs import Setting
 
 CONFIG = {"overlong": "none", "dynamic_sampling": False, "advantage": "group"}
 
@@ -226,3 +227,36 @@ def test_a_setting_contains_the_limit_that_truncated_responses_show():
     assert line == "reward_funcs=[..., get_soft_overlong_punishment(96, 19)]"
     (unknown,) = punishment(max=96.0)
     assert "<max_completion_length>" in unknown
+
+
+RATE = "optimizer/learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "logged", "value", "note"),
+    [
+        ({"learning_rate": 2e-4, "lora_rank": 0}, {}, "1e-06", ""),
+        ({"learning_rate": 2e-4, "lora_rank": 32}, {}, "6.7e-05", ""),
+        ({"learning_rate": 0.03, "lora_rank": 32}, {}, "1e-05", ""),
+        ({"learning_rate": 2e-4}, {}, "1e-06", "for full training; 1e-05 with LoRA"),
+        ({}, {RATE: 1e-3}, "1e-06", "for full training; 1e-05 with LoRA"),
+        ({"lora_rank": 32}, {RATE: 1e-3}, "0.00033", ""),
+        ({}, {RATE: 6e-5}, "2e-05", ""),
+        ({"learning_rate": 3e-3, "lora_rank": 0, "pretrained_model": False}, {}, "0.001", ""),
+    ],
+)
+def test_a_rate_far_above_those_of_rl_is_set_to_a_usual_one(
+    knobs: dict[str, Setting], logged: dict[str, float], value: str, note: str
+) -> None:
+    advice = advice_for("lower-learning-rate", knobs, "trl", logged)
+    (line,) = advice.settings
+    assert (line.value, line.note) == (value, note)
+    rate = knobs.get("learning_rate", logged.get(RATE))
+    is_start = value in ("1e-06", "1e-05")
+    wanted = f"Lower the learning rate from {rate:g} to {value}"
+    assert advice.title == (wanted if is_start else "Divide the learning rate by three")
+
+
+def test_a_live_change_assumes_nothing_about_the_weights_that_are_trained() -> None:
+    change = remedy_of("lower-learning-rate").change({"learning_rate": 3e-4})
+    assert change == {"learning_rate": 1e-4}

@@ -207,8 +207,13 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
         [
             {"learning_rate": 2e-4, "lora_rank": 0},
             {"learning_rate": 0.05, "lora_rank": 32},
+            {"learning_rate": 2e-4},
+            {"learning_rate": 2e-5, "lora_rank": 0},
         ],
         [
+            {"learning_rate": 2e-5},
+            {"learning_rate": 1e-5, "lora_rank": 0},
+            {"learning_rate": 2e-5, "lora_rank": 16},
             {"learning_rate": 1e-6, "lora_rank": 0},
             {"learning_rate": 2e-4, "lora_rank": 32},
             {"learning_rate": 1e-3, "lora_rank": 0, "pretrained_model": False},
