@@ -17,6 +17,7 @@ from grpodoctor.preflight.results.preflight_results import PreflightFinding, Unf
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.lint import LintResult, lint
 
+_ADD_SETTING = "add the missing setting to the config"
 _MOST_REMEDIES = 2
 """Remedies that are shown for a finding."""
 
@@ -75,6 +76,11 @@ def check_config(
     return ConfigResults(
         findings,
         result.quiet,
+        tuple(
+            UnfinishedCheck(rule.code, rule.name, result.undecided[rule.code], _ADD_SETTING)
+            for rule in rules
+            if rule.code in result.undecided
+        ),
         framework=framework.name,
         max_prompt_length=_count(result, "max_prompt_length"),
         batch_prompts=_count(result, "prompts_per_batch"),

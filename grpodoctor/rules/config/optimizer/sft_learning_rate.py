@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.rules.shared.config_rule import (
+    ConfigFault,
+    ConfigRule,
+    Settings,
+    Undecided,
+)
 from grpodoctor.vocabulary.learning_rates import ADAPTERS, FULL, usual_rates
 
 
@@ -11,8 +16,8 @@ class SftLearningRate(ConfigRule):
 
     What it sees:
         A learning rate of 1e-4 or more for full training of a pretrained model, or of 1e-2 or more
-        for adapters. The finding is only `info` where the config does not say whether adapters are
-        trained, and for full training at 2e-5 to 1e-4.
+        for adapters. For full training at 2e-5 to 1e-4 the finding is `info`. Where the config does
+        not say which weights are trained, rates between the two bounds are not judged.
 
     Why it matters:
         RL recipes for full training use 5e-7 to 5e-6. At the rates of supervised
@@ -51,26 +56,20 @@ class SftLearningRate(ConfigRule):
     full_note: float = 2e-5
     """Rate of full training that is worth a note: four times the highest usual rate."""
 
-    def find_fault(self, settings: Settings) -> ConfigFault | None:
+    def find_fault(self, settings: Settings) -> ConfigFault | Undecided | None:
         """Compare the rate with the usual ones, if the model is pretrained."""
         rate, rank = settings.amount("learning_rate"), settings.number("lora_rank")
         if settings.get("pretrained_model") is False:
             return None
-        if rank is None:
-            return self._of_unknown_weights(rate)
-        rates = usual_rates(rank)
+        if rank is None and self.full <= rate < self.adapters:
+            return Undecided(
+                f"a learning rate of {rate:g} suits adapters only (full training: {FULL.usual}), "
+                "and the config does not say which weights are trained"
+            )
+        rates = ADAPTERS if rank is None else usual_rates(rank)
         text = f"A learning rate of {rate:g} for {rates.what} is far above {rates.usual}."
-        if rate >= (self.adapters if rank else self.full):
+        if rate >= (self.full if rank == 0 else self.adapters):
             return ConfigFault("warning", text)
         if rank == 0 and rate >= self.full_note:
             return ConfigFault("info", text.replace("far above", "above the usual"))
         return None
-
-    def _of_unknown_weights(self, rate: float) -> ConfigFault | None:
-        """The fault of a rate where the config does not say which weights are trained."""
-        if rate >= self.adapters:
-            return ConfigFault("warning", f"A learning rate of {rate:g} is far above RL's rates.")
-        if rate < self.full:
-            return None
-        text = f"A learning rate of {rate:g} suits adapters only; full training uses {FULL.usual}."
-        return ConfigFault("info", text)
