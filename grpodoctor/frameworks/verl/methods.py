@@ -122,6 +122,10 @@ METHODS = (
         read={"gpg": "reinforce"},
         values={
             "cispo": {f"{_LOSS}.loss_mode": "cispo"},
+            "luspo": {
+                f"{_LOSS}.loss_mode": WithNote("gspo", "versions whose gspo has loss_agg_mode"),
+                f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum",
+            },
             "sapo": {
                 f"{_LOSS}.loss_mode": "sapo",
                 f"{ACTOR}.tau_pos": Option("tau_positive", 1.0),
