@@ -190,6 +190,10 @@ class KnobTable:
     defaults: Settings = field(default_factory=dict)
     """The framework's values of knobs that a config need not contain, for checks of a config."""
 
+    starts_with: Settings = field(default_factory=dict)
+    """The framework's values of knobs that other settings may change, for advice to a run whose
+    config is unknown: a remedy that they make superfluous is not offered."""
+
     def read(self, settings: Settings) -> dict[str, Setting]:
         """The knobs that a run's config sets; values out of bounds are left out."""
         rows = (self._rows[mapping.knob] for mapping in self.mappings)

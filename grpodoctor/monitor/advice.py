@@ -13,11 +13,11 @@ from grpodoctor.frameworks.registry import configurable_frameworks, find_framewo
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.vitals import format_reading
-from grpodoctor.remedies.base import Readings, Remedy
+from grpodoctor.remedies.base import Readings, Remedy, number
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
-from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.knobs import KNOBS, LOGGED_KNOBS, Setting
 from grpodoctor.vocabulary.plain_names import plain_name
 
 _MAX_LENGTH, _TRUNCATED = "length/max", "length/truncated_rate"
@@ -72,6 +72,18 @@ class Advice:
     def is_doable(self) -> bool:
         """Whether it leaves something to do: it is not in force, and the framework has it."""
         return bool(self.settings or self.command or self.has_instructions)
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether the run has its settings already, so that nothing is left to set."""
+        return bool(self.already_set) and not self.settings
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it says what to do: it may help, and the run does not have it already."""
+        if self.obstacle or self.is_in_force:
+            return False
+        return self.is_doable or self.config_missing or bool(self.spelling)
 
     @property
     def is_exact(self) -> bool:
@@ -194,13 +206,18 @@ def advice_for(
     # A value computed from a reading that overflowed would be no setting.
     readings = {name: each for name, each in (readings or {}).items() if math.isfinite(each)}
     remedy = remedy_of(remedy_id)
+    known_numbers = _known_numbers(knobs, readings)
+    knobs = {**remedy.assumes, **_logged_knobs(readings), **knobs}
+    readings = {**readings, **_known_numbers({name: knobs[name] for name in remedy.assumes}, {})}
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)
     obstacle = remedy.obstacle(knobs, readings) or _why_done(usual, framework)
+    obstacle = obstacle or _why_superfluous(remedy, usual, knobs, framework)
     if not usual and not remedy.how:
         obstacle = obstacle or _why_replaced(remedy, knobs, framework)
     if obstacle:
-        return _advice(remedy, model, obstacle=obstacle)
+        in_force = _already_set(remedy, knobs, framework) if _is_in_force(remedy, knobs) else ()
+        return replace(_advice(remedy, model, obstacle=obstacle), already_set=in_force)
     condition, is_conditional = _condition(remedy, knobs, readings)
     resolved = replace(
         _advice(remedy, model),
@@ -210,19 +227,42 @@ def advice_for(
     )
     is_known = find_framework(framework, configurable_frameworks()) is not None
     known = with_length_limit(knobs, readings)
+    unknown = {} if change else _change_if_unknown(remedy, knobs, readings)
+    resolved = replace(resolved, title=remedy.title_for(change or unknown, known_numbers))
+    remark = remedy.remark(change or unknown, known_numbers)
     if change:
-        lines = framework_settings(change, framework, known)
+        lines = _with_remark(framework_settings(change, framework, known), remark)
         spelling = (*lines, *_restart_lines(remedy, framework))
         return replace(resolved, change=change, spelling=spelling, has_instructions=not is_known)
-    unknown = _change_if_unknown(remedy, knobs, readings)
     return replace(
         resolved,
         spelling=_instructions(remedy, framework),
         config_missing=not remedy.how and bool(usual),
-        if_not_set=tuple(framework_settings(unknown, framework, known)),
+        if_not_set=_with_remark(framework_settings(unknown, framework, known), remark),
         already_set=() if unknown else _already_set(remedy, knobs, framework),
         has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
     )
+
+
+def _known_numbers(knobs: Mapping[str, Setting], readings: Readings) -> dict[str, float]:
+    """The settings and the readings that are numbers."""
+    numbers = {name: number(knobs, name) for name in knobs}
+    return {**readings, **{name: value for name, value in numbers.items() if value is not None}}
+
+
+def _logged_knobs(readings: Readings) -> dict[str, Setting]:
+    """The knobs that a run logs, for a run whose config lacks them."""
+    logged = {knob: readings[name] for knob, name in LOGGED_KNOBS.items() if name in readings}
+    return {knob: round(value) if KNOBS[knob].integer else value for knob, value in logged.items()}
+
+
+def _with_remark(lines: Sequence[SettingLine], remark: str) -> tuple[SettingLine, ...]:
+    """The lines, the first setting with a remark unless that is empty."""
+    if not lines:
+        return ()
+    first, *others = lines
+    note = "; ".join(filter(None, (remark, first.note)))
+    return (replace(first, note=note) if first.key else first, *others)
 
 
 def _advice(remedy: Remedy, model: str, *, obstacle: str = "") -> Advice:
@@ -276,6 +316,19 @@ def _why_done(change: Mapping[str, Setting], framework: str) -> str:
         return ""
     notes = [known.knobs.why_done(knob, setting) for knob, setting in change.items()]
     return "; ".join(dict.fromkeys(notes)) if all(notes) else ""
+
+
+def _why_superfluous(
+    remedy: Remedy, change: Mapping[str, Setting], knobs: Mapping[str, Setting], framework: str
+) -> str:
+    """Why there is nothing to change in a run that leaves the framework's own values alone."""
+    known = find_framework(framework, configurable_frameworks())
+    starts = {} if known is None else known.knobs.starts_with
+    unknown = {name: starts[name] for name in change.keys() & starts.keys() - knobs.keys()}
+    if known is None or not unknown or remedy.change({**PLAIN_GRPO, **knobs, **unknown}):
+        return ""
+    lines = framework_settings(unknown, framework, knobs)
+    return f"{known.title} has {', '.join(line.line for line in lines)} unless the config differs"
 
 
 def _why_replaced(remedy: Remedy, knobs: Mapping[str, Setting], framework: str) -> str:
@@ -352,6 +405,18 @@ def _already_set(
     """The settings in force that the remedy would otherwise make."""
     in_force = {name: knobs[name] for name in remedy.change(PLAIN_GRPO) if name in knobs}
     return tuple(framework_settings(in_force, framework, knobs))
+
+
+def _is_in_force(remedy: Remedy, knobs: Mapping[str, Setting]) -> bool:
+    """Whether the run has everything that the remedy would set in a run of plain GRPO."""
+    wanted = remedy.change(PLAIN_GRPO)
+    if not wanted or not wanted.keys() <= knobs.keys():
+        return False
+    named = {name for name, value in wanted.items() if isinstance(value, bool | str)}
+    own = {name: knobs[name] for name in wanted}
+    is_equal = all(own[name] == wanted[name] for name in named)
+    # A change to plain GRPO with the run's own values: none if they go as far or farther.
+    return is_equal and (own == wanted or not remedy.change({**PLAIN_GRPO, **own}))
 
 
 @lru_cache(maxsize=1)

@@ -41,6 +41,8 @@ MAX_DAMAGE = 50
 MAX_TREATMENTS = 500
 """Number of journal lines kept: the latest ones."""
 
+_WEIGHT_FACTS = ("lora_rank", "pretrained_model")
+
 _MAX_PROBE_DAMAGE = 3
 _MAX_EARLIER_RUNS = 20
 _PACE_STEPS = 20
@@ -245,12 +247,24 @@ class Examination:
     def advice_source(self) -> AdviceSource:
         """What the remedies depend on, at the current step."""
         return AdviceSource(
-            knobs=dict(self._known_knobs()),
+            knobs={**self._weight_facts(), **self._known_knobs()},
             framework=self.manifest.framework,
             readings=recent_readings(self.engine.chart),
             model=self.manifest.model,
             has_config=self._has_config(),
         )
+
+    def _weight_facts(self) -> dict[str, Setting]:
+        """Which weights are trained, as far as it is known.
+
+        Without a config, only a framework that trains adapters by default is known to.
+        """
+        facts = self.engine.chart.config.facts
+        if not self._has_config():
+            framework = find_framework(self.manifest.framework, configurable_frameworks())
+            defaults = framework.knobs.read_facts({}) if framework else {}
+            facts = {name: value for name, value in defaults.items() if value}
+        return {name: facts[name] for name in _WEIGHT_FACTS if name in facts}
 
     def _has_config(self) -> bool:
         """Whether the run's config was found. A run of our own recorder has its knobs instead."""

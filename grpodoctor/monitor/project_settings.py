@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 from grpodoctor.errors import ConfigError
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.monitor.alert_settings import AlertSettings, read_alerts
+from grpodoctor.monitor.threshold_ranges import range_of
 from grpodoctor.remedies.catalogue import all_remedies
 from grpodoctor.rules import catalogue
 from grpodoctor.rules.base import SEVERITIES, Rule, RuleResult, Severity, Sighting
@@ -238,20 +239,24 @@ def _by_rule(value: Any, where: str) -> dict[str, tuple[Rule, Any]]:
 
 
 def _check_threshold(rule: Rule, key: str, value: Any, where: str) -> None:
-    """Check that a rule has a threshold of this name and kind.
+    """Check that a rule has a threshold of this name, and that the value suits it.
 
     Raises:
-        ConfigError: if it has not.
+        ConfigError: if it has not, or if the value is of another kind or out of range.
     """
     defaults = rule.thresholds()
     check_name(key, defaults, f"threshold of {rule.code}", where=where)
     default = defaults[key]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(default, float) and is_number:
-        return
-    if type(value) is not type(default):
+    if type(value) is not type(default) and not (isinstance(default, float) and is_number):
         kind = "a number" if isinstance(default, float) else f"a value like {default!r}"
         raise ConfigError(f"{key} must be {kind}, not {value!r:.40}", where=where)
+    if not is_number:
+        return
+    allowed = range_of(key, default)
+    if allowed.excludes(value):
+        wanted = f"{key} must be {allowed.words}, not {value!r:.40}"
+        raise ConfigError(wanted, where=where, remedy=f"the default is {default:g}")
 
 
 def _remedies(value: Any, where: str) -> tuple[str, ...]:

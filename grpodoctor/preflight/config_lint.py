@@ -9,6 +9,7 @@ from pathlib import Path
 from grpodoctor.frameworks.complete_config import framework_of_config
 from grpodoctor.frameworks.registry import configurable_framework_named
 from grpodoctor.frameworks.run_config import flattened, read_file
+from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import advice_for
 from grpodoctor.preflight.inputs.stop_strings import stop_strings
 from grpodoctor.preflight.results.check_results import CheckFinding
@@ -16,6 +17,7 @@ from grpodoctor.preflight.results.preflight_results import PreflightFinding, Unf
 from grpodoctor.rules.base import Finding, Rule
 from grpodoctor.rules.lint import LintResult, lint
 
+_ADD_SETTING = "add the missing setting to the config"
 _MOST_REMEDIES = 2
 """Remedies that are shown for a finding."""
 
@@ -74,6 +76,11 @@ def check_config(
     return ConfigResults(
         findings,
         result.quiet,
+        tuple(
+            UnfinishedCheck(rule.code, rule.name, result.undecided[rule.code], _ADD_SETTING)
+            for rule in rules
+            if rule.code in result.undecided
+        ),
         framework=framework.name,
         max_prompt_length=_count(result, "max_prompt_length"),
         batch_prompts=_count(result, "prompts_per_batch"),
@@ -98,5 +105,9 @@ def _advice(finding: Finding, result: LintResult, framework: str) -> Iterator[st
         advice = advice_for(remedy, result.settings, framework)
         if advice.obstacle:
             continue
-        lines = [line.line for line in (*advice.spelling, *advice.if_not_set) if line.key]
+        lines = [_setting(line) for line in advice.settings]
         yield f"{advice.title}: {', '.join(lines)}" if lines else advice.title
+
+
+def _setting(line: SettingLine) -> str:
+    return f"{line.line} ({line.note})" if line.note else line.line

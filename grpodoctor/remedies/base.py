@@ -125,6 +125,9 @@ class Remedy:
     report states the condition."""
     when_unknown: ClassVar[Mapping[str, Setting]] = {}
     """Settings to print where the change depends on a knob that is unknown."""
+    assumes: ClassVar[Mapping[str, Setting]] = {}
+    """Facts about the run that advice to a person assumes where they are unknown, as `remark`
+    then says. A change of a live run assumes nothing."""
     alternatives: ClassVar[tuple[str, ...]] = ()
     """Ids of remedies with the same effect. A rule that calls for this one calls for them too."""
 
@@ -147,6 +150,22 @@ class Remedy:
     ) -> dict[str, Setting]:
         """The change, with values computed from the run where possible."""
         return change
+
+    def title_for(
+        self,
+        change: Mapping[str, Setting],  # noqa: ARG002 - overridden
+        known: Readings,  # noqa: ARG002 - overridden
+    ) -> str:
+        """The title for a run, given the change and the numbers that are known."""
+        return self.title
+
+    def remark(
+        self,
+        change: Mapping[str, Setting],  # noqa: ARG002 - overridden
+        known: Readings,  # noqa: ARG002 - overridden
+    ) -> str:
+        """What a change of a run assumes, given the numbers that are known; may be empty."""
+        return ""
 
     def obstacle(self, knobs: Mapping[str, Setting], readings: Readings) -> str:
         """Why the remedy cannot help this run; empty if it can, or if that is unknown."""

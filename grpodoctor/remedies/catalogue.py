@@ -8,7 +8,7 @@ from functools import lru_cache
 import grpodoctor.remedies
 from grpodoctor.remedies.base import Remedy
 from grpodoctor.support.discovery import classes_below
-from grpodoctor.support.suggestions import check_name
+from grpodoctor.support.suggestions import as_spelled, check_name
 
 
 @lru_cache(maxsize=1)
@@ -35,6 +35,6 @@ def remedy_of(remedy_id: str) -> Remedy:
     wanted = remedy_id.strip().lower()
     by_id = {remedy.id: remedy for remedy in all_remedies()}
     former = {old: remedy.id for remedy in all_remedies() for old in remedy.former_ids}
-    wanted = former.get(wanted, wanted)
+    wanted = as_spelled(former.get(wanted, wanted), by_id)
     check_name(wanted, by_id, "remedy")
     return by_id[wanted]

@@ -52,6 +52,7 @@ from grpodoctor.rules.base import (
     Sighting,
 )
 from grpodoctor.rules.diagnosis import Change, Defect, Diagnosis, Inapplicable, Skipped
+from grpodoctor.rules.shared.entropy_bonus import bonus_first
 from grpodoctor.rules.shared.missing_metrics import how_to_enable
 from grpodoctor.rules.shared.penalty_direction import penalty_drives_away
 from grpodoctor.runs.chart import MOST_LAYOUTS, Chart
@@ -470,6 +471,7 @@ class Engine:
 
     def _remedies(self, rule: Rule, sighting: Sighting) -> tuple[str, ...]:
         remedies = rule.remedies if sighting.remedies is None else sighting.remedies
+        remedies = bonus_first(remedies, self.chart)
         if "kl-penalty" in remedies and penalty_drives_away(self.chart):
             return tuple(remedy for remedy in remedies if remedy != "kl-penalty")
         return remedies

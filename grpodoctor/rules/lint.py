@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Sighting
 from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.rules.shared.config_rule import Undecided
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.records import Manifest
 from grpodoctor.vocabulary.knobs import Setting
@@ -27,6 +28,9 @@ class LintResult:
     """Code to reason, for the rules whose settings are unknown."""
     settings: Mapping[str, Setting]
     """The known settings."""
+    undecided: Mapping[str, str] = field(default_factory=dict)
+    """Those of `not_applicable` whose known settings are a fault unless an unknown one excuses
+    them."""
 
 
 def config_rules() -> tuple[Rule, ...]:
@@ -50,17 +54,20 @@ def lint(
     """
     chart = Chart(Manifest(framework=framework, config=dict(config), knobs=dict(knobs)))
     findings, quiet, not_applicable = list[Finding](), list[str](), dict[str, str]()
+    undecided: dict[str, str] = {}
     for rule in config_rules() if rules is None else rules:
         result = rule.examine(chart)
         if isinstance(result, Sighting):
             findings.append(_finding(rule, result))
         elif isinstance(result, NotApplicable):
             not_applicable[rule.code] = result.why
+            if isinstance(result, Undecided):
+                undecided[rule.code] = result.why
         else:
             quiet.append(rule.code)
     ranked = sorted(findings, key=lambda each: (-SEVERITIES.index(each.severity), each.code))
     settings = chart.config.settings(chart.knobs)
-    return LintResult(tuple(ranked), tuple(quiet), not_applicable, settings)
+    return LintResult(tuple(ranked), tuple(quiet), not_applicable, settings, undecided)
 
 
 def _finding(rule: Rule, sighting: Sighting) -> Finding:

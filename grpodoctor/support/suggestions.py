@@ -21,6 +21,17 @@ def near_names(name: str, known: Iterable[str], similarity: float = _CLOSE) -> l
     return [by_folded[candidate] for candidate in near]
 
 
+def as_spelled(name: str, known: Iterable[str]) -> str:
+    """The known name that differs only in case, hyphens and underscores; else the name itself."""
+    known = tuple(known)
+    alike = [each for each in known if _letters(each) == _letters(name)]
+    return alike[0] if name not in known and len(alike) == 1 else name
+
+
+def _letters(name: str) -> str:
+    return name.strip().lower().replace("_", "").replace("-", "")
+
+
 def did_you_mean(name: str, known: Iterable[str], choices: str = "") -> str:
     """Return the remedy for an unknown name: similar names, or all names if none is similar.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpodoctor.errors import ConfigError
-from grpodoctor.support.suggestions import near_names
+from grpodoctor.support.suggestions import as_spelled, near_names
 from grpodoctor.trainer.config.presets import preset_names, preset_of
 
 _TRAINER = Path(__file__).parent
@@ -91,6 +91,7 @@ def page_of(name: str) -> Page:
     """
     pages = [page for pages in families().values() for page in pages]
     known = dict.fromkeys(each for page in pages for each in (page.name, page.full_name))
+    name = as_spelled(name, known)
     if name not in known:
         near = near_names(name, known)
         remedy = f"did you mean {' or '.join(near)}?" if near else "list them: grpodoctor recipe"

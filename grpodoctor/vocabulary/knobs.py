@@ -111,6 +111,13 @@ KNOBS: dict[str, Knob] = {
 }
 
 
+LOGGED_KNOBS = {
+    "kl_coefficient": "optimizer/kl_coefficient",
+    "entropy_coefficient": "optimizer/entropy_coefficient",
+    "updates_per_batch": "updates_per_batch",
+}
+"""Knobs with the metric that logs them, which shows their value where the config does not."""
+
 REWARD_WEIGHT = "reward_weight/"
 """Beginning of the knob that weights a reward function; the function's name follows."""
 _LARGEST_WEIGHT = 1e6

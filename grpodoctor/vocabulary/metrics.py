@@ -414,6 +414,8 @@ METRICS: tuple[Metric, ...] = (
            how="record which tokens the policy generated and which are in the loss"),
     Metric("optimizer/entropy_coefficient", "mean", "1", "batches",
            "Weight of the entropy bonus, if the loss has one.", source=_CUI),
+    Metric("optimizer/kl_coefficient", "mean", "1", "batches",
+           "Weight of the KL penalty to the reference, if there is one.", low=0),
     Metric("optimizer/grad_norm", "mean", "1", "updates",
            "Norm of the gradient before clipping.", low=0),
     Metric("optimizer/learning_rate", "mean", "1", "updates", "Learning rate.", low=0),

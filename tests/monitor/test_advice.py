@@ -1,6 +1,6 @@
 import pytest
 
-from grpodoctor.frameworks.registry import configurable_frameworks
+from grpodoctor.frameworks.registry import configurable_framework_named, configurable_frameworks
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.monitor.advice import (
     advice_for,
@@ -12,6 +12,7 @@ from grpodoctor.monitor.advice import (
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.vocabulary.knobs import Setting
 
 CONFIG = {"overlong": "none", "dynamic_sampling": False, "advantage": "group"}
 
@@ -77,7 +78,6 @@ def test_a_remedy_whose_mechanism_does_not_apply_is_not_offered():
         ("longer-limit", {}, {}, "if responses are truncated (not logged)"),
         ("fewer-updates", {"updates_per_batch": 8}, {}, "updates per batch is 8"),
         ("fewer-updates", {}, {"updates_per_batch": 2.0}, "updates per batch is 2"),
-        ("fewer-updates", {}, {}, "if a batch takes more than 4 updates (unknown)"),
         ("dynamic-sampling", {}, {}, "if some groups have zero variance (not logged)"),
         ("raise-temperature", {}, {}, ""),
     ],
@@ -104,7 +104,7 @@ def test_the_condition_is_stated_with_its_value_or_as_unknown(remedy, knobs, rea
 )
 def test_a_remedy_without_anything_to_act_on_is_not_offered(remedy, knobs, readings):
     assert advice_for(remedy, knobs, "trl", readings).obstacle
-    assert not advice_for(remedy, {}, "trl", {}).obstacle
+    assert not advice_for(remedy, {}, "verl", {}).obstacle
 
 
 def test_what_a_framework_always_does_is_not_offered_and_alternatives_take_its_place():
@@ -195,6 +195,10 @@ def test_instructions_come_with_the_settings_that_belong_to_them():
 def test_every_remedy_says_what_to_do_without_a_config(remedy, framework):
     advice = advice_for(remedy.id, {}, framework)
     changed = remedy.change(PLAIN_GRPO)
+    starts = configurable_framework_named(framework).knobs.starts_with
+    if remedy.id == "fewer-updates" and starts:
+        assert "num_iterations" in advice.obstacle
+        return
     if advice.obstacle:  # the framework always does it
         lines = framework_settings(changed, framework, PLAIN_GRPO)
         assert [line.key for line in lines] == [""]
@@ -226,3 +230,77 @@ def test_a_setting_contains_the_limit_that_truncated_responses_show():
     assert line == "reward_funcs=[..., get_soft_overlong_punishment(96, 19)]"
     (unknown,) = punishment(max=96.0)
     assert "<max_completion_length>" in unknown
+
+
+RATE = "optimizer/learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "logged", "value", "note"),
+    [
+        ({"learning_rate": 2e-4, "lora_rank": 0}, {}, "1e-06", ""),
+        ({"learning_rate": 2e-4, "lora_rank": 32}, {}, "6.7e-05", ""),
+        ({"learning_rate": 0.03, "lora_rank": 32}, {}, "1e-05", ""),
+        ({"learning_rate": 2e-4}, {}, "1e-06", "for full training; 1e-05 with LoRA"),
+        ({}, {RATE: 1e-3}, "1e-06", "for full training; 1e-05 with LoRA"),
+        ({"lora_rank": 32}, {RATE: 1e-3}, "0.00033", ""),
+        ({}, {RATE: 6e-5}, "2e-05", ""),
+        ({"learning_rate": 3e-3, "lora_rank": 0, "pretrained_model": False}, {}, "0.001", ""),
+    ],
+)
+def test_a_rate_far_above_those_of_rl_is_set_to_a_usual_one(
+    knobs: dict[str, Setting], logged: dict[str, float], value: str, note: str
+) -> None:
+    advice = advice_for("lower-learning-rate", knobs, "trl", logged)
+    (line,) = advice.settings
+    assert (line.value, line.note) == (value, note)
+    rate = knobs.get("learning_rate", logged.get(RATE))
+    is_start = value in ("1e-06", "1e-05")
+    wanted = f"Lower the learning rate from {rate:g} to {value}"
+    assert advice.title == (wanted if is_start else "Divide the learning rate by three")
+
+
+def test_a_live_change_assumes_nothing_about_the_weights_that_are_trained() -> None:
+    change = remedy_of("lower-learning-rate").change({"learning_rate": 3e-4})
+    assert change == {"learning_rate": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("remedy", "knobs", "lines"),
+    [
+        ("clip-higher", {"clip_high": 0.28, "updates_per_batch": 1}, ["epsilon_high=0.28"]),
+        ("clip-higher", {"clip_high": 0.2, "updates_per_batch": 1}, []),
+        ("clip-higher", {"clip_high": 0.4}, ["epsilon_high=0.4"]),
+        ("fewer-updates", {"updates_per_batch": 1}, ["num_iterations=1"]),
+        ("cispo", {"loss": "gspo", "clip_low": 1.0, "clip_high": 4.0,
+                   "aggregation": "token-mean"}, []),
+        ("kl-penalty", {"kl_coefficient": 0.5}, ["beta=0.5"]),
+    ],
+)  # fmt: skip
+def test_a_remedy_in_force_says_so_whatever_stands_against_it(
+    remedy: str, knobs: dict[str, Setting], lines: list[str]
+) -> None:
+    advice = advice_for(remedy, knobs, "trl", has_config=True)
+    assert [line.line for line in advice.already_set] == lines
+    assert advice.is_in_force == bool(lines)
+    assert not (advice.is_open and lines)
+
+
+def test_a_default_that_makes_a_remedy_superfluous_keeps_it_out() -> None:
+    advice = advice_for("fewer-updates", {}, "trl")
+    assert "num_iterations=1" in advice.obstacle
+    assert not advice_for("fewer-updates", {"updates_per_batch": 16}, "trl").obstacle
+    unknown = advice_for("fewer-updates", {}, "verl")
+    assert unknown.condition == "if a batch takes more than 4 updates (unknown)"
+    assert unknown.is_conditional
+
+
+def test_a_setting_that_only_the_log_shows_is_changed_from_there() -> None:
+    (line,) = advice_for("fewer-updates", {}, "trl", {"updates_per_batch": 16.0}).spelling
+    assert line.line == "num_iterations=4"
+    weight = {"optimizer/kl_coefficient": 0.3}
+    lines = advice_for("smaller-kl-penalty", {}, "verl", weight).settings
+    assert lines[-1].line == "actor_rollout_ref.actor.kl_loss_coef=0.001"
+    (own,) = advice_for("smaller-kl-penalty", {"kl_coefficient": 0.2}, "trl", weight).settings
+    assert own.line == "beta=0.001"
+    assert advice_for("smaller-kl-penalty", {"kl_coefficient": 0.0}, "trl", weight).obstacle

@@ -2,6 +2,8 @@ import pytest
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.monitor.project_settings import ProjectSettings, find_settings, load_settings
+from grpodoctor.monitor.threshold_ranges import range_of
+from grpodoctor.rules.catalogue import all_rules
 from tests.rules.scenario import Patient, healthy, steps
 
 FULL = """
@@ -72,6 +74,11 @@ def test_a_severity_applies_to_all_findings_of_a_rule(tmp_path):
         ("[thresholds.LEN002]\nwarning_shar = 1", ("warning_shar", "warning_share")),
         ("[thresholds.LEN002]\nwarning_share = 'x'", ("warning_share", "number")),
         ("[thresholds.LEN002]\nmin_readings = 2.5", ("min_readings", "value like")),
+        ("[thresholds.LEN002]\nwarning_share = -3", ("warning_share", "from 0 to 1", "-3")),
+        ("[thresholds.LEN002]\nwarning_share = 1.5", ("warning_share", "from 0 to 1")),
+        ("[thresholds.LEN002]\nwarning_share = nan", ("warning_share", "from 0 to 1")),
+        ("[thresholds.LEN002]\nmin_readings = -1", ("min_readings", "at least 0")),
+        ("[thresholds.DAT002]\nmax_correlation = -2", ("max_correlation", "from -1 to 1")),
         (
             "[thresholds.LEN002]\nwarning_share = 1\n"
             "[thresholds.truncated-responses]\nwarning_share = 2",
@@ -117,3 +124,10 @@ def test_options_override_the_file(tmp_path):
     assert {rule.code[:3] for rule in settings.rules(["LEN"])} == {"LEN"}
     assert "ENT002" not in {rule.code for rule in settings.rules()}
     assert not settings.rules(ignore=["ENT"])
+
+
+def test_every_default_is_within_its_range():
+    for rule in all_rules():
+        for name, value in rule.thresholds().items():
+            if isinstance(value, int | float):
+                assert not range_of(name, value).excludes(value), (rule.code, name)

@@ -96,3 +96,17 @@ def test_other_checks_require_a_model(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run_preflight(request_of(tmp_path, **options), ())
+
+
+@pytest.mark.parametrize("rate", [2e-4, 2e-5])
+def test_a_rate_that_only_adapters_excuse_is_skipped_with_the_reason(
+    rate: float, tmp_path: Path
+) -> None:
+    """A config of TRL's trainer does not contain the adapters, which the caller passes."""
+    config = f"num_generations: 8\nlearning_rate: {rate}\nbeta: 0.0\n"
+    results = check_config(write(tmp_path / "config.yaml", config), "trl", config_rules())
+    assert [each.name for each in results.findings if each.code == "CFG050"] == []
+    reasons = [each.reason for each in results.skipped if each.code == "CFG050"]
+    assert bool(reasons) == (rate == 2e-4)
+    assert ("CFG050" in results.passed) == (rate == 2e-5)
+    assert all("suits adapters only" in reason for reason in reasons)

@@ -105,6 +105,7 @@ IDS = {
     "sapo",
     "sequence-error-mask",
     "smaller-entropy-bonus",
+    "smaller-kl-penalty",
     "soft-overlong",
     "stop-training",
     "sync-sampler",
@@ -141,9 +142,12 @@ def test_the_mean_length_is_no_limit_where_a_part_of_the_responses_ends() -> Non
 
 
 def untreated(remedy: Remedy) -> dict[str, Setting]:
-    """Plain GRPO, with an entropy bonus for the remedy that lowers it."""
-    bonus = {"entropy_coefficient": 0.05} if remedy.id == "smaller-entropy-bonus" else {}
-    return {**UNTREATED, **bonus}
+    """Plain GRPO, with the bonus or the penalty of the remedies that lower it."""
+    weights: dict[str, dict[str, Setting]] = {
+        "smaller-entropy-bonus": {"entropy_coefficient": 0.05},
+        "smaller-kl-penalty": {"kl_coefficient": 0.5},
+    }
+    return {**UNTREATED, **weights.get(remedy.id, {})}
 
 
 EVERY = pytest.mark.parametrize("remedy", all_remedies(), ids=lambda each: each.id)
@@ -273,6 +277,8 @@ def test_every_change_is_in_bounds_and_changes_something(
         ("fewer-updates", {"updates_per_batch": 7}, {"updates_per_batch": 1}),
         ("smaller-entropy-bonus", {"entropy_coefficient": 0.3}, {"entropy_coefficient": 0.001}),
         ("smaller-entropy-bonus", {"entropy_coefficient": 0.001}, {}),
+        ("smaller-kl-penalty", {"kl_coefficient": 0.5}, {"kl_coefficient": 0.001}),
+        ("smaller-kl-penalty", {"kl_coefficient": 0.001}, {}),
         ("kl-penalty", {"kl_coefficient": 0.04}, {"kl_coefficient": 0.08}),
         (
             "soft-overlong",

@@ -368,3 +368,15 @@ def test_the_page_to_read_is_that_of_a_finding_that_is_shown() -> None:
     over = replace(report.diagnosis.problems[0], cause=note)
     diagnosis = replace(report.diagnosis, problems=(over,))
     assert "LEN002" not in text.render(view_of(data_of(replace(report, diagnosis=diagnosis))))
+
+
+def test_a_remedy_that_is_in_force_is_listed_as_such() -> None:
+    knobs: dict[str, Setting] = {"clip_high": 0.28, "updates_per_batch": 1, "temperature": 1.0}
+    report = report_of(["ENT001"])
+    advice = {each: advice_for(each, knobs, "trl", has_config=True) for each in report.advice}
+    report = replace(report, advice=advice)
+    brief, full = (text.render(view_of(data_of(report), verbose=each)) for each in (False, True))
+    line = "already set: clip-higher (epsilon_high=0.28), fewer-updates (num_iterations=1)"
+    for page in (brief, full):
+        assert line in " ".join(page.split())
+    assert "temperature=1.2" in brief

@@ -142,3 +142,12 @@ def test_clipping_without_an_advantage_is_quiet(without_signal: dict[str, Curve]
     patient = Patient(steps(40, {"clip/any_rate": 1.0, **without_signal}))
     assert patient.findings("CLP001") == []
     assert Patient(steps(40, {"clip/any_rate": 1.0, "reward/mean": 0.4})).findings("CLP001")
+
+
+def test_many_clipped_tokens_with_one_update_are_wrong_old_logprobs() -> None:
+    curves = clipped(0.15, 0.2, 0.001)
+    once = run(curves, without=(KL,), knobs={"updates_per_batch": 1}).finding("CLP001")
+    assert (once.remedies, once.condition) == (("recompute-old-logprobs",), "wrong-old-logprobs")
+    assert "one update per batch" in once.summary
+    often = run(curves, without=(KL,), knobs={"updates_per_batch": 4}).finding("CLP001")
+    assert (often.remedies[0], often.condition) == ("fewer-updates", None)

@@ -10,7 +10,7 @@ import pytest
 from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.rules.engine import Engine
 from grpodoctor.rules.lint import lint
-from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings
+from grpodoctor.rules.shared.config_rule import ConfigFault, ConfigRule, Settings, Undecided
 from grpodoctor.runs.records import Manifest, StepRecord
 from grpodoctor.trainer.config.knobs import knobs_of
 from grpodoctor.trainer.config.presets import preset_names, preset_of
@@ -218,8 +218,13 @@ SCENARIOS: dict[str, tuple[list[dict[str, Setting]], list[dict[str, Setting]]]] 
         [
             {"learning_rate": 2e-4, "lora_rank": 0},
             {"learning_rate": 0.05, "lora_rank": 32},
+            {"learning_rate": 0.05},
+            {"learning_rate": 2e-5, "lora_rank": 0},
         ],
         [
+            {"learning_rate": 2e-5},
+            {"learning_rate": 1e-5, "lora_rank": 0},
+            {"learning_rate": 2e-5, "lora_rank": 16},
             {"learning_rate": 1e-6, "lora_rank": 0},
             {"learning_rate": 2e-4, "lora_rank": 32},
             {"learning_rate": 1e-3, "lora_rank": 0, "pretrained_model": False},
@@ -258,7 +263,9 @@ def fault(rule: ConfigRule, settings: Mapping[str, Setting]) -> ConfigFault | No
     for name, value in settings.items():
         assert setting_named(name).check(value) == value, name
     assert set(rule.needs) <= settings.keys(), "the scenario lacks a setting"
-    return rule.find_fault(Settings(settings))
+    found = rule.find_fault(Settings(settings))
+    assert not isinstance(found, Undecided)
+    return found
 
 
 def test_every_rule_has_scenarios() -> None:

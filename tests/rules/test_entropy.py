@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
 
@@ -245,3 +246,24 @@ def test_a_base_model_that_becomes_surer_is_no_noise() -> None:
     falling = noisy(ramp(2.8, 2.1, 60), 0.06, 2)
     surer = Patient(steps(60, {**others, "entropy/mean": falling}))
     assert surer.findings("ENT006") == []
+
+
+@pytest.mark.parametrize(
+    ("knobs", "logged", "first"),
+    [
+        ({"entropy_coefficient": 0.05}, None, "smaller-entropy-bonus"),
+        ({"entropy_coefficient": 0.01}, None, "smaller-entropy-bonus"),
+        ({}, 0.02, "smaller-entropy-bonus"),
+        ({"entropy_coefficient": 0.0}, None, "lower-learning-rate"),
+        ({}, None, "lower-learning-rate"),
+    ],
+)
+def test_a_bonus_in_force_is_lowered_before_the_learning_rate(
+    knobs: dict[str, Setting], logged: float | None, first: str
+) -> None:
+    curves = {**healthy(1), ENTROPY: noisy(ramp(0.5, 2.5, 40, begin=10), 0.02, 6), **flat(0.45)}
+    if logged is not None:
+        curves["optimizer/entropy_coefficient"] = logged
+    finding = Patient(steps(120, curves), knobs=knobs).finding("ENT002")
+    assert finding.remedies[0] == first
+    assert finding.remedies.count("smaller-entropy-bonus") == 1

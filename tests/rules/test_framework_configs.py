@@ -74,8 +74,10 @@ FAULTY: list[tuple[str, dict[str, Setting], str]] = [
     ("slime", {"use_kl_loss": True, "kl_loss_coef": 0.01, "eps_clip": 0.2}, "CFG042"),
     ("openrlhf", {"algo.kl.use_loss": True, "algo.kl.init_coef": 0.01, "algo.kl.estimator": "k1"},
      "CFG042"),
-    ("verl", {**GRPO, f"{ACTOR}.optim.lr": 2e-4, "actor_rollout_ref.model.lora_rank": 0},
+    ("verl", {**GRPO, f"{ACTOR}.optim.lr": 2e-4}, "CFG050"),
+    ("nemo-rl", {"policy.optimizer.kwargs.lr": 2e-4, "policy.dtensor_cfg.lora_cfg.enabled": False},
      "CFG050"),
+    ("trl", {"learning_rate": 2e-4, "use_peft": False}, "CFG050"),
     ("verl", {**GRPO, f"{ACTOR}.optim.lr": 0.0}, "CFG051"),
     ("verl", {**GRPO, f"{ACTOR}.optim.lr": 1e-6, f"{ACTOR}.fsdp_config.model_dtype": "bf16"},
      "CFG052"),
@@ -319,3 +321,39 @@ def test_the_printed_settings_of_a_fault_s_remedy_remove_it() -> None:
         config[line.key] = float(line.value)
     knobs = configurable_framework_named("verl").knobs.read(config)
     assert "CFG001" not in {finding.code for finding in lint("verl", config, knobs).findings}
+
+
+NEMO = "policy.automodel_cfg.lora_cfg"
+
+
+@pytest.mark.parametrize(
+    ("framework", "config", "rank"),
+    [
+        ("verl", {}, 0),
+        ("verl", {"actor_rollout_ref.model.lora_rank": 32}, 32),
+        ("verl", {"actor_rollout_ref.model.lora.rank": 16}, 16),
+        ("verl", {"actor_rollout_ref.model.lora_adapter_path": "adapters"}, None),
+        ("nemo-rl", {}, 0),
+        ("nemo-rl", {f"{NEMO}.enabled": False, f"{NEMO}.dim": 8}, 0),
+        ("nemo-rl", {f"{NEMO}.enabled": True, f"{NEMO}.dim": 8}, 8),
+        ("trl", {}, None),
+        ("trl", {"use_peft": False, "lora_r": 16}, 0),
+        ("trl", {"use_peft": True}, 16),
+        ("openrlhf", {}, 0),
+        ("skyrl", {}, 0),
+        ("slime", {}, 0),
+        ("areal", {"actor.lora_rank": 32}, 0),
+        ("areal", {"actor.use_lora": True}, 32),
+        ("prime-rl", {"trainer.model.lora.rank": 8}, 8),
+        ("prime-rl", {}, 0),
+        ("open-instruct", {}, 0),
+        ("ms-swift", {}, 8),
+        ("roll", {}, 0),
+        ("tinker-cookbook", {}, 32),
+    ],
+)
+def test_a_config_without_adapters_has_the_framework_s_default(
+    framework: str, config: dict[str, Setting], rank: int | None
+) -> None:
+    facts = configurable_framework_named(framework).knobs.read_facts(config)
+    assert facts.get("lora_rank") == rank

@@ -208,3 +208,25 @@ def test_skipped_without_inputs_and_not_applicable() -> None:
     patient = run({LENGTH: NotApplicable("fixed"), LONGEST: 5.0, LOOPS: NotApplicable("no text")})
     assert patient.why_not("LEN005") == "fixed"
     assert patient.why_not("LEN008") == "no text"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first"),
+    [
+        (0.01, 0.97, "check-end-token"),
+        (0.01, 0.6, "lower-learning-rate"),
+        (0.8, 0.97, "lower-learning-rate"),
+    ],
+)
+def test_a_run_in_which_nothing_ends_any_more_has_to_check_its_end_token(
+    before: float, after: float, first: str
+) -> None:
+    curves: dict[str, Curve] = {
+        LENGTH: noisy(ramp(400, 1000, 15, begin=50), 4, 1),
+        "length/truncated_rate": noisy(ramp(before, after, 15, begin=50), 0.005, 3),
+        REWARD: noisy(ramp(0.5, 0.04, 15, begin=50), 0.02, 2),
+    }
+    finding = run(curves).finding("LEN006")
+    assert finding.remedies[0] == first
+    assert ("truncated" in finding.summary) == (first == "check-end-token")
+    assert len(finding.summary.split()) <= 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -130,6 +131,12 @@ FACTS = (
     KnobMapping("overlong_buffer", "actor.overlong_tokens"),
     KnobMapping("context_length", "vllm.max_model_len"),
     KnobMapping("dual_clip", "actor.c_clip"),
+    KnobMapping(
+        "lora_rank",
+        "actor.lora_rank",
+        read=rank_if_enabled({"actor.use_lora": "actor.lora_rank"}, 32),
+        default=0,
+    ),
 )
 
 DEFAULTS: Settings = {

@@ -150,6 +150,8 @@ METHODS = (
 def _read_rank(setting: Setting, settings: Settings) -> Setting | None:
     """The arguments contain a rank for any tuner; `tuner_type` was `train_type` before 4.0."""
     tuner = settings.get("tuner_type", settings.get("train_type", "lora"))
+    if tuner == "full":
+        return 0
     return setting if "lora" in str(tuner) else None
 
 
@@ -166,7 +168,7 @@ FACTS = (
     KnobMapping(
         "sequence_ratio_weights_tokens", "importance_sampling_level", read=_read_response_ratio
     ),
-    KnobMapping("lora_rank", "lora_rank", read=_read_rank),
+    KnobMapping("lora_rank", "lora_rank", read=_read_rank, default=8),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
     KnobMapping("context_length", "vllm_max_model_len"),
     KnobMapping("dual_clip", "delta"),

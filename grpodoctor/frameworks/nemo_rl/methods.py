@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping, Reader
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -118,6 +119,8 @@ METHODS = (
     ),
 )
 
+_ADAPTERS = ("dtensor_cfg.lora_cfg", "automodel_cfg.lora_cfg", "megatron_cfg.peft")
+
 FACTS = (
     KnobMapping("top_p", f"{_GENERATION}.top_p"),
     KnobMapping("top_k", f"{_GENERATION}.top_k"),
@@ -146,6 +149,21 @@ FACTS = (
     KnobMapping("punishment_limit", "grpo.reward_shaping.max_response_length"),
     KnobMapping("overlong_buffer", "grpo.reward_shaping.overlong_buffer_length"),
     KnobMapping("dual_clip", "loss_fn.ratio_clip_c"),
+    KnobMapping(
+        "lora_rank",
+        "policy.dtensor_cfg.lora_cfg.dim",
+        read=rank_if_enabled(
+            {
+                f"policy.{backend}.enabled": f"policy.{backend}.dim"
+                for backend in (
+                    "dtensor_cfg.lora_cfg",
+                    "automodel_cfg.lora_cfg",
+                    "megatron_cfg.peft",
+                )
+            }
+        ),
+        default=0,
+    ),
 )
 
 DEFAULTS: Settings = {}

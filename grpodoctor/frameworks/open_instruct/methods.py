@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adapter_rank import rank_if_enabled
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -79,6 +80,9 @@ FACTS = (
     ),
     KnobMapping("reference_loaded", "load_ref_policy"),
     KnobMapping("max_prompt_length", "max_prompt_token_length"),
+    KnobMapping(
+        "lora_rank", "use_peft", read=rank_if_enabled({"use_peft": "lora_r"}, 16), default=False
+    ),
     KnobMapping("staleness_limit", "async_steps"),
     KnobMapping("old_logprobs", "use_vllm_logprobs", read={True: "sampler", False: "recompute"}),
     KnobMapping("tool_tokens_in_loss", "mask_tool_use", read={True: False, False: True}),

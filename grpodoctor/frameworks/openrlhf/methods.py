@@ -124,7 +124,7 @@ FACTS = (
     KnobMapping("top_p", "rollout.top_p"),
     KnobMapping("context_length", "data.max_len"),
     KnobMapping("router_loss", "actor.aux_loss_coef"),
-    KnobMapping("lora_rank", "ds.lora.rank"),
+    KnobMapping("lora_rank", "ds.lora.rank", default=0),
     KnobMapping("critic_pretraining", "critic.freezing_steps"),
     KnobMapping("punishment_limit", "rollout.max_new_tokens"),
     KnobMapping("overlong_buffer", "reward.overlong_buffer_len"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adapter_rank import rank_of_any
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     NothingToSet,
@@ -84,6 +85,12 @@ FACTS = (
     ),
     KnobMapping("staleness_limit", "orchestrator.max_off_policy_steps"),
     KnobMapping("context_length", "trainer.model.seq_len"),
+    KnobMapping(
+        "lora_rank",
+        "trainer.model.lora.rank",
+        read=rank_of_any("trainer.model.lora.rank", "trainer.model.experimental.lora.rank"),
+        default=0,
+    ),
     KnobMapping(
         "unprotected_bfloat16",
         "trainer.model.optimization_dtype",

@@ -217,7 +217,7 @@ FACTS = (
     KnobMapping("max_prompt_length", "trainer.max_prompt_length"),
     KnobMapping("context_length", "generator.inference_engine.engine_init_kwargs.max_model_len"),
     KnobMapping("staleness_limit", "trainer.fully_async.max_staleness_steps"),
-    KnobMapping("lora_rank", "trainer.policy.model.lora.rank"),
+    KnobMapping("lora_rank", "trainer.policy.model.lora.rank", default=0),
 )
 
 DEFAULTS: Settings = {

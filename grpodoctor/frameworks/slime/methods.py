@@ -128,6 +128,7 @@ FACTS = (
     KnobMapping("context_length", "rollout_max_context_len"),
     KnobMapping("router_loss", "moe_aux_loss_coeff"),
     KnobMapping("dual_clip", "eps_clip_c"),
+    KnobMapping("lora_rank", "lora_rank", default=0),
     KnobMapping("old_logprobs", "use_rollout_logprobs", read={True: "sampler", False: "recompute"}),
 )
 

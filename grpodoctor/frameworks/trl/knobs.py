@@ -186,4 +186,5 @@ KNOBS = KnobTable(
     methods=METHODS,
     facts=FACTS,
     defaults=DEFAULTS,
+    starts_with={"updates_per_batch": 1},
 )

@@ -231,6 +231,12 @@ FACTS = (
     KnobMapping("max_prompt_length", "max_prompt_length"),
     KnobMapping("context_length", "vllm_max_model_length"),
     KnobMapping("dual_clip", "delta"),
+    # The arguments of the script, not of the trainer: a config without them says nothing.
+    KnobMapping(
+        "lora_rank",
+        "use_peft",
+        read=lambda setting, settings: settings.get("lora_r", 16) if setting else 0,
+    ),
     KnobMapping("router_loss", "router_aux_loss_coef"),
     KnobMapping("lora_rank", "model_name_or_path", read=_read_rank),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpodoctor.frameworks.adapter_rank import rank_of_any
 from grpodoctor.frameworks.knob_mapping import KnobMapping
 from grpodoctor.frameworks.written_settings import (
     Lines,
@@ -19,6 +20,7 @@ from grpodoctor.vocabulary.knobs import Setting
 
 ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
+_MODEL = "actor_rollout_ref.model"
 _CORRECTION = "algorithm.rollout_correction"
 _LOSS = f"{ACTOR}.policy_loss"
 _MEGATRON = f"+{ACTOR}.megatron.override_transformer_config"
@@ -120,6 +122,10 @@ METHODS = (
         read={"gpg": "reinforce"},
         values={
             "cispo": {f"{_LOSS}.loss_mode": "cispo"},
+            "luspo": {
+                f"{_LOSS}.loss_mode": WithNote("gspo", "versions whose gspo has loss_agg_mode"),
+                f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum",
+            },
             "sapo": {
                 f"{_LOSS}.loss_mode": "sapo",
                 f"{ACTOR}.tau_pos": Option("tau_positive", 1.0),
@@ -253,7 +259,16 @@ FACTS = (
     KnobMapping(
         "staleness_limit", "trainer.v1.sampler.max_off_policy_threshold", read=_read_staleness
     ),
-    KnobMapping("lora_rank", "actor_rollout_ref.model.lora_rank"),
+    KnobMapping(
+        "lora_rank",
+        f"{_MODEL}.lora_rank",
+        read=rank_of_any(
+            f"{_MODEL}.lora_rank",
+            f"{_MODEL}.lora.rank",  # Megatron
+            unknown_with=f"{_MODEL}.lora_adapter_path",
+        ),
+        default=0,
+    ),
     KnobMapping("padded_denominator", f"{ACTOR}.loss_agg_mode", read=_read_padded),
     KnobMapping("max_prompt_length", "data.max_prompt_length"),
     KnobMapping("context_length", f"{_ROLLOUT}.max_model_len"),

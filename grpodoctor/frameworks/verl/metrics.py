@@ -70,7 +70,8 @@ _LOSS = (
     KeyMeaning("critic/kl", "kl/reference/k1", estimator="k1",
         over="tokens of a response, then responses", policies="old | reference",
         caveat="the name of actor/reward_kl_penalty in early 2025"),
-    *without_metric("actor/kl_coef", "actor/reward_kl_penalty_coeff", "critic/kl_coeff"),
+    KeyMeaning("actor/kl_coef", "optimizer/kl_coefficient"),
+    *without_metric("actor/reward_kl_penalty_coeff", "critic/kl_coeff"),
 )
 _CLIP = (
     KeyMeaning("actor/pg_clipfrac", "clip/any_rate", over=_MICRO,

@@ -183,7 +183,7 @@ def diagnose(
         no_rise=no_rise,
         no_rise_action=_first_action(no_rise, advice) if no_rise else "",
     )
-    first_action = _problem_action(problems[0], advice) if problems else ""
+    first_action = first_action_of(problems[0], advice) if problems else ""
     verdict = verdict_of(problems, evidence, first_action)
     return Diagnosis(verdict, problems, coverage)
 
@@ -325,15 +325,19 @@ def _no_rise(findings: Sequence[Finding]) -> Finding | None:
     return next((each for each in findings if each.code == NoRise.code and each.active), None)
 
 
-def _problem_action(problem: Problem, advice: Mapping[str, Advice]) -> str:
+def first_action_of(problem: Problem, advice: Mapping[str, Advice]) -> str:
     """What to do first about a problem.
 
     If its cause is over and has ruined the policy, the remedy of the cause alone helps no more.
+    Without a remedy that is left to try, it is the test of the cause.
     """
     action, present = _first_action(problem.cause, advice), problem.present
     if not action and not problem.cause.active:
-        return _first_action(present, advice)  # a past cause that is only worth a note
-    if not action or present is problem.cause or not _is_lost(present, advice):
+        action = _first_action(present, advice)  # a past cause that is only worth a note
+        return action or problem.confirm.rstrip(".")
+    if not action:
+        return problem.confirm.rstrip(".")
+    if present is problem.cause or not _is_lost(present, advice):
         return action
     return _after_return(min(problem.cause.onset_step, present.onset_step), action)
 
@@ -358,7 +362,7 @@ def _first_action(finding: Finding, advice: Mapping[str, Advice]) -> str:
     checkpoint.
     """
     remedies = usable(finding.remedies, advice)
-    if not remedies:
+    if not remedies or not remedies[0].is_open:
         return ""
     title = remedies[0].conditional_title
     return _after_return(finding.onset_step, title) if _is_lost(finding, advice) else title

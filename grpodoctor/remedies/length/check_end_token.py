@@ -13,7 +13,8 @@ class CheckEndToken(Remedy):
         token, no response ends by itself: it is either never sampled as a stop, or never trained.
 
     When it applies:
-        All responses have the maximum length from the first step on.
+        All responses have the maximum length from the first step on, or nearly all of them since a
+        later one: an end token that is not in the loss is unlearned.
 
     What it costs:
         An hour of your time. A longer limit only costs more.

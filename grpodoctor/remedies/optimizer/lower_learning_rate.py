@@ -7,9 +7,12 @@ from typing import ClassVar
 
 from grpodoctor.remedies.base import Criterion, Readings, Remedy, number, round_to_two_digits
 from grpodoctor.vocabulary.knobs import Setting
+from grpodoctor.vocabulary.learning_rates import ADAPTERS, FULL, usual_rates
 
 FLOOR = 1e-7
 """A tenth of the smallest rate in common recipes; below it, bf16 weights hardly change."""
+
+_RANK = "lora_rank"
 
 
 class LowerLearningRate(Remedy):
@@ -18,7 +21,9 @@ class LowerLearningRate(Remedy):
     What it does:
         Each optimizer step moves the policy less, so a batch is still close to on-policy at its
         last update. Steps that are too large show at once: ratios and the divergence from the old
-        policy are high from the first step on.
+        policy are high from the first step on. A rate far above those of RL (1e-4 for full
+        training of a pretrained model, 1e-2 for adapters) is set to a usual starting value instead:
+        1e-6, or 1e-5 for adapters.
 
     When it applies:
         Ratios, the KL to the old policy or the gradient norm are high from the first update of a
@@ -51,17 +56,44 @@ class LowerLearningRate(Remedy):
     paper = "PPO, arXiv 1707.06347"
     alternatives = ("larger-batch",)
     when_unknown: ClassVar[Mapping[str, Setting]] = {"learning_rate": "<current value / 3>"}
+    assumes: ClassVar[Mapping[str, Setting]] = {_RANK: 0}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `learning_rate` if it is known and stays above the floor."""
         rate = number(knobs, "learning_rate")
-        if rate is None or rate / 3 < FLOOR:
-            return {}
-        return {"learning_rate": round_to_two_digits(rate / 3)}
+        return _lowered(rate, knobs) if rate is not None else {}
 
     def tuned(self, change: dict[str, Setting], readings: Readings) -> dict[str, Setting]:
-        """Take a third of the logged rate where the setting is unknown."""
+        """Lower the logged rate where the setting is unknown."""
         rate = readings.get("optimizer/learning_rate")
-        if not isinstance(change.get("learning_rate"), str) or not rate or rate / 3 < FLOOR:
+        if not isinstance(change.get("learning_rate"), str) or not rate:
             return change
-        return {**change, "learning_rate": round_to_two_digits(rate / 3)}
+        return {**change, **_lowered(rate, readings)}
+
+    def title_for(self, change: Mapping[str, Setting], known: Readings) -> str:
+        """The title; with both rates if the new one is a starting value and not a third."""
+        rate = known.get("learning_rate", known.get("optimizer/learning_rate"))
+        if rate is None or not _is_start(change, rate):
+            return self.title
+        return f"Lower the learning rate from {rate:g} to {change['learning_rate']:g}"
+
+    def remark(self, change: Mapping[str, Setting], known: Readings) -> str:
+        """What a starting value assumes about the weights that are trained."""
+        rate = known.get("learning_rate", known.get("optimizer/learning_rate"))
+        if _RANK in known or rate is None or not _is_start(change, rate):
+            return ""
+        return f"for {FULL.what}; {ADAPTERS.start:g} with LoRA"
+
+
+def _lowered(rate: float, facts: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The change of a rate: a starting value if it is far above the usual ones, else a third."""
+    rates = usual_rates(number(facts, _RANK) or 0.0)
+    if rate >= rates.far_above and _RANK in facts and facts.get("pretrained_model", True):
+        return {"learning_rate": rates.start}
+    return {"learning_rate": round_to_two_digits(rate / 3)} if rate / 3 >= FLOOR else {}
+
+
+def _is_start(change: Mapping[str, Setting], rate: float) -> bool:
+    """Whether a change sets a starting value, which is far below a third of the rate."""
+    new = number(change, "learning_rate")
+    return new is not None and new < rate / 9

@@ -14,6 +14,7 @@ from grpodoctor.monitor.vitals import format_reading
 from grpodoctor.remedies.base import ONSET
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report.run.phrases import finding_period, finding_periods
+from grpodoctor.report.run.remedies_in_force import remedies_in_force
 from grpodoctor.report.view import (
     Block,
     Bullets,
@@ -212,15 +213,19 @@ def _advice(
     finding: Finding, report: Report, detail: CardDetail, brevity: Brevity
 ) -> tuple[Block, ...]:
     """The remedies: all in full, or the first in full and the settings of the others if short."""
-    remedies = usable(finding.remedies, report.advice)
+    ids, remedies = finding.remedies, usable(finding.remedies, report.advice)
     if detail == "full":
-        return tuple(_remedy(advice, finding) for advice in remedies)
+        in_force = remedies_in_force(ids, report.advice, remedies)
+        return (*(_remedy(advice, finding) for advice in remedies), *in_force)
+    if any(not each.is_in_force for each in remedies):
+        remedies = [each for each in remedies if not each.is_in_force]
     has_further = detail == "main" and brevity.further_settings
     further = [advice for advice in remedies[1:] if has_further and _is_short(advice)]
     named = [_name(advice) for advice in remedies[1:] if advice not in further]
     others = (Paragraph(f"other remedies: {', '.join(named)}", "faint"),) if named else ()
     first = [_brief(_remedy(each, finding), report, detail, brevity) for each in remedies[:1]]
-    return (*first, *map(_settings_alone, further), *others)
+    in_force = remedies_in_force(ids, report.advice, remedies) if detail == "main" else ()
+    return (*first, *map(_settings_alone, further), *others, *in_force)
 
 
 def _name(advice: Advice) -> str:
@@ -405,7 +410,7 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
     if cause is None:
         return ()
     remedies = usable(cause.remedies, report.advice)
-    if not remedies:
+    if not remedies or not remedies[0].is_open:
         return ()
     first, *others = remedies
     if first.settings:

@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.engine_correction import RECOMPUTE
+from grpodoctor.rules.shared.engine_correction import RECOMPUTE, WRONG_OLD_LOGPROBS
 from grpodoctor.rules.shared.run_health import (
     RECENT,
     has_improved,
@@ -58,7 +58,8 @@ class HighClipFraction(Rule):
         (CISPO, ScaleRL) keep its gradient; the finding is then only `info`, and only where the
         policy also moves far. If the ratio uses the sampler's log-probabilities, tokens are clipped
         even before the first update. The finding then says so, and its first remedy is that of
-        MIS002.
+        MIS002. So it does where a batch takes one update: its ratios are 1 unless the old
+        log-probabilities are wrong.
 
     References:
         PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071; CISPO,
@@ -129,6 +130,9 @@ class HighClipFraction(Rule):
             )
             evidence = cite_all(chart, *sides, _KL, _RATIO_OFF)
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
+        if _takes_one_update(chart):
+            text = f"{text.removesuffix('.')}, although one update per batch leaves ratios at 1."
+            return Sighting("warning", text, evidence, (RECOMPUTE,), condition=WRONG_OLD_LOGPROBS)
         is_upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
         remedies = ("clip-higher", *self.remedies) if is_upper else None
         bound = (
@@ -196,6 +200,11 @@ class HighClipFraction(Rule):
         if len(starts) == len(sides) and clipped >= self.growth_factor * sum(starts):
             return f", up from {sum(starts):.1%}"
         return None
+
+
+def _takes_one_update(chart: Chart) -> bool:
+    """Whether each batch is known to take one update, before which all ratios are 1."""
+    return chart.knobs.get("updates_per_batch") == 1
 
 
 def _has_no_advantages(chart: Chart) -> bool:

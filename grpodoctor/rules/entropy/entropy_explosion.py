@@ -44,8 +44,8 @@ class EntropyExplosion(Rule):
         `reward/mean`.
 
     Remedies:
-        If MIS002 or OPT002 is also reported, fix that first. Otherwise lower the learning rate,
-        lower the sampling temperature, add a KL penalty, or lower the entropy bonus.
+        If MIS002 or OPT002 is also reported, fix that first. If the run has an entropy bonus, lower
+        it. Otherwise lower the learning rate, lower the sampling temperature, or add a KL penalty.
 
     When it is wrong:
         A slow rise of entropy while accuracy or reward rises is useful exploration; the finding is

@@ -22,8 +22,10 @@ from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metrics import HELDOUT
 
-_LENGTH = "length/mean"
+_LENGTH, _TRUNCATED = "length/mean", "length/truncated_rate"
 _LATEST = 5
+_IF_NONE_ENDS = ("check-end-token", "soft-overlong", "lower-learning-rate", "kl-penalty")
+"""Remedies where responses ended at first and nearly none does now."""
 
 
 def _is_above(middle: float, value: float) -> bool:
@@ -46,9 +48,11 @@ class LengthExplosion(Rule):
         episode ends. It also makes each further step more expensive.
 
     Evidence it needs:
-        `length/mean`, and `reward/mean` or `accuracy/train`.
+        `length/mean`, and `reward/mean` or `accuracy/train`. Optional: `length/truncated_rate`.
 
     Remedies:
+        If nearly all responses are truncated, and most ended at first, check that the end token is
+        in the loss before anything else.
         Return to a checkpoint before the onset and lower the learning rate. A KL penalty keeps the
         policy near text that ends.
 
@@ -81,6 +85,9 @@ class LengthExplosion(Rule):
     """Share of the best outcome that must be lost; see REW002."""
     min_readings: int = 10
     """Readings before the latest ones that make the level before."""
+    lost_ends: float = 0.9
+    """Truncated share at which nearly no response ends by itself any more, in a run in which most
+    did: the policy has lost its end token, or no longer finishes."""
     late_share: float = 0.5
     """Share of the growth that must come after the best outcome: the greater part."""
 
@@ -103,9 +110,22 @@ class LengthExplosion(Rule):
         onset = partial(first_step_where, series, partial(_is_above, (before + level) / 2))
         if heldout_level_kept_since(chart, onset()) is not None:
             return None
-        text = f"Mean length rose from {before:.0f} to {level:.0f} tokens while {fall_text(chart)}."
+        rise, share = f"rose from {before:.0f} to {level:.0f} tokens", self._cut_share(chart)
+        text, remedies = f"Mean length {rise} while {fall_text(chart)}.", self.remedies
         evidence = (cite(chart, _LENGTH, before), *cite_all(chart, outcome_metric(chart)))
-        return Sighting("warning", text, evidence, find_onset=onset)
+        if share is not None:
+            text = f"Length {rise} ({share:.0%} truncated) while {fall_text(chart)}."
+            remedies, evidence = _IF_NONE_ENDS, (*evidence, cite(chart, _TRUNCATED))
+        return Sighting("warning", text, evidence, remedies, find_onset=onset)
+
+    def _cut_share(self, chart: Chart) -> float | None:
+        """The truncated share, if nearly no response ends by itself any more."""
+        series = chart.series(_TRUNCATED)
+        start = series.start
+        if not chart.is_fresh(_TRUNCATED) or start is None or start.level >= self.lost_ends / 2:
+            return None
+        share = series.level(_LATEST)
+        return share if share >= self.lost_ends else None
 
     def _cost_outcome(self, chart: Chart, before: float, level: float) -> bool:
         """Whether the policy got worse, and the responses grew as the outcome fell."""

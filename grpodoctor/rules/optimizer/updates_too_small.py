@@ -7,6 +7,7 @@ import statistics
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
+from grpodoctor.rules.shared.logged_settings import coefficient
 from grpodoctor.rules.shared.run_health import (
     ENTROPY_METRICS,
     RECENT,
@@ -55,7 +56,8 @@ class UpdatesTooSmall(Rule):
 
     Remedies:
         Keep the weights that the optimizer updates in float32; raise the learning rate, more for
-        LoRA than for full fine-tuning. A rate below the usual 1e-6 is raised first.
+        LoRA than for full fine-tuning. A rate below the usual 1e-6 is raised first, and a KL
+        coefficient above .1 is lowered before anything else.
 
     When it is wrong:
         Reinforcement learning in bf16 changes few weights per step in runs that go well, too; a
@@ -112,6 +114,9 @@ class UpdatesTooSmall(Rule):
     max_range: float = 3.25
     """The same between the highest and the lowest of six levels: chance stays below in 98 of 100
     runs, and a policy that left and came back has changed."""
+    holding_penalty: float = 0.1
+    """KL coefficient above which the penalty itself may hold the policy at its reference: twice the
+    largest published one."""
     min_effective: float = 0.2
     """Share of groups with reward variance below which the groups explain the flat reward."""
 
@@ -140,12 +145,17 @@ class UpdatesTooSmall(Rule):
         norm = f"; the gradient norm is {gradient.level(RECENT):.2g}" if is_stated else ""
         text = f"{sign} without a rise in reward{norm}."
         evidence = cite_all(chart, *names, _GRADIENT, outcome_metric(chart))
+        return Sighting("warning", text, evidence, self._remedies(chart))
+
+    def _remedies(self, chart: Chart) -> tuple[str, ...]:
         remedies = self.remedies
         if chart.is_fresh(_CHANGED) and chart.series(_CHANGED).level(RECENT) > self.max_changed:
             remedies = ("raise-learning-rate",)  # rounding does not lose these updates
         elif self._rate(chart) < self.usual_rate:
             remedies = ("raise-learning-rate", "float32-weights")
-        return Sighting("warning", text, evidence, remedies)
+        if (coefficient(chart, "kl_coefficient") or 0.0) > self.holding_penalty:
+            remedies = ("smaller-kl-penalty", *remedies)  # it holds the policy at the reference
+        return remedies
 
     def _rate(self, chart: Chart) -> float:
         """The highest learning rate of the run that is known; infinite if none is."""

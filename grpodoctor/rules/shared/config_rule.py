@@ -29,6 +29,11 @@ class ConfigFault:
 
 
 @dataclass(frozen=True, slots=True)
+class Undecided(NotApplicable):
+    """The known settings are a fault unless an unknown one excuses them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The known settings of a run: knobs, facts and the framework's defaults."""
 
@@ -80,8 +85,8 @@ class ConfigRule(Rule):
         if unknown:
             return NotApplicable(f"the config does not determine {', '.join(unknown)}")
         fault = self.find_fault(settings)
-        if fault is None:
-            return None
+        if fault is None or isinstance(fault, Undecided):
+            return fault
         known = {name: settings.number(name) for name in self.needs} | dict(fault.values)
         evidence = tuple(
             Evidence(name, max(chart.step, 0), value)
@@ -91,5 +96,5 @@ class ConfigRule(Rule):
         return Sighting(fault.severity, fault.summary, evidence, fault.remedies)
 
     @abstractmethod
-    def find_fault(self, settings: Settings) -> ConfigFault | None:
+    def find_fault(self, settings: Settings) -> ConfigFault | Undecided | None:
         """The fault of a configuration in which all `needs` are known; None if there is none."""

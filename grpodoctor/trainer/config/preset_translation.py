@@ -229,7 +229,7 @@ def _assigned(preset: Preset, table: KnobTable) -> dict[str, Setting]:
     """
     config = dict(flattened(load_config(preset.settings).model_dump()))
     defaults = dict(flattened(load_config().model_dump()))
-    own = dict(flattened(preset.settings))
+    own = {**dict(flattened(preset.settings)), **dict(flattened(preset.published))}
     if "loss.kind" in own:
         own["loss.aggregation"] = config["loss.aggregation"]
     if own.get("loss.kl_placement") == "reward":

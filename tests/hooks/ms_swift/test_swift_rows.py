@@ -145,8 +145,8 @@ def test_another_version_is_one_line_and_its_attributes_are_left_alone(
 
 @pytest.mark.parametrize(
     ("settings", "rank"),
-    [({"tuner_type": "lora"}, 8), ({"tuner_type": "full"}, None), ({"train_type": "full"}, None),
-     ({}, 8)],
+    [({"tuner_type": "lora"}, 8), ({"tuner_type": "full"}, 0), ({"train_type": "full"}, 0),
+     ({"tuner_type": "vera"}, None), ({}, 8)],
 )  # fmt: skip
 def test_the_rank_of_an_adapter_counts_only_if_there_is_one(
     settings: dict[str, str], rank: int | None

@@ -1,8 +1,15 @@
 """The cause that a report names first, in runs in which one fault has several effects."""
 
+from dataclasses import replace
+
 import pytest
 
+from grpodoctor.monitor.advice import advice_for, with_alternatives
+from grpodoctor.monitor.diagnosis.diagnose import first_action_of
+from grpodoctor.monitor.diagnosis.problems import RunContext, problems_of
 from grpodoctor.monitor.replay import replay
+from grpodoctor.rules.base import Finding
+from grpodoctor.rules.catalogue import all_rules, rule_of
 from grpodoctor.runs.records import Manifest
 from tests.rules.scenario import every, healthy, noisy, ramp, steps
 
@@ -264,3 +271,45 @@ def test_a_lower_limit_is_named_before_the_fall_that_it_causes(tmp_path):
     diagnosis = diagnosed(tmp_path / "run", curves, count=110)
     assert diagnosis.verdict.code == "LEN002"
     assert "REW002" in heads(diagnosis)["LEN002"]
+
+
+def _first_action(rule, framework, **resolved):
+    cause = Finding(
+        rule.code, rule.name, "warning", 10, 50, True, "It is wrong.", (), rule.remedies, ()
+    )
+    (problem,) = problems_of([cause], RunContext(rules={rule.code: rule}))
+    ids = with_alternatives(rule.remedies)
+    advice = {each: replace(advice_for(each, {}, framework), **resolved) for each in ids}
+    return first_action_of(problem, advice)
+
+
+@pytest.mark.parametrize("framework", ["trl", "verl", "acme"])
+def test_every_alarm_has_a_first_action(framework):
+    info_only = {"INS002", "INS003", "CLP002"}
+    for rule in all_rules():
+        if rule.code not in info_only:
+            assert _first_action(rule, framework), rule.code
+
+
+def test_without_a_remedy_that_can_help_the_first_action_is_the_test_of_the_cause():
+    obstructed = {"obstacle": "the framework always does this"}
+    action = _first_action(rule_of("CLP001"), "trl", **obstructed)
+    assert action.startswith("Log the importance ratio before the first update")
+    assert "hand" in _first_action(rule_of("INS001"), "verl")
+
+
+def test_a_log_that_disagrees_with_its_dump_says_what_to_do_first(tmp_path):
+    curves = {REWARD: 0.9, f"{REWARD}/recomputed": 0.45}
+    sentence = diagnosed(tmp_path / "run", curves, 20).verdict.sentence
+    assert "first, recompute the logged value" in sentence
+
+
+def test_a_penalty_that_holds_the_policy_is_lowered_first(tmp_path):
+    curves = {REWARD: noisy(0.3, 0.01, 5), KL: noisy(4e-4, 5e-5, 6)}
+    plain = diagnosed(tmp_path / "a", curves)
+    assert plain.verdict.code == "OPT005"
+    assert "first, lower the KL coefficient" not in plain.verdict.sentence
+    logged = diagnosed(tmp_path / "b", {**curves, "optimizer/kl_coefficient": 0.3})
+    assert "first, lower the KL coefficient to 0.001" in logged.verdict.sentence
+    weak = diagnosed(tmp_path / "c", {**curves, "optimizer/kl_coefficient": 0.01})
+    assert weak.verdict.sentence == plain.verdict.sentence

@@ -154,7 +154,7 @@ def test_rloo_in_verl_subtracts_the_kl_from_the_reward() -> None:
 
 
 def test_a_loss_that_is_lacking_leaves_no_settings_for_another_loss() -> None:
-    result = translated("luspo", "verl")
+    result = translated("luspo", "openrlhf")
     assert not any("clip_ratio" in line.key for line in result.settings)
     assert "lower clip of the loss: 0.002" in result.untranslated
     assert not any("clip" in line.key for line in translated("luspo", "skyrl").settings)
@@ -181,3 +181,25 @@ def test_the_group_size_is_printed_where_the_default_is_one() -> None:
     lines = {line.key: line.value for line in translated("grpo", "verl").settings}
     assert int(lines["actor_rollout_ref.rollout.n"]) > 1
     assert not any(line.key == "num_generations" for line in translated("grpo", "trl").settings)
+
+
+def test_luspo_is_gspo_with_another_denominator_in_verl() -> None:
+    result = translated("luspo", "verl")
+    lines = {line.key: line.value for line in result.settings}
+    actor = "actor_rollout_ref.actor"
+    assert lines[f"{actor}.policy_loss.loss_mode"] == "gspo"
+    assert lines[f"{actor}.loss_agg_mode"] == "seq-mean-token-sum"
+    assert lines[f"{actor}.clip_ratio_high"] == "0.0025"
+    assert lines[f"{actor}.ppo_mini_batch_size"] == "<prompts per batch / 4>"
+    assert result.untranslated == result.lacking == ()
+
+
+def test_another_framework_gets_the_value_of_the_paper() -> None:
+    lines = {line.key: line.value for line in translated("vapo", "verl").settings}
+    assert lines["trainer.critic_warmup"] == "50"
+    assert "critic.pretrain_steps=10" in preset_of("vapo").assignments()
+
+
+@pytest.mark.parametrize("name", ["maxrl", "max-rl", "MaxRL", "max_rl"])
+def test_a_preset_is_found_by_any_spelling(name: str) -> None:
+    assert preset_of(name).name == "max_rl"

@@ -19,7 +19,7 @@ class LargeKlCoefficient(ConfigRule):
         Settings: `kl_coefficient`.
 
     Remedies:
-        Start at 0.001 to 0.04, or without a penalty.
+        Start at 0.001 to 0.04 (`smaller-kl-penalty`), or without a penalty.
 
     When it is wrong:
         Rewards on a scale of tens, or a penalty for a short warm-up.
@@ -34,7 +34,7 @@ class LargeKlCoefficient(ConfigRule):
     explains = ("plateau",)
     summary = "The KL coefficient is far above published values."
     needs = ("kl_coefficient",)
-    remedies = ("check-kl-sign",)
+    remedies = ("smaller-kl-penalty",)
     references = ("arXiv 2402.03300", "arXiv 2501.12948")
 
     largest: float = 0.5

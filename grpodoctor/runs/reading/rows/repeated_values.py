@@ -29,7 +29,11 @@ rests on so many changes."""
 _MAX_LEARNED_ROWS = 1000
 """Rows after which metrics without repeats are no longer checked."""
 
-_SCHEDULES = ("optimizer/learning_rate", "optimizer/entropy_coefficient")
+_SCHEDULES = (
+    "optimizer/learning_rate",
+    "optimizer/entropy_coefficient",
+    "optimizer/kl_coefficient",
+)
 """Planned values may change in steps, so alone they do not show how often the log is measured."""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpodoctor.support.suggestions import check_name
+from grpodoctor.support.suggestions import as_spelled, check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Preset:
     summary: str
     settings: Mapping[str, Any]
     """Nested by section; a layer for `load_config`."""
+    published: Mapping[str, Any] = field(default_factory=dict)
+    """The values of the paper that the built-in trainer replaces by its own, in the same form."""
 
     def assignments(self) -> list[str]:
         """Its settings, each as `section.key=value`."""
@@ -62,10 +64,12 @@ def preset_of(name: str) -> Preset:
     Raises:
         ConfigError: if the name is unknown; the message suggests the nearest names.
     """
+    name = as_spelled(name, preset_names())
     check_name(name, preset_names(), "preset")
     file = Path(__file__).with_name(f"{name}.toml")
     settings = tomllib.loads(file.read_text(encoding="utf-8"))
-    return Preset(name, settings.pop("summary"), settings)
+    summary, published = settings.pop("summary"), settings.pop("published", {})
+    return Preset(name, summary, settings, published)
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
