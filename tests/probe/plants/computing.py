@@ -6,7 +6,7 @@ Each takes the loaded engine and the fault's value.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -315,3 +315,10 @@ FAULTS: dict[str, Callable[[Any, str], None]] = {
     "quantised": _quantised,
     "noise": _noise,
 }
+
+
+def add_faults(faults: Mapping[str, Callable[[Any, str], None]]) -> None:
+    """Let plants name further faults; a name of two faults would plant the one that came last."""
+    if shared := faults.keys() & FAULTS.keys():
+        raise ValueError(f"two faults have the name {', '.join(sorted(shared))}")
+    FAULTS.update(faults)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import _RESTORED, FAULTS, _modules, _rounded, _wrap_attention
+from tests.probe.plants.computing import _RESTORED, _modules, _rounded, _wrap_attention, add_faults
 from tests.probe.plants.unseen_computing import _older, _wrap_prefill
 
 Names = tuple[str, ...]
@@ -217,7 +217,7 @@ def _residual_bf16(engine: Any, _: str) -> None:
         layer.register_forward_hook(lowered)
 
 
-FAULTS.update(
+add_faults(
     {
         "alibi_max": _alibi_max,
         "block_from": _block_from,

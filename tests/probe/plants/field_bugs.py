@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import _RESTORED, FAULTS, _modules, _wrap_attention
+from tests.probe.plants.computing import _RESTORED, _modules, _wrap_attention, add_faults
 from tests.probe.plants.unseen_computing import _older, _wrap_prefill
 
 Names = tuple[str, ...]
@@ -373,7 +373,7 @@ def _state_padded(engine: Any, count: str) -> None:
     _wrap_prefill(engine, changed)
 
 
-FAULTS.update(
+add_faults(
     {
         "capacity": _capacity,
         "chunks_ignored": _chunks_ignored,

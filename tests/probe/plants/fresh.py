@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.probe.plants.computing import FAULTS, _modules
+from tests.probe.plants.computing import _modules, add_faults
 
 Names = tuple[str, ...]
 _GROUPED = {"num_key_value_heads": 2}
@@ -53,7 +53,7 @@ def _rotated_where_full(engine: Any, _: str) -> None:
         layer.sliding_window = None
 
 
-FAULTS.update(
+add_faults(
     {
         "unclipped": _with_config("clip_qkv", None),
         "rotated_where_full": _rotated_where_full,

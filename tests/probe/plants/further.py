@@ -18,12 +18,12 @@ from torch import nn
 
 from tests.probe.plants.computing import (
     _RESTORED,
-    FAULTS,
     _head,
     _modules,
     _output,
     _times,
     _wrap_attention,
+    add_faults,
 )
 
 NEED_EAGER = {"window_layer", "distance_bias"}
@@ -150,7 +150,7 @@ def _head_bf16(engine: Any, _: str) -> None:
     head.register_forward_hook(lowered)
 
 
-FAULTS.update(
+add_faults(
     {
         "rope_reversed": _rope_reversed,
         "partial_rotary": _partial_rotary,

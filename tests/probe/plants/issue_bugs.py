@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import _RESTORED, FAULTS
+from tests.probe.plants.computing import _RESTORED, add_faults
 from tests.probe.plants.report_bugs import _updates
 from tests.probe.plants.unseen_computing import _wrap_prefill
 
@@ -250,7 +250,7 @@ def _slot_lost(engine: Any, size: str) -> None:
     _wrap_prefill(engine, changed)
 
 
-FAULTS.update(
+add_faults(
     {
         "adapter_scaled": _adapter_scaled,
         "decay_heads": _decay_heads,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import FAULTS, _head, _layers, _modules, _wrap_attention
+from tests.probe.plants.computing import _head, _layers, _modules, _wrap_attention, add_faults
 from tests.probe.plants.issue_bugs import _modules_with
 
 Names = tuple[str, ...]
@@ -73,7 +73,7 @@ def _old_prefix(engine: Any, path: str) -> None:
     engine._split.next_logits = next_logits
 
 
-def _correction_lost(engine: Any, _: str) -> None:
+def _router_correction_lost(engine: Any, _: str) -> None:
     """Routers' corrections are buffers, which a sync of parameters never sends."""
     lost = [b for name, b in engine._model.named_buffers() if name.endswith("correction_bias")]
     assert lost
@@ -183,7 +183,7 @@ def _residual_one(engine: Any, _: str) -> None:
         layer.residual_multiplier = 1.0
 
 
-def _experts_exchanged(engine: Any, value: str) -> None:
+def _expert_pair_exchanged(engine: Any, value: str) -> None:
     """Two experts of a layer are exchanged, but not their rows in the router."""
     block = _layers(engine)[int(value)]
     experts = [module for module in block.modules() if hasattr(module, "gate_up_proj")]
@@ -222,11 +222,11 @@ def reported(responses: list[Any], raw: Any, faults: Mapping[str, str]) -> list[
     return [replace(each, logprobs=one.logprobs) for each, one in zip(responses, ones, strict=True)]
 
 
-FAULTS.update(
+add_faults(
     {
         "adapter_part_lost": _adapter_part_lost,
-        "correction_lost": _correction_lost,
-        "experts_exchanged": _experts_exchanged,
+        "router_correction_lost": _router_correction_lost,
+        "expert_pair_exchanged": _expert_pair_exchanged,
         "final_norm_plus_one": _final_norm_plus_one,
         "four_bits": _four_bits,
         "kv_heads_in_turn": _kv_heads_in_turn,
@@ -259,7 +259,7 @@ SINGLES: tuple[tuple[str, str, Names], ...] = (
     ("iquestcoder", "rope_default:10000", ("rope-base",)),
     ("apertus_llama3", "rope_default:10000", ("rope-scaling", "rope-base")),
     ("granite_tied", "old_head:STALE", ("tied-head", "partial-sync", "stale-weights")),
-    ("dots1", "correction_lost", ("router-bias",)),
+    ("dots1", "router_correction_lost", ("router-bias",)),
     ("glm4_moe", "weights_not_normalised", ("router-weights",)),
     ("nemotron", "kv:fp8", ("kv-cache",)),
     ("hunyuan", "four_bits", ("quantisation",)),
@@ -296,7 +296,7 @@ DOUBLES: tuple[tuple[str, str, str, dict[str, Any], tuple[Names, ...]], ...] = (
     ),
     ("glm4", "rope_full+kv:fp8", "sampler", {}, (_ROTARY, ("kv-cache",))),
     ("granite_tied", "residual_one+begun", "sampler", {}, (("residual-scale",), ("prompt-ids",))),
-    ("phimoe", "experts_exchanged:1+four_bits", "sampler", {}, (_ORDER, ("quantisation",))),
+    ("phimoe", "expert_pair_exchanged:1+four_bits", "sampler", {}, (_ORDER, ("quantisation",))),
     (
         "vaultgemma", "final_norm_plus_one+hidden_top_k:8", "sampler", {},
         (("norm-offset", "norm-weights", "final-norm"), ("truncation", "top-k")),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.probe.plants.computing import FAULTS, _modules, _wrap_attention
+from tests.probe.plants.computing import _modules, _wrap_attention, add_faults
 from tests.probe.plants.unseen_computing import _older, _wrap_prefill
 
 Names = tuple[str, ...]
@@ -114,7 +114,7 @@ def _next_layer(now: list[Any], before: list[Any]) -> list[Tensor]:
     return [now[0], *(old + update for old, update in zip(before[1:], updates, strict=False))]
 
 
-FAULTS.update(
+add_faults(
     {
         "decode_epsilon": _decode_epsilon,
         "decode_scale": _attention(True, _scaled),

@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import FAULTS, _layers, _wrap_attention
+from tests.probe.plants.computing import _layers, _wrap_attention, add_faults
 from tests.probe.plants.issue_bugs import _modules_with
 
 Names = tuple[str, ...]
@@ -258,7 +258,7 @@ def _weight_on_input(engine: Any, _: str) -> None:
         experts.forward = forward
 
 
-FAULTS.update(
+add_faults(
     {
         "cap_formula": _cap_formula,
         "clip_lost": _clip_lost,

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import FAULTS, _modules
+from tests.probe.plants.computing import _modules, add_faults
 from tests.probe.plants.unseen_computing import _wrap_prefill
 
 Names = tuple[str, ...]
@@ -250,7 +250,7 @@ def _gate_after_norm(engine: Any, _: str) -> None:
         module.forward = late(module.forward)
 
 
-FAULTS.update(
+add_faults(
     {
         "adapter_dropped": _adapter_dropped,
         "adapter_exchanged": _adapter_exchanged,

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import _RESTORED, FAULTS, _layers, _wrap_attention
+from tests.probe.plants.computing import _RESTORED, _layers, _wrap_attention, add_faults
 from tests.probe.plants.issue_bugs import _modules_with
 
 Names = tuple[str, ...]
@@ -195,7 +195,7 @@ def _shared_gate_linear(engine: Any, _: str) -> None:
         expert.register_forward_hook(scaled)
 
 
-FAULTS.update(
+add_faults(
     {
         "activation_on_product": _activation_on_product,
         "conv_flipped": _conv_flipped,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import FAULTS
+from tests.probe.plants.computing import add_faults
 
 Names = tuple[str, ...]
 _TO_HIDDEN = {
@@ -100,7 +100,7 @@ def _uniform(engine: Any, value: str) -> None:
     engine._model.get_output_embeddings().register_forward_hook(mixed)
 
 
-FAULTS.update(
+add_faults(
     {
         "attention_slice_lost": _slice_lost("attention"),
         "bias_per_rank": _bias_per_rank,

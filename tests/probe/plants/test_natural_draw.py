@@ -18,7 +18,7 @@ PLANTS = [each for each in unseen() if each.group.startswith("natural-draw")]
 COMPUTED = (
     ("iquestcoder", "rope_default", "10000"),
     ("apertus_llama3", "rope_default", "10000"),
-    ("dots1", "correction_lost", ""),
+    ("dots1", "router_correction_lost", ""),
     ("glm4_moe", "weights_not_normalised", ""),
     ("hunyuan", "four_bits", ""),
     ("phi3", "qkv_by_group", ""),
@@ -28,7 +28,7 @@ COMPUTED = (
     ("qwen2", "without_qkv_bias", ""),
     ("glm4", "rope_full", ""),
     ("granite_tied", "residual_one", ""),
-    ("phimoe", "experts_exchanged", "1"),
+    ("phimoe", "expert_pair_exchanged", "1"),
     ("vaultgemma", "final_norm_plus_one", ""),
 )
 """Faults of the forward pass: family, name and value."""

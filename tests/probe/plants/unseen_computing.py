@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import _RESTORED, FAULTS, _modules, _wrap_attention
+from tests.probe.plants.computing import _RESTORED, _modules, _wrap_attention, add_faults
 
 NEED_EAGER = {"chunked"}
 """Faults that need the family's own attention function."""
@@ -261,7 +261,7 @@ def _train_mode(engine: Any, _: str) -> None:
     engine._model.train()
 
 
-FAULTS.update(
+add_faults(
     {
         "rope_of_type": _rope_of_type,
         "rope_everywhere": _rope_everywhere,

@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from tests.probe.plants.computing import FAULTS
+from tests.probe.plants.computing import add_faults
 from tests.probe.plants.issue_bugs import _modules_with
 from tests.probe.plants.report_bugs import _updates
 from tests.probe.plants.reporting import CHANGES
@@ -187,7 +187,7 @@ def _token_masked(engine: Any, value: str) -> None:
     split.hidden = hidden
 
 
-FAULTS.update(
+add_faults(
     {
         "activation_fp8": _activation_fp8,
         "cache_hole": _cache_hole,
