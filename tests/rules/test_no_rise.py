@@ -182,3 +182,14 @@ def test_the_verdict_of_flat_names_the_reason_and_what_to_paste(tmp_path) -> Non
     assert result.returncode == 0
     verdict = json.loads(run("check", str(log), "--json").stdout)["verdict"]
     assert (verdict["kind"], verdict["code"]) == ("flat", "REW020")
+
+
+def test_noise_that_would_hide_a_large_rise_calls_for_a_larger_batch_first() -> None:
+    draw = random.Random(3)
+    values = [sum(draw.random() < 0.4 for _ in range(4)) / 4 for _ in range(50)]
+    curves = {REWARD: lambda step: values[step], "entropy/mean": noisy(0.5, 0.01, 2)}
+    (note,) = Patient(steps(50, curves)).findings("REW020")
+    assert "this noise would hide a rise by half" in note.summary
+    assert note.remedies[0] == "larger-batch"
+    (quiet,) = Patient(steps(50, {REWARD: noisy(0.4, 0.03, 1)})).findings("REW020")
+    assert "would hide" not in quiet.summary

@@ -50,7 +50,7 @@ from grpodoctor.report.view import (
     code,
 )
 from grpodoctor.rules.base import Finding
-from grpodoctor.runs.reading.read_notes import names_earlier_runs
+from grpodoctor.runs.reading.read_notes import is_important
 from grpodoctor.support.safe_text import plain
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def view_of(data: ReportData, *, verbose: bool = False, level: int = 0) -> View:
         warnings=(
             *((damage_line(report),) if report.damage_total else ()),
             *map(defect_line, report.defects),
-            *filter(names_earlier_runs, report.notes),
+            *filter(is_important, report.notes),
             *earlier_run_lines(report),
         ),
         blocks=tuple(_blocks(data, None if verbose else BREVITIES[level])),

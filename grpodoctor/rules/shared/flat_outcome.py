@@ -144,13 +144,17 @@ def median_noise(series: Series) -> float:
     return _ERRORS * error
 
 
+_HIDES = 0.5
+"""Share of the level from which a rise that the noise would hide is large."""
+
+
 def reason_for_no_rise(chart: Chart) -> Reason:
     """What the log shows of the reason for which the outcome has not risen.
 
     The first of these that applies: few groups vary, the outcome began near its maximum, the policy
-    has hardly moved, the policy has moved without a gain.
+    has hardly moved, the noise would hide a large rise, the policy has moved without a gain.
     """
-    reasons = (_few_groups, _near_ceiling, _little_moved, _moved_in_vain)
+    reasons = (_few_groups, _near_ceiling, _little_moved, _hidden_by_noise, _moved_in_vain)
     found = (reason(chart) for reason in reasons)
     return next(filter(None, found), Reason("", ("recheck-reward", "larger-batch")))
 
@@ -191,6 +195,14 @@ def _little_moved(chart: Chart) -> Reason | None:
             return None
         clause = f"{' and '.join(_BEHAVIOR.values())} are unchanged at a KL of {level:.2g}"
     return Reason(clause, ("raise-learning-rate", "float32-weights"), (name,))
+
+
+def _hidden_by_noise(chart: Chart) -> Reason | None:
+    """Few responses per batch: even a rise by half of the level would be within the noise."""
+    levels = flat_levels(chart.series(outcome_metric(chart) or ""))
+    if not levels.is_bounded or not levels.noise >= _HIDES * levels.start > 0:
+        return None
+    return Reason("this noise would hide a rise by half", ("larger-batch", "recheck-reward"))
 
 
 def _moved_in_vain(chart: Chart) -> Reason | None:

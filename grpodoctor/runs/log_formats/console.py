@@ -12,6 +12,7 @@ from grpodoctor.frameworks.row_keys import MOST_KEYS, RowKeys, is_evaluation
 from grpodoctor.runs.log_formats.base import CONSOLE, EVALUATION, LogRow
 from grpodoctor.runs.log_formats.decoding import console_lines as lines
 from grpodoctor.runs.log_formats.decoding import printed_dicts as dicts
+from grpodoctor.runs.log_formats.decoding.exceptions import LastException
 from grpodoctor.runs.log_formats.decoding.heading_steps import HeadingStep
 from grpodoctor.runs.log_formats.decoding.iteration_results import IterationResults
 from grpodoctor.runs.log_formats.decoding.json_rows import RowDecoder
@@ -94,6 +95,13 @@ class Console:
         self._reward_lines = RewardLines()
         self._reward_below = RewardBelow()
         self._jobs: dict[str, Console] = {}
+        self._last_exception = LastException()
+
+    @property
+    def failure(self) -> str:
+        """The exception with which the log ends; empty if it ends with something else."""
+        jobs = (console.failure for console in self._jobs.values())
+        return next(filter(None, (self._last_exception.at_end, *jobs)), "")
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -127,7 +135,11 @@ class Console:
         for line in texts:
             job = lines.job_of(line)
             (by_job.setdefault(job, []) if job else own).append(line)
-        rows = [row for line in own for row in self._line(line)]
+        rows: list[LogRow] = []
+        for line in own:
+            found = list(self._line(line))
+            rows += found
+            self._last_exception.add(line, is_row=bool(found))
         if not more:
             rows += self._finish()
         if any(row.step is not None or is_training_row(row) for row in rows):

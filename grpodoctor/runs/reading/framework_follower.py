@@ -25,6 +25,7 @@ from grpodoctor.runs.reading.read_notes import (
     ZeroColumns,
     borrowed_keys_note,
     conflict_note,
+    failure_note,
     order_note,
     repeated_values_note,
     rewind_note,
@@ -211,6 +212,7 @@ class FrameworkFollower:
             "supervised": supervised_rows_note(self._supervised),
             "borrowed": borrowed_keys_note(self._translator),
             "steps": step_column_note(self._step_columns.values()),
+            "failure": failure_note(self._logs.readers) if ended else "",
         }
         for kind, note in notes.items():
             before = self._latest_notes.get(kind)

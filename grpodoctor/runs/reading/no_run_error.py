@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from grpodoctor.errors import NoLogError, RunError, name_some
-from grpodoctor.runs.log_formats.decoding.console_lines import visible_segments
+from grpodoctor.runs.log_formats.decoding.exceptions import (
+    exception_in,
+    is_of_signal,
+    is_of_traceback,
+)
 from grpodoctor.runs.log_formats.decoding.json_rows import loads
-from grpodoctor.runs.log_formats.json_history import JsonHistory
 from grpodoctor.runs.reading.tracker_exports import tracker_error
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.packed_files import is_packed
@@ -30,21 +32,18 @@ _COMPRESSED = {
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TAIL = 512 * 1024
 """Bytes at the end of a log that are searched for an exception."""
-_TRACES = (b"Traceback (most recent call last)", b'  File "')
-"""Hydra leaves out the heading of a traceback."""
-_EXCEPTION = re.compile(r"(?:\w{1,80}\.){0,8}\w{0,80}(?:Error|Exception)(?::\s.{0,1000})?")
-_LONGEST_LINE = 1000
 _LONGEST_SUMMARY = 1024 * 1024
 """Bytes of a JSON document that is parsed to describe it."""
 _TEXT_LOGS = (".log", ".txt", ".out", ".err")
 """Names under which the output of a program is saved."""
 _MAX_SEARCHED = 64
 """Files of a directory in which an exception is searched."""
-_SIGNAL = re.compile(r"(?:\w+\.)*SignalException\b|KeyboardInterrupt\b")
 _SHOWN = 160
-"""Characters of an exception in the message."""
+"""Characters of a key in the message."""
 _REPORT_FORMATS = frozenset({"json"})
 """Formats of logs and of reports."""
+_STATE = "trainer_state.json"
+"""The log that trainers based on transformers write next to their results."""
 _REMEDY = "pass a training log or its directory, or set the format of the log with --format"
 
 
@@ -100,9 +99,16 @@ def _text_error(path: Path) -> RunError:
         return NoLogError(
             f"no readable log; the JSON document has no series of steps; it contains: {keys}",
             where=str(path),
-            remedy="pass the log that has an entry for each step, such as trainer_state.json",
+            remedy=_log_next_to(path),
         )
     return _error(path, "the file is in no known format and has no line with a step")
+
+
+def _log_next_to(path: Path) -> str:
+    """What to pass instead of a summary: the log in the same directory, if there is one."""
+    if (path.parent / _STATE).is_file() and path.name != _STATE:
+        return f"pass {path.parent / _STATE}, which has an entry for each step"
+    return f"pass the log that has an entry for each step, such as {_STATE}"
 
 
 def too_many_files_error(path: Path) -> RunError:
@@ -122,7 +128,7 @@ def _stops(directory: Path, names: list[str]) -> str:
     """
     files = [directory / name for name in names[:_MAX_SEARCHED] if Path(name).suffix in _TEXT_LOGS]
     errors = {path.name: error for path in files if (error := _last_exception(path))}
-    causes = {name: error for name, error in errors.items() if not _SIGNAL.match(error)}
+    causes = {name: error for name, error in errors.items() if not is_of_signal(error)}
     shown = [f"{name} stops with {error}" for name, error in (causes or errors).items()]
     return "; ".join(shown[:_MAX_REASONS])
 
@@ -152,16 +158,11 @@ def _last_exception(path: Path) -> str:
             text = file.read(_TAIL)
     except (OSError, RunError):
         return ""
-    if not any(mark in text for mark in _TRACES):
+    decoded = text.decode(errors="replace")
+    if not is_of_traceback(decoded):
         return ""
-    found = ""
-    for line in text.decode(errors="replace").splitlines():
-        if "Error" not in line and "Exception" not in line:
-            continue
-        for segment in visible_segments(line):
-            if _EXCEPTION.fullmatch(segment.strip()[:_LONGEST_LINE]):
-                found = segment.strip()
-    return plain(found, limit=_SHOWN)
+    lines = decoded.splitlines()
+    return next(filter(None, map(exception_in, reversed(lines))), "")
 
 
 def _keys_of_summary(path: Path) -> str:
@@ -172,7 +173,7 @@ def _keys_of_summary(path: Path) -> str:
         data = loads(text) if len(text) <= _LONGEST_SUMMARY else None
     except (OSError, RunError, ValueError):
         return ""
-    if not isinstance(data, dict) or JsonHistory.history_of(data) is not None:
+    if not isinstance(data, dict):
         return ""
     return name_some([plain(key, limit=_SHOWN) for key in data])
 

@@ -107,6 +107,21 @@ def rewind_note(assembly: StepAssembly, chosen: int | None = None) -> str:
     return "; ".join(sentences)
 
 
+_ENDS_WITH = "the log ends with "
+
+
+def failure_note(readers: Iterable[object]) -> str:
+    """Note that the program stopped with an exception, as printed logs show; empty if none does."""
+    failures = (getattr(reader, "failure", "") for reader in readers)
+    exception = next(filter(None, failures), "")
+    return f"{_ENDS_WITH}{exception}" if exception else ""
+
+
+def is_important(note: str) -> bool:
+    """Whether a note belongs next to the verdict: the log has several runs, or ends in an error."""
+    return names_earlier_runs(note) or note.startswith(_ENDS_WITH)
+
+
 _ONE_AFTER_ANOTHER = "runs one after the other"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from grpodoctor.errors import RunError
 from grpodoctor.monitor.replay import replay
+from grpodoctor.report.run.view import view_of
 from grpodoctor.runs.reading.opening import open_run
 
 ROW = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0}
@@ -111,6 +112,33 @@ def test_a_run_that_stopped_before_its_first_step_names_its_exception(
         open_run(path)
 
 
+ROWS = "".join(f"step:{n} - critic/rewards/mean:0.{n % 10} - actor/lr:1e-6\n" for n in range(30))
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n'
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.46 GiB"
+LAUNCHER = f"{TRACE}torch.distributed.elastic.errors.ChildFailedError: train.py FAILED\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        (f"{TRACE}{OUT_OF_MEMORY}\n{LAUNCHER}", True),
+        (f"{TRACE}{OUT_OF_MEMORY}\n{ROWS.replace('step:', 'step:1')}", False),
+        (f"{TRACE}{OUT_OF_MEMORY}\n" + "a retry succeeded\n" * 300, False),
+        (f"the response says\n{OUT_OF_MEMORY}\n", False),
+    ],
+    ids=["it stops", "further steps", "further output", "no traceback"],
+)
+def test_the_error_with_which_a_run_ends_is_shown_next_to_the_verdict(
+    tmp_path: Path, end: str, shown: bool
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(ROWS + end)
+    report = replay(path).report
+    note = f"the log ends with {OUT_OF_MEMORY}"
+    assert (note in report.notes) is shown
+    assert (note in view_of(replay(path)).warnings) is shown
+
+
 def test_a_text_about_an_error_is_no_crash(tmp_path: Path) -> None:
     path = tmp_path / "notes.log"
     path.write_text("The usual cause is\nValueError: bad config\n" * 20)
@@ -171,9 +199,15 @@ def test_a_summary_is_described_by_its_keys(tmp_path: Path) -> None:
     path.write_text(json.dumps(summary, indent=2))
     with pytest.raises(RunError, match="no series of steps; it contains: meta, before, lr"):
         open_run(path)
+    path.write_text('{\n"log": [{"text": "a"}]}')
+    with pytest.raises(RunError, match=r"contains: log .*such as trainer_state\.json"):
+        open_run(path)
+    (tmp_path / "trainer_state.json").write_text("{}")
+    with pytest.raises(RunError, match=r"pass .*trainer_state\.json, which has"):
+        open_run(path)
 
 
-@pytest.mark.parametrize("text", ["{", "[1, 2]", "{\n}", '{\n"log": [{"text": "a"}]}'])
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "{\n}"])
 def test_other_documents_are_in_no_known_format(text: str, tmp_path: Path) -> None:
     path = tmp_path / "document.json"
     path.write_text(text)
