@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,7 +13,11 @@ import pytest
 from grpodoctor.frameworks.detection import guess_frameworks
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import FORMULAS, Formula
-from grpodoctor.frameworks.registry import framework_named, logging_frameworks
+from grpodoctor.frameworks.registry import (
+    configurable_frameworks,
+    framework_named,
+    logging_frameworks,
+)
 from grpodoctor.frameworks.row_keys import RowKeys
 from grpodoctor.frameworks.translation import Translator
 from grpodoctor.runs.log_formats.console import Console
@@ -471,3 +476,11 @@ def test_prime_rl_before_its_keys_named_agents() -> None:
         "reward/heldout/set/gsm8k": 1.78,
     }
     assert not translator.unused.unmapped
+
+
+@pytest.mark.parametrize(
+    "framework", configurable_frameworks(), ids=lambda framework: framework.name
+)
+def test_a_fact_of_a_config_has_one_row(framework: Framework) -> None:
+    facts = Counter(row.knob for row in framework.knobs.facts)
+    assert [knob for knob, count in facts.items() if count > 1] == []

@@ -87,7 +87,7 @@ def test_a_file_and_settings_reach_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--preset", "drgrpo"), "did you mean dr_grpo"),
+        (("--preset", "dr_gpro"), "did you mean dr_grpo"),
         (("--set", "loss.cliphigh=1"), "did you mean loss.clip_high"),
         (("--config", "missing.toml"), "missing.toml"),
         (("--steps", "0"), "steps cannot be"),

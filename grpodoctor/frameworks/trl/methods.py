@@ -104,8 +104,13 @@ _LORA_DEFAULT = 16
 
 
 def _read_rank(_: Setting, settings: Settings) -> Setting | None:
-    """The rank of a config for TRL's scripts, which name the model; 0 trains all weights."""
-    if settings.get("use_peft") or any(key.startswith("lora_") for key in settings):
+    """The rank of a config for TRL's scripts, which name the model; 0 trains all weights.
+
+    These are the arguments of the script, not of the trainer: a config without them says nothing.
+    """
+    if "use_peft" in settings and not settings["use_peft"]:
+        return 0
+    if "use_peft" in settings or any(key.startswith("lora_") for key in settings):
         return settings.get("lora_r", _LORA_DEFAULT)
     return None if any("peft" in key for key in settings if key != "use_peft") else 0
 
@@ -231,14 +236,8 @@ FACTS = (
     KnobMapping("max_prompt_length", "max_prompt_length"),
     KnobMapping("context_length", "vllm_max_model_length"),
     KnobMapping("dual_clip", "delta"),
-    # The arguments of the script, not of the trainer: a config without them says nothing.
-    KnobMapping(
-        "lora_rank",
-        "use_peft",
-        read=lambda setting, settings: settings.get("lora_r", 16) if setting else 0,
-    ),
+    KnobMapping("lora_rank", "use_peft", other_keys=("model_name_or_path",), read=_read_rank),
     KnobMapping("router_loss", "router_aux_loss_coef"),
-    KnobMapping("lora_rank", "model_name_or_path", read=_read_rank),
     KnobMapping("responses_per_process", "per_device_train_batch_size", read=read_responses),
 )
 

@@ -149,7 +149,8 @@ def test_a_loss_with_its_own_denominator_takes_no_other() -> None:
 
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean dr_grpo"):
-        preset_of("drgrpo")
+        preset_of("dr_gpro")
+    assert preset_of("drgrpo") == preset_of("dr-grpo") == preset_of("dr_grpo")
 
 
 @pytest.mark.parametrize("name", preset_names())
