@@ -49,19 +49,20 @@ class _Course(NamedTuple):
         """Rise of the training reward."""
         return self.train_after - self.train_before
 
-    def rises(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The held-out rise as two estimators see it, each with its standard error.
+    def by_levels(self) -> tuple[float, float]:
+        """The held-out rise of the levels, which see a rise that is over early.
 
-        The error is in standard deviations of one evaluation. The levels see a rise that is over
-        early; the line through all evaluations is more exact for one that lasts.
+        With its standard error, in standard deviations of one evaluation.
         """
         # The median of n normal values has a standard error of sqrt(pi / 2n) standard deviations.
-        of_levels = math.sqrt(math.pi / 2 * sum(1 / count for count in self.compared))
+        return self.rise, math.sqrt(math.pi / 2 * sum(1 / count for count in self.compared))
+
+    def by_line(self) -> tuple[float, float]:
+        """The same along a line through all evaluations, more exact for a rise that lasts."""
         count = len(self.evaluations)
         slope = statistics.linear_regression(range(count), self.evaluations).slope
         between = count - sum(self.compared) / 2  # from the middle of one level to the other's
-        of_line = between * math.sqrt(12 / (count * (count * count - 1)))
-        return (self.rise, of_levels), (slope * between, of_line)
+        return slope * between, between * math.sqrt(12 / (count * (count * count - 1)))
 
 
 def _deviation(before: float, after: float) -> float:
@@ -118,6 +119,7 @@ class HeldOutStall(Rule):
     remedies: ClassVar[tuple[str, ...]] = ("recheck-reward", "kl-penalty", "refilter-prompts")
     references: ClassVar[tuple[str, ...]] = ("arXiv 2210.10760",)
     persistence: ClassVar[int] = 2
+    judges_levels: ClassVar[bool] = True
     clearance: ClassVar[int] = 3
 
     solved_evaluations: int = 3
@@ -182,15 +184,17 @@ class HeldOutStall(Rule):
 
     def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
         """Solved training prompts, and evaluations that are low and have not risen."""
+        if len(chart.series(name)) < self.solved_evaluations or not self._is_solved(chart):
+            return None  # the usual case, without reading the window
         values = chart.series(name).tail(WINDOW)
-        if len(values) < self.solved_evaluations or not counts_successes(chart, name, train):
+        if not counts_successes(chart, name, train):
             return None
         if name.startswith("reward/") and full_mark(chart) > 1:  # GRP001 compares them
             return None
         series, start = chart.series(train), start_level(chart.series(train))
         is_low = max(values[-2:]) <= min(values[0], LOW_ACCURACY)
         is_low = is_low or self._lags(chart, name, values, start, series.level(RECENT))
-        if not is_low or not self._is_solved(chart):
+        if not is_low:
             return None
         rise, error = change(series)
         if start is None or not rise > max(
@@ -285,9 +289,12 @@ class HeldOutStall(Rule):
         A fall excludes a rise only as far as the noise lets it: otherwise it is a note.
         """
         noise = reading_noise(chart.series(name))
-        rises = [(rise, noise * factor) for rise, factor in course.rises()]
-        if any(rise > max(self.chance_errors * error, 0.0) for rise, error in rises):
-            return None
+        rises = []
+        for estimate in (course.by_levels, course.by_line):
+            rise, errors = estimate()
+            if rise > max(self.chance_errors * errors * noise, 0.0):
+                return None
+            rises.append((rise, errors * noise))
         most = self._negligible(chart, name, train, course)
         is_small = [rise + self.sure_errors * error < most for rise, error in rises]
         if course.rise > 0 and not all(is_small):

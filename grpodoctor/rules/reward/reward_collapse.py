@@ -380,10 +380,12 @@ class RewardCollapse(Rule):
 
     def _lost_part(self, chart: Chart, name: str) -> Sighting | None:
         """A lasting fall that is too small for an alarm: the best checkpoint is an earlier one."""
-        series = chart.series(name)
-        best, values = series.highest, series.tail(2 * RECENT)
+        series, best = chart.series(name), chart.series(name).highest
         if best is None or len(series) < self.lasting_readings or best.level <= 0:
             return None
+        if series.level(RECENT) > (1 - self.noted_loss) * best.level:
+            return None  # the usual case
+        values = series.tail(2 * RECENT)
         now = max(statistics.median(values), statistics.fmean(values))
         lost = min(best.level, best.mean) - now
         if not lost / best.level - 2 * selection_bias(series) >= self.noted_loss:
