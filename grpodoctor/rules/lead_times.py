@@ -28,6 +28,8 @@ class LeadTime:
     median_lead: int | None = None
     """Median over the early runs of the steps from the finding to the loss of half of the outcome;
     None without an early run."""
+    simulated: bool = False
+    """Whether the runs were simulated, since no recorded run raised the rule."""
 
     @property
     def timing(self) -> Timing:
@@ -41,7 +43,8 @@ class LeadTime:
             f"{_WORDS[name]} {_times(count)}" for name in TIMINGS if (count := self.runs.get(name))
         ]
         total = sum(self.runs.values())
-        runs = "1 sick run" if total == 1 else f"{total} sick runs"
+        kind = "simulated run" if self.simulated else "sick run"
+        runs = f"1 {kind}" if total == 1 else f"{total} {kind}s"
         *first, last = counts
         listed = f"{', '.join(first)} and {last}" if first else last
         return f"In {runs}, this rule fired {listed}.{self._lead()}"
@@ -64,7 +67,11 @@ def lead_time_of(code: str) -> LeadTime | None:
     entry = _table().get(code)
     if entry is None:
         return None
-    return LeadTime(runs=dict(entry["runs"]), median_lead=entry.get("median_lead"))
+    return LeadTime(
+        runs=dict(entry["runs"]),
+        median_lead=entry.get("median_lead"),
+        simulated=entry.get("simulated", False),
+    )
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ For each first alarm of a rule in a run:
     python tests/benchmarks/bench_lead_time.py --runs RUNS --write
 
 `--rules CODE ...` writes the entries of these rules alone: the others stay as they were measured on
-more runs.
+more runs. `--simulated` marks them, for the kept logs of `tests.benchmarks.planted_runs`.
 """
 
 from __future__ import annotations
@@ -184,12 +184,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, nargs="*", default=[], help="further runs")
     parser.add_argument("--write", action="store_true", help=f"update {TABLE.name}")
+    parser.add_argument("--simulated", action="store_true", help="say so on the pages of the rules")
     parser.add_argument("--rules", nargs="*", default=[], help="rules to write; all by default")
     arguments = parser.parse_args()
     table = measure(arguments.runs)
     print(f"\n{table['sick_runs']} of {table['runs']} runs had an alarm\n")
     print("\n".join(markdown(table)))
     if arguments.write:
+        if arguments.simulated:
+            table["rules"] = {
+                code: {**entry, "simulated": True} for code, entry in table["rules"].items()
+            }
         written = with_entries(table, arguments.rules) if arguments.rules else table
         TABLE.write_bytes(orjson.dumps(written, option=orjson.OPT_INDENT_2) + b"\n")
 
