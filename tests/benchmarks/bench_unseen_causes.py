@@ -198,6 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for plant in (*plants(), *unseen())
         if not words or any(word in plant.name or word == plant.group for word in words)
     ]
+    if not wanted:
+        parser.error(f"no plant has {' or '.join(words)} in its name, and no group is called so")
     chosen = sampled(wanted, options.sample, options.seed)
     known = _earlier(options.output)
     outcomes = []
