@@ -7,7 +7,8 @@ from dataclasses import replace
 from grpodoctor.rules.base import Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
 from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, condition_outside
-from grpodoctor.rules.shared.run_health import fall_text
+from grpodoctor.rules.shared.reward_components import PREFIX, component_name
+from grpodoctor.rules.shared.run_health import RECENT, fall_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.metrics import HELDOUT
 
@@ -45,7 +46,7 @@ def fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
         return replace(sighting, condition=condition)
     metric, level = kept
     text = (
-        f"{fall_text(chart).capitalize()} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
+        f"{_fall(chart, sighting)} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
         "the prompts, environment or verifier changed."
     )
     return replace(
@@ -55,6 +56,18 @@ def fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
         remedies=_POLICY_IS_WELL,
         condition=condition_outside(chart, since, is_solved_as_before=True),
     )
+
+
+def _fall(chart: Chart, sighting: Sighting) -> str:
+    """The fall in few words: that of the outcome, or of the component that the sighting is about.
+
+    The whole reward may have kept its level while a component fell.
+    """
+    metric, best = sighting.evidence[0].metric, sighting.evidence[0].baseline
+    if not metric.startswith(PREFIX) or best is None:
+        return fall_text(chart).capitalize()
+    now = chart.series(metric).level(RECENT)
+    return f"Component {component_name(metric)} fell from {best:.3g} to {now:.3g}"
 
 
 _POLICY_IS_WELL = ("recheck-reward", "drop-failed-rollouts", "easier-prompts")
