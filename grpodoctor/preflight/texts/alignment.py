@@ -42,10 +42,13 @@ class Shift:
 
 
 _MIN_PREDICTED = 100
+"""Rows to which a prediction is fitted, for about seventy weights of a ridge regression."""
 _MAX_WORDS, _USUAL = 60, (0.03, 0.9)
 """Words whose presence predicts, and the share of prompts that must have one."""
 _FIRST_NUMBERS = 5
+"""Numbers of a prompt whose sizes predict one by one."""
 _RIDGE = 1.0
+"""Penalty of the squared weights: as much as one row counts."""
 _SMOOTH = 0.3
 """Correlation of consecutive errors from which answers follow the order of the rows."""
 _MAX_RATIO = 3.0
