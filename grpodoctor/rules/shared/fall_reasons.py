@@ -16,6 +16,10 @@ _MOST_WORDS_OF_FALL = 12
 """Words of a summary that leave room for the rise of a held-out metric."""
 
 
+_MOST_WORDS_OF_NAME = 2
+"""Words of a component's name for which a summary with a held-out metric has room."""
+
+
 def harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
     """A fall through which a held-out metric rises: the policy improves on harder prompts."""
     if not any(len(chart.series(name)) for name in HELDOUT):
@@ -27,7 +31,7 @@ def harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
     metric, then, now = rise
     fall = sighting.summary.rstrip(".").split(";")[0]
     if len(fall.split()) > _MOST_WORDS_OF_FALL:
-        fall = fall_text(chart).capitalize()
+        fall = _fall(chart, sighting)
     text = f"{fall} while {metric} rose from {then:.3g} to {now:.3g}."
     evidence = (*sighting.evidence, cite(chart, metric, then))
     # A fall from outside may also be a fault of the training environment alone.
@@ -66,8 +70,9 @@ def _fall(chart: Chart, sighting: Sighting) -> str:
     metric, best = sighting.evidence[0].metric, sighting.evidence[0].baseline
     if not metric.startswith(PREFIX) or best is None:
         return fall_text(chart).capitalize()
-    now = chart.series(metric).level(RECENT)
-    return f"Component {component_name(metric)} fell from {best:.3g} to {now:.3g}"
+    name, now = component_name(metric), chart.series(metric).level(RECENT)
+    subject = f"Component {name}" if len(name.split()) <= _MOST_WORDS_OF_NAME else "A component"
+    return f"{subject} fell from {best:.3g} to {now:.3g}"
 
 
 _POLICY_IS_WELL = ("recheck-reward", "drop-failed-rollouts", "easier-prompts")
