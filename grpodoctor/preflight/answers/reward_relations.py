@@ -17,7 +17,6 @@ from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.trainer.rewards.user_reward import RewardInput, UserReward
 
 _MIN_ROWS = 5
-_MOST = 0.5
 _FILLER = "I think about this once more. "
 _LENGTHS = (10, 100)
 """Sentences of filler before the answer."""
