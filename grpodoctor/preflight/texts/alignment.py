@@ -136,6 +136,8 @@ def partial_shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> 
     if len(prompts) < _MIN_PREDICTED:
         return None
     sizes = np.log1p(np.abs(np.asarray(answers, float)))
+    if not np.isfinite(sizes).all():  # a number of hundreds of digits is no float
+        return None
     predicted = _predicted_sizes(prompts, sizes)
     own = _errors(sizes, predicted, 0)
     width = float(np.median(own)) / np.log(2)
@@ -184,6 +186,7 @@ def _predicted_sizes(prompts: Sequence[str], sizes: NDArray[np.float64]) -> NDAr
             for text, each in zip(prompts, words, strict=True)
         ]
     )
+    table = np.nan_to_num(table, posinf=0.0)  # such a number in a prompt counts as none
     penalty = _RIDGE * np.eye(table.shape[1])
     weights = np.linalg.solve(table.T @ table + penalty, table.T @ sizes)
     return np.asarray(table @ weights)
