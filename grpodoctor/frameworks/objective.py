@@ -45,7 +45,7 @@ _BOOKKEEPING = re.compile(
 _REWARD = re.compile(r"(?:^|[/_.])rewards?(?:$|[/_.])", re.IGNORECASE)
 """A part of a key that no log of supervised fine-tuning has."""
 _ENVIRONMENT = re.compile(
-    r"(?:.*/)?(?:ep_rew_mean|ep_len_mean"  # Stable-Baselines3
+    r"(?!.*(?:clip|adam|optim))(?:.*/)?(?:ep_rew_mean|ep_len_mean"  # Stable-Baselines3
     r"|episodic_return|episodic_length|charts/SPS"  # CleanRL
     r"|episode_reward_mean|episode_return_mean|episode_len_mean|num_env_steps_sampled"  # RLlib
     r"|time/(?:fps|total_timesteps)"
@@ -53,7 +53,8 @@ _ENVIRONMENT = re.compile(
     r"|(?:avg_|average_|mean_|max_)?q(?:_loss|_values?)?|td_(?:loss|error)"
     r"|(?:replay_)?(?:buffer|memory)_size|lives|actions?|high_score|average_time_steps)"
 )
-"""Keys of agents that learn in an environment, as the libraries for it and scripts log them."""
+"""Keys of agents that learn in an environment, as the libraries for it and scripts log them. The
+epsilon of a clip or an optimizer is none of them."""
 _LANGUAGE = re.compile(
     r"(?:^|[/_.])(?:tokens?|responses?|completions?|prompts?|logprobs?|logps?|generations?|pass@\d+"
     r"|(?:kl_)?ref(?:erence)?(?:_kl)?)(?:$|[/_.])",

@@ -208,7 +208,8 @@ def advice_for(
     remedy = remedy_of(remedy_id)
     known_numbers = _known_numbers(knobs, readings)
     knobs = {**remedy.assumes, **_logged_knobs(readings), **knobs}
-    readings = {**readings, **_known_numbers({name: knobs[name] for name in remedy.assumes}, {})}
+    facts = {name: knobs[name] for name in remedy.assumes}
+    readings |= {name: float(each) for name, each in facts.items() if not isinstance(each, str)}
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)
     obstacle = remedy.obstacle(knobs, readings) or _why_done(usual, framework)

@@ -127,7 +127,8 @@ class Remedy:
     """Settings to print where the change depends on a knob that is unknown."""
     assumes: ClassVar[Mapping[str, Setting]] = {}
     """Facts about the run that advice to a person assumes where they are unknown, as `remark`
-    then says. A change of a live run assumes nothing."""
+    then says; `tuned` reads them among the readings, true as 1. A change of a live run assumes
+    nothing."""
     alternatives: ClassVar[tuple[str, ...]] = ()
     """Ids of remedies with the same effect. A rule that calls for this one calls for them too."""
 

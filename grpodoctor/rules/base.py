@@ -77,7 +77,7 @@ class Sighting:
     ends_severer: bool = False
     """Whether what was seen refutes a more severe finding of the rule, which ends at once."""
     condition: Condition | None = None
-    """What was seen says about the run, if that is another condition than the rule's."""
+    """The condition of the run that was seen; None for the rule's own."""
     weighs_outcome: bool = False
     """Whether the severity already takes into account that the outcome rose, so that its rise does
     not excuse what was seen."""
@@ -126,7 +126,7 @@ class Finding:
     remedies: tuple[str, ...]
     references: tuple[str, ...]
     condition: Condition | None = None
-    """What it says about the run, if that is another condition than the rule's."""
+    """The condition of the run that it reports; None for the rule's own."""
     weighs_outcome: bool = False
     """Whether a rise of the outcome does not excuse it."""
 

@@ -141,7 +141,8 @@ def _end_with_parent(watched: int) -> None:
     """Let the kernel end this process once the other end of a pipe is closed.
 
     A thread that waits for the end needs the interpreter's lock, which native code may never give
-    back. SIGIO comes from the kernel, and its default action is the end of the process.
+    back. SIGIO comes from the kernel, and on Linux its default action is the end of the process;
+    other systems may ignore it.
     """
     fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)

@@ -259,6 +259,15 @@ def test_the_letters_of_a_console_line_are_offered(tmp_path: Path) -> None:
     )
 
 
+def test_a_letter_of_an_evaluation_is_no_training_reward(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = ({"step": step, "R": 0.4, "H": 0.5, "test/R": 0.3 + step / 99} for step in range(30))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    offered = {each.key: each.metric for each in suggest_map(path, ReadOptions()).suggestions}
+    assert offered["R"] == "reward/mean"
+    assert offered.get("test/R") != "reward/mean"
+
+
 def test_the_command_that_writes_repeats_the_options(log: Path) -> None:
     done = in_process.run("check", log, "--suggest-map", "--map", "wombat=reward/std")
     assert f"run `grpodoctor check {log} --map wombat=reward/std --write-map`" in done.stdout

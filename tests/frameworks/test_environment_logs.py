@@ -150,6 +150,8 @@ def test_no_log_of_a_language_model_is_taken_for_one(name: str) -> None:
         "rollout/ep_rew_mean rollout/ep_len_mean num_generated_tokens train/total_tokens/mean",
         "episode_reward_mean reward loss grad_norm",
         "episodic_return frac_reward_zero_std loss",
+        "reward loss kl clip/eps actions",
+        "reward loss adam/eps env/actions entropy",
     ],
 )
 def test_agents_with_a_language_model_are_examined(keys: str) -> None:

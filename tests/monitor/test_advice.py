@@ -246,6 +246,7 @@ RATE = "optimizer/learning_rate"
         ({"lora_rank": 32}, {RATE: 1e-3}, "0.00033", ""),
         ({}, {RATE: 6e-5}, "2e-05", ""),
         ({"learning_rate": 3e-3, "lora_rank": 0, "pretrained_model": False}, {}, "0.001", ""),
+        ({"lora_rank": 0, "pretrained_model": False}, {RATE: 3e-3}, "0.001", ""),
     ],
 )
 def test_a_rate_far_above_those_of_rl_is_set_to_a_usual_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -34,6 +35,14 @@ def test_displaced_numbers_of_several_formulas_are_located() -> None:
     assert abs(found.start - 330) < 10
     assert found.stop > 480
     assert found.shift.rows == -1
+
+
+def test_a_number_of_hundreds_of_digits_hides_no_displacement() -> None:
+    prompts, answers = _table(1)
+    moved = [answers[at] if at < 330 else answers[(at + 1) % 500] for at in range(500)]
+    huge = [f"{prompts[0]} {'9' * 400}", *prompts[1:]]
+    assert partial_shift_of_sizes(huge, moved) is not None
+    assert partial_shift_of_sizes(prompts, [math.inf, *moved[1:]]) is None
 
 
 @pytest.mark.parametrize("kind", ["right", "sorted", "random", "walk", "half", "members"])

@@ -149,5 +149,7 @@ def test_many_clipped_tokens_with_one_update_are_wrong_old_logprobs() -> None:
     once = run(curves, without=(KL,), knobs={"updates_per_batch": 1}).finding("CLP001")
     assert (once.remedies, once.condition) == (("recompute-old-logprobs",), "wrong-old-logprobs")
     assert "one update per batch" in once.summary
+    drifting = run(clipped(0.01, 0.05, 0.02), knobs={"updates_per_batch": 1}).finding("CLP001")
+    assert "and the policy moves" in drifting.summary
     often = run(curves, without=(KL,), knobs={"updates_per_batch": 4}).finding("CLP001")
     assert (often.remedies[0], often.condition) == ("fewer-updates", None)

@@ -71,6 +71,41 @@ def test_a_component_for_the_task_may_be_lost_below_a_reward_that_is_kept() -> N
     assert finding.onset_step in range(120, 145)
 
 
+@pytest.mark.parametrize(
+    ("component", "words"),
+    [
+        ("answer", "component answer fell from 0.59"),
+        ("exact answer", "component exact answer fell from 0.59"),
+        ("the final answer", "a component fell from 0.59"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("heldout", "course"),
+    [
+        (noisy(0.5, 0.01, 5), "held-out accuracy stayed at 0.5"),
+        (noisy(ramp(0.3, 0.7, 150), 0.01, 6), "held-out accuracy rose from"),
+    ],
+    ids=["kept", "rising"],
+)
+def test_a_component_that_held_out_prompts_do_not_lose_is_named(
+    component: str, words: str, heldout: Curve, course: str
+) -> None:
+    """Answers fall from .6 to .3 while more is paid for the form: the sum keeps its level."""
+    answers = noisy(lambda step: 0.2 + min(step, 80) / 200 if step < 90 else 0.3, 0.02, 3)
+    form = noisy(ramp(0.3, 0.7, 10, begin=90), 0.02, 4)
+    curves: dict[str, Curve] = {
+        f"reward/component/{component}/mean": answers,
+        FORM: form,
+        REWARD: lambda step: point_of(answers, step) + point_of(form, step),  # type: ignore[operator]
+        HELDOUT: every(10, heldout),
+    }
+    finding = run(curves, 260).finding("REW002")
+    assert words in finding.summary.lower()
+    assert finding.condition == ("environment-change" if "stayed" in course else None)
+    assert course in finding.summary
+    assert len(finding.summary.split()) <= 20
+
+
 def test_a_component_that_keeps_its_level_is_quiet() -> None:
     for seed in range(5):
         level = run(with_answers(noisy(0.4, 0.1, seed), 1.0), 300)

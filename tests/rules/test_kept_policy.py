@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpodoctor.rules.shared.heldout import heldout_level_kept_since
 from tests.rules.scenario import Curve, Patient, every, noisy, ramp
 from tests.rules.test_reward import ACCURACY, HELDOUT, REWARD, run
 
@@ -43,3 +44,18 @@ def test_a_fall_over_many_steps_comes_from_the_policy() -> None:
     curve = noisy(ramp(0.31, 0.06, 20, begin=60), 0.015, 3)
     finding = run({REWARD: curve, "kl/reference/k3": 0.05}, without=(ACCURACY,)).finding("REW002")
     assert "in step" not in finding.summary
+
+
+def test_evaluations_that_had_fallen_before_a_late_date_do_not_clear_the_policy() -> None:
+    """The training reward is dated to step 70; the evaluations fell from .8 to .52 at step 40."""
+    fallen = every(5, noisy(lambda step: 0.8 if step < 40 else 0.52, 0.01, 4))
+    kept = every(5, noisy(0.8, 0.01, 4))
+    curves: dict[str, Curve] = {REWARD: noisy(0.4, 0.02, 3)}
+    since = 70
+    late, clear = (
+        heldout_level_kept_since(run({**curves, HELDOUT: each}).engine.chart, since)
+        for each in (fallen, kept)
+    )
+    assert late is None
+    assert clear is not None
+    assert clear[0] == HELDOUT

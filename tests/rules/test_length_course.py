@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpodoctor.vocabulary.values import NotApplicable
-from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
 
 LENGTH, LONGEST, CUT = "length/mean", "length/max", "length/truncated_rate"
 REWARD, ACCURACY = "reward/mean", "accuracy/train"
@@ -230,3 +230,15 @@ def test_a_run_in_which_nothing_ends_any_more_has_to_check_its_end_token(
     assert finding.remedies[0] == first
     assert ("truncated" in finding.summary) == (first == "check-end-token")
     assert len(finding.summary.split()) <= 20
+
+
+def test_longer_responses_to_harder_prompts_are_no_explosion() -> None:
+    """Held-out prompts are solved as before, so the policy can still end its responses."""
+    curves: dict[str, Curve] = {
+        LENGTH: noisy(ramp(400, 1000, 15, begin=50), 4, 1),
+        REWARD: noisy(ramp(0.5, 0.04, 15, begin=50), 0.02, 2),
+    }
+    kept = every(5, noisy(0.7, 0.01, 8))
+    assert run(curves).finding("LEN006").active
+    found = run({**curves, "accuracy/heldout": kept}).findings("LEN006")
+    assert not any(each.active for each in found)  # until two evaluations after the fall

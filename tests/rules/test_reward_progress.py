@@ -123,6 +123,13 @@ def test_noise_does_not_hide_a_stall_in_any_unit(
     assert max(finding.onset_step for finding in findings) < 20  # the reward rises from step 0
 
 
+def test_a_rare_success_among_held_out_prompts_is_a_stall_too() -> None:
+    """One of fifty prompts in every fifth evaluation: the medians are 0, but REW009 is quiet."""
+    heldout: Curve = every(5, lambda step: 0.02 if step % 25 == 10 else 0.0)
+    finding = run({REWARD: noisy(ramp(1.0, 5.0, 60), 0.2, 1), HELDOUT: heldout}).finding("REW008")
+    assert finding.severity == "warning"
+
+
 @pytest.mark.parametrize(("first", "last"), [(0.3, 0.7), (1.0, 5.0)])
 def test_a_rise_within_the_noise_of_few_prompts_is_no_warning(first: float, last: float) -> None:
     """Fifty held-out prompts: chance keeps some of the latest evaluations below the first."""

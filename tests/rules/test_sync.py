@@ -152,7 +152,9 @@ def test_a_jump_at_a_resume_shows_its_cause_at_any_level(after: float, severity:
 
 def test_a_rise_at_a_resume_within_the_noise_is_no_jump() -> None:
     scattered = noisy(lambda step: 0.002 if step % 5 else 0.012, 0.0002, 1)
-    assert resumed(scattered, noisy(0.031, 0.001, 2)).findings("SYN004") == []
+    assert resumed(scattered, noisy(0.0325, 0.0003, 2)).findings("SYN004") == []
+    steady = noisy(0.012, 0.0002, 1)
+    assert resumed(steady, noisy(0.0325, 0.0003, 2)).findings("SYN004")
 
 
 def test_a_resume_that_continues_is_quiet() -> None:

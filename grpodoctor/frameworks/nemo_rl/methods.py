@@ -120,6 +120,7 @@ METHODS = (
 )
 
 _ADAPTERS = ("dtensor_cfg.lora_cfg", "automodel_cfg.lora_cfg", "megatron_cfg.peft")
+"""Sections of the policy's config that set adapters, one for each training backend."""
 
 FACTS = (
     KnobMapping("top_p", f"{_GENERATION}.top_p"),
@@ -153,14 +154,7 @@ FACTS = (
         "lora_rank",
         "policy.dtensor_cfg.lora_cfg.dim",
         read=rank_if_enabled(
-            {
-                f"policy.{backend}.enabled": f"policy.{backend}.dim"
-                for backend in (
-                    "dtensor_cfg.lora_cfg",
-                    "automodel_cfg.lora_cfg",
-                    "megatron_cfg.peft",
-                )
-            }
+            {f"policy.{backend}.enabled": f"policy.{backend}.dim" for backend in _ADAPTERS}
         ),
         default=0,
     ),

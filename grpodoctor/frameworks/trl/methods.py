@@ -74,10 +74,6 @@ def _read_loss_of_level(setting: Setting, settings: Settings) -> Setting | None:
     return "gspo" if setting == "sequence" and kind in ("grpo", "bnpo", "dr_grpo", "dapo") else None
 
 
-def _read_quantized(setting: Setting, _: Settings) -> Setting | None:
-    return bool(setting)
-
-
 def _read_correction(setting: Setting, settings: Settings) -> Setting | None:
     if settings.get(_CORRECTION) is False or settings.get("use_vllm") is False:
         return "none"
@@ -101,6 +97,7 @@ def read_responses(setting: Setting, settings: Settings) -> Setting | None:
 
 
 _LORA_DEFAULT = 16
+"""The default of `lora_r` in TRL's `ModelConfig`."""
 
 
 def _read_rank(_: Setting, settings: Settings) -> Setting | None:

@@ -19,6 +19,7 @@ from grpodoctor.preflight.answers.requested_formats import tag_layout
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _MAX_ROWS = 16
+"""Rows that are scored in each of the eight spellings."""
 _ONE_LINE = "First I read the question. Then I compute the result."
 _SEVERAL_LINES = "First I read the question.\nThen I compute the result.\n\nI check it once more."
 
@@ -81,7 +82,7 @@ def lost_form(
 
 
 def _causes(earned: dict[_Spelling, float], best: _Spelling) -> list[str]:
-    """What the usual spelling has, or lacks, that costs reward beside the best one."""
+    """What the usual spelling has, or lacks, that costs reward next to the best one."""
     longer = _Spelling(best.inner_breaks, several_lines=True, last_break=best.last_break)
     ended = _Spelling(best.inner_breaks, best.several_lines, last_break=False)
     return [

@@ -17,12 +17,13 @@ from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
 from grpodoctor.trainer.rewards.user_reward import RewardInput, UserReward
 
 _MIN_ROWS = 5
-_MOST = 0.5
 _FILLER = "I think about this once more. "
 _LENGTHS = (10, 100)
 """Sentences of filler before the answer."""
 _FREE_LENGTHS = (10, 100, 1000)
+"""Sentences of filler without an answer: three lengths tell growth on and on from a limit."""
 _FREE_ROWS = 8
+"""Rows on which it is scored."""
 _FRACTION = re.compile(r"-?\d{1,12}\.\d{1,6}")
 _MAX_LISTED = 4
 

@@ -10,6 +10,8 @@ from typing import Any
 
 _TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>|<answer>(.*?)</answer>", re.DOTALL)
 _DECODER = json.JSONDecoder()
+_SCHEMAS = ("parameters", "input_schema")
+"""Keys under which a description of a tool has its schema."""
 _ARGUMENTS = ("arguments", "parameters", "args")
 
 
@@ -47,6 +49,8 @@ def tools_in_text(texts: Sequence[str]) -> dict[str, Tool]:
     """The tools that a prompt describes as JSON objects with a name and parameters, by name."""
     found: dict[str, Tool] = {}
     for text in texts:
+        if not any(f'"{key}"' in text for key in _SCHEMAS):
+            continue  # the usual case: formulas and code have many braces
         at = text.find("{")
         while at >= 0:
             try:
@@ -63,7 +67,7 @@ def _describes_tool(entry: object) -> bool:
     function = entry.get("function", entry) if isinstance(entry, Mapping) else None
     return (
         isinstance(function, Mapping)
-        and any(isinstance(function.get(key), Mapping) for key in ("parameters", "input_schema"))
+        and any(isinstance(function.get(key), Mapping) for key in _SCHEMAS)
         and "arguments" not in function
     )
 

@@ -42,10 +42,13 @@ class Shift:
 
 
 _MIN_PREDICTED = 100
+"""Rows to which a prediction is fitted, for about seventy weights of a ridge regression."""
 _MAX_WORDS, _USUAL = 60, (0.03, 0.9)
 """Words whose presence predicts, and the share of prompts that must have one."""
 _FIRST_NUMBERS = 5
+"""Numbers of a prompt whose sizes predict one by one."""
 _RIDGE = 1.0
+"""Penalty of the squared weights: as much as one row counts."""
 _SMOOTH = 0.3
 """Correlation of consecutive errors from which answers follow the order of the rows."""
 _MAX_RATIO = 3.0
@@ -133,6 +136,8 @@ def partial_shift_of_sizes(prompts: Sequence[str], answers: Sequence[float]) -> 
     if len(prompts) < _MIN_PREDICTED:
         return None
     sizes = np.log1p(np.abs(np.asarray(answers, float)))
+    if not np.isfinite(sizes).all():  # a number of hundreds of digits is no float
+        return None
     predicted = _predicted_sizes(prompts, sizes)
     own = _errors(sizes, predicted, 0)
     width = float(np.median(own)) / np.log(2)
@@ -181,6 +186,7 @@ def _predicted_sizes(prompts: Sequence[str], sizes: NDArray[np.float64]) -> NDAr
             for text, each in zip(prompts, words, strict=True)
         ]
     )
+    table = np.nan_to_num(table, posinf=0.0)  # such a number in a prompt counts as none
     penalty = _RIDGE * np.eye(table.shape[1])
     weights = np.linalg.solve(table.T @ table + penalty, table.T @ sizes)
     return np.asarray(table @ weights)

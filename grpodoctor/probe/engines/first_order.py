@@ -61,7 +61,10 @@ def read_estimates(folder: Path) -> Estimates:
     except (OSError, ValueError, TypeError, KeyError, RecursionError, zipfile.BadZipFile) as error:
         raise EngineError(f"it returned no estimates: {error}", where=str(folder)) from error
     token_N, logprob_N, entropy_N, effects_EN = arrays
+    kinds = [each.dtype.kind for each in arrays]
+    if kinds[0] not in "iu" or not set(kinds) <= set("iuf"):
+        raise EngineError("its estimates are no numbers of tokens", where=str(folder))
     same = token_N.shape == logprob_N.shape == entropy_N.shape == effects_EN.shape[1:]
-    if not same or len(effects_EN) > len(edits):
+    if not same or token_N.ndim != 1 or len(effects_EN) > len(edits):
         raise EngineError("its estimates are of other tokens", where=str(folder))
     return Estimates(edits, token_N, logprob_N, effects_EN)

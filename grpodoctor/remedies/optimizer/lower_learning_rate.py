@@ -56,7 +56,7 @@ class LowerLearningRate(Remedy):
     paper = "PPO, arXiv 1707.06347"
     alternatives = ("larger-batch",)
     when_unknown: ClassVar[Mapping[str, Setting]] = {"learning_rate": "<current value / 3>"}
-    assumes: ClassVar[Mapping[str, Setting]] = {_RANK: 0}
+    assumes: ClassVar[Mapping[str, Setting]] = {_RANK: 0, "pretrained_model": True}
 
     def change(self, knobs: Mapping[str, Setting]) -> dict[str, Setting]:
         """Set `learning_rate` if it is known and stays above the floor."""

@@ -11,7 +11,8 @@ from grpodoctor.vocabulary.knobs import Setting
 HIGHEST = 1.2
 """Most recipes sample at 1; far above it, a long response accumulates unlikely tokens."""
 LOWEST = 0.6
-"""The lowest temperature of common recipes: a quarter more of less is still nearly greedy."""
+"""The lowest temperature of common recipes. Below it, sampling stays nearly greedy even if the
+temperature rises by a quarter."""
 
 
 class RaiseTemperature(Remedy):

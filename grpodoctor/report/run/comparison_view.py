@@ -74,10 +74,6 @@ def _log_and_run(report: Report) -> tuple[str, str]:
     return (log, run.removesuffix(")")) if "=" in run and run.endswith(")") else ("", "")
 
 
-def _example(reports: Sequence[Report]) -> tuple[Setting, ...]:
-    return tuple(Setting(_command(each), note="explains the first run") for each in reports[:1])
-
-
 def _command(report: Report) -> str:
     """The command that examines one of the runs alone."""
     log, conditions = _log_and_run(report)

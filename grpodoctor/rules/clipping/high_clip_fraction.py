@@ -59,7 +59,7 @@ class HighClipFraction(Rule):
         policy also moves far. If the ratio uses the sampler's log-probabilities, tokens are clipped
         even before the first update. The finding then says so, and its first remedy is that of
         MIS002. So it does where a batch takes one update: its ratios are 1 unless the old
-        log-probabilities are wrong.
+        log-probabilities are wrong, or those of the sampler.
 
     References:
         PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476; GSPO, arXiv 2507.18071; CISPO,
@@ -131,7 +131,9 @@ class HighClipFraction(Rule):
             evidence = cite_all(chart, *sides, _KL, _RATIO_OFF)
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
         if _takes_one_update(chart):
-            text = f"{text.removesuffix('.')}, although one update per batch leaves ratios at 1."
+            text = (
+                f"{clipped:.1%} of the {unit} are clipped despite one update per batch{comparison}."
+            )
             return Sighting("warning", text, evidence, (RECOMPUTE,), condition=WRONG_OLD_LOGPROBS)
         is_upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
         remedies = ("clip-higher", *self.remedies) if is_upper else None

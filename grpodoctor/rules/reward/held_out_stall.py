@@ -318,10 +318,11 @@ class HeldOutStall(Rule):
         return max(self._scale(chart, train), *levels)
 
     def _heldout_unit(self, chart: Chart, name: str, course: _Course) -> float:
-        """The same for the held-out level."""
+        """The same for the held-out level; both medians are 0 where successes are rare."""
+        levels, mean = (course.before, course.after), statistics.fmean(course.evaluations)
         if self._is_share(chart, name):
-            return _deviation(course.before, course.after)
-        return max(abs(course.before), abs(course.after))
+            return _deviation(*levels) or _deviation(mean, mean)
+        return max(map(abs, levels)) or abs(mean)
 
     def _is_comparable(self, chart: Chart, name: str, train: str) -> bool:
         """Whether both have one unit: rewards, accuracies, or numbers between 0 and 1."""

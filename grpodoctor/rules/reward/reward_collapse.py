@@ -21,10 +21,7 @@ from grpodoctor.rules.base import (
 from grpodoctor.rules.shared.component_roles import task_component
 from grpodoctor.rules.shared.fall_reasons import fall_from_outside, harmless_fall
 from grpodoctor.rules.shared.flat_outcome import reference_kl
-from grpodoctor.rules.shared.kept_policy import (
-    FALL_FROM_OUTSIDE,
-    fell_from_outside,
-)
+from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, fell_from_outside
 from grpodoctor.rules.shared.kept_reward import reward_is_kept
 from grpodoctor.rules.shared.reward_components import PREFIX, component_name
 from grpodoctor.rules.shared.run_health import (

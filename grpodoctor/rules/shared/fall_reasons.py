@@ -7,12 +7,17 @@ from dataclasses import replace
 from grpodoctor.rules.base import Sighting, cite
 from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
 from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, condition_outside
-from grpodoctor.rules.shared.run_health import fall_text
+from grpodoctor.rules.shared.reward_components import PREFIX, component_name
+from grpodoctor.rules.shared.run_health import RECENT, fall_text
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.metrics import HELDOUT
 
 _MOST_WORDS_OF_FALL = 12
 """Words of a summary that leave room for the rise of a held-out metric."""
+
+
+_MOST_WORDS_OF_NAME = 2
+"""Words of a component's name for which a summary with a held-out metric has room."""
 
 
 def harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
@@ -26,7 +31,7 @@ def harmless_fall(chart: Chart, sighting: Sighting) -> Sighting | None:
     metric, then, now = rise
     fall = sighting.summary.rstrip(".").split(";")[0]
     if len(fall.split()) > _MOST_WORDS_OF_FALL:
-        fall = fall_text(chart).capitalize()
+        fall = _fall(chart, sighting)
     text = f"{fall} while {metric} rose from {then:.3g} to {now:.3g}."
     evidence = (*sighting.evidence, cite(chart, metric, then))
     # A fall from outside may also be a fault of the training environment alone.
@@ -45,7 +50,7 @@ def fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
         return replace(sighting, condition=condition)
     metric, level = kept
     text = (
-        f"{fall_text(chart).capitalize()} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
+        f"{_fall(chart, sighting)} while {_HELDOUT_NOUNS[metric]} stayed at {level:.2g}: "
         "the prompts, environment or verifier changed."
     )
     return replace(
@@ -55,6 +60,19 @@ def fall_from_outside(chart: Chart, sighting: Sighting) -> Sighting | None:
         remedies=_POLICY_IS_WELL,
         condition=condition_outside(chart, since, is_solved_as_before=True),
     )
+
+
+def _fall(chart: Chart, sighting: Sighting) -> str:
+    """The fall in few words: that of the outcome, or of the component that the sighting is about.
+
+    The whole reward may have kept its level while a component fell.
+    """
+    metric, best = sighting.evidence[0].metric, sighting.evidence[0].baseline
+    if not metric.startswith(PREFIX) or best is None:
+        return fall_text(chart).capitalize()
+    name, now = component_name(metric), chart.series(metric).level(RECENT)
+    subject = f"Component {name}" if len(name.split()) <= _MOST_WORDS_OF_NAME else "A component"
+    return f"{subject} fell from {best:.3g} to {now:.3g}"
 
 
 _POLICY_IS_WELL = ("recheck-reward", "drop-failed-rollouts", "easier-prompts")

@@ -193,7 +193,7 @@ def heldout_level_kept_since(chart: Chart, since: int) -> tuple[str, float] | No
         readings = list(zip(series.steps(WINDOW), series.tail(WINDOW), strict=True))
         before = [value for step, value in readings if step < since][-_LATEST:]
         later = [value for step, value in readings if step > since]
-        if len(before) < _LATEST or len(later) < _FEWEST or len({*before, *later}) < _FEWEST:
+        if len(before) < _LATEST or len(later) < _FEWEST or len({*before, *later}) == 1:
             continue
         then, now = statistics.median(before), statistics.median(later[-_LATEST:])
         best = max(_running_medians([value for _, value in readings]))

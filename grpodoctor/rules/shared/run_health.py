@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from grpodoctor.rules.shared.component_roles import only_form_is_earned
-from grpodoctor.rules.shared.reward_components import (
-    component_means,
-)
+from grpodoctor.rules.shared.reward_components import component_means
 from grpodoctor.rules.shared.success_measures import accuracy_is_contradicted
 from grpodoctor.rules.shared.whole_run import never_moved, rises_over_run
 from grpodoctor.runs.chart import Chart
@@ -347,12 +345,13 @@ def first_step_where(
             of the time before.
     """
     steps, values = zip(*series, strict=True)
-    if after is not None and _began(steps, values, holds) <= after:
-        later = [(step, value) for step, value in zip(steps, values, strict=True) if step > after]
-        if not later:
-            return int(steps[-1])
-        return int(next((step for step, value in later if holds(value)), later[0][0]))
-    return _began(steps, values, holds)
+    began = _began(steps, values, holds)
+    if after is None or began > after:
+        return began
+    later = [(step, value) for step, value in zip(steps, values, strict=True) if step > after]
+    if not later:
+        return int(steps[-1])
+    return int(next((step for step, value in later if holds(value)), later[0][0]))
 
 
 def _began(steps: Sequence[int], values: Sequence[float], holds: Callable[[float], bool]) -> int:

@@ -77,7 +77,8 @@ class MismatchJumpAfterSync(Rule):
     two of each other; reported jumps are 5 to 25 times."""
     noise_ranges: float = 2.0
     """Rise to less than a harmful level, as a multiple of the range of the readings before: about
-    six standard deviations above the highest of ten."""
+    six standard deviations above the highest of ten. It decides for k1, whose readings have both
+    signs; a rise of other metrics by the factor exceeds it."""
 
     lost_routes: float = 0.01
     """Rise of the share of replayed routes that are missing; see MOE005."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from grpodoctor.runs.reading.key_words import is_heldout
+
 _MEANS = ("mean", "avg", "average")
 
 _STATISTICS = {
@@ -48,7 +50,8 @@ def metrics_of_letters(lowest: Mapping[str, float]) -> dict[str, str]:
     Args:
         lowest: the lowest value of each unknown key.
     """
-    by_letter = {key.rpartition("/")[2].lower(): key for key in lowest}
+    training = [key for key in lowest if not is_heldout(key)]
+    by_letter = {key.rpartition("/")[2].lower(): key for key in training}
     if not {"r", "h"} <= by_letter.keys() or lowest[by_letter["h"]] < 0:
         return {}
     found = {by_letter[letter]: _LETTERS[letter] for letter in _LETTERS if letter in by_letter}

@@ -209,7 +209,8 @@ def whole_reward_among(components: Mapping[str, int]) -> str:
 
 
 _FORM = _words(
-    "format fmt xml json tag tags structure length len brevity repetition language penalty"
+    "format fmt xml json tag tags structure structured length len overlong brevity repetition "
+    "language think thinking penalty punish punishment"
 )
 """Words of components that any response can earn."""
 

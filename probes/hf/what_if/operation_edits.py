@@ -158,8 +158,8 @@ def _repeated(call: Call, trace: Trace, rest: str) -> Tensor:
 def _other_axes(call: Call, _trace: Trace, _rest: str) -> Tensor:
     given, made = call.operands[0], call.output
     if merges(call):
-        changed: Tensor = given.transpose(-1, -2).reshape(made.shape)
-        return changed
+        merged: Tensor = given.transpose(-1, -2).reshape(made.shape)
+        return merged
     if divides(call):
         shape = (*made.shape[:-2], made.shape[-1], made.shape[-2])
         return given.reshape(shape).transpose(-1, -2)

@@ -313,3 +313,15 @@ def test_a_penalty_that_holds_the_policy_is_lowered_first(tmp_path):
     assert "first, lower the KL coefficient to 0.001" in logged.verdict.sentence
     weak = diagnosed(tmp_path / "c", {**curves, "optimizer/kl_coefficient": 0.01})
     assert weak.verdict.sentence == plain.verdict.sentence
+
+
+@pytest.mark.parametrize(("shown", "count"), [(None, 2), ("environment-change", 1)])
+def test_a_changed_environment_links_findings_only_if_one_shows_it(shown, count):
+    """A wrong reward leads to a fall of the reward only through another environment."""
+    rules = [rule_of("REW010"), rule_of("REW002")]
+    findings = [
+        Finding(rule.code, rule.name, "warning", onset, 90, True, "It is wrong.", (), (), (), each)
+        for rule, onset, each in zip(rules, (10, 20), (None, shown), strict=True)
+    ]
+    context = RunContext(rules={rule.code: rule for rule in rules})
+    assert len(problems_of(findings, context)) == count

@@ -271,6 +271,26 @@ def reward(completions, **kwargs):
     assert len(calls.read_text()) == 2
 
 
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        ("text == 'The answer is 12.'", "fails on an ordinary sentence."),
+        ("text in ('', 'The answer is 12.')", "an ordinary sentence and 1 of 9 unusual responses."),
+        ("text != 'The answer is 12.'", "fails on 9 of 9 unusual responses."),
+        ("True", "fails on every response"),
+    ],
+)
+def test_an_ordinary_response_does_not_count_as_unusual(
+    fails: str, words: str, context_for: ContextFor, findings_of: Findings
+) -> None:
+    source = (
+        "def reward(completions, **kwargs):\n"
+        f"    return [1 / (not {fails}) for text in completions]\n"
+    )
+    findings = findings_of("REW103", context_for(source, [ROWS[0]]))
+    assert any(words in each.summary for each in findings)
+
+
 def test_a_function_that_fails_on_odd_responses_is_critical(
     context_for: ContextFor, findings_of: Findings
 ) -> None:

@@ -104,3 +104,9 @@ def test_damaged_estimates_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / ARRAYS, token_N=at, logprob_N=at, entropy_N=at, effects_EN=np.ones((2, 3)))
     with pytest.raises(EngineError, match="other tokens"):
         read_estimates(tmp_path)
+    places = np.array([0.0, 0.5, 1.0])
+    np.savez(
+        tmp_path / ARRAYS, token_N=places, logprob_N=at, entropy_N=at, effects_EN=np.ones((1, 3))
+    )
+    with pytest.raises(EngineError, match="no numbers of tokens"):
+        read_estimates(tmp_path)

@@ -124,6 +124,8 @@ def test_the_only_component_is_the_reward(tmp_path: Path) -> None:
     [
         (["rewards_curve"], "rewards_curve"),
         (["rewards/format_reward"], ""),
+        (["rewards/think_reward"], ""),
+        (["rewards/soft_overlong_punishment"], ""),
         (["rewards/accuracy", "rewards/format"], ""),
     ],
 )

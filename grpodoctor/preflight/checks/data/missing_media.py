@@ -25,7 +25,7 @@ _REFERENCE = re.compile(
     r"(?:figure|diagram|picture|image)(?=[,.;:]|$| (?:below|above|shown|here))",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Words that point to a picture beside the text."""
+"""Words that point to a picture next to the text."""
 _DRAWN = re.compile(
     r"\[asy\]|\\begin\{(?:tikz|array|tabular)|<svg|<img|!\[|https?://|```|\|.*\|.*\||"
     r"--?>|\bedges?\b|(?:^|[.!?:]\s)(?:please )?(?:paint|draw|sketch|generate|describe|caption)\b",

@@ -24,7 +24,9 @@ from grpodoctor.rules.base import Severity
 
 _SHOWN = 4
 _MOST = 0.8
+"""Share of the rows that count as nearly all, for a fault of the whole column."""
 _TRIED_ROWS = 8
+"""Rows on which a column of numbers is tried as text."""
 _SOLUTION_WORDS = 6
 """Words that make an answer a worked solution."""
 _MIN_PARAMETERS = 0.95

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from grpodoctor.errors import DataError
@@ -264,20 +264,31 @@ def _call_failure(error: DataError, reward: UserReward, row: PromptRow) -> Check
 
 
 def _failures(reward: UserReward, row: PromptRow) -> Iterator[CheckFinding]:
-    failures, errors = [], []
-    for kind, text in {**_UNUSUAL_RESPONSES, _ORDINARY: _ORDINARY_RESPONSE}.items():
+    unusual = _errors(reward, row, _UNUSUAL_RESPONSES)
+    ordinary = _errors(reward, row, {_ORDINARY: _ORDINARY_RESPONSE})
+    if ordinary and len(unusual) == len(_UNUSUAL_RESPONSES):
+        yield _call_failure(ordinary[_ORDINARY], reward, row)
+        return
+    counted = f"{len(unusual)} of {len(_UNUSUAL_RESPONSES)} unusual responses" if unusual else ""
+    failures = {**unusual, **ordinary}
+    if failures:
+        responses = " and ".join(filter(None, (*ordinary, counted)))
+        yield CheckFinding(
+            "critical",
+            f"The reward function fails on {responses}.",
+            ("Return the reward of a wrong answer for anything that it cannot parse.",),
+            tuple(f"{kind}: {error.what}" for kind, error in failures.items()),
+        )
+
+
+def _errors(
+    reward: UserReward, row: PromptRow, responses: Mapping[str, str]
+) -> dict[str, DataError]:
+    """The errors of a function for one row, by the kind of the response."""
+    errors = {}
+    for kind, text in responses.items():
         try:
             reward([row], [text])
         except DataError as error:
-            failures.append(f"{kind}: {error.what}")
-            errors.append(error)
-    if len(failures) > len(_UNUSUAL_RESPONSES):  # not only the unusual ones
-        yield _call_failure(errors[-1], reward, row)
-    elif failures:
-        yield CheckFinding(
-            "critical",
-            f"The reward function fails on {len(failures)} of {len(_UNUSUAL_RESPONSES)} unusual "
-            "responses.",
-            ("Return the reward of a wrong answer for anything that it cannot parse.",),
-            tuple(failures),
-        )
+            errors[kind] = error
+    return errors

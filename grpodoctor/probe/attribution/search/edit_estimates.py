@@ -25,6 +25,7 @@ from grpodoctor.probe.engines.jobs import FirstOrderJob
 TOKENS = 128
 """Tokens whose gradients are taken."""
 _FEWEST = 24
+"""Tokens below which an effect fits a gap by chance."""
 _CLIP = 3.0
 """Upper bound on |Δlogp| per token."""
 _SHARES = (0.2, 5.0)
@@ -42,6 +43,7 @@ _STRUCTURAL = re.compile(r"later |twice |exchanged |axes$|last$|first$|overwrite
 """Changes of order, axes and repetitions: there are few in all layers together, and they change so
 much that the estimate says little."""
 _USUAL = (0.0, -1.0, 0.5, 2.0)
+"""Factors of common faults: a part that is lost, negated, halved or doubled."""
 _NEAR = 0.25
 """Distance from an estimated factor at which a usual one is tried, too."""
 
@@ -212,7 +214,7 @@ def _family(edit: EstimatedEdit) -> EditFamily:
 
 
 def _simplicity(edit: EstimatedEdit) -> tuple[int, int]:
-    """Of edits with the same effect, the one that says least beyond it comes first."""
+    """Of edits with the same effect, the one that says least else comes first."""
     kinds: Sequence[str] = ("site_scale", "site_change", "operation", "site_bound")
     kind = kinds.index(edit.name) if edit.name in kinds else len(kinds)
     return kind, len(edit.value)
