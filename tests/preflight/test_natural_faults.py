@@ -13,6 +13,7 @@ from grpodoctor.preflight.answers.requested_formats import tag_layout
 from grpodoctor.preflight.answers.reward_relations import limitless_growth
 from grpodoctor.preflight.answers.tool_calls import tools_in_text
 from grpodoctor.preflight.answers.unusable_answers import is_note
+from grpodoctor.preflight.checks.data.duplicate_prompts import DuplicatePrompts
 from grpodoctor.preflight.checks.data.missing_media import _marks_medium
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.texts.alignment import partial_shift_of_sizes
@@ -129,3 +130,17 @@ def test_a_config_of_two_frameworks_is_told_by_its_facts() -> None:
     shared = {"learning_rate": 1e-6, "num_generations": 8, "max_completion_length": 512}
     named = {**shared, "model_name_or_path": "Qwen/Qwen2.5-1.5B", "max_prompt_length": 256}
     assert framework_of_config(named).name == "trl"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "severity"),
+    [("Solve this: {question}", "critical"), ("Guess the hidden word.", "warning")],
+)
+def test_one_prompt_with_many_answers_is_fatal_if_its_placeholder_is_unfilled(
+    prompt: str, severity: str
+) -> None:
+    rows = [
+        PromptRow(prompt=prompt, location=f"row {index}", answer=str(index)) for index in range(40)
+    ]
+    (found,) = DuplicatePrompts()._repeated([rows], len(rows))
+    assert found.severity == severity

@@ -23,6 +23,15 @@ _MOST_RUNS = 128
 _EXTREMES = ("__MIN", "__MAX")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+(?:[eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+
+def _decimal_mark(field: str) -> str:
+    """The decimal mark of a number; empty if it shows none, as `1,234` does not."""
+    number = field.strip()
+    if _DECIMAL_POINT.fullmatch(number):
+        return "."
+    return "," if _DECIMAL_COMMA.fullmatch(number) and not _THOUSANDS.fullmatch(number) else ""
 
 
 class CommaSeparated:
@@ -44,11 +53,13 @@ class CommaSeparated:
         self._runs: list[RunOfTable] = []
         self._notes: list[str] = []
         self._delimiter = ","
+        self._decimal_mark = ""
+        """The mark in the first number that shows it; a comma before three digits does not."""
         self._tail: Tail[list[LogRow]] = Tail(path, self._parse, each_line_is_a_row=True)
 
     def rewind(self) -> None:
         """Start over at the header."""
-        self._header = []
+        self._header, self._decimal_mark = [], ""
         self._tail.rewind()
 
     def was_replaced(self) -> bool:
@@ -76,13 +87,30 @@ class CommaSeparated:
                     "the others into a table of their own"
                 ]
             return []
-        fields = _with_decimal_points(self._fields(text), self._delimiter)
+        fields = self._with_decimal_points(self._fields(text))
         if fields == self._header:  # a resumed job repeats the header
             return []
         if len(fields) != len(self._header):
             raise ValueError(f"{len(fields)} fields, but the header has {len(self._header)}")
         rows = (self._row_of(run, fields) for run in self._runs)
         return [row for row in rows if row is not None]
+
+    def _with_decimal_points(self, fields: list[str]) -> list[str]:
+        """The cells of a row with decimal commas, as spreadsheets of many languages write numbers.
+
+        A table with decimal points uses commas for something else, such as thousands.
+        """
+        if self._delimiter == "," or self._decimal_mark == ".":
+            return fields
+        if not self._decimal_mark:
+            marks = map(_decimal_mark, fields)
+            self._decimal_mark = next(filter(None, marks), "")
+        if self._decimal_mark != ",":
+            return fields
+        return [
+            field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field.strip()) else field
+            for field in fields
+        ]
 
     def _row_of(self, run: RunOfTable, fields: list[str]) -> LogRow | None:
         """The row of a run; None if its cells are empty."""
@@ -98,21 +126,6 @@ class CommaSeparated:
             return next(csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True), [])
         except csv.Error as error:
             raise ValueError(f"not a table row: {error}") from None
-
-
-def _with_decimal_points(fields: list[str], delimiter: str) -> list[str]:
-    """The cells of a row with decimal commas, as spreadsheets of many languages write numbers.
-
-    A row that has a decimal point as well uses commas for something else.
-    """
-    if delimiter == "," or not any("," in field for field in fields):
-        return fields
-    if any(_DECIMAL_POINT.fullmatch(field.strip()) for field in fields):
-        return fields
-    return [
-        field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field.strip()) else field
-        for field in fields
-    ]
 
 
 class RunOfTable(NamedTuple):

@@ -195,3 +195,10 @@ def test_decimal_commas_are_read_where_they_separate_no_columns(tmp_path: Path) 
     ]
     mixed = rows_of("step;reward;name\n0;0.25;1,5\n", tmp_path)
     assert mixed[0].values == {"reward": 0.25}
+
+
+def test_a_comma_before_three_digits_shows_no_decimal_mark_by_itself(tmp_path: Path) -> None:
+    thousands = rows_of("step\ttokens\treward\n0\t1,234\t1\n1\t2,345\t0.5\n", tmp_path)
+    assert [row.values.get("tokens") for row in thousands] == [None, None]
+    decimals = rows_of("step;reward;tokens\n0;0,5;1,234\n1;0,25;2,345\n", tmp_path)
+    assert [row.values["tokens"] for row in decimals] == [1.234, 2.345]

@@ -115,11 +115,14 @@ class DuplicatePrompts(Check):
 
 
 def _one_text(rows: Sequence[PromptRow], total: int) -> CheckFinding:
-    """Most rows have the same prompt and other answers: their questions are not in it."""
+    """Most rows have the same prompt and other answers: their questions are not in it.
+
+    Without a placeholder that shows it, the answers may be hidden on purpose, as in a game.
+    """
     text = rows[0].prompt
     slot = _SLOT.search(text)
     return CheckFinding(
-        "critical",
+        "critical" if slot else "warning",
         f"{len(rows)} of {total} prompts are the same text, with different answers"
         + (f": it holds the unfilled placeholder {slot[0]!r:.60}." if slot else "."),
         ("Fill the question of each row into its prompt: it is missing in the code or template "
