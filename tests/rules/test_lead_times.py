@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from grpodoctor.cli.rule_page import lead_time_text
+from grpodoctor.rules.catalogue import all_rules
 from grpodoctor.rules.lead_times import LeadTime
 
 
@@ -21,7 +23,18 @@ from grpodoctor.rules.lead_times import LeadTime
             "steps before half of the fall of the reward.",
         ),
         (LeadTime({"audit": 1}), "In 1 sick run, this rule fired late once."),
+        (
+            LeadTime({"at onset": 2}, simulated=True),
+            "In 2 simulated runs, this rule fired at the onset twice.",
+        ),
     ],
 )
 def test_the_sentence_says_fall_and_not_loss(lead: LeadTime, sentence: str) -> None:
     assert lead.sentence == sentence
+
+
+def test_the_page_of_a_rule_says_where_its_lead_time_comes_from() -> None:
+    pages = {rule.code: lead_time_text(rule) for rule in all_rules()}
+    assert pages["DAT003"].startswith("In 4 simulated runs")
+    assert pages["CFG002"].startswith("before the run")
+    assert pages["INS001"].startswith("not measured")

@@ -13,7 +13,6 @@ from grpodoctor.rules.shared.distillation import DISTILLED, is_distilled
 from grpodoctor.rules.shared.heldout import confirms_success
 from grpodoctor.rules.shared.reward_components import (
     MOST_NAMED,
-    PENALTY_NAMES,
     component_means,
     component_name,
     list_components,
@@ -29,6 +28,7 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.vocabulary.component_names import PENALTY_NAMES
 from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD = "reward/mean"

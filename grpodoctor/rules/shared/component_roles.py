@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from grpodoctor.rules.shared.reward_components import (
-    FORM_NAMES,
-    PENALTY_NAMES,
-    component_means,
-    component_name,
-    is_about_task,
-)
+from grpodoctor.rules.shared.reward_components import component_means, component_name, is_about_task
 from grpodoctor.rules.shared.whole_run import never_moved
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
+from grpodoctor.vocabulary.component_names import PENALTY_NAMES, pays_for_form
 
 _ENOUGH = 20
 """Readings after which a component that no response has earned is out of reach."""
@@ -33,8 +28,7 @@ def _was_never_earned(series: Series, name: str) -> bool:
 
 def is_form(metric: str) -> bool:
     """Whether any response can earn a component, correct or not."""
-    name = component_name(metric).lower()
-    return any(part in name for part in (*FORM_NAMES, *PENALTY_NAMES))
+    return pays_for_form(component_name(metric))
 
 
 def task_component(chart: Chart) -> str | None:

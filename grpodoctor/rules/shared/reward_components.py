@@ -17,13 +17,6 @@ _IN_SUMMARY = 3
 """Components named in a summary, which is limited to twenty words."""
 
 
-PENALTY_NAMES = ("overlong", "penalt", "punish")
-"""Parts of component names that are zero in healthy runs."""
-
-FORM_NAMES = ("format", "xml", "tag", "think", "structure", "length", "lang", "repet")
-"""Parts of the names of components that any response can earn, correct or not. In a public run
-responses earned the format now and then, and the equation in none of 39 batches."""
-
 TASK_NAMES = ("answer", "correct", "accura", "solve", "success", "exact")
 """Parts of the names of components that only correct responses earn."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from grpodoctor.frameworks.registry import generic_framework
 from grpodoctor.frameworks.row_keys import is_evaluation, words_of
+from grpodoctor.vocabulary.component_names import pays_for_form
 
 Words = frozenset[str]
 
@@ -208,13 +209,6 @@ def whole_reward_among(components: Mapping[str, int]) -> str:
     return named[0] if len(named) == 1 else ""
 
 
-_FORM = _words(
-    "format fmt xml json tag tags structure structured length len overlong brevity repetition "
-    "language think thinking penalty punish punishment"
-)
-"""Words of components that any response can earn."""
-
-
 def lone_reward_among(components: Mapping[str, int]) -> str:
     """The only component of the reward, which is then the reward; '' if it pays for the form.
 
@@ -222,7 +216,7 @@ def lone_reward_among(components: Mapping[str, int]) -> str:
         components: keys of components, with the number of rows that have them.
     """
     named = [key for key, rows in components.items() if rows >= _MIN_ROWS]
-    is_lone = len(components) == len(named) == 1 and _FORM.isdisjoint(separate_words(named[0]))
+    is_lone = len(components) == len(named) == 1 and not pays_for_form(named[0])
     return named[0] if is_lone else ""
 
 

@@ -147,6 +147,8 @@ class FirstOrder:
                     facts.append(facts_T[order].cpu())
                     first += len(order)
                     extra = extra or found
+        except torch.OutOfMemoryError:
+            raise  # the engine names it
         except _FAILURES as error:
             what = " ".join(str(error).split())[:160]
             raise InapplicableError(f"the model allows no gradients: {what}") from error
@@ -222,6 +224,8 @@ class FirstOrder:
                 for form in forms.of(call):
                     try:
                         new = changed(call, trace, form)
+                    except torch.OutOfMemoryError:
+                        raise
                     except (*_FAILURES, InapplicableError):
                         continue
                     if new is None:
@@ -386,6 +390,8 @@ class _Adder:
         for old, new in pairs:
             try:
                 value = new() if callable(new) else new
+            except torch.OutOfMemoryError:
+                raise
             except (*_FAILURES, InapplicableError):
                 return
             if value is None or value.shape != old.shape or not self._gradients.knows(old):

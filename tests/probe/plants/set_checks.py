@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.benchmarks import bench_unseen_causes as bench
 from tests.probe.plants.catalogue import Plant
+from tests.probe.plants.computing import FAULTS
 
 
 def hidden(engine: Any) -> Tensor:
@@ -47,3 +48,23 @@ def probability_gap(plant: Plant, root: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(bench, "investigate", lambda _runner, _case: None)
     case, _ = bench._investigated(plant, root)
     return case.comparison.value("mismatch/prob_diff_mean")
+
+
+def check_fault_changes_its_engine_alone(load: Any, family: str, fault: str, value: str) -> None:
+    """A fault moves the hidden states of its engine, and of no other one."""
+    healthy, engine = load(family), load(family)
+    plain = hidden(healthy)
+    FAULTS[fault](engine, value)
+    changed = hidden(engine)
+    assert changed.isfinite().all()
+    assert (changed - plain).abs().max() > 0.05
+    assert torch.equal(hidden(healthy), plain)
+    assert torch.equal(hidden(load(family)), plain)
+
+
+def check_gap_matters_unless_healthy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, plant: Plant
+) -> None:
+    """A fault is a gap that matters, and a healthy pair has none, without attribution."""
+    mean = probability_gap(plant, root, monkeypatch)
+    assert mean > 0.01 if plant.causes else mean < 0.006
