@@ -45,6 +45,7 @@ class CommaSeparated:
     """
 
     name = "csv"
+    failure = ""
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(keys)
