@@ -37,7 +37,6 @@ LONGEST_FILES = (
     "cli/watch_screen/test_watch_app.py",
     "probe/test_cli_probe.py",
     "app/test_mismatch_page.py",
-    "probe/attribution/test_scripted.py",
     "trials/test_workers.py",
     "hooks/trl/test_attach_trl.py",
     "trainer/model/test_checkpoint.py",
