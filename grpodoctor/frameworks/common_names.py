@@ -1,4 +1,4 @@
-"""Common names of metrics, as the last parts of keys whose prefix no table knows."""
+"""Common names of metrics, as the last parts of keys whose prefix is in no table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The qualifiers of metric names, each of which narrows the population of a metric.
+"""Qualifiers of metric names. A qualifier narrows the population of a metric.
 
 `/worst_sequence` (the maximum of the per-sequence values, with the sequence's id),
 `/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`,

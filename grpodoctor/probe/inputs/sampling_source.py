@@ -58,7 +58,7 @@ _UNSENT_LISTS = ("bad_words", "allowed_token_ids", "begin_suppress_tokens", "for
 _BANS = ("suppress_tokens", "bad_words_ids")
 """Lists of tokens that are never sampled; sent as biases."""
 _NESTED = ("generation_kwargs", "sampling_params")
-"""Keys that hold sampling settings of their own, which take precedence."""
+"""Keys with nested sampling settings, which take precedence."""
 _BANNED = -100.0
 """The bias of a token that is never sampled: the least that engines accept."""
 

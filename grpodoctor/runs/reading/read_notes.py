@@ -126,7 +126,7 @@ _ONE_AFTER_ANOTHER = "runs one after the other"
 
 
 def names_earlier_runs(note: str) -> bool:
-    """Whether a note reports that a log has several runs, of which one is examined."""
+    """Whether a note reports that a log has several runs and one is examined."""
     return _ONE_AFTER_ANOTHER in note or RUN_NUMBER in note
 
 
