@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -37,7 +38,6 @@ LONGEST_FILES = (
     "cli/watch_screen/test_watch_app.py",
     "probe/test_cli_probe.py",
     "app/test_mismatch_page.py",
-    "probe/attribution/test_scripted.py",
     "trials/test_workers.py",
     "hooks/trl/test_attach_trl.py",
     "trainer/model/test_checkpoint.py",
@@ -123,3 +123,11 @@ def chromium() -> Iterator[object]:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded run of 60 steps with a fault from step 20 on; treat it as read-only."""
+    from tests.report.simulated import record_run
+
+    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)

@@ -38,14 +38,7 @@ PHRASES = (
 _PATTERN = re.compile(rf"\b(?:{'|'.join(map(re.escape, PHRASES))})\b", re.IGNORECASE)
 _FOLDERS = (("grpodoctor", "py"), ("probes", "py"), ("examples", "*"), ("docs", "md"))
 SOURCES = sorted(
-    path
-    for folder, suffix in (
-        ("grpodoctor", "py"),
-        ("probes", "py"),
-        ("examples", "*"),
-        ("docs", "md"),
-    )
-    for path in (ROOT / folder).rglob(f"*.{suffix}")
+    path for folder, suffix in _FOLDERS for path in (ROOT / folder).rglob(f"*.{suffix}")
 ) + sorted(ROOT.glob("*.md"))
 
 

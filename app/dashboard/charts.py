@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
 
+from grpodoctor.report.run.charts import panel_figure
+from grpodoctor.report.run.panels import Panel
 from grpodoctor.report.run.selection import clicked_point
 from grpodoctor.report.view import Chart
 from grpodoctor.support.safe_text import plain, unlinked
@@ -28,6 +31,33 @@ def show_chart(chart: Chart, key: str) -> None:
     """
     st.plotly_chart(chart.figure, theme=None, key=key, config=PLOT_CONFIG, alt=plain(chart.words))
     st.caption(unlinked(chart.words))
+
+
+def show_panels(
+    context: PageContext, shown: Sequence[Panel], *, columns: int, key: str, clickable: bool = False
+) -> None:
+    """Draw panels of a run side by side, each with its title and unit.
+
+    Args:
+        context: of the page.
+        shown: the panels.
+        columns: how many have room; further ones are left out.
+        key: beginning of the names of the charts' elements.
+        clickable: whether a click in a chart opens what is clicked.
+    """
+    for column, panel in zip(st.columns(columns), shown, strict=False):
+        name = f"{key}-{panel.key}"
+        with column:
+            st.markdown(f"**{panel.title}** :gray[{panel.unit}]")
+            st.plotly_chart(
+                panel_figure(panel, theme=context.theme),
+                theme=None,
+                key=name,
+                config=PLOT_CONFIG,
+                alt=panel.description,
+            )
+            if clickable:
+                follow_clicks(context, name)
 
 
 def follow_clicks(context: PageContext, key: str) -> None:

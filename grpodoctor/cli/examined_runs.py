@@ -214,20 +214,20 @@ def _short(path: str) -> str:
     return "/".join(path.rstrip("/").split("/")[-2:])
 
 
-def _examine_into(found: ExaminedRuns, path: str, settings: ExaminationSettings) -> None:
+def _examine_into(examined: ExaminedRuns, path: str, settings: ExaminationSettings) -> None:
     """Add the report of a run, or of each run in a log that has several."""
     from grpodoctor.errors import MixedRunsError, RunError
     from grpodoctor.report.run.comparison_view import UnreadableRun
 
     try:
         with ExitStack() as stack:
-            found.reports.append(_replay(path, settings, stack).report)
+            examined.reports.append(_replay(path, settings, stack).report)
     except RunError as error:
         runs = _each_run_in(path, settings) if isinstance(error, MixedRunsError) else []
         for one in runs:
-            _examine_into(found, path, one)
+            _examine_into(examined, path, one)
         if not runs:
-            found.unreadable.append(UnreadableRun(path, error.what))
+            examined.unreadable.append(UnreadableRun(path, error.what))
 
 
 def _each_run_in(path: str, settings: ExaminationSettings) -> list[ExaminationSettings]:

@@ -76,10 +76,10 @@ def print_suggestions(path: Path, options: ReadOptions, target: MapTarget) -> No
         print("\n".join(["", f"[{target.table}]", *_toml_lines(mapping)]))
 
 
-def _lines(found: MapSuggestions) -> list[str]:
-    accepted = [each for each in found.suggestions if not each.objection]
-    rejected = [each for each in found.suggestions if each.objection]
-    lines = [_known_line(found)]
+def _lines(suggestions: MapSuggestions) -> list[str]:
+    accepted = [each for each in suggestions.suggestions if not each.objection]
+    rejected = [each for each in suggestions.suggestions if each.objection]
+    lines = [_known_line(suggestions)]
     if accepted:
         lines += ["", "Suggested:", *_table(accepted)]
     if rejected:
@@ -88,21 +88,20 @@ def _lines(found: MapSuggestions) -> list[str]:
         if len(rejected) > _MOST_LISTED:
             lines += [f"  and {len(rejected) - _MOST_LISTED} more"]
         lines += ["If you know what such a key holds, name it with --map KEY=METRIC."]
-    if found.unknown:
-        names = [_clean(key) for key in list(found.unknown)[:_MOST_LISTED]]
-        more = f" and {len(found.unknown) - _MOST_LISTED} more" * (
-            len(found.unknown) > _MOST_LISTED
+    if suggestions.unknown:
+        names = [_clean(key) for key in list(suggestions.unknown)[:_MOST_LISTED]]
+        more = f" and {len(suggestions.unknown) - _MOST_LISTED} more" * (
+            len(suggestions.unknown) > _MOST_LISTED
         )
         lines += ["", f"Without a suggestion: {', '.join(names)}{more}"]
     return [*lines, ""]
 
 
-def _known_line(found: MapSuggestions) -> str:
-    text = (
-        f"{_keys(len(found.known))} already {'has' if len(found.known) == 1 else 'have'} a metric"
-    )
-    if found.without_metric:
-        text += f"; {len(found.without_metric)} more are known and hold none"
+def _known_line(suggestions: MapSuggestions) -> str:
+    count = len(suggestions.known)
+    text = f"{_keys(count)} already {'has' if count == 1 else 'have'} a metric"
+    if suggestions.without_metric:
+        text += f"; {len(suggestions.without_metric)} more are known and hold none"
     return f"{text}."
 
 

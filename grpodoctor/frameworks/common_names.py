@@ -1,4 +1,4 @@
-"""Common names of metrics, as the last parts of keys whose prefix no table knows."""
+"""Common names of metrics, as the last parts of keys whose prefix is in no table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.key_meaning import KeyMeaning, fill_placeholders, part_of
 from grpodoctor.frameworks.row_keys import is_evaluation
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _OTHER_SUBJECTS = frozenset(
     ("teacher", "ref", "reference", "baseline", "critic", "value", "values", "old", "sft", "dpo",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 NAME = "torch"
 """Framework of a run that `Doctor` recorded."""
-TITLE = "A torch loop"
 
 _CALLS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("length/truncated_rate", "length/terminated", "reward/truncated"),

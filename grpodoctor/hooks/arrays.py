@@ -40,3 +40,10 @@ def _tensor_to_host(tensor: Any) -> NDArray[Any]:
         tensor = tensor.float()
     array: NDArray[Any] = tensor.to(device="cpu", copy=True).numpy()
     return array
+
+
+def masked_means(values_BT: NDArray[Any], mask_BT: NDArray[Any]) -> NDArray[Any]:
+    """The mean of each row over its mask, shape (B,); 0 for a row without any entry."""
+    totals_B: NDArray[Any] = np.where(mask_BT, values_BT, 0).sum(axis=1)
+    means_B: NDArray[Any] = totals_B / np.maximum(mask_BT.sum(axis=1), 1)
+    return means_B

@@ -19,7 +19,7 @@ from grpodoctor.hooks.run_hook import RunHook
 from grpodoctor.measure.batch import RolloutBatch
 from grpodoctor.measure.step import StepBatch
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
 _DEEPEST = 4

@@ -36,21 +36,22 @@ and by half at 0."""
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The routing of a sample of one pass's tokens."""
+    """The routing of a sample of one pass's tokens: N tokens, L layers, K experts per token."""
 
     experts: int
     """Experts per layer."""
     used_NLK: NDArray[np.int16]
-    """The experts that each token used."""
+    """The experts that each token used, shape (N, L, K)."""
     entropy_NL: NDArray[np.float32] | None
-    """Entropy of the router's distribution, in nats; None if it is no softmax of the logits."""
+    """Entropy of the router's distribution in nats, shape (N, L); None if it is no softmax of the
+    logits."""
     margin_NL: NDArray[np.float32] | None
-    """Logit of the last selected expert minus that of the first one not selected; None if the
-    router does not select by its logits alone."""
+    """Logit of the last selected expert minus that of the first one not selected, shape (N, L);
+    None if the router does not select by its logits alone."""
 
     @property
     def load_LE(self) -> NDArray[np.int64]:
-        """Tokens per layer and expert."""
+        """Tokens per layer and expert, shape (L, E)."""
         layers = range(self.used_NLK.shape[1])
         counts = [np.bincount(self.used_NLK[:, i].ravel(), minlength=self.experts) for i in layers]
         return np.array(counts)
@@ -92,7 +93,14 @@ class Routing:
         return churn_readings(earlier.used_NLK, self.used_NLK, between=between)
 
     def changed_share(self, earlier: Routing) -> float:
-        """The share of experts that differ from an earlier pass over the same tokens."""
+        """The share of experts that differ from an earlier pass over the same tokens, 0 to 1.
+
+        Args:
+            earlier: routing of the same tokens.
+
+        Raises:
+            DataError: if the two are not of the same number of tokens, layers and experts.
+        """
         reading = self.churn(earlier)["experts/churn_update"]
         return reading.value if isinstance(reading, Mean) else 0.0
 
@@ -231,7 +239,10 @@ class RouterWatch:
 
         Args:
             input_ids: tokens, shape (B, L).
-            attention_mask: false for padding.
+            attention_mask: false for padding, shape (B, L).
+
+        Returns:
+            The routing; None if the model has no router that can be watched, or the pass failed.
         """
         return self._guard.run(_PART, self._measure, input_ids, attention_mask)
 

@@ -31,7 +31,7 @@ class Advice:
     """A remedy for a finding, with the change that it makes to the run's settings.
 
     If the mechanism applies, at least one of `spelling`, `if_not_set`, `already_set` and
-    `config_missing` says what to do.
+    `config_missing` has a value.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Advice:
 
     @property
     def is_open(self) -> bool:
-        """Whether it says what to do: it may help, and the run does not have it already."""
+        """Whether a reader can act on it: it may help, and the run does not have it already."""
         if self.obstacle or self.is_in_force:
             return False
         return self.is_doable or self.config_missing or bool(self.spelling)
@@ -409,7 +409,7 @@ def _already_set(
 
 
 def _is_in_force(remedy: Remedy, knobs: Mapping[str, Setting]) -> bool:
-    """Whether the run has everything that the remedy would set in a run of plain GRPO."""
+    """Whether the run has all settings that the remedy would change in a run of plain GRPO."""
     wanted = remedy.change(PLAIN_GRPO)
     if not wanted or not wanted.keys() <= knobs.keys():
         return False

@@ -22,7 +22,8 @@ from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.files.regular_files import read_regular
 from grpodoctor.support.safe_text import clean_text
 from grpodoctor.support.validation_reasons import first_reason
-from grpodoctor.vocabulary.metrics import PROBED, metric_of
+from grpodoctor.vocabulary.metric_qualifiers import PROBED
+from grpodoctor.vocabulary.metrics import metric_of
 from grpodoctor.vocabulary.values import Reading
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ class Session:
         self._follower = self._follow()
         self._mailbox = Mailbox(run_dir)
         self._is_previous_open = False
-        """Whether a run is gone of which it is not known whether another one follows."""
+        """Whether a run is gone, and it is not known yet whether another one follows."""
         self._begin(Manifest())
 
     def _begin(self, manifest: Manifest) -> None:

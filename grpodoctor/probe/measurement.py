@@ -152,8 +152,8 @@ class Measurement:
     def _sample_all_lengths(self, sampler: EngineSpec, pairs: Sequence[Pair]) -> bool:
         self.stage(f"{self.state.label(sampler)} samples")
         if not sampler.is_record:
-            # A request of its own, after which the engine stays loaded: one that is asked for a
-            # prompt that is too long refuses, and ends.
+            # A separate request, after which the engine stays loaded: an engine that is asked to
+            # sample from a prompt that is too long refuses, and ends.
             (tokenized,) = self.runner.attempt(sampler, [TokenizeJob()])
             if isinstance(tokenized, Path) and self._drop_long_prompts(sampler, tokenized):
                 return False
@@ -398,7 +398,7 @@ class Measurement:
             return
         follows = self.follows
         if not follows:
-            speeds = Speeds(self.runner.store.folder)  # with what has been measured meanwhile
+            speeds = Speeds(self.runner.store.folder)  # with the latest measurements
             tokens = pair.measured.comparison.tokens
             seconds = search_seconds(self.plan.learners, tokens, speeds)
             follows = refining(
@@ -426,7 +426,7 @@ class Measurement:
         return self.runner.prompts_of(sampled_of(pair).path)
 
     def _other_vocabulary(self, pair: Pair) -> EngineError | None:
-        """The error of a learner whose vocabulary is too small, instead of its own error."""
+        """An error that names a learner whose vocabulary is too small, in place of the engine's."""
         try:
             vocab_size = self.runner.facts(pair.learner).vocab_size
             largest = sampled_of(pair).largest_id()

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 MOST_BLOCKS = 256
 """Blocks kept. When they are full, neighbors merge in pairs, so that 128 to 256 blocks of equal
-size cover the run. The trend test loses power where few blocks remain: in twelve it finds .56 of
-the trends of which it finds .9 in 128 readings (`tests/benchmarks/bench_trend.py`)."""
+size cover the run. The trend test loses power where few blocks remain: with twelve blocks it finds
+.56 of the trends, with 128 readings .9 (`tests/benchmarks/bench_trend.py`)."""
 
 
 class BlockMeans:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 
 from grpodoctor.vocabulary.knobs import Setting
-from grpodoctor.vocabulary.metrics import INFERRED
+from grpodoctor.vocabulary.metric_qualifiers import INFERRED
 
 ZERO_VARIANCE = "groups/zero_variance_rate"
 ALL_INCORRECT = "groups/all_incorrect_rate"

@@ -6,7 +6,7 @@ which condition causes which, so a rule takes part in it without being listed th
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 Condition = Literal[
     # settings, data and reward function
@@ -65,5 +65,3 @@ Condition = Literal[
 ]
 """`expected`: normal for this run, such as a clip fraction of zero with one update per batch.
 `other`: neither causes nor explains another condition."""
-
-CONDITIONS: tuple[Condition, ...] = get_args(Condition)

@@ -1,11 +1,6 @@
 """The canonical metrics: one row each, one meaning per name.
 
-A name may have a qualifier, which narrows the population and changes nothing else:
-`/worst_sequence` (the maximum of the per-sequence values, with the sequence's id),
-`/position/<from>-<to>`, `/probability/<from>-<to>`, `/engine/<label>`, `/layer/<index>`,
-`/set/<name>` (one held-out set; the name without it is the mean of all sets), `/recomputed`
-(computed from the dumped responses; the log has the metric too), `/probe`, `/inferred` (a lower
-bound that other metrics of the step imply; see `runs/inferred_groups.py`).
+A name may have a qualifier, which narrows the population (`vocabulary/metric_qualifiers.py`).
 
 Policies are written as in the literature: `learner` (the current parameters), `old` (the learner
 when the rollout batch began, also called proximal), `sampler` (the engine that generated the
@@ -15,26 +10,15 @@ tokens), `reference` (the frozen model of a KL penalty).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT, without_qualifier
+
 Kind = Literal["mean", "rate", "max", "min", "quantiles"]
 
 _INF = float("inf")
-_QUALIFIER = re.compile(
-    r"/(worst_sequence|position/[0-9]+-[0-9]*|probability/[0-9.e-]+-[0-9.e-]+"
-    r"|engine/[^/]+|layer/[0-9]+|set/.+|recomputed|probe|inferred)$"
-)
-HELDOUT = ("accuracy/heldout", "reward/heldout")
-"""Metrics of held-out prompts; with several sets, each has a reading with the qualifier `set`."""
-RECOMPUTED = "recomputed"
-"""Qualifier of readings computed from the dumped responses."""
-PROBED = "probe"
-"""Qualifier of a probe's measurement of the run's engines, alongside the run's own reading."""
-INFERRED = "inferred"
-"""Qualifier of a lower bound that the chart infers from other metrics of the same step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,7 +478,7 @@ def metric_of(name: str) -> Metric | None:
     for pattern, metric in _TEMPLATES:
         if pattern.fullmatch(name):
             return metric
-    base = _QUALIFIER.sub("", name)
+    base = without_qualifier(name)
     return metric_of(base) if base != name else None
 
 
@@ -503,9 +487,3 @@ def may_be_empty(name: str) -> bool:
     """Whether NaN in a metric can mean that nothing was measured, instead of a broken value."""
     metric = metric_of(name)
     return metric is not None and (metric.may_be_empty or _PARTIAL.search(name) is not None)
-
-
-def components(names: Iterator[str] | list[str]) -> list[str]:
-    """The sorted names of the reward components among metric names."""
-    pattern = re.compile(r"reward/component/([^/]+)/mean")
-    return sorted({match[1] for name in names if (match := pattern.fullmatch(name))})

@@ -14,11 +14,6 @@ from tests.support.terminal import use_terminal
 
 
 @pytest.fixture(scope="module")
-def sick(tmp_path_factory):
-    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
-
-
-@pytest.fixture(scope="module")
 def well(tmp_path_factory):
     return record_run(tmp_path_factory.mktemp("runs") / "well", 40)
 

@@ -26,11 +26,6 @@ from tests.samples import sampled
 PATIENCE = 30.0
 
 
-@pytest.fixture(scope="module")
-def sick(tmp_path_factory):
-    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
-
-
 @contextlib.contextmanager
 def watching(*arguments, **options):
     """A watch in the background; killed if it outlives the block."""

@@ -47,3 +47,12 @@ def moe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.probes.models import moe
 
     return moe(tmp_path_factory.mktemp("moe"))
+
+
+@pytest.fixture
+def without_planted_faults() -> Iterator[None]:
+    """Undo the faults that a test has planted in this process."""
+    from tests.probe.plants import computing
+
+    yield
+    computing.restore()

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from grpodoctor.probe.comparison.experts import compare_experts
+from tests.probes.columns import joined
 from tests.probes.conftest import engine
 from tests.probes.models import texts
 from tests.probes.programs import Ran, score
@@ -25,10 +26,6 @@ def drawn(model: Path, want: Sequence[str] = ("experts",), **options: Any) -> li
     source = engine(model, **options)
     ids = source.tokenise([{"text": text} for text in texts(6)])
     return source.sample(ids, Sampling(samples=3, max_tokens=40), want)
-
-
-def joined(responses: Sequence[Any], name: str = "") -> np.ndarray:
-    return np.concatenate([each.extras[name] if name else each.logprobs for each in responses])
 
 
 def sets(responses: Sequence[Any]) -> np.ndarray:

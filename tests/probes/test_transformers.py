@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
 from tests.probe.plants.families import checkpoint, prompts
+from tests.probes.columns import joined
 from tests.probes.conftest import PROBES, engine
 from tests.probes.models import (
     BOS,
@@ -44,10 +45,6 @@ def sampled(model: Path, *, want: Sequence[str] = (), prompts: int = 6, **settin
 @pytest.fixture(scope="module")
 def responses(dense_model: Path) -> list:
     return sampled(dense_model)
-
-
-def joined(responses: Sequence[Any], name: str = "") -> np.ndarray:
-    return np.concatenate([each.extras[name] if name else each.logprobs for each in responses])
 
 
 def plain(model: Path, responses: Sequence[Any], temperature: float = 1.0) -> np.ndarray:

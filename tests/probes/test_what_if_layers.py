@@ -18,6 +18,7 @@ from contract import InapplicableError, Processing, Response, Sampling
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
+from tests.probe.plants.set_checks import mostly_slow
 from tests.samples import sampled
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
@@ -123,10 +124,7 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("family", "fault", "edit"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow if number % 2 else ())
-        for number, case in enumerate(CASES)
-    ],
+    mostly_slow(CASES, 2),
 )
 def test_an_edit_equals_a_fault_written_without_it(
     root: Path, family: str, fault: str, edit: tuple[str, Any]

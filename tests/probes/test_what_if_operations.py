@@ -16,9 +16,10 @@ from contract import InapplicableError, Processing
 from hf.what_if.operation_edits import Forms
 from hf.what_if.operations import Site, Trace
 
-from tests.probe.plants import computing
 from tests.probe.plants.families import checkpoint
 from tests.probes.test_what_if_layers import compared, loaded, responses, scores
+
+pytestmark = pytest.mark.usefixtures("without_planted_faults")
 
 FAULTS: list[tuple[str, str, tuple[str, Any]]] = [
     ("gemma", "activation_on_product", ("operation", ["mlp#0:mul", "later gelu of 0"])),
@@ -42,12 +43,6 @@ FAULTS: list[tuple[str, str, tuple[str, Any]]] = [
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("operations")
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Any:
-    yield
-    computing.restore()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from hf.what_if.rounding import rounded
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
+from tests.probe.plants.set_checks import mostly_slow
 from tests.probes.test_what_if_layers import compared, loaded, responses, scores
 
 CASES = [
@@ -50,10 +51,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("family", "fault", "edit"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow if number % 2 else ())
-        for number, case in enumerate(CASES + ADAPTED)
-    ],
+    mostly_slow(CASES + ADAPTED, 2),
 )
 def test_an_edit_equals_a_fault_written_without_it(
     root: Path, family: str, fault: str, edit: tuple[str, Any]

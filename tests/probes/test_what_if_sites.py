@@ -14,9 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 from contract import InapplicableError, Sampling
 from hf.what_if import sites, wiring
 
-from tests.probe.plants import computing, planted_engine
+from tests.probe.plants import planted_engine
 from tests.probe.plants.families import checkpoint, prompts
+from tests.probe.plants.set_checks import mostly_slow
 from tests.probes.test_what_if_layers import compared, loaded, responses, scores
+
+pytestmark = pytest.mark.usefixtures("without_planted_faults")
 
 Edits = list[tuple[str, Any]]
 SCORED: list[tuple[str, str, Edits]] = [
@@ -39,18 +42,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sites")
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Any:
-    yield
-    computing.restore()
-
-
 @pytest.mark.parametrize(
     ("family", "fault", "edits"),
-    [
-        pytest.param(*case, marks=pytest.mark.slow if number % 2 else (), id=f"{case[0]}-{case[1]}")
-        for number, case in enumerate(SCORED)
-    ],
+    mostly_slow(SCORED, 2),
 )
 def test_edits_equal_a_fault_written_without_them(
     root: Path, family: str, fault: str, edits: Edits

@@ -12,21 +12,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-import engine_transformers
-from contract import InapplicableError, Processing, Response, Sampling
+from contract import InapplicableError, Response, Sampling
 
 from tests.probe.plants import planted_engine
 from tests.probe.plants.families import checkpoint, prompts
+from tests.probes.test_what_if_layers import loaded, scores
 
 UP, GATE = "mlp.up_proj.weight", "mlp.gate_proj.weight"
-
-
-def loaded(folder: Path, **options: Any) -> Any:
-    return engine_transformers.load(str(folder), {"threads": 1, **options})
-
-
-def scores(engine: Any, rows: list[Response]) -> np.ndarray:
-    return np.concatenate([each.logprobs for each in engine.score(rows, Processing(), ())])
 
 
 @pytest.fixture(scope="module")

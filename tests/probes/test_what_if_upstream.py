@@ -14,9 +14,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 from contract import InapplicableError, Response, Sampling
 from hf.what_if.processors import LOST
 
-from tests.probe.plants import computing, planted_engine
+from tests.probe.plants import planted_engine
 from tests.probe.plants.families import adapter, checkpoint, prompts
+from tests.probe.plants.set_checks import mostly_slow
 from tests.probes.test_what_if_layers import compared, loaded, responses, scores
+
+pytestmark = pytest.mark.usefixtures("without_planted_faults")
 
 Edits = list[tuple[str, Any]]
 ONE, OTHER = "post_self_attn_layernorm", "post_attention_layernorm"
@@ -54,14 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("upstream")
 
 
-def _cases(listed: list[tuple[str, str, Edits]]) -> list[Any]:
-    return [
-        pytest.param(*case, marks=pytest.mark.slow if number % 2 else (), id=f"{case[0]}-{case[1]}")
-        for number, case in enumerate(listed)
-    ]
-
-
-@pytest.mark.parametrize(("family", "fault", "edits"), _cases(SCORED))
+@pytest.mark.parametrize(("family", "fault", "edits"), mostly_slow(SCORED, 2))
 def test_edits_equal_a_fault_written_without_them(
     root: Path, family: str, fault: str, edits: Edits
 ) -> None:
@@ -77,7 +73,7 @@ def test_edits_equal_a_fault_written_without_them(
     assert np.array_equal(scores(engine, rows), plain)
 
 
-@pytest.mark.parametrize(("family", "fault", "edits"), _cases(DRAWN))
+@pytest.mark.parametrize(("family", "fault", "edits"), mostly_slow(DRAWN, 2))
 def test_edits_equal_a_fault_of_generation(
     root: Path, family: str, fault: str, edits: Edits
 ) -> None:
@@ -116,12 +112,6 @@ def test_shards_need_the_tokens(root: Path) -> None:
     history = History(nothing, nothing, torch.zeros(2, dtype=torch.long))
     with pytest.raises(InapplicableError):
         ProcessorEdits(vocabulary_shards=2).processed(nothing, history, ())
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Any:
-    yield
-    computing.restore()
 
 
 def test_an_edit_that_a_family_rejects_with_an_error_of_its_own_does_not_fit(root: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from grpodoctor.rules.base import Finding, Rule
@@ -280,3 +280,26 @@ class Patient:
     def raised(self, code: str) -> int:
         """How often a rule's finding was raised."""
         return sum(c.kind == "raised" and c.finding.code == code for _, c in self.changes)
+
+
+def altered(
+    curves: Mapping[str, Curve],
+    *,
+    count: int = 60,
+    without: Collection[str] = (),
+    knobs: Mapping[str, Setting] | None = None,
+    framework: str = "grpodoctor",
+) -> Patient:
+    """A run that goes well, except for some curves, and without those that are not logged."""
+    every = {name: c for name, c in {**healthy(1), **curves}.items() if name not in without}
+    return Patient(steps(count, every), knobs=knobs, framework=framework)
+
+
+def successful(curve: Curve) -> dict[str, Curve]:
+    """A reward of 1 for each correct response and 0 for others, so that it equals the accuracy."""
+    return {"accuracy/train": curve, "reward/mean": curve}
+
+
+def reward_only(reward: Curve, *, count: int = 80) -> Patient:
+    """A log that contains nothing but the reward."""
+    return Patient(steps(count, {"reward/mean": reward}))

@@ -4,21 +4,10 @@ import pytest
 
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
-from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, noisy, ramp, steps
+from tests.rules.scenario import altered as run
 
 LOW, HIGH, KL, UPDATES = "clip/low_rate", "clip/high_rate", "kl/old_policy/k3", "updates_per_batch"
-
-
-def run(
-    curves: dict[str, Curve],
-    *,
-    count: int = 60,
-    without: tuple[str, ...] = (),
-    knobs: dict[str, Setting] | None = None,
-) -> Patient:
-    every = {**healthy(1), **curves}
-    kept = {name: c for name, c in every.items() if name not in without}
-    return Patient(steps(count, kept), knobs=knobs)
 
 
 def clipped(low: float, high: float, kl: float) -> dict[str, Curve]:

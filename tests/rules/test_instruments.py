@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
 from grpodoctor.vocabulary.values import Max, Mean, Quantiles, Rate, Reading
-from tests.rules.scenario import Curve, Patient, healthy, steps
+from tests.rules.scenario import Curve, Patient, altered
 
 CODE = "INS001"
 
-
-def run(curves: dict[str, Curve], *, count: int = 12) -> Patient:
-    return Patient(steps(count, {**healthy(1), **curves}))
+run = partial(altered, count=12)
 
 
 def mean(value: float, count: int = 512) -> Reading:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from grpodoctor.rules.shared.heldout import heldout_level_kept_since
-from tests.rules.scenario import Curve, Patient, every, noisy, ramp
-from tests.rules.test_reward import ACCURACY, HELDOUT, REWARD, run
+from tests.rules.scenario import Curve, Patient, altered, every, noisy, ramp
+
+ACCURACY, REWARD, HELDOUT = "accuracy/train", "reward/mean", "accuracy/heldout"
+
+run = partial(altered, count=120)
 
 
 def outage(*, kl_after: float = 0.055, gradient: float = 0.3, **evaluated: Curve) -> Patient:

@@ -1,20 +1,19 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.values import NotApplicable
-from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, altered, healthy, noisy, ramp, steps
 
 KL = "kl/old_policy/k3"
 SIGNED = "kl/old_policy/k1"
 CLIPS = ("clip/low_rate", "clip/high_rate")
 REFERENCE = "kl/reference/k3"
 
-
-def run(curves: dict[str, Curve], *, without: tuple[str, ...] = ()) -> Patient:
-    every = {**healthy(1), **curves}
-    return Patient(steps(40, {name: c for name, c in every.items() if name not in without}))
+run = partial(altered, count=40)
 
 
 def test_a_policy_that_moves_far_on_each_batch_is_named_within_a_few_steps() -> None:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
-from tests.rules.scenario import Curve, Patient, every, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, altered, every, noisy, ramp, steps
 from tests.samples import sampled
 
 GAP, RIGHT, WRONG, ALL, CUT = (
@@ -18,10 +19,7 @@ GAP, RIGHT, WRONG, ALL, CUT = (
     "length/truncated_rate",
 )
 
-
-def run(curves: dict[str, Curve], *, count: int = 100, without: tuple[str, ...] = ()) -> Patient:
-    together = {**healthy(1), **curves}
-    return Patient(steps(count, {name: c for name, c in together.items() if name not in without}))
+run = partial(altered, count=100)
 
 
 def rambling() -> dict[str, Curve]:

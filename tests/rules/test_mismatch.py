@@ -5,24 +5,13 @@ import pytest
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import NotApplicable
 from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import altered as run
 from tests.samples import sampled
 
 MEAN, MAX = "mismatch/prob_diff_mean", "mismatch/prob_diff_max"
 WORST_MEAN, WORST_MAX = f"{MEAN}/worst_sequence", f"{MAX}/worst_sequence"
 OFF, GAP = "mismatch/first_ratio_off", "mismatch/nll_gap"
 CODES = ("MIS001", "MIS002", "MIS003", "MIS004")
-
-
-def run(
-    curves: dict[str, Curve],
-    *,
-    count: int = 60,
-    without: tuple[str, ...] = (),
-    knobs: dict[str, Setting] | None = None,
-) -> Patient:
-    every = {**healthy(1), **curves}
-    kept = {name: c for name, c in every.items() if name not in without}
-    return Patient(steps(count, kept), knobs=knobs)
 
 
 def quantised(mean: float, maximum: float) -> dict[str, Curve]:

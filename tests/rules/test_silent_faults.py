@@ -9,7 +9,8 @@ from grpodoctor.rules.base import Finding
 from grpodoctor.runs.records import StepRecord
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Rate
-from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp, steps
+from tests.rules.scenario import Curve, Patient, healthy, noisy, ramp
+from tests.rules.scenario import altered as run
 
 REFERENCE, OLD = "kl/reference/k3", "kl/old_policy/k3"
 ZERO, EQUAL = "advantage/zero_rate", "groups/zero_variance_rate"
@@ -23,18 +24,6 @@ COPIES, CHANCE, GAP = (
 )
 RATE, GRADIENT = "optimizer/learning_rate", "optimizer/grad_norm"
 GROUP: dict[str, Setting] = {"advantage": "group", "group_size": 8}
-
-
-def run(
-    curves: dict[str, Curve],
-    *,
-    count: int = 60,
-    knobs: dict[str, Setting] | None = None,
-    framework: str = "grpodoctor",
-    without: tuple[str, ...] = (),
-) -> Patient:
-    every = {name: c for name, c in {**healthy(1), **curves}.items() if name not in without}
-    return Patient(steps(count, every), knobs=knobs, framework=framework)
 
 
 def test_a_reference_that_follows_the_policy_has_the_kl_of_one_batch() -> None:

@@ -43,27 +43,29 @@ def make_finding(
     )
 
 
+KNOBS: Mapping[str, Setting] = {
+    "loss": "ppo_clip",
+    "clip_high": 0.2,
+    "old_logprobs": "sampler",
+    "correction": "none",
+    "correction_cap": 2.0,
+    "learning_rate": 1e-4,
+    "updates_per_batch": 4,
+    "aggregation": "sequence-mean",
+    "advantage": "group",
+    "temperature": 1.0,
+    "dynamic_sampling": False,
+}
+"""Settings of the run that is treated."""
+
+
 @dataclass
 class Patient:
     """A run: its knobs, what its metrics are under them, and a doctor that watches it."""
 
     run_dir: Path
     levels: Levels
-    knobs: dict[str, Setting] = field(
-        default_factory=lambda: {
-            "loss": "ppo_clip",
-            "clip_high": 0.2,
-            "old_logprobs": "sampler",
-            "correction": "none",
-            "correction_cap": 2.0,
-            "learning_rate": 1e-4,
-            "updates_per_batch": 4,
-            "aggregation": "sequence-mean",
-            "advantage": "group",
-            "temperature": 1.0,
-            "dynamic_sampling": False,
-        }
-    )
+    knobs: dict[str, Setting] = field(default_factory=lambda: dict(KNOBS))
     findings: Callable[[Chart], list[Finding]] = lambda _: [
         make_finding(remedies=("recompute-old-logprobs", "tis"))
     ]

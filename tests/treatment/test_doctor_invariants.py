@@ -14,6 +14,7 @@ from grpodoctor.runs.records import Event
 from grpodoctor.treatment.doctor_settings import DoctorSettings
 from grpodoctor.treatment.treatments import ACTIVE
 from grpodoctor.vocabulary.knobs import Setting
+from tests.treatment.conftest import KNOBS
 
 METRICS = sorted({w.metric for r in all_remedies() for w in (*r.targets, *r.guards)})
 REMEDIES = st.lists(st.sampled_from([each.id for each in all_remedies()]), max_size=4)
@@ -42,18 +43,8 @@ def reacting(effects: Mapping[str, float]) -> Callable[..., Mapping[str, float]]
     return levels
 
 
-START: dict[str, Setting] = {
-    "loss": "ppo_clip",
-    "clip_high": 0.2,
-    "old_logprobs": "sampler",
-    "correction": "none",
-    "correction_cap": 2.0,
-    "learning_rate": 1e-4,
-    "updates_per_batch": 4,
-    "aggregation": "sequence-mean",
-    "advantage": "group",
-    "temperature": 1.0,
-    "dynamic_sampling": False,
+START: Mapping[str, Setting] = {
+    **KNOBS,
     "overlong": "none",
     "kl_coefficient": 0.0,
     "sampler_sync_every": 4,

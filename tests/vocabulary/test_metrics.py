@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from grpodoctor.vocabulary.metrics import METRICS, components, metric_of
+from grpodoctor.vocabulary.metrics import METRICS, metric_of
 
 CANONICAL = """
 reward/{mean,std,heldout} reward/component/<name>/{mean,std} accuracy/{train,heldout} pass_at_k/<k>
@@ -81,9 +81,3 @@ def test_qualifiers_and_templates_resolve_to_their_row(qualified, base):
 )  # fmt: skip
 def test_other_names_are_unknown(name):
     assert metric_of(name) is None
-
-
-def test_reward_components_are_found_among_names():
-    names = ["reward/component/format/mean", "reward/component/format/std", "reward/mean",
-             "reward/component/answer/mean"]  # fmt: skip
-    assert components(names) == ["answer", "format"]

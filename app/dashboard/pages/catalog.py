@@ -66,17 +66,17 @@ def page(context: PageContext) -> None:
             _entry(context, shown)
 
 
-def _list(found: list[CatalogEntry], kind: Kind) -> CatalogEntry | None:
-    """The entries that were found; returns the one that was selected."""
-    st.caption(f"{len(found)} of {sum(entry.kind == kind for entry in catalog())}")
-    if not found:
+def _list(entries: list[CatalogEntry], kind: Kind) -> CatalogEntry | None:
+    """List entries; return the one that was selected."""
+    st.caption(f"{len(entries)} of {sum(entry.kind == kind for entry in catalog())}")
+    if not entries:
         empty("Nothing matches all words of the search.", ":material/search_off:")
         return None
     event = st.dataframe(
         {
-            _ID_HEADS[kind]: [entry.id for entry in found],
-            "Name": [entry.name for entry in found],
-            "Summary": [entry.summary for entry in found],
+            _ID_HEADS[kind]: [entry.id for entry in entries],
+            "Name": [entry.name for entry in entries],
+            "Summary": [entry.summary for entry in entries],
         },
         hide_index=True,
         height=_LIST_PIXELS,
@@ -90,10 +90,10 @@ def _list(found: list[CatalogEntry], kind: Kind) -> CatalogEntry | None:
         },
     )
     rows = event["selection"]["rows"]
-    if not rows or rows[0] >= len(found):
+    if not rows or rows[0] >= len(entries):
         return None
-    url_state.change(rule=found[rows[0]].id)
-    return found[rows[0]]
+    url_state.change(rule=entries[rows[0]].id)
+    return entries[rows[0]]
 
 
 def _entry(context: PageContext, entry: CatalogEntry) -> None:

@@ -11,7 +11,6 @@ from grpodoctor.monitor.diagnosis.problems import Problem, Symptom
 from grpodoctor.monitor.sample_responses import SampleResponse
 from grpodoctor.report.dashboard.catalog_entries import rule_markdown
 from grpodoctor.report.dashboard.finding_choice import chosen_finding, parts_of
-from grpodoctor.report.run.charts import panel_figure
 from grpodoctor.report.run.finding_view import (
     anchor_of,
     finding_key,
@@ -30,13 +29,12 @@ from grpodoctor.trials.registry import all_trials
 
 from .. import url_state
 from ..blocks import (
-    PLOT_CONFIG,
     badge_text,
     own_markdown,
     show_blocks,
     show_references,
 )
-from ..charts import follow_clicks
+from ..charts import show_panels
 from ..context import PageContext
 from ..sections import empty, section
 
@@ -174,17 +172,7 @@ def _charts(context: PageContext, finding: Finding) -> None:
         names = ", ".join(code_span(metric, limit=_ID_LETTERS) for metric in metrics)
         st.markdown(f"The run has no readings to draw of the metrics in the evidence: {names}.")
         return
-    for column, panel in zip(st.columns(max(2, len(shown))), shown, strict=False):
-        with column:
-            st.markdown(f"**{panel.title}** :gray[{panel.unit}]")
-            st.plotly_chart(
-                panel_figure(panel, theme=context.theme),
-                theme=None,
-                key=f"finding-{panel.key}",
-                config=PLOT_CONFIG,
-                alt=panel.description,
-            )
-            follow_clicks(context, f"finding-{panel.key}")
+    show_panels(context, shown, columns=max(2, len(shown)), key="finding", clickable=True)
 
 
 def _sequences(context: PageContext, finding: Finding) -> None:

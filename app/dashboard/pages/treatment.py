@@ -15,11 +15,11 @@ from grpodoctor.report.dashboard.treatment_phrases import (
     steps_phrase,
     window_table,
 )
-from grpodoctor.report.run.charts import panel_figure
 from grpodoctor.report.run.panels import panels
 from grpodoctor.support.safe_text import code_span, unlinked
 
-from ..blocks import PLOT_CONFIG, badge_text, own_markdown, show_blocks
+from ..blocks import badge_text, own_markdown, show_blocks
+from ..charts import show_panels
 from ..context import PageContext
 from ..sections import empty, section
 
@@ -124,13 +124,4 @@ def _charts(context: PageContext, treatment: PastTreatment) -> None:
         for panel in panels(context.data)
         if any(line.curve.metric in judged for line in panel.lines)
     ][:_MOST_CHARTS]
-    for column, panel in zip(st.columns(_MOST_CHARTS), shown, strict=False):
-        with column:
-            st.markdown(f"**{panel.title}** :gray[{panel.unit}]")
-            st.plotly_chart(
-                panel_figure(panel, theme=context.theme),
-                theme=None,
-                key=f"treatment-{treatment.id}-{panel.key}",
-                config=PLOT_CONFIG,
-                alt=panel.description,
-            )
+    show_panels(context, shown, columns=_MOST_CHARTS, key=f"treatment-{treatment.id}")

@@ -106,7 +106,7 @@ def trials(
         _PRINT[output_format](_published())
     else:
         default = _QUICK_SEEDS if quick else _HEALTHY_SEEDS if healthy else _SEEDS
-        found = _evidence(
+        evidence = _evidence(
             _healthy() if healthy else chosen,
             seeds=_seeds(first_seed or 1, seeds or default),
             steps=steps,
@@ -114,8 +114,8 @@ def trials(
             jobs=jobs,
             ray=ray,
         )
-        _PRINT[output_format](found)
-        raise typer.Exit(int(bool(found.failed)))
+        _PRINT[output_format](evidence)
+        raise typer.Exit(int(bool(evidence.failed)))
 
 
 _EXCLUDED: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -256,7 +256,7 @@ _WIDE = 150
 """Columns of a terminal in which the table of remedies has room for all figures."""
 
 
-def _print_text(found: Evidence) -> None:
+def _print_text(evidence: Evidence) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -277,35 +277,35 @@ def _print_text(found: Evidence) -> None:
         if table.row_count:
             console.print(table)
 
-    for each in found.trials:
+    for each in evidence.trials:
         console.print(f"{each.trial.name}: {each.trial.question}", style="bold")
         show(page.RULE_COLUMNS, map(page.rule_row, each.rules))
         show(columns, map(row, each.remedies))
         console.print()
-    if found.healthy is not None:
-        show(page.HEALTHY_COLUMNS, map(page.healthy_row, found.healthy.arms))
+    if evidence.healthy is not None:
+        show(page.HEALTHY_COLUMNS, map(page.healthy_row, evidence.healthy.arms))
         console.print()
-    for line in found.failed:
+    for line in evidence.failed:
         console.print(f"No result: {line}", soft_wrap=True)
-    for line in page.summary(found):
+    for line in page.summary(evidence):
         console.print(line)
-    if found.trials and not is_wide:
+    if evidence.trials and not is_wide:
         console.print(
             "--output-format markdown adds the control, the gain at equal cost, p and the target."
         )
 
 
-def _print_json(found: Evidence) -> None:
+def _print_json(evidence: Evidence) -> None:
     from grpodoctor.cli.pages import json_text
     from grpodoctor.trials.evidence.evidence_page import as_json
 
-    print(json_text(as_json(found)))
+    print(json_text(as_json(evidence)))
 
 
-def _print_markdown(found: Evidence) -> None:
+def _print_markdown(evidence: Evidence) -> None:
     from grpodoctor.trials.evidence.evidence_page import markdown
 
-    print(markdown(found), end="")
+    print(markdown(evidence), end="")
 
 
 _PRINT = {

@@ -67,7 +67,7 @@ class RunReader:
     ) -> None:
         self._session, self._ended = session, ended
         self._interval, self._listeners = interval, listeners
-        # Until the first poll nobody knows whether there are steps; "waiting" would be a guess.
+        # Before the first poll it is unknown whether there are steps; "waiting" would be a guess.
         self.state = WatchState(0, session.snapshot(), has_backlog=True)
         """The latest state; replaced as a whole, so that any thread may read it."""
         self.error: BaseException | None = None

@@ -12,9 +12,6 @@ from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 from grpodoctor.frameworks.trl.rollouts import from_columns
 from grpodoctor.support.arrays import np
 
-_MOST_RESPONSES = 1_000_000
-"""Limit on the responses of one line."""
-
 
 def _columns(
     rows: Sequence[dict[str, Any]], names: Sequence[str], part: FilePart
@@ -29,14 +26,7 @@ def _columns(
 
 
 def _responses(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Split a line into one object per response."""
-    completions = row.get("completion")
-    if not isinstance(completions, list) or len(completions) > _MOST_RESPONSES:
-        return
-    count = len(completions)
-    lists = {key: v for key, v in row.items() if isinstance(v, list) and len(v) == count}
-    for index in range(count):
-        yield {key: values[index] for key, values in lists.items()}
+    return columns.responses_in_lists(row, "completion")
 
 
 def _step_of(path: Path) -> int | None:

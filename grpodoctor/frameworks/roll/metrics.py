@@ -45,7 +45,7 @@ _ONE_ENVIRONMENT = "one environment"
 _SHORTEST_PASS = 0.005
 """Seconds. A forward pass over a batch takes longer, and skipping it takes microseconds."""
 _VARIANTS = ("cispo", "tis", "topr", "kimi15")
-"""Losses of `ActorPGWorker` with keys of their own."""
+"""Losses of `ActorPGWorker` that log separate keys."""
 _LARGEST_FACTOR = 8
 """Factor between a mean over responses and one over tokens that no weighting by length reaches. A
 sum over tokens is larger by the length, which is tens to thousands of tokens."""

@@ -16,8 +16,6 @@ from grpodoctor.frameworks.rollout_formats.base import FilePart, Responses, last
 from grpodoctor.frameworks.rollout_formats.jsonlines import json_format
 
 _NAME = "rollout_dump_data.step_"
-_MOST_RESPONSES = 1_000_000
-"""Limit on the responses of one file."""
 
 
 def _columns(
@@ -44,14 +42,7 @@ def _prompt_id(row: dict[str, Any], prompt: str) -> str:
 
 
 def _responses(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Split a line into one object per response."""
-    texts = row.get("responses")
-    if not isinstance(texts, list) or len(texts) > _MOST_RESPONSES:
-        return
-    count = len(texts)
-    lists = {key: v for key, v in row.items() if isinstance(v, list) and len(v) == count}
-    for index in range(count):
-        yield {key: values[index] for key, values in lists.items()}
+    return columns.responses_in_lists(row, "responses")
 
 
 def _step_of(path: Path) -> int | None:

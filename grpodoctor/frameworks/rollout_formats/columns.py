@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -19,6 +19,8 @@ LARGEST_STEP = 2**53
 MOST_COMPONENTS = 64
 """Limit on the extra numbers of a response that count as reward components."""
 LONGEST_NAME = 80
+_MOST_RESPONSES = 1_000_000
+"""Responses of one row."""
 
 
 def floats(values: Sequence[object]) -> Column:
@@ -150,6 +152,22 @@ def extra_numbers(rows: Sequence[DumpRow], own_keys: frozenset[str]) -> dict[str
         if any(isinstance(value, float | int) for value in values_of(rows, name)):
             chosen.append(name)
     return {clean(name): floats(values_of(rows, name)) for name in chosen}
+
+
+def responses_in_lists(row: DumpRow, key: str) -> Iterator[dict[str, Any]]:
+    """The responses of a row that has a list per column; none if it has too many.
+
+    Args:
+        row: the row of a file.
+        key: the column of the responses' texts. Lists of another length are not about responses.
+    """
+    texts = row.get(key)
+    if not isinstance(texts, list) or len(texts) > _MOST_RESPONSES:
+        return
+    count = len(texts)
+    lists = {name: v for name, v in row.items() if isinstance(v, list) and len(v) == count}
+    for index in range(count):
+        yield {name: values[index] for name, values in lists.items()}
 
 
 def flattened(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpodoctor.frameworks.rollout_formats.columns import clean
+from grpodoctor.hooks.arrays import masked_means
 from grpodoctor.measure.batch import RolloutBatch
 
 Array = NDArray[Any]
@@ -67,7 +68,7 @@ def rollout_batch(
         rewards_B=np.array([float(sum(rewards)) for rewards in output["rewards"]]),
         texts=_decoded(tokenizer, responses),
         truncated_B=None if not reasons else np.array([each == "length" for each in reasons]),
-        advantages_B=None if advantages_BT is None else _means(advantages_BT, in_loss_BT),
+        advantages_B=None if advantages_BT is None else masked_means(advantages_BT, in_loss_BT),
         advantages_BT=_if_they_differ(advantages_BT, in_loss_BT),
         learner_logprobs_BT=column("action_log_probs"),
         sampler_logprobs_BT=column("rollout_logprobs"),
@@ -81,12 +82,6 @@ def _left_aligned(values_BT: Array, lengths_B: Array) -> Array:
     places_BT = np.arange(width)[None] + (values_BT.shape[1] - lengths_B)[:, None]
     aligned: Array = np.take_along_axis(values_BT, np.minimum(places_BT, values_BT.shape[1] - 1), 1)
     return aligned
-
-
-def _means(values_BT: Array, mask_BT: Array) -> Array:
-    totals_B: Array = np.where(mask_BT, values_BT, 0).sum(axis=1)
-    means_B: Array = totals_B / np.maximum(mask_BT.sum(axis=1), 1)
-    return means_B
 
 
 def _if_they_differ(values_BT: Array | None, mask_BT: Array) -> Array | None:

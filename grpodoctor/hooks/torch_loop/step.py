@@ -191,7 +191,7 @@ class DoctorStep:
             advantages: those of the update, if they are not those of the rollouts.
             rows: responses in the update.
             clip_low: PPO's lower clip: ratios below 1 - clip_low have no gradient.
-            clip_high: PPO's upper clip.
+            clip_high: PPO's upper clip: ratios above 1 + clip_high have no gradient.
             dual_clip: largest ratio of a negative advantage that has a gradient.
             weights: correction weights for the mismatch of sampler and learner, shape (B, T).
             clipped_low: tokens that the loss clipped on the low side, for losses other than PPO's.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grpodoctor.hooks.arrays import to_host
+from grpodoctor.hooks.arrays import masked_means, to_host
 from grpodoctor.hooks.trl.captured import (
     CapturedStep,
     Generation,
@@ -245,7 +245,7 @@ def _rollouts(
         components=_components(parts),
         advantages_B=np.concatenate(advantages)
         if advantages_BT is None
-        else _mean_over(advantages_BT, loss_mask_BT),
+        else masked_means(advantages_BT, loss_mask_BT),
         advantages_BT=advantages_BT,
         learner_logprobs_BT=learner_BT,
         sampler_logprobs_BT=joined([part.arrays["sampler"] for part in parts])
@@ -269,12 +269,6 @@ def _unpadded(ids_BP: Array, mask: Any) -> list[Array] | None:
 def _prompt_tokens(parts: Sequence[_Part]) -> list[Array] | None:
     known = [part.prompt_tokens for part in parts if part.prompt_tokens is not None]
     return [ids for part in known for ids in part] if len(known) == len(parts) else None
-
-
-def _mean_over(values_BT: Array, mask_BT: Array) -> Array:
-    totals_B: Array = np.where(mask_BT, values_BT, 0).sum(axis=1)
-    means_B: Array = totals_B / np.maximum(mask_BT.sum(axis=1), 1)
-    return means_B
 
 
 def _first_pass(

@@ -158,41 +158,44 @@ class DeliveryCanary:
         is_same = weights[LAST] is weights[START]
         return scores | {LAST: scores[START] if is_same else self._scored(inputs, weights[LAST])}
 
-    def _missing_part(self, sample: _Sample, found: _Comparison) -> dict[str, Reading]:
+    def _missing_part(self, sample: _Sample, comparison: _Comparison) -> dict[str, Reading]:
         """The part of the model that keeps its earlier weights, if it is not all of it."""
         self._suspicions += 1
         if _is_power_of_two(self._suspicions):
-            self._part = self._search_part(sample, found) or self._part
+            self._part = self._search_part(sample, comparison) or self._part
         if self._part is None:
             return {}
         change_RT = self._change_of(sample, self._part.since, self._part.parameters)
-        tokens, gap_RT = found.tokens, sample.gap_RT
+        tokens, gap_RT = comparison.tokens, sample.gap_RT
         shares = shares_of(tokens, gap_RT, [change_RT])
         left = mean_size(tokens.select(gap_RT - change_RT))
-        if shares is None or left > found.usual:
+        if shares is None or left > comparison.usual:
             return {}
-        if not explains_more(tokens, gap_RT, change_RT, found.distinct_changes()):
+        if not explains_more(tokens, gap_RT, change_RT, comparison.distinct_changes()):
             return {}
         return {
             "delivery/missing_part": Max(shares[0].value, ", ".join(self._part.names)),
             "delivery/unexplained": Mean.of_number(left),
         }
 
-    def _search_part(self, sample: _Sample, found: _Comparison) -> _Part | None:
+    def _search_part(self, sample: _Sample, comparison: _Comparison) -> _Part | None:
         divided = self._weights.parts()
         changes = [
-            {part: self._change_of(sample, found.since, names) for part, names in parts.items()}
+            {
+                part: self._change_of(sample, comparison.since, names)
+                for part, names in parts.items()
+            }
             for parts in divided
         ]
         scores = [each for parts in changes for each in parts.values()]
         tokens = Tokens.of(sample.mask_RT, sample.gap_RT, *scores)
-        whole_RT = sample.changes()[found.since]
+        whole_RT = sample.changes()[comparison.since]
         parts = missing_parts(tokens, sample.gap_RT, whole_RT, changes)
         if parts is None:
             return None
         chosen = divided[parts.partition]
         parameters = [name for part in parts.names for name in chosen[part]]
-        return _Part(parts.names, found.since, parameters)
+        return _Part(parts.names, comparison.since, parameters)
 
     def _change_of(self, sample: _Sample, since: str, names: Sequence[str]) -> Scores:
         """The change of the scores if these parameters had their earlier weights."""

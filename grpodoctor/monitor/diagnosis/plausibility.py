@@ -45,7 +45,7 @@ grow, does not explain it."""
 
 _LONG_BEFORE = 3 * _BEFORE_FALL
 """Logged steps before a fall at which such a condition had its level already: three levels of ten
-readings, of which one may be lost to each of the two onsets."""
+readings, because each of the two onsets may be off by one level."""
 
 _LEAST_GROWTH = 0.05
 """Growth of a share or a length that counts, as a part of the later level: truncated shares that

@@ -82,12 +82,12 @@ def repeat_control(scored: Path, scored_backwards: Path, *, dtype: str = "bfloat
     return _against_itself("repeat", compare(scored, scored_backwards), subject, dtype)
 
 
-def _against_itself(name: ControlName, found: Comparison, subject: str, dtype: str) -> Control:
-    mean, largest = found.value(_MEAN), found.value(f"{_MAX}/worst_sequence")
+def _against_itself(name: ControlName, comparison: Comparison, subject: str, dtype: str) -> Control:
+    mean, largest = comparison.value(_MEAN), comparison.value(f"{_MAX}/worst_sequence")
     figures = {
         "prob_diff_mean": mean,
         "prob_diff_largest": largest,
-        "kl_k3": found.value("mismatch/kl_k3"),
+        "kl_k3": comparison.value("mismatch/kl_k3"),
     }
     if mean != mean:
         return not_made(name, "no token has a finite log-probability on both sides")

@@ -32,13 +32,13 @@ def has_experts(rollouts: Path) -> bool:
     return any(read_shard(path).experts_NLK is not None for path in first)
 
 
-def replayed_of(part: Path, free: Path, held: Path) -> Replayed | None:
+def replayed_of(part: Path, free: Path, replayed: Path) -> Replayed | None:
     """The gap with and without expert replay.
 
     Args:
         part: responses of the sampler, with experts.
         free: the learner's scores with its own routing.
-        held: the learner's scores with the sampler's routing.
+        replayed: the learner's scores with the sampler's routing.
 
     Returns:
         None if no token has known experts on both sides.
@@ -46,7 +46,7 @@ def replayed_of(part: Path, free: Path, held: Path) -> Replayed | None:
     Raises:
         EngineError: as `compare`.
     """
-    before, after = compare(part, free), compare(part, held)
+    before, after = compare(part, free), compare(part, replayed)
     if after.experts is None:
         return None
     return Replayed(

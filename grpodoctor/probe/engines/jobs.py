@@ -282,6 +282,6 @@ class JobRunner(Protocol):
 
 
 def computes_in(facts: EngineFacts) -> str:
-    """The precision of an engine's activations; llama.cpp uses names of its own."""
+    """The precision of an engine's activations; llama.cpp uses other names."""
     dtype = str(facts.settings.get("autocast") or facts.dtype).removeprefix("torch.")
     return _DTYPE_NAMES.get(dtype.lower().removeprefix("all "), dtype)

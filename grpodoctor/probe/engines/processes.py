@@ -120,7 +120,7 @@ class Program:
         return ProgramExit(reason, 0 if reason == "waiting" else self._process.returncode)
 
     def end(self, grace: float = 0.0) -> None:
-        """End the program and all that it started.
+        """End the program and the programs that it started.
 
         Args:
             grace: seconds in which it may end by itself.

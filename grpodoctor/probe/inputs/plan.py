@@ -18,7 +18,7 @@
     options = { dtype = ["float32", "bfloat16"], attention = "sdpa" }
 
 Every option that is a list is expanded: this file has four samplers, two learners and two lengths,
-hence sixteen cells.
+which is sixteen cells.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _UNSENT_LISTS = ("bad_words", "allowed_token_ids", "begin_suppress_tokens", "for
 _BANS = ("suppress_tokens", "bad_words_ids")
 """Lists of tokens that are never sampled; sent as biases."""
 _NESTED = ("generation_kwargs", "sampling_params")
-"""Keys that hold sampling settings of their own, which take precedence."""
+"""Keys with nested sampling settings, which take precedence."""
 _BANNED = -100.0
 """The bias of a token that is never sampled: the least that engines accept."""
 
@@ -189,27 +189,27 @@ def _framework_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sourced(
-    found: Mapping[str, Any], where: str, samplers: Sequence[EngineSpec]
+    settings: Mapping[str, Any], where: str, samplers: Sequence[EngineSpec]
 ) -> SourcedSampling:
-    if found.get("greedy") or found.get("temperature") == 0:
+    if settings.get("greedy") or settings.get("temperature") == 0:
         raise ConfigError(
             "greedy sampling has no log-probabilities to compare",
             where=f"--sampling-from {where}",
             remedy="pass --temperature, or a source that samples",
         )
     sent: dict[str, Any] = {
-        name: _number(name, found[name], where) for name in _SENT if name in found
+        name: _number(name, settings[name], where) for name in _SENT if name in settings
     }
     if sent.get("top_k", 0) < 0:
         sent["top_k"] = 0  # vLLM and SGLang write -1 for no limit
-    if "max_tokens" in found:
-        sent["max_tokens"] = [found["max_tokens"]]
-    biases, unsent = _biases(found)
+    if "max_tokens" in settings:
+        sent["max_tokens"] = [settings["max_tokens"]]
+    biases, unsent = _biases(settings)
     sent |= {"logit_bias": biases} if biases else {}
     for name in (*_UNSENT, *_UNSENT_LISTS):
         is_option = bool(samplers) and all(name in spec.options for spec in samplers)
-        if name in found and _is_active(name, found[name]) and not is_option:
-            unsent[name] = found[name]
+        if name in settings and _is_active(name, settings[name]) and not is_option:
+            unsent[name] = settings[name]
     if not sent and not unsent:
         raise ConfigError(
             "there is no sampling setting",
@@ -220,12 +220,12 @@ def _sourced(
     return SourcedSampling(sent, notes, tuple(_named(*each) for each in unsent.items()))
 
 
-def _biases(found: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, Any]]:
+def _biases(settings: Mapping[str, Any]) -> tuple[dict[int, float], dict[str, Any]]:
     """Biases of single tokens, and the settings with biases or bans of anything else."""
     biases: dict[int, float] = {}
     unsent: dict[str, Any] = {}
     for name in (*_BANS, "logit_bias"):
-        value = found.get(name)
+        value = settings.get(name)
         try:
             biases |= _token_biases(name, value) if value else {}
         except (TypeError, ValueError):

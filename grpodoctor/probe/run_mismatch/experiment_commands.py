@@ -27,7 +27,7 @@ _READINGS: dict[CauseKind, str] = {
     "undelivered-weights": "The side that is further from the fresh engine has old weights.",
     "jump": "The side that is further from the fresh engine is the one that changed.",
 }
-"""How to read the result, for causes that do not say which side is wrong."""
+"""How to read the result, for causes that leave open which side is wrong."""
 
 
 def with_command(cause: LikelyCause, source: RunSource, since: int) -> LikelyCause:

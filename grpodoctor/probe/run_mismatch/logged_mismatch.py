@@ -181,5 +181,5 @@ def _upper(text: str) -> str:
 
 
 def _is_word(model: str) -> bool:
-    """Whether a name from a log can stand in a command as it is."""
+    """Whether a name from a log can be part of a command without quotes."""
     return bool(model) and all(letter.isalnum() or letter in "._-/" for letter in model)

@@ -25,8 +25,8 @@ class Rspo(Remedy):
         the paper.
 
     What it overlaps:
-        Routing replay (R2 and R3), which removes the shift; GSPO and GMPO, because it brings a
-        geometric mean of its own.
+        Routing replay (R2 and R3), which removes the shift; GSPO and GMPO, because RSPO has its
+        own geometric mean.
 
     How it is judged:
         By a person, after the restart: fewer bursts of clipped tokens, and the reward rises.

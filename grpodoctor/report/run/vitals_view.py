@@ -60,7 +60,7 @@ def _difference(basis: str, usual: str) -> str:
 def full_vitals(vitals: Sequence[Vital]) -> Section:
     """Every vital sign with its first and its latest level.
 
-    The title says what most levels are; a further column has the exceptions.
+    The title names the kind of most levels; a further column has the exceptions.
     """
     usual = _usual_basis(vitals)
     rows = [(vital.label, code(vital.metric), *_cells(vital, usual)) for vital in vitals]

@@ -10,7 +10,7 @@ from grpodoctor.rules.shared.expert_routing import extreme_layer, flip_remedies,
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import PROBED
+from grpodoctor.vocabulary.metric_qualifiers import PROBED
 
 _CHURN = "experts/churn_engine"
 _TOKENS = "experts/tokens_with_any_flip"

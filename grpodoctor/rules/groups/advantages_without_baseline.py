@@ -37,7 +37,7 @@ class AdvantagesWithoutBaseline(Rule):
         advantages and without a negative one. Advantages that compare the responses to a prompt
         with each other sum to zero in every group, whatever the rewards. TRL logs no advantages,
         but its loss is minus their weighted mean: a loss far below zero at every step shows that
-        they do not sum to zero. That finding is `info` where the config is unknown.
+        they do not sum to zero. Such a finding is `info` if the config is unknown.
 
     Why it matters:
         A single response per prompt cannot be compared with others, and trainers then use the

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from grpodoctor.rules.base import Evidence, Need, Rule, RuleResult, Sighting
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import RECOMPUTED
+from grpodoctor.vocabulary.metric_qualifiers import RECOMPUTED
 from grpodoctor.vocabulary.values import Mean, Quantiles, Rate
 
 _COMPARED = (

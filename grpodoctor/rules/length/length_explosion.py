@@ -20,7 +20,7 @@ from grpodoctor.rules.shared.whole_run import rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _LENGTH, _TRUNCATED = "length/mean", "length/truncated_rate"
 _LATEST = 5

@@ -25,7 +25,7 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import PROBED
+from grpodoctor.vocabulary.metric_qualifiers import PROBED
 
 _MEAN = "mismatch/prob_diff_mean"
 _MAX = "mismatch/prob_diff_max"

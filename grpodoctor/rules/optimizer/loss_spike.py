@@ -99,7 +99,7 @@ class LossSpike(Rule):
     penalty_kl: float = 100.0
     """Nats per token of a reading to which single tokens without probability in one of the models
     add nearly all: ten times the divergence from a uniform choice. Of the public runs that log it
-    beside a reward, one exceeded 12: it reached 3395 with a loss of 3.4, usually .002."""
+    and a reward, one exceeded 12: it reached 3395 with a loss of 3.4, usually .002."""
     penalty_readings: int = 2
     """Such readings with an extreme loss that make a warning."""
 

@@ -12,7 +12,8 @@ from grpodoctor.rules.shared.reward_components import MEAN, PREFIX, component_na
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import HELDOUT, may_be_empty
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
+from grpodoctor.vocabulary.metrics import may_be_empty
 from grpodoctor.vocabulary.values import Max, Mean, Min, Quantiles, Rate, Reading
 
 _REWARD = "reward/mean"

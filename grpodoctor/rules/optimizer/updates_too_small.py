@@ -211,7 +211,7 @@ class UpdatesTooSmall(Rule):
             return None  # the usual case: the latest rates alone are enough
         values = rate.whole_run()
         if not min(values) > 0:
-            return None  # a rate of 0 has a rule of its own
+            return None  # another rule judges a rate of 0
         moved = statistics.fmean(values) * taken
         if moved > self.max_summed_rate:
             return None

@@ -154,7 +154,7 @@ class ZeroLossOrGradient(Rule):
         before = len(gradient) - len(later)
         if len(reward) < self.persistence or len(later) < self.persistence:
             return None
-        # One row in two has a reward where rollouts and updates are logged in rows of their own.
+        # One row in two has a reward where rollouts and updates are logged in separate rows.
         return later[0] if len(reward) >= before else None
 
     def _zero_loss(self, chart: Chart, gradient: float | None) -> Sighting:

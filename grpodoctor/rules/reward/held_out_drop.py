@@ -30,7 +30,7 @@ from grpodoctor.vocabulary.values import Rate, Reading
 _HELDOUT = ("accuracy/heldout", "reward/heldout")
 _TRAIN = ("reward/mean", "accuracy/train")
 _RARE_ORDER = math.factorial(6)
-"""Runs without a trend of which one shows an order as rare as six falling values."""
+"""One in so many runs without a trend shows an order as rare as six falling values."""
 _RARE_SCORE = statistics.NormalDist().inv_cdf(1 / _RARE_ORDER)
 _FEW_ORDERS = 10
 """Values whose orders are counted: the time grows with the fourth power of their number."""
@@ -321,9 +321,9 @@ def _never_rises(series: Series) -> bool:
 def _falls_beyond_chance(series: Series) -> bool:
     """Whether chance puts evaluations in an order that falls as much once in 720 runs, or less.
 
-    Six that all fall are as rare. Of more, single ones may rise: the order counts by the pairs of
-    evaluations of which the later one is not lower (Kendall's test, one-sided). It is exact for few
-    evaluations; the score of the trend is about normal for more.
+    Six evaluations that all fall are as rare. Of more evaluations, single ones may rise: the test
+    counts the pairs in which the later evaluation is not lower (Kendall's test, one-sided). It is
+    exact for few evaluations; the score of the trend is about normal for more.
     """
     values = series.tail(WINDOW)
     if len(values) > _FEW_ORDERS:

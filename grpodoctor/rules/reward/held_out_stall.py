@@ -61,7 +61,7 @@ class _Course(NamedTuple):
         """The same along a line through all evaluations, more exact for a rise that lasts."""
         count = len(self.evaluations)
         slope = statistics.linear_regression(range(count), self.evaluations).slope
-        between = count - sum(self.compared) / 2  # from the middle of one level to the other's
+        between = count - sum(self.compared) / 2  # from middle to middle of the two levels
         return slope * between, between * math.sqrt(12 / (count * (count * count - 1)))
 
 

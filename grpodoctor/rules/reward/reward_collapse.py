@@ -144,12 +144,12 @@ class RewardCollapse(Rule):
     """Share that is worth a note if it is lost beyond chance over twenty readings."""
     noted_noises: float = 4.0
     """Multiple of a reading's noise that such a loss exceeds: eleven standard errors of the
-    difference of two such means, of which choosing the best of many takes up to three."""
+    difference of two such means; the choice of the best of many means uses up to three."""
     lasting_readings: int = 60
     """Readings for which the only component that correct responses earn is below its best."""
     min_lasting_noises: float = 1.8
-    """Multiple of a reading's noise: five standard errors of the difference of two such means, of
-    which choosing the best of many blocks takes up to three."""
+    """Multiple of a reading's noise: five standard errors of the difference of two such means;
+    the choice of the best of many blocks uses up to three."""
     min_after_first: int = 8
     """Readings after a first one that is above all of them."""
     min_first_noises: float = 6.0

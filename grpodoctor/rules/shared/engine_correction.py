@@ -8,7 +8,7 @@ from typing import Literal
 from grpodoctor.frameworks.registry import find_framework, logging_frameworks
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import PROBED
+from grpodoctor.vocabulary.metric_qualifiers import PROBED
 
 TIS, RECOMPUTE, SYNC = "tis", "recompute-old-logprobs", "sync-sampler"
 WRONG_OLD_LOGPROBS: Condition = "wrong-old-logprobs"

@@ -10,7 +10,7 @@ from grpodoctor.rules.shared.kept_policy import FALL_FROM_OUTSIDE, condition_out
 from grpodoctor.rules.shared.reward_components import PREFIX, component_name
 from grpodoctor.rules.shared.run_health import RECENT, fall_text
 from grpodoctor.runs.chart import Chart
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _MOST_WORDS_OF_FALL = 12
 """Words of a summary that leave room for the rise of a held-out metric."""

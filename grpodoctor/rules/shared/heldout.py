@@ -9,7 +9,7 @@ from typing import NamedTuple
 from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 
 def heldout_metrics(chart: Chart) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grpodoctor.frameworks.logging_advice import how_to_log, logged_among
-from grpodoctor.vocabulary.metrics import INFERRED, metric_of
+from grpodoctor.vocabulary.metric_qualifiers import INFERRED
+from grpodoctor.vocabulary.metrics import metric_of
 
 _ALTERNATIVES_NAMED = 3
 """Alternatives of a required metric that are named at most; if there are more, the last place is

@@ -247,7 +247,7 @@ _USUAL_SHARE = 0.3
 """Share of the readings at their most common value, from which a median jumps between values."""
 _MEAN_ERRORS = 2.0
 """Standard deviations of a reading by which two means of ten and of twenty readings then differ:
-five standard errors, of which choosing the best of many blocks takes two."""
+five standard errors; the choice of the best of many blocks uses two."""
 
 
 def _means_differ(series: Series) -> bool:

@@ -77,7 +77,7 @@ class UndeliveredWeights(Rule):
     whole: float = 0.5
     """Share from which earlier weights fit the sampler better than the current ones; its lower
     bound must reach it. An engine that flattens its distributions lacks a share of every change,
-    so less is `info`. That much of the change since the start is critical."""
+    so less is `info`. This share of the change since the start is critical."""
     least: float = 0.01
     """Smallest share to report. Rounding flattens an engine's distributions a little: in TRL, a
     vLLM that had received every weight lacked 0.2 % of each change."""

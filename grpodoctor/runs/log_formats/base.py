@@ -62,3 +62,7 @@ class LogReader(Protocol):
     @property
     def config(self) -> Mapping[str, Any]:
         """The run's config in the log itself, nested; empty if there is none."""
+
+    @property
+    def failure(self) -> str:
+        """The exception that ends the log of a program; empty if none does."""

@@ -230,7 +230,7 @@ class Console:
         yield from self._other_row(reward) if reward is not None else self._parse_row(text)
 
     def _other_row(self, row: LogRow) -> Iterator[LogRow]:
-        """A row in a notation of its own, behind the lines that it may complete."""
+        """A row in another notation, after the lines that it may complete."""
         yield from self._recurring.release()
         self._recurring.count_other_row()
         yield row

@@ -45,6 +45,7 @@ class CommaSeparated:
     """
 
     name = "csv"
+    failure = ""
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(keys)
@@ -84,7 +85,7 @@ class CommaSeparated:
             if len(runs) > _MOST_RUNS:
                 self._notes = [
                     f"the table has {len(runs)} runs; the first {_MOST_RUNS} are read, so export "
-                    "the others into a table of their own"
+                    "the others into separate tables"
                 ]
             return []
         fields = self._with_decimal_points(self._fields(text))

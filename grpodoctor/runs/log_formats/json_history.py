@@ -281,7 +281,7 @@ def _point(entry: object) -> tuple[str, float] | None:
 
 
 def _from_points(columns: dict[str, list[Any]]) -> list[object]:
-    """Make rows from columns whose entries have steps of their own, in the order of the steps."""
+    """Make rows from columns in which each entry has a step, in the order of the steps."""
     rows: dict[tuple[str, float], dict[str, object]] = {}
     for key, entries in columns.items():
         for entry in entries:

@@ -22,6 +22,7 @@ class JsonLines:
     """
 
     name = "jsonl"
+    failure = ""
 
     def __init__(self, path: Path, keys: RowKeys) -> None:
         self.path, self._decoder = path, RowDecoder(keys)

@@ -36,6 +36,7 @@ class MlflowMetrics:
     """
 
     name = "mlflow"
+    failure = ""
 
     def __init__(self, path: Path, keys: RowKeys) -> None:  # noqa: ARG002 - lines have a step
         self.path = path

@@ -34,6 +34,7 @@ class ParquetHistory:
     """
 
     name = "parquet"
+    failure = ""
     config: Mapping[str, Any] = {}
 
     def __init__(self, path: Path, keys: RowKeys) -> None:

@@ -37,6 +37,7 @@ class TrainerState:
     """
 
     name = TRAINER_STATE
+    failure = ""
 
     @staticmethod
     def history_of(data: object) -> list[object] | None:

@@ -16,7 +16,7 @@ _SHARE = 1e-3
 zero is below it once in forty times."""
 
 _MIN_ROWS = 3
-"""Rows with both numbers, all of which must be centred."""
+"""Rows with both numbers; all must be centred."""
 
 _REWARD = frozenset({"reward", "rewards", "return", "returns", "score", "scores"})
 _RAW = frozenset({"raw", "unnormalized", "uncentered", "uncentred"})

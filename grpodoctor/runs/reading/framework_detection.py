@@ -215,7 +215,7 @@ class FrameworkDetector:
             return error
         if bare := metrics_of_bare_keys(keys):
             return RunError(
-                f"the keys do not say what they measure: {name_some(sorted(bare))}",
+                f"the keys do not state what they measure: {name_some(sorted(bare))}",
                 where=where,
                 remedy=question_about(bare),
             )

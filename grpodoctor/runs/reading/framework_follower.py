@@ -43,7 +43,7 @@ from grpodoctor.runs.records import StepRecord
 from grpodoctor.runs.rollout_dumps.dump_follower import DumpFollower
 from grpodoctor.runs.rollout_dumps.dumped_responses import DumpedResponses
 from grpodoctor.support.files.growing_files import BLOCK, Chunk
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
 QUIET_SECONDS = 0.3

@@ -169,7 +169,7 @@ _WHOLE = _words("total overall combined")
 """Words that tell the whole reward from its components."""
 
 _FUNCTION = _words("func fn function mean avg average train")
-"""Words of a component's key that do not say what the component rewards."""
+"""Words of a component's key that do not describe what the component rewards."""
 
 _MIN_ROWS = 3
 """Rows that must have the key."""

@@ -11,6 +11,7 @@ from grpodoctor.frameworks.detection import Guess
 from grpodoctor.frameworks.framework import Framework
 from grpodoctor.frameworks.objective import logged_metrics
 from grpodoctor.frameworks.translation import Translator
+from grpodoctor.runs.log_formats.base import LogReader
 from grpodoctor.runs.reading.rows.repeated_values import RepeatedValues
 from grpodoctor.runs.reading.rows.run_columns import RUN_NUMBER
 from grpodoctor.runs.reading.rows.step_assembly import MAX_LAG, StepAssembly
@@ -110,10 +111,9 @@ def rewind_note(assembly: StepAssembly, chosen: int | None = None) -> str:
 _ENDS_WITH = "the log ends with "
 
 
-def failure_note(readers: Iterable[object]) -> str:
+def failure_note(readers: Iterable[LogReader]) -> str:
     """Note that the program stopped with an exception, as printed logs show; empty if none does."""
-    failures = (getattr(reader, "failure", "") for reader in readers)
-    exception = next(filter(None, failures), "")
+    exception = next((reader.failure for reader in readers if reader.failure), "")
     return f"{_ENDS_WITH}{exception}" if exception else ""
 
 
@@ -126,7 +126,7 @@ _ONE_AFTER_ANOTHER = "runs one after the other"
 
 
 def names_earlier_runs(note: str) -> bool:
-    """Whether a note reports that a log has several runs, of which one is examined."""
+    """Whether a note reports that a log has several runs and one is examined."""
     return _ONE_AFTER_ANOTHER in note or RUN_NUMBER in note
 
 

@@ -30,7 +30,7 @@ from grpodoctor.runs.rollout_dumps.step_merger import PromptRate, StepMerger
 from grpodoctor.support.arrays import np
 from grpodoctor.support.files.growing_files import Damage
 from grpodoctor.support.progress import NoProgress, Progress
-from grpodoctor.vocabulary.metrics import RECOMPUTED
+from grpodoctor.vocabulary.metric_qualifiers import RECOMPUTED
 from grpodoctor.vocabulary.values import Absent, NotApplicable, Reading
 
 QUIET_SECONDS = 0.3

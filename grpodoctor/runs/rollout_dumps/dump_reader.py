@@ -50,11 +50,6 @@ class DumpReader:
     dumped_responses: DumpedResponses = field(default_factory=DumpedResponses)
     """Locations of the responses, to read some of them again."""
 
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether some responses of the dumps are missing in the steps."""
-        return bool(self.failed or self.late)
-
     def steps(self) -> Iterator[tuple[int, dict[str, Reading]]]:
         """Yield the readings of every step, ascending if the file names contain the steps."""
         plan = plan_shards(self.files, self.shard_bytes)

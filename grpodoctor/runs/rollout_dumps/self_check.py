@@ -26,7 +26,7 @@ from grpodoctor.runs.records import ROLLOUTS, StepRecord
 from grpodoctor.runs.rollouts import rollouts_file
 from grpodoctor.support.arrays import np
 from grpodoctor.support.files.growing_files import Damage
-from grpodoctor.vocabulary.metrics import RECOMPUTED
+from grpodoctor.vocabulary.metric_qualifiers import RECOMPUTED
 from grpodoctor.vocabulary.values import Mean, NotApplicable, Reading
 
 if TYPE_CHECKING:

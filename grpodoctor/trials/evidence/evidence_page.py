@@ -151,9 +151,9 @@ def summary(evidence: Evidence) -> list[str]:
     return lines
 
 
-def _trial_counts(found: Sequence[TrialEvidence]) -> Iterator[str]:
-    rules = [rule for each in found for rule in each.rules if rule.fired.runs]
-    remedies = [remedy for each in found for remedy in each.remedies]
+def _trial_counts(trials: Sequence[TrialEvidence]) -> Iterator[str]:
+    rules = [rule for each in trials for rule in each.rules if rule.fired.runs]
+    remedies = [remedy for each in trials for remedy in each.remedies]
     reliable = [rule for rule in rules if rule.fired.hits >= _RELIABLE * rule.fired.runs]
     quiet = [rule for rule in rules if not rule.false_alarms.hits]
     helpful = [each for each in remedies if each.helps]
@@ -228,34 +228,34 @@ def _healthy_section(healthy: HealthyEvidence) -> Iterator[str]:
         yield f"No result: {line}."
 
 
-def _trial_section(found: TrialEvidence) -> Iterator[str]:
-    trial = found.trial
+def _trial_section(evidence: TrialEvidence) -> Iterator[str]:
+    trial = evidence.trial
     yield f"## {trial.name}"
     yield ""
     yield trial.question
     yield ""
-    yield f"{trial.steps} steps. Disease: {_disease(found)}."
-    if found.rules:
+    yield f"{trial.steps} steps. Disease: {_disease(evidence)}."
+    if evidence.rules:
         yield ""
-        yield from _table(RULE_COLUMNS, map(rule_row, found.rules))
+        yield from _table(RULE_COLUMNS, map(rule_row, evidence.rules))
     if trial.misses:
         yield ""
         yield trial.misses
-    if found.remedies:
+    if evidence.remedies:
         yield ""
-        yield from _table(REMEDY_COLUMNS, map(remedy_row, found.remedies))
-    if found.others:
-        others = ", ".join(f"{code} ({count})" for code, count in found.others)
+        yield from _table(REMEDY_COLUMNS, map(remedy_row, evidence.remedies))
+    if evidence.others:
+        others = ", ".join(f"{code} ({count})" for code, count in evidence.others)
         yield ""
         yield f"Other rules that fired in the diseased runs: {others}."
-    for line in found.failed:
+    for line in evidence.failed:
         yield ""
         yield f"No result: {line}."
 
 
-def _disease(found: TrialEvidence) -> str:
-    disease = found.trial.disease
-    settings = (*found.trial.settings, *disease.settings)
+def _disease(evidence: TrialEvidence) -> str:
+    disease = evidence.trial.disease
+    settings = (*evidence.trial.settings, *disease.settings)
     parts = [f"`{each}`" for each in settings]
     if disease.preset:
         parts.append(f"preset `{disease.preset}`")
@@ -271,19 +271,19 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
         yield f"| {' | '.join(row)} |"
 
 
-def _trial_json(found: TrialEvidence) -> dict[str, Any]:
+def _trial_json(evidence: TrialEvidence) -> dict[str, Any]:
     return {
-        "trial": found.trial.name,
-        "question": found.trial.question,
-        "seeds": found.seeds,
-        "steps": found.trial.steps,
+        "trial": evidence.trial.name,
+        "question": evidence.trial.question,
+        "seeds": evidence.seeds,
+        "steps": evidence.trial.steps,
         "rules": [
             {**asdict(each), "median_delay": each.median_delay, "interval": each.fired.interval}
-            for each in found.rules
+            for each in evidence.rules
         ],
-        "remedies": [{**asdict(each), "effect": each.effect} for each in found.remedies],
-        "others": dict(found.others),
-        "failed": list(found.failed),
+        "remedies": [{**asdict(each), "effect": each.effect} for each in evidence.remedies],
+        "others": dict(evidence.others),
+        "failed": list(evidence.failed),
     }
 
 

@@ -23,11 +23,6 @@ from tests.samples import sampled
 PATIENCE = 240.0
 
 
-@pytest.fixture(scope="module")
-def sick(tmp_path_factory):
-    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
-
-
 class Driven:
     """An app that a pilot drives."""
 

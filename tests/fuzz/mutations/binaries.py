@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grpodoctor.runs.log_formats.decoding.crc32c import masked_crcs
 from tests.fuzz.mutations import trees
 from tests.fuzz.mutations.byte_damage import damaged
 from tests.fuzz.mutations.texts import json_document
+from tests.runs.log_formats.sound_logs import frame
 
 
 def event_frames(rng: random.Random, sound: bytes) -> bytes:
@@ -34,13 +34,7 @@ def event_frames(rng: random.Random, sound: bytes) -> bytes:
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(messages))
         messages[at] = damaged(rng, messages[at])
-    return b"".join(map(_frame, messages))
-
-
-def _frame(message: bytes) -> bytes:
-    length = struct.pack("<Q", len(message))
-    sums = masked_crcs([length, message])
-    return length + struct.pack("<I", sums[0]) + message + struct.pack("<I", sums[1])
+    return b"".join(map(frame, messages))
 
 
 def wandb_records(rng: random.Random, sound: bytes) -> bytes:

@@ -24,6 +24,7 @@ from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from grpodoctor.vocabulary.values import scalar
 from tests.hooks.trl.engine_stub import EngineStub
+from tests.hooks.trl.trained_weights import weights
 from tests.probe.attribution.in_process import InProcess
 from tests.samples import sampled
 
@@ -37,10 +38,6 @@ CAP = "vllm_importance_sampling_clip_max"
 if not private_names._is_at_least("1.14"):
     CAP = private_names.OLD_CAP
 MODE = "vllm_importance_sampling_mode"
-
-
-def weights(trainer: Any) -> np.ndarray:
-    return np.concatenate([each.detach().numpy().ravel() for each in trainer.model.parameters()])
 
 
 def trained(make_trainer: MakeTrainer, changes: dict[str, Any], **settings: Any) -> Any:

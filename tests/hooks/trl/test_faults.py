@@ -30,6 +30,7 @@ from tests.hooks.trl.faults import (
     flood_mailbox,
     forge_requests,
 )
+from tests.hooks.trl.trained_weights import weights
 from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,10 +38,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 MakeTrainer = Callable[..., Any]
 DOCS = Path(__file__).parents[3] / "docs" / "hooks.md"
 _plain_weights: list[np.ndarray] = []
-
-
-def weights(trainer: Any) -> np.ndarray:
-    return np.concatenate([each.detach().numpy().ravel() for each in trainer.model.parameters()])
 
 
 def weights_without_us(make_trainer: MakeTrainer, fault: Fault, patch: pytest.MonkeyPatch) -> Any:

@@ -17,6 +17,7 @@ import grpodoctor
 from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import Request
 from tests.hooks.trl.conftest import share_of_sevens
+from tests.hooks.trl.trained_weights import weights
 from tests.samples import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -53,10 +54,6 @@ CASES: dict[str, Case] = {
     "temperature": ({}, {"temperature": 1.5}, {"temperature": 1.5}),
     "temperature with a reference": ({"beta": 0.125}, {"temperature": 1.5}, {"temperature": 1.5}),
 }  # fmt: skip
-
-
-def weights(trainer: Any) -> np.ndarray:
-    return np.concatenate([each.detach().numpy().ravel() for each in trainer.model.parameters()])
 
 
 def request_at_start(trainer: Any, run_dir: Path, changes: dict[str, Any]) -> None:

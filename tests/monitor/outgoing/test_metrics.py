@@ -23,11 +23,6 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-@pytest.fixture(scope="module")
-def sick(tmp_path_factory):
-    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
-
-
 @pytest.fixture
 def server():
     with MetricsServer(0) as server:

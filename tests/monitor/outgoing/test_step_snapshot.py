@@ -17,11 +17,6 @@ from tests.report.simulated import HOSTILE, manifest, readings, record_run, roll
 LARGEST = 128 * 1024
 
 
-@pytest.fixture(scope="module")
-def sick(tmp_path_factory):
-    return record_run(tmp_path_factory.mktemp("runs") / "sick", 60, sick_from=20)
-
-
 def test_it_shows_what_a_watch_showed_at_that_step(sick, tmp_path):
     early, late = (step_snapshot(sick, SnapshotRequest(around)) for around in (12, 45))
     assert early["verdict"]["kind"] != "sick"

@@ -37,10 +37,11 @@ VISION = replace(
 
 def seventh_data_faults() -> tuple[Case, ...]:
     """Twenty-three faults."""
-    return (*_answers(), *_prompts(), *_templates_and_configs())
+    return (*_written_answers(), *_kinds_of_answers(), *_prompts(), *_templates_and_configs())
 
 
-def _answers() -> tuple[Case, ...]:
+def _written_answers() -> tuple[Case, ...]:
+    """Answers in a notation that the reward function does not expect."""
     shares = t.percentages(180, 1001)
     degrees = t.differences(180, 1002)
     percent = [
@@ -48,17 +49,6 @@ def _answers() -> tuple[Case, ...]:
         for at, (q, a) in enumerate(shares)
     ]
     minus = [t.user(q + TAGS, str(a).translate(_TYPESET_MINUS)) for q, a in degrees]
-    claims = [
-        t.user(f"{q}\nIs the answer above zero? End with 'Verdict: yes' or 'Verdict: no'.", a > 0)
-        for q, a in degrees
-    ]
-    proofs = [
-        t.user(f"Prove that the sum of {n} consecutive integers, the first being {n + k}, is even "
-               f"or odd with {k}.{BOX}", ("See the proof above.", "Q.E.D.")[k % 2])
-        if n % 4 == 0 else t.user(f"How many divisors has {n * k}, counted twice?{BOX}",
-                                  str(2 * sum((n * k) % d == 0 for d in range(1, n * k + 1))))
-        for n in range(4, 34) for k in range(2, 7)
-    ]  # fmt: skip
     fractions = [
         {"question": f"A jug of {whole} cups is shared by {n} people, who drink {m} shares. What "
                      f"fraction of the jug is gone? Answer as a/b.", "answer": answer}
@@ -75,19 +65,11 @@ def _answers() -> tuple[Case, ...]:
                city.encode().decode("latin-1") if code % 2 else city)
         for code, city in _cities(160)
     ]  # fmt: skip
-    varied = _near_duplicates(t.differences(90, 1003))
     return (
         Case(name="a percent sign in some ground truths", rows=percent, suffix=".parquet",
              named="REW10[14]|DAT112", reward=t.verl_each(BOX_VALUE)),
         Case(name="the minus sign of typography in answers", rows=minus,
              named="REW10[1-4]|DAT112", reward=t.each(VALUE)),
-        Case(name="booleans as answers of yes and no", rows=claims, named="REW10[146]|DAT112",
-             reward=t.each("""
-found = re.findall(r"Verdict: (\\w+)", t)
-return bool(found) and found[-1].lower() == str(a).lower()
-""")),
-        Case(name="proofs among the problems", rows=proofs, named="DAT112",
-             reward=t.each("return _boxed(t) == a")),
         Case(name="fractions that a spreadsheet made dates", rows=fractions, suffix=".csv",
              named="DAT112.*spreadsheet", reward=t.each("""
 found = re.findall(r"-?\\d+/\\d+", t)
@@ -101,6 +83,31 @@ return bool(found) and found[-1] == a.strip()
              reward=t.each(TEXT)),
         Case(name="answers cut at sixteen characters", named="DAT11[235]", reward=t.each(TEXT),
              rows=[t.user(q + TAGS, a[:16]) for q, a in t.titles(160, 1004)]),
+    )  # fmt: skip
+
+
+def _kinds_of_answers() -> tuple[Case, ...]:
+    """Answers of another type, answers that are easy to guess, and repeated problems."""
+    claims = [
+        t.user(f"{q}\nIs the answer above zero? End with 'Verdict: yes' or 'Verdict: no'.", a > 0)
+        for q, a in t.differences(180, 1002)
+    ]
+    proofs = [
+        t.user(f"Prove that the sum of {n} consecutive integers, the first being {n + k}, is even "
+               f"or odd with {k}.{BOX}", ("See the proof above.", "Q.E.D.")[k % 2])
+        if n % 4 == 0 else t.user(f"How many divisors has {n * k}, counted twice?{BOX}",
+                                  str(2 * sum((n * k) % d == 0 for d in range(1, n * k + 1))))
+        for n in range(4, 34) for k in range(2, 7)
+    ]  # fmt: skip
+    varied = _near_duplicates(t.differences(90, 1003))
+    return (
+        Case(name="booleans as answers of yes and no", rows=claims, named="REW10[146]|DAT112",
+             reward=t.each("""
+found = re.findall(r"Verdict: (\\w+)", t)
+return bool(found) and found[-1].lower() == str(a).lower()
+""")),
+        Case(name="proofs among the problems", rows=proofs, named="DAT112",
+             reward=t.each("return _boxed(t) == a")),
         Case(name="nine of ten reviews are neutral", named="DAT108", advised="equally frequent", suffix=".csv",
              reward=t.each(TEXT),
              rows=[{"question": f"{q}\nIs this positive, negative or neutral?{TAGS}", "answer": a}

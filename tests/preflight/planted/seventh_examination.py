@@ -40,21 +40,12 @@ def _bag(text):
 
 def seventh_faults() -> tuple[Case, ...]:
     """Faults of data, prompts, templates, configs and reward functions."""
-    return (*seventh_data_faults(), *_rewards(), *_graders())
+    return (*seventh_data_faults(), *_wrong_returns(), *_lenient_comparisons(), *_graders())
 
 
-def _rewards() -> tuple[Case, ...]:
+def _wrong_returns() -> tuple[Case, ...]:
+    """Reward functions that return too few values, those of other responses, or a constant."""
     asked = [t.user(q + TAGS, str(a)) for q, a in t.differences(150, 1101)]
-    physics = _physics(150, 1102)
-    roots = [
-        t.user(f"Solve x^2 {-(a + b):+d}x {a * b:+d} = 0. List all solutions.{TAGS}", f"{a}, {b}")
-        for a, b in _pairs(150, 1103)
-    ]
-    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-    weekdays = [
-        t.user(f"Today is {days[n % 7]}. Which day of the week is it {n * 3 + 5} days later?{BOX}",
-               f"\\text{{{days[(n + n * 3 + 5) % 7]}}}") for n in range(160)
-    ]  # fmt: skip
     mixed = [
         t.verl_row(q + TAGS, str(a), ("shop/returns", "weather")[at % 2], at)
         for at, (q, a) in enumerate([p for pair in zip(
@@ -91,6 +82,38 @@ def score(completions, answer, **kwargs):
         rewards.append(_seen[text])
     return rewards
 """),
+        Case(name="a batch scored by its sources", rows=mixed, suffix=".parquet", named="REW10[13]",
+             reward=f"""{t.HEAD}
+def compute_score(data_sources, solution_strs, ground_truths, extra_infos=None, **kwargs):
+    scores = []
+    for source in sorted(set(data_sources)):
+        for s, text, truth in zip(data_sources, solution_strs, ground_truths):
+            if s == source:
+                scores.append(float(_number(_tagged(text)) == float(truth)))
+    return scores
+"""),
+        Case(name="two components that cancel", rows=asked, named="REW101", reward=f"""{t.HEAD}
+def score(completions, answer, **kwargs):
+    right = [float(_number(_tagged(_text(c))) == float(a)) for c, a in zip(completions, answer)]
+    effort = [1.0 - r for r in right]
+    return [r + e for r, e in zip(right, effort)]
+"""),
+    )  # fmt: skip
+
+
+def _lenient_comparisons() -> tuple[Case, ...]:
+    """Reward functions that compare a part of the answer with the truth."""
+    physics = _physics(150, 1102)
+    roots = [
+        t.user(f"Solve x^2 {-(a + b):+d}x {a * b:+d} = 0. List all solutions.{TAGS}", f"{a}, {b}")
+        for a, b in _pairs(150, 1103)
+    ]
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+    weekdays = [
+        t.user(f"Today is {days[n % 7]}. Which day of the week is it {n * 3 + 5} days later?{BOX}",
+               f"\\text{{{days[(n + n * 3 + 5) % 7]}}}") for n in range(160)
+    ]  # fmt: skip
+    return (
         Case(name="an empty answer is contained in the truth", named="REW102",
              rows=[t.user(q + TAGS, a) for q, a in t.titles(150, 1106)],
              reward=t.each("""
@@ -111,22 +134,6 @@ def plain(x):
     return re.sub(r"\\\\text\\{[^}]*\\}|\\s", "", x)
 return _boxed(t) is not None and plain(_boxed(t)) == plain(a)
 """)),
-        Case(name="a batch scored by its sources", rows=mixed, suffix=".parquet", named="REW10[13]",
-             reward=f"""{t.HEAD}
-def compute_score(data_sources, solution_strs, ground_truths, extra_infos=None, **kwargs):
-    scores = []
-    for source in sorted(set(data_sources)):
-        for s, text, truth in zip(data_sources, solution_strs, ground_truths):
-            if s == source:
-                scores.append(float(_number(_tagged(text)) == float(truth)))
-    return scores
-"""),
-        Case(name="two components that cancel", rows=asked, named="REW101", reward=f"""{t.HEAD}
-def score(completions, answer, **kwargs):
-    right = [float(_number(_tagged(_text(c))) == float(a)) for c, a in zip(completions, answer)]
-    effort = [1.0 - r for r in right]
-    return [r + e for r, e in zip(right, effort)]
-"""),
     )  # fmt: skip
 
 
@@ -226,6 +233,11 @@ def _tag_tasks(count: int, seed: int) -> list[Row]:
 
 def seventh_healthy() -> tuple[Case, ...]:
     """Twelve sets without a fault."""
+    return (*_healthy_formats(), *_healthy_graders())
+
+
+def _healthy_formats() -> tuple[Case, ...]:
+    """Sets in the columns of a framework, with tools or pictures, or of another language."""
     percent = [
         t.verl_row(q + BOX, f"{a}%", "shop/returns", at)
         for at, (q, a) in enumerate(t.percentages(180, 1201))
@@ -257,6 +269,27 @@ found = re.findall(r"Answer:\\s*\\$?(-?\\d+)", t)
 return bool(found) and int(found[-1]) == int(a)
 """, column="label")),
         Case(name="prime-rl with task and info", rows=prime, model=GEMMA, reward=t.each(VALUE)),
+        Case(name="tool calls that fit their schema", rows=_fitting_calls(150, 1205, schema),
+             model=tools, reward=t.each("""
+try:
+    return json.loads(_tagged(t)) == json.loads(a)
+except (TypeError, ValueError):
+    return False
+""")),
+        Case(name="pictures with neutral names", rows=t.pictures(200, 1206, label_in_name=False),
+             model=VISION, reward=t.each(TEXT)),
+        Case(name="reviews of three kinds", suffix=".csv", model=BASE, reward=t.each(TEXT),
+             rows=[{"question": f"{q}\nIs this positive, negative or neutral?{TAGS}", "answer": a}
+                   for q, a in t.reviews(260, 1207, (40, 35, 25))],
+             ),
+        Case(name="word problems of a base model in French", model=BASE, reward=t.each(VALUE),
+             rows=_french(160, 1212), held_out=_french(40, 1213)),
+    )  # fmt: skip
+
+
+def _healthy_graders() -> tuple[Case, ...]:
+    """Sets whose reward function runs programs, counts words or asks a judge."""
+    return (
         Case(name="programs read standard input", rows=_stdin_tasks(80, 1204), reward=f"""
 {t.HEAD}{_FENCE}{_TIMED}
 import contextlib, io, sys
@@ -280,19 +313,6 @@ def score(completions, answer, **kwargs):
         rewards.append(float(right))
     return rewards
 """),
-        Case(name="tool calls that fit their schema", rows=_fitting_calls(150, 1205, schema),
-             model=tools, reward=t.each("""
-try:
-    return json.loads(_tagged(t)) == json.loads(a)
-except (TypeError, ValueError):
-    return False
-""")),
-        Case(name="pictures with neutral names", rows=t.pictures(200, 1206, label_in_name=False),
-             model=VISION, reward=t.each(TEXT)),
-        Case(name="reviews of three kinds", suffix=".csv", model=BASE, reward=t.each(TEXT),
-             rows=[{"question": f"{q}\nIs this positive, negative or neutral?{TAGS}", "answer": a}
-                   for q, a in t.reviews(260, 1207, (40, 35, 25))],
-             ),
         Case(name="summaries by F1", reward=t.each("""
 given, wanted = set(_bag(t)), set(_bag(a))
 both = len(given & wanted)
@@ -313,8 +333,6 @@ def roots(x):
 return roots(_tagged(t) or "") == roots(a)
 """), rows=[t.user(f"Solve x^2 {-(a + b):+d}x {a * b:+d} = 0. Separate solutions by a comma.{TAGS}",
                   f"{a}, {b}") for a, b in _pairs(160, 1211)]),
-        Case(name="word problems of a base model in French", model=BASE, reward=t.each(VALUE),
-             rows=_french(160, 1212), held_out=_french(40, 1213)),
     )  # fmt: skip
 
 

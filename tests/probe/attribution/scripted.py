@@ -18,6 +18,7 @@ from scipy.special import log_softmax
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
+from grpodoctor.probe.attribution.investigate import attribute
 from grpodoctor.probe.comparison.compare import compare
 from grpodoctor.probe.contract import Processing, Sampling
 from grpodoctor.probe.engines.engine_facts import EngineFacts
@@ -32,6 +33,11 @@ VOCABULARY, PROMPTS, SAMPLES, TOKENS = 24, 24, 4, 40
 """The end token is outside the vocabulary, so responses have maximum length."""
 Logits = Callable[[EngineSpec, Any, np.random.Generator], Any]
 """The logits (N, V) of an engine with this spec, from the true ones."""
+
+LEARNER = EngineSpec.of("transformers", "model", {})
+VLLM = EngineSpec.of("vllm", "model", {})
+BFLOAT16 = 0.01
+"""The error of logits that represents rounding to this precision."""
 
 
 @dataclass
@@ -213,3 +219,20 @@ def _draw(runner: Scripted, sampler: EngineSpec, response: Response) -> None:
     ids = [int(generator.choice(VOCABULARY, p=np.exp(row))) for row in logprobs_NV]
     response.response_ids = ids
     response.logprobs = logprobs_NV[np.arange(len(ids)), ids].tolist()
+
+
+def exact(_: EngineSpec, logits_NV: Any, __: Any) -> Any:
+    """Logits of an engine that computes exactly."""
+    return logits_NV
+
+
+def rounding(engine: EngineSpec, logits_NV: Any, generator: Any) -> Any:
+    """Logits with rounding errors of each engine; none for an engine in float32."""
+    draws = np.random.default_rng((generator.integers(1 << 30), len(engine.engine)))
+    rounds = engine.options.get("dtype", "bfloat16") == "bfloat16"
+    return noisy(logits_NV, BFLOAT16 if rounds else 0.0, draws)
+
+
+def names(runner: Scripted, case: Any) -> list[str]:
+    """The causes that an attribution names, in its order."""
+    return [each.cause for each in attribute(runner, case)]

@@ -19,8 +19,7 @@ from grpodoctor.probe.attribution.token_biases import BAN, missing_tokens, token
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import Processing
-from tests.probe.attribution.scripted import Scripted, case_of
-from tests.probe.attribution.test_scripted import LEARNER, VLLM, exact
+from tests.probe.attribution.scripted import LEARNER, VLLM, Scripted, case_of, exact
 
 
 @pytest.mark.parametrize(

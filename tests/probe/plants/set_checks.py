@@ -35,8 +35,8 @@ def kinds_of(plants: Sequence[Plant]) -> set[str]:
     return {fault.partition(":")[0] for fault in faults} - {""}
 
 
-def mostly_slow(cases: Sequence[tuple[str, ...]], every: int) -> list[Any]:
-    """Parameters of a test, of which every so manyth is not slow."""
+def mostly_slow(cases: Sequence[tuple[Any, ...]], every: int) -> list[Any]:
+    """The cases as parameters of a test; one of each `every` is not slow."""
     return [
         pytest.param(*case, marks=pytest.mark.slow if number % every else ())
         for number, case in enumerate(cases)

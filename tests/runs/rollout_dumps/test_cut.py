@@ -102,7 +102,6 @@ def test_a_failed_shard_is_retried_by_file_and_the_others_are_kept(tmp_path: Pat
     assert list(dict(reader.steps())) == [1, 3]
     assert len(reader.failed) == 1
     assert "completions_00002.parquet" in reader.failed[0]
-    assert reader.is_incomplete
 
 
 def test_a_shard_that_fails_once_is_read_on_retry(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from grpodoctor.treatment.mailbox import Mailbox
 from grpodoctor.treatment.requests import note_request
 from grpodoctor.vocabulary.values import Mean
 from tests.forked import forked
+from tests.trainer.model.training_state import weights_and_moments
 
 SMALL = (
     *("threads=1", "model.warm_start_steps=30", "steps=6", "evaluation.prompts=8"),
@@ -43,16 +44,8 @@ def small(*assignments: str) -> TrainConfig:
     return load_config(assignments=[*SMALL, *assignments])
 
 
-def state(trainer: Trainer) -> list[torch.Tensor]:
-    moments = trainer.learner.optimizer.state_dict()["state"]
-    return [
-        *trainer.policy.model.state_dict().values(),
-        *(moments[index][name] for index in sorted(moments) for name in sorted(moments[index])),
-    ]
-
-
 def assert_identical(left: Trainer, right: Trainer) -> None:
-    for one, other in zip(state(left), state(right), strict=True):
+    for one, other in zip(weights_and_moments(left), weights_and_moments(right), strict=True):
         assert torch.equal(one, other)
 
 
@@ -72,7 +65,7 @@ def test_resumed_weights_equal_those_of_an_uninterrupted_run(
     assert resumed.done == 3
     resumed.run()
     assert_identical(whole, resumed)
-    assert max(tensor.abs().max() for tensor in state(resumed)[-3:]) > 0
+    assert max(tensor.abs().max() for tensor in weights_and_moments(resumed)[-3:]) > 0
     run = read_run(tmp_path / "part")
     assert [step.step for step in run.steps] == [1, 2, 3, 4, 5, 6]
     assert "resumed" in [event.kind for event in run.events]

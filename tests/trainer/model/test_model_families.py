@@ -20,6 +20,7 @@ from grpodoctor.trainer.model.scoring import score
 from grpodoctor.vocabulary.values import Max, Mean, Rate
 from tests.samples import sampled
 from tests.trainer.families import DENSE, FAMILIES, build, save
+from tests.trainer.model.training_state import weights_and_moments
 
 SMALL = (
     *("threads=1", "steps=4", "evaluation.every=0", "rollout.max_length=12"),
@@ -33,16 +34,8 @@ def small(folder: Path, *assignments: str) -> TrainConfig:
     return load_config(assignments=[*SMALL, f"model.name={folder}", *assignments])
 
 
-def state(trainer: Trainer) -> list[torch.Tensor]:
-    moments = trainer.learner.optimizer.state_dict()["state"]
-    return [
-        *trainer.policy.model.state_dict().values(),
-        *(moments[index][name] for index in sorted(moments) for name in sorted(moments[index])),
-    ]
-
-
 def assert_identical(left: Trainer, right: Trainer) -> None:
-    for one, other in zip(state(left), state(right), strict=True):
+    for one, other in zip(weights_and_moments(left), weights_and_moments(right), strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
 

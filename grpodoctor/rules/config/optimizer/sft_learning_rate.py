@@ -64,7 +64,7 @@ class SftLearningRate(ConfigRule):
         if rank is None and self.full <= rate < self.adapters:
             return Undecided(
                 f"a learning rate of {rate:g} suits adapters only (full training: {FULL.usual}), "
-                "and the config does not say which weights are trained"
+                "and the config does not state which weights are trained"
             )
         rates = ADAPTERS if rank is None else usual_rates(rank)
         text = f"A learning rate of {rate:g} for {rates.what} is far above {rates.usual}."

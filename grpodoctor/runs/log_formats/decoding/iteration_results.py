@@ -115,7 +115,7 @@ class IterationResults:
         return [*rows, *self._rows()]
 
     def discard(self) -> None:
-        """Forget the results: the log has rows in a notation of its own."""
+        """Forget the results: the log has rows in another notation."""
         self._is_discarded = True
         self._forget()
 

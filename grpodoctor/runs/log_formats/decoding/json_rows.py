@@ -34,8 +34,8 @@ _LOGGED = "data"
 """The object in which verl's file logger nests the metrics of a step."""
 
 _ALWAYS = 10
-"""Rows with a number in each of which a key has no meaning for null. One that is measured now and
-then, such as every tenth step, is null in one of them."""
+"""Rows of a key that are all numbers, from which on null has no meaning under the key. A key that
+is measured now and then, such as every tenth step, is null in one of them."""
 
 _MOST_LAYOUTS = 256
 """Sets of names that are remembered."""
@@ -152,7 +152,7 @@ class RowDecoder:
         self._step_key = ""
         """The key of the latest step."""
         self._latest: int | None = None
-        """The step of the latest row that has one of its own beside the logger's count of calls."""
+        """The step of the latest row that has a step besides the logger's count of calls."""
         self._names_at_latest: set[tuple[str, ...]] = set()
         """The names of the rows with that step."""
         self._parts: set[tuple[str, ...]] = set()
@@ -203,8 +203,8 @@ class RowDecoder:
     def _step_of(self, values: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, int | None]:
         """The key and the number of a row's step.
 
-        Where the updates of a run have a step of their own, an evaluation that has only the count
-        of the logger's calls follows the latest of them.
+        If rows of updates have a step, an evaluation that has only the count of the logger's calls
+        belongs to the latest step.
 
         Raises:
             ValueError: if the step is too large, and earlier ones were not.

@@ -19,7 +19,7 @@ _LABEL = re.compile(
 """Names of runs."""
 
 _OUTCOMES = frozenset({"reward/mean", "accuracy/train"})
-"""Metrics of which each run must have one, so that its columns can be judged by themselves."""
+"""Each run must have one of these metrics, so that its columns can be judged by themselves."""
 
 _Split = Callable[[str], tuple[str, str]]
 

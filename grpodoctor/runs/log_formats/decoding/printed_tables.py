@@ -65,7 +65,7 @@ class PrintedTable:
         return rows
 
     def discard(self) -> None:
-        """Forget the table: the log has rows in a notation of its own."""
+        """Forget the table: the log has rows in another notation."""
         self._is_discarded, self._held = True, []
 
     def _read_names(self, text: str) -> None:

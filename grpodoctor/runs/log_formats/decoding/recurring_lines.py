@@ -117,7 +117,7 @@ class RecurringLines:
         """The row of a progress bar, which may be drawn again at the same step."""
 
     def count_other_row(self) -> None:
-        """Note that the log has a row in a notation of its own."""
+        """Note that the log has a row in another notation."""
         self._others += 1
 
     def share(self, row: LogRow) -> list[LogRow]:

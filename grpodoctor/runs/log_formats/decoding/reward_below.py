@@ -1,4 +1,4 @@
-"""A mean reward on a line of its own, right below the line with the step and the losses.
+"""A mean reward on a separate line, right below the line with the step and the losses.
 
 DeepSpeed-Chat prints `epoch: 0|step: 5|ppo_ep: 1|act_loss: 0.2|cri_loss: 0.1` and, below it,
 `average reward score: 0.56`.

@@ -46,5 +46,5 @@ class RewardLines:
         return rows
 
     def discard(self) -> None:
-        """Forget the lines: the log has rows in a notation of its own."""
+        """Forget the lines: the log has rows in another notation."""
         self._is_discarded, self._held, self._lines = True, [], 0

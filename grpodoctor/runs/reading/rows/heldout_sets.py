@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.values import Mean, Reading, scalar
 
 _PREFIXES = tuple(f"{metric}/set/" for metric in HELDOUT)

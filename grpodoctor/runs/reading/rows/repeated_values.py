@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.values import Reading
 
 _MIN_CHANGES = 3

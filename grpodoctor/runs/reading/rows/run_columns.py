@@ -15,8 +15,8 @@ _NAMES = frozenset(
 """Columns that name a run."""
 
 _SEEDS = frozenset({"seed", "rng_seed", "random_seed", "train_seed"})
-"""Columns that name a run if its rows follow each other. Many environments have a seed of their own
-in every episode, which changes from row to row."""
+"""Columns that name a run if its rows follow each other. Many environments draw a seed for every
+episode, which changes from row to row."""
 
 _MIN_SHARED = 3
 """Steps that two runs share, at the start of both."""

@@ -258,7 +258,7 @@ class StepAssembly:
         elif 2 * len(repeated) > len(values) and any(
             pending.values[name] != values[name] for name in repeated
         ):
-            # Two processes of prime-rl log `time/step` in rows of their own. Such a row repeats one
+            # Two processes of prime-rl log `time/step` in separate rows. Such a row repeats one
             # of many metrics; the row of a restarted job repeats most of them.
             known = sum(origin == source for origin in pending.origins.values())
             if 2 * len(repeated) > known:

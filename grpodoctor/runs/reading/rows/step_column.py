@@ -2,7 +2,7 @@
 
 A name alone may mislead: `steps` is the step in one log and the length of an episode in another.
 The values decide. A step rises from row to row, apart from restarts of the job. Where the parts of
-a step have rows of their own, as in `{"type": "rollout"}`, the step is the column that all of them
+a step have separate rows, as in `{"type": "rollout"}`, the step is the column that all of them
 have: the rows of the updates may count updates as well.
 """
 
@@ -91,7 +91,7 @@ class StepColumn:
     def _learn_part(self, row: LogRow) -> bool:
         """Choose the first column that the rows of all parts have."""
         if row.counter == EVALUATION or "/" in row.counter:
-            return False  # slime's `rollout/step` and `train/step` are counters of their own
+            return False  # slime's `rollout/step` and `train/step` are separate counters
         self._rows += 1
         columns = self._parts.get(row.counter, row.counts)
         self._parts[row.counter] = {name: None for name in columns if name in row.counts}

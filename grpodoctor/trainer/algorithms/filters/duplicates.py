@@ -17,8 +17,8 @@ Effect on metrics
     still counts the duplicates.
 
 Other implementations
-    No library has it. DAPO is sometimes said to reject repeated responses (No Repeat), but neither
-    its paper nor its repository does.
+    No library has it. Some sources state that DAPO rejects repeated responses (No Repeat);
+    neither its paper nor its repository does.
 
 Do not combine with
     No conflict. On-policy it biases the gradient against the policy's most likely responses.

@@ -15,8 +15,8 @@ Effect on metrics
     text/unique_ngram_rate rises and text/repetition_rate falls.
 
 Other implementations
-    TRL's get_repetition_penalty_reward with max_penalty = -penalty. DAPO is sometimes said to have
-    a penalty named No Repeat, but neither its paper nor its repository has one, and neither rejects
+    TRL's get_repetition_penalty_reward with max_penalty = -penalty. Some sources state that DAPO
+    has a penalty named No Repeat; neither its paper nor its repository has one, and neither rejects
     responses that repeat each other.
 
 Do not combine with

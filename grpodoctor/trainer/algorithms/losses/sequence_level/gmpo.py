@@ -10,8 +10,8 @@ Denominator
     sequence-mean only: each token carries its response's term.
 
 Settings
-    log_clip 0.4, so r lies in 0.670 .. 1.492. Because of the min, the lower bound of the paper's
-    clip never applies, so a single width is enough.
+    log_clip 0.4, so r is between 0.670 and 1.492. Because of the min, the lower bound of the
+    paper's clip never applies, so a single width is enough.
 
 Effect on metrics
     ratio/max is smaller. Clip rates count tokens.
