@@ -39,6 +39,10 @@ SPIKE_SLACK = 2
 """Logged steps by which a spike may be dated after its effect. A spike is dated to the step; the
 running median of five readings that dates its effect is off by up to two."""
 
+_SAME_COLLAPSE: tuple[Condition, Condition] = ("entropy-loss", "length-loss")
+"""A link whose cause is dated as exactly: a reward for short responses lowers the entropy as well,
+and shortens the responses first."""
+
 _LIMITS: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
 """Conditions that cost reward as long as they last: one that lasted long before a fall, and did not
 grow, does not explain it."""
@@ -99,12 +103,9 @@ def is_plausible(
     if path[0] == "entropy-loss" and path[-1] == "equal-rewards" and _is_one_reward(effect):
         # A certain policy gives different responses to different prompts, unless it collapsed.
         return _varied_before(effect) and cause.onset_step < effect.onset_step
-    if path[-2:] == ("entropy-loss", "length-loss"):
-        # A reward for short responses lowers the entropy as well, and shortens them first.
-        return cause.onset_step <= effect.onset_step + SPIKE_SLACK * circumstances.stride
     if path[:2] == ("truncation", "zero-rewards") and _has_ended_responses(cause):
         return False
-    if path[0] == "gradient-spike":
+    if path[0] == "gradient-spike" or path[-2:] == _SAME_COLLAPSE:
         return cause.onset_step <= effect.onset_step + SPIKE_SLACK * circumstances.stride
     if path[0] in _OWN_DOING and path[-1] == "reward-loss":
         is_own_doing = any(

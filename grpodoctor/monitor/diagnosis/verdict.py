@@ -406,11 +406,12 @@ def _came_back(problem: Problem) -> bool:
 
 def _cost(cost: Cost) -> str:
     """What a problem cost since its onset, as a list."""
-    share = cost.rollouts_without_gradient
-    has_share = share is not None and share >= _MOSTLY
-    lost = f"{share:.0%} of rollouts without gradient" if has_share else ""
     steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
-    return ", ".join(filter(None, (steps, _time(cost), lost)))
+    spent = ", ".join(filter(None, (steps, _time(cost))))
+    share = cost.rollouts_without_gradient
+    if share is None or share < _MOSTLY:
+        return spent
+    return f"{spent}, {share:.0%} of rollouts taught nothing as their group had equal rewards"
 
 
 def _time(cost: Cost) -> str:
