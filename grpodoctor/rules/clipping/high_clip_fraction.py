@@ -143,7 +143,7 @@ class HighClipFraction(Rule):
             None if traits.ratio_per_response or comparison else self._narrow_bound(chart, clipped)
         )
         if bound is not None:
-            text = f"{text.removesuffix('.')}, although the policy hardly moves: {bound}."
+            text = f"{share} are clipped {steps}, although the policy hardly moves: {bound}."
             remedies = ("clip-higher",)
         # Three public runs of two repositories that came to clip .11 to .16 of their tokens went on
         # to improve: the share alone is no fault.

@@ -182,7 +182,8 @@ class ZeroRewardStd(Rule):
         right = all_correct_share(chart) or 0.0
         text = (
             f"{zero_variance:.0%} of groups have equal rewards {in_typical_steps(equal, RECENT)}, "
-            f"{right:.0%} all-correct, others all-incorrect: responses to one prompt are alike."
+            f"{right:.0%} all-correct and the others all-incorrect: "
+            "responses to one prompt are alike."
         )
         metrics = (zero_variance_metric(chart), _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
         evidence = cite_all(chart, *metrics)

@@ -112,10 +112,8 @@ class LengthNearLimit(Rule):
             )
             source = ""
         elif level >= self.near_limit_share * limit:
-            steps = in_steps(series, 2 * RECENT)
-            text = (
-                f"The mean length {steps} is {level / limit:.0%} of the limit of {limit:g} tokens"
-            )
+            length = f"Length {in_steps(series, 2 * RECENT)}"
+            text = f"{length} averages {level / limit:.0%} of the limit of {limit:g} tokens"
             if self._none_ends(series, limit):
                 source, ending = "", ", so hardly any response ends"
                 remedies = ("check-end-token", "longer-limit")
