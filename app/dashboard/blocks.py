@@ -146,7 +146,7 @@ def _table(block: Table) -> None:
 def _remedy(block: Remedy) -> None:
     """A remedy with its settings in a box that has a copy button."""
     with st.container(border=True):
-        badge = f" :gray-badge[{unlinked(block.applicability)}]" if block.applicability else ""
+        badge = f" :gray-badge[{unlinked(block.applied)}]" if block.applicability else ""
         st.markdown(f"**{prose(block.title)}**{badge}")
         if block.id:
             st.caption(code_span(block.id, limit=100))

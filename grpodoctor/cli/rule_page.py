@@ -29,7 +29,7 @@ def _thresholds_text(rule: Rule | Check) -> Iterator[str]:
 def lead_time_text(rule: Rule | Check) -> str:
     """How early a rule fired in recorded sick runs; empty for a check."""
     from grpodoctor.rules.base import Rule
-    from grpodoctor.rules.lead_times import lead_time_of
+    from grpodoctor.rules.lead_times import NOTES_ONLY, lead_time_of
 
     if not isinstance(rule, Rule):
         return ""
@@ -37,6 +37,8 @@ def lead_time_text(rule: Rule | Check) -> str:
         return measured.sentence
     if rule.reads_config:
         return "before the run: it judges the settings (`preflight --run-config FILE`)."
+    if rule.code in NOTES_ONLY:
+        return "none: its findings are notes, and a lead time is that of the first alarm."
     return "not measured: no recorded sick run raised it."
 
 

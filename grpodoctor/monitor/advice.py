@@ -13,7 +13,7 @@ from grpodoctor.frameworks.registry import configurable_frameworks, find_framewo
 from grpodoctor.frameworks.settings import framework_settings
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.vitals import format_reading
-from grpodoctor.remedies.base import Readings, Remedy, number
+from grpodoctor.remedies.base import Readings, Remedy, assumed, number
 from grpodoctor.remedies.catalogue import all_remedies, remedy_of
 from grpodoctor.remedies.plain_grpo import PLAIN_GRPO
 from grpodoctor.rules.catalogue import all_rules
@@ -207,8 +207,10 @@ def advice_for(
     readings = {name: each for name, each in (readings or {}).items() if math.isfinite(each)}
     remedy = remedy_of(remedy_id)
     known_numbers = _known_numbers(knobs, readings)
-    knobs = {**remedy.assumes, **_logged_knobs(readings), **knobs}
-    facts = {name: knobs[name] for name in remedy.assumes}
+    knobs = {**_logged_knobs(readings), **knobs}
+    guesses = {assumed(name): True for name in remedy.assumes if name not in knobs}
+    knobs = {**remedy.assumes, **guesses, **knobs}
+    facts = {name: knobs[name] for name in (*remedy.assumes, *guesses)}
     readings |= {name: float(each) for name, each in facts.items() if not isinstance(each, str)}
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)

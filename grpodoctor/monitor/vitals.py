@@ -143,6 +143,12 @@ def format_reading(metric: str, value: float | None, digits: int = 4) -> str:
     return f"{format_number(100 * value, digits)}%"
 
 
+def in_tokens(metric: str) -> bool:
+    """Whether the values of a metric are lengths, whose unit a reader cannot see."""
+    row = metric_of(metric)
+    return row is not None and row.unit == "tokens"
+
+
 def is_share(metric: str) -> bool:
     """Whether the values of a metric are shares, which readers expect as percentages."""
     row = metric_of(metric)

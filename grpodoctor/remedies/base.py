@@ -127,8 +127,8 @@ class Remedy:
     """Settings to print where the change depends on a knob that is unknown."""
     assumes: ClassVar[Mapping[str, Setting]] = {}
     """Facts about the run that advice to a person assumes where they are unknown, as `remark`
-    then says; `tuned` reads them among the readings, true as 1. A change of a live run assumes
-    nothing."""
+    then says; `tuned` reads them among the readings, true as 1. `assumed` names the fact that one
+    of them is assumed. A change of a live run assumes nothing."""
     alternatives: ClassVar[tuple[str, ...]] = ()
     """Ids of remedies with the same effect. A rule that calls for this one calls for them too."""
 
@@ -195,6 +195,11 @@ def number(knobs: Mapping[str, Setting], name: str) -> float | None:
     if isinstance(setting, bool) or not isinstance(setting, int | float):
         return None
     return float(setting) if abs(setting) <= sys.float_info.max else None
+
+
+def assumed(fact: str) -> str:
+    """The fact that another one is assumed and not known."""
+    return f"{fact}/assumed"
 
 
 def round_to_two_digits(value: float) -> float:

@@ -121,7 +121,7 @@ def _row(cells: list[str]) -> str:
 def _remedy(remedy: Remedy) -> Iterator[str]:
     title = markdown(remedy.title)
     if remedy.id:
-        title = f"**{markdown(remedy.id)}** ({markdown(remedy.applicability)}): {title}"
+        title = f"**{markdown(remedy.id)}** ({markdown(remedy.applied)}): {title}"
     yield f"- {title}"
     if remedy.note:
         yield f"  - {markdown(remedy.note)}"

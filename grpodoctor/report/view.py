@@ -134,6 +134,14 @@ class Setting:
         return f"{self.text}  # {self.note}" if self.note else self.text
 
 
+_APPLIED = {
+    "safe": "reversible while the run goes on",
+    "unsafe": "changes the objective",
+    "suggest": "by hand",
+}
+"""What the words for the applicability of a remedy mean."""
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A change that the reader can make."""
@@ -146,6 +154,12 @@ class Remedy:
     applicability: str = ""
     note: str = ""
     """Shown between the title and the settings."""
+
+    @property
+    def applied(self) -> str:
+        """How the change is applied, with what the word means."""
+        meaning = _APPLIED.get(self.applicability, "")
+        return f"{self.applicability}: {meaning}" if meaning else self.applicability
 
 
 @dataclass(frozen=True, slots=True)

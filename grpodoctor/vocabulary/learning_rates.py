@@ -13,15 +13,19 @@ class UsualRates(NamedTuple):
     """The range of published recipes."""
     far_above: float
     """The rate from which a run leaves the range by far."""
+    above: float
+    """The rate from which a third of it is still no ordinary rate."""
     start: float
     """A sane value to start at."""
 
 
-FULL = UsualRates("full training", "5e-7 to 5e-6", 1e-4, 1e-6)
-"""`far_above` is twenty times the highest usual rate. DAPO and DeepSeekMath start at 1e-6."""
+FULL = UsualRates("full training", "5e-7 to 5e-6", 1e-4, 1e-5, 1e-6)
+"""DAPO and DeepSeekMath train at 1e-6. `above` is ten times that, and `far_above` is twenty times
+the highest usual rate."""
 
-ADAPTERS = UsualRates("adapters", "1e-5 to 1e-4", 1e-2, 1e-5)
-"""`far_above` is a hundred times the highest usual rate."""
+ADAPTERS = UsualRates("adapters", "1e-5 to 1e-4", 1e-2, 1e-2, 1e-5)
+"""Published rates of adapters spread over two powers of ten, so `above` is `far_above`: a hundred
+times the highest usual rate."""
 
 
 def usual_rates(lora_rank: float) -> UsualRates:

@@ -233,19 +233,30 @@ def test_a_setting_contains_the_limit_that_truncated_responses_show():
 
 
 RATE = "optimizer/learning_rate"
+USUAL_FULL = "usual for full training: 5e-7 to 5e-6"
 
 
 @pytest.mark.parametrize(
     ("knobs", "logged", "value", "note"),
     [
-        ({"learning_rate": 2e-4, "lora_rank": 0}, {}, "1e-06", ""),
+        ({"learning_rate": 2e-4, "lora_rank": 0}, {}, "1e-06", USUAL_FULL),
+        ({"learning_rate": 2e-5, "lora_rank": 0}, {}, "1e-06", USUAL_FULL),
+        ({"lora_rank": 0}, {RATE: 1e-5}, "1e-06", USUAL_FULL),
+        ({"learning_rate": 9e-6, "lora_rank": 0}, {}, "3e-06", ""),
+        ({"learning_rate": 2e-5}, {}, "6.7e-06", ""),
         ({"learning_rate": 2e-4, "lora_rank": 32}, {}, "6.7e-05", ""),
-        ({"learning_rate": 0.03, "lora_rank": 32}, {}, "1e-05", ""),
+        (
+            {"learning_rate": 0.03, "lora_rank": 32},
+            {},
+            "1e-05",
+            "usual for adapters: 1e-5 to 1e-4",
+        ),
         ({"learning_rate": 2e-4}, {}, "1e-06", "for full training; 1e-05 with LoRA"),
         ({}, {RATE: 1e-3}, "1e-06", "for full training; 1e-05 with LoRA"),
         ({"lora_rank": 32}, {RATE: 1e-3}, "0.00033", ""),
         ({}, {RATE: 6e-5}, "2e-05", ""),
         ({"learning_rate": 3e-3, "lora_rank": 0, "pretrained_model": False}, {}, "0.001", ""),
+        ({"learning_rate": 2e-5, "lora_rank": 0, "pretrained_model": False}, {}, "6.7e-06", ""),
         ({"lora_rank": 0, "pretrained_model": False}, {RATE: 3e-3}, "0.001", ""),
     ],
 )
@@ -262,8 +273,9 @@ def test_a_rate_far_above_those_of_rl_is_set_to_a_usual_one(
 
 
 def test_a_live_change_assumes_nothing_about_the_weights_that_are_trained() -> None:
-    change = remedy_of("lower-learning-rate").change({"learning_rate": 3e-4})
-    assert change == {"learning_rate": 1e-4}
+    lower = remedy_of("lower-learning-rate")
+    assert lower.change({"learning_rate": 3e-4}) == {"learning_rate": 1e-4}
+    assert lower.change({"learning_rate": 3e-5, "lora_rank": 0}) == {"learning_rate": 1e-6}
 
 
 @pytest.mark.parametrize(

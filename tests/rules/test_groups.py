@@ -369,7 +369,7 @@ def test_a_reward_that_is_stuck_at_one_value_is_a_warning() -> None:
         "warning",
         ("recheck-reward", "raise-temperature"),
     )
-    assert "one response length (9)" in finding.summary
+    assert "one length (9 tokens)" in finding.summary
     assert "length/mean" in {each.metric for each in finding.evidence}
 
 

@@ -179,7 +179,7 @@ def test_responses_that_are_all_at_the_limit_are_a_diagnosis() -> None:
     flat = noisy(0.02, 0.01, 1)
     finding = early(128.0, reward=flat).finding("LEN003")
     assert finding.severity == "critical"
-    assert "in 100% of the batches" in finding.summary
+    assert "in 100% of batches" in finding.summary
     assert early(128.0, reward=flat, max_length=128).finding("LEN003").severity == "critical"
     assert early(128.0, reward=flat, max_length=4096).findings("LEN003") == []
     solved = [0.3, 0.5, 0.8] + [1.0] * 60

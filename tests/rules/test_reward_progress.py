@@ -89,6 +89,31 @@ def test_a_fifth_of_the_rise_is_no_stall(seed: int) -> None:
     assert run({REWARD: RISING, HELDOUT: heldout}, 150).findings("REW008") == []
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_reward_gained_before_the_first_evaluation_does_not_count(seed: int) -> None:
+    """Held-out accuracy rises a fifth as far as the reward, over the same steps."""
+
+    def reward(step: int) -> float:
+        return 0.7 - 0.4 * math.exp(-step / 25)
+
+    evaluation = noisy(lambda step: 0.3 + 0.2 * (reward(step) - 0.3), 0.015, seed)
+    heldout: Curve = lambda step: evaluation(step) if step % 10 == 5 and step > 10 else None  # noqa: E731
+    patient = run({REWARD: noisy(reward, 0.01, 60 + seed), HELDOUT: heldout}, 200)
+    assert [each for each in patient.findings("REW008") if each.severity == "warning"] == []
+
+
+@pytest.mark.slow
+def test_small_rises_of_held_out_accuracy_are_rarely_an_alarm() -> None:
+    """A fifth of the reward's rise, with the noise of 50 to 500 held-out prompts."""
+    alarms = 0
+    for seed in range(200):
+        scale = (0.06, 0.03, 0.02)[seed % 3]
+        heldout = every(5 + 5 * (seed % 2), noisy(ramp(0.2, 0.28, 100), scale, seed))
+        patient = run({REWARD: noisy(ramp(0.3, 0.7, 100), 0.02, 500 + seed), HELDOUT: heldout})
+        alarms += any(each.severity == "warning" for each in patient.findings("REW008"))
+    assert alarms <= 4
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_evaluations_that_rise_with_the_reward_are_quiet(seed: int) -> None:
     heldout = every(10, noisy(ramp(0.4, 0.6, 90), 0.03, seed))

@@ -157,6 +157,22 @@ def test_a_rise_at_a_resume_within_the_noise_is_no_jump() -> None:
     assert resumed(steady, noisy(0.0325, 0.0003, 2)).findings("SYN004")
 
 
+@pytest.mark.parametrize("factor", [1.8, 2.2])
+def test_the_noise_before_a_resume_shows_a_small_jump(factor: float) -> None:
+    for seed in range(4):
+        before, after = noisy(0.006, 0.0003, seed), noisy(0.006 * factor, 0.0005, 50 + seed)
+        finding = resumed(before, after).finding("SYN004")
+        assert (finding.severity, finding.onset_step) == ("warning", 40)
+        assert resumed(noisy(0.006, 0.002, seed), after).findings("SYN004") == []
+        assert resumed(before, noisy(0.007, 0.0003, 90 + seed)).findings("SYN004") == []
+
+
+def test_too_few_readings_before_a_resume_show_no_noise() -> None:
+    before, after = noisy(0.006, 0.0003, 1), noisy(0.012, 0.0005, 2)
+    assert resumed(before, after, at=8).findings("SYN004") == []
+    assert resumed(before, after, at=15).findings("SYN004") != []
+
+
 def test_a_resume_that_continues_is_quiet() -> None:
     assert resumed(noisy(0.012, 0.001, 1), noisy(0.013, 0.001, 2)).findings("SYN004") == []
 

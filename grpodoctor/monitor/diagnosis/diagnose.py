@@ -12,7 +12,13 @@ from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.costs import Cost, CostTracker
 from grpodoctor.monitor.diagnosis.coverage import Coverage, coverage_of
 from grpodoctor.monitor.diagnosis.missing_reward import missing_reward, unread_keys
-from grpodoctor.monitor.diagnosis.problems import Problem, RunContext, is_alarm, problems_of
+from grpodoctor.monitor.diagnosis.problems import (
+    ONSET_SLACK,
+    Problem,
+    RunContext,
+    is_alarm,
+    problems_of,
+)
 from grpodoctor.monitor.diagnosis.verdict import RunEvidence, Verdict, lower_first, verdict_of
 from grpodoctor.monitor.level_change import QUARTERS, level_change_of
 from grpodoctor.remedies.catalogue import remedy_of
@@ -180,6 +186,8 @@ def diagnose(
         why_not_judged="" if readings else _why_not_judged(chart, reading, results.findings),
         unread_keys=unread_keys(reading.unmapped),
         missing_reward=missing_reward(chart.names(), reading.unmapped, reading.components),
+        opening=(reading.first_step or 0) + ONSET_SLACK * _stride(chart, reading),
+        slack=ONSET_SLACK * _stride(chart, reading),
         no_rise=no_rise,
         no_rise_action=_first_action(no_rise, advice) if no_rise else "",
     )
@@ -332,6 +340,9 @@ def first_action_of(problem: Problem, advice: Mapping[str, Advice]) -> str:
     Without a remedy that is left to try, it is the test of the cause.
     """
     action, present = _first_action(problem.cause, advice), problem.present
+    if problem.cause.active and problem.severity == "critical" and action:
+        # Its effects show that the policy is lost, even if the cause by itself does not.
+        action = _first_action(replace(problem.cause, severity="critical"), advice)
     if not action and not problem.cause.active:
         action = _first_action(present, advice)  # a past cause that is only worth a note
         return action or problem.confirm.rstrip(".")

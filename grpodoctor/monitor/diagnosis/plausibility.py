@@ -39,6 +39,10 @@ SPIKE_SLACK = 2
 """Logged steps by which a spike may be dated after its effect. A spike is dated to the step; the
 running median of five readings that dates its effect is off by up to two."""
 
+_SAME_COLLAPSE: tuple[Condition, Condition] = ("entropy-loss", "length-loss")
+"""A link whose cause is dated as exactly: a reward for short responses lowers the entropy as well,
+and shortens the responses first."""
+
 _LIMITS: frozenset[Condition] = frozenset({"truncation", "no-end-token"})
 """Conditions that cost reward as long as they last: one that lasted long before a fall, and did not
 grow, does not explain it."""
@@ -97,10 +101,11 @@ def is_plausible(
     if path[0] == "entropy-rise" and path[-1] == "truncation" and _is_cut_short(effect):
         return cause.onset_step < effect.onset_step
     if path[0] == "entropy-loss" and path[-1] == "equal-rewards" and _is_one_reward(effect):
-        return False  # a certain policy gives different responses to different prompts
+        # A certain policy gives different responses to different prompts, unless it collapsed.
+        return _varied_before(effect) and cause.onset_step < effect.onset_step
     if path[:2] == ("truncation", "zero-rewards") and _has_ended_responses(cause):
         return False
-    if path[0] == "gradient-spike":
+    if path[0] == "gradient-spike" or path[-2:] == _SAME_COLLAPSE:
         return cause.onset_step <= effect.onset_step + SPIKE_SLACK * circumstances.stride
     if path[0] in _OWN_DOING and path[-1] == "reward-loss":
         is_own_doing = any(
@@ -140,6 +145,13 @@ def _is_one_reward(finding: Finding) -> bool:
     medians = {each.metric: each.median for each in finding.evidence}
     highest, lowest = medians.get("reward/max"), medians.get("reward/min")
     return highest is not None and highest == lowest
+
+
+def _varied_before(finding: Finding) -> bool:
+    """Whether the rewards of a batch differed at the start of the run."""
+    starts = {each.metric: each.baseline for each in finding.evidence}
+    highest, lowest = starts.get("reward/max"), starts.get("reward/min")
+    return highest is not None and lowest is not None and highest > lowest
 
 
 def _has_ended_responses(truncation: Finding) -> bool:
@@ -187,6 +199,35 @@ def _latest(finding: Finding) -> float:
 def _began(effect: Finding, circumstances: Circumstances) -> int:
     alarms = (finding for _, finding in circumstances.alarms)
     return condition_began(effect, alarms, circumstances.stride)
+
+
+def problem_began(present: Finding, findings: Iterable[Finding], stride: float) -> int:
+    """The step from which the alarms of one problem have lasted without a pause.
+
+    A cause may come and go while what it did to the policy stays: a problem began with the first
+    alarm of its cause, if others of its alarms fill the pauses.
+
+    Args:
+        present: the finding that describes the run now.
+        findings: all alarms of the problem.
+        stride: steps from one row of the log to the next.
+    """
+    slack, alarms = SPIKE_SLACK * stride, list(findings)
+    began = condition_began(present, alarms, stride)
+    for each in sorted(alarms, key=lambda one: -one.onset_step):
+        is_earlier = each.code == present.code and each.onset_step < began
+        if is_earlier and _fill(each.last_step + slack, began - slack, alarms):
+            began = each.onset_step
+    return began
+
+
+def _fill(begin: float, end: float, alarms: Iterable[Finding]) -> bool:
+    """Whether alarms that overlap lead from one step to another."""
+    reached = begin
+    for each in sorted(alarms, key=lambda one: one.onset_step):
+        if each.onset_step <= reached:
+            reached = max(reached, each.last_step)
+    return reached >= end
 
 
 def condition_began(finding: Finding, findings: Iterable[Finding], stride: float) -> int:

@@ -17,6 +17,7 @@ from grpodoctor.monitor.diagnosis.plausibility import (
     Circumstances,
     condition_began,
     is_plausible,
+    problem_began,
 )
 from grpodoctor.rules.base import SEVERITIES, Finding, Rule, Severity
 from grpodoctor.vocabulary.conditions import Condition
@@ -112,7 +113,7 @@ class Problem:
     is_treated: bool = False
     """Whether the cause has ended after a change that one of its remedies makes."""
     eased_from: int | None = None
-    """The onset of the severe finding that eased to the present one; None if there is none."""
+    """The onset of the earlier finding that the present one continues; None if there is none."""
 
     @property
     def since(self) -> int:
@@ -292,6 +293,9 @@ def _problem(
     )
     present = _present(cause, ordered)
     since = condition_began(present, findings, context.stride)
+    if present.active:
+        alarms = [each for each in (cause, *(one.finding for one in symptoms)) if is_alarm(each)]
+        since = min(since, problem_began(present, alarms, context.stride))
     return Problem(
         cause=cause,
         condition=condition,

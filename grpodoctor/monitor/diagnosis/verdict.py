@@ -66,6 +66,9 @@ _FALL = re.compile(
 )
 """The fall of an outcome in the summary of another fault."""
 
+EARLIER = "earlier"
+"""How the sentence begins that names what went wrong before the verdict's fault."""
+
 _NOT_LOGGED = "not logged"
 _SHORTEST = 0.1
 """GPU-hours from which they are named."""
@@ -93,6 +96,10 @@ class RunEvidence:
     """Whether the reward, the accuracy or a held-out measure rose by more than noise."""
     span: int | None = None
     """Steps from the first to the last that was read; None if they are as many as were read."""
+    opening: float = 0.0
+    """The last step whose conditions may have been there from the start."""
+    slack: float = 0.0
+    """Steps by which the onsets of two findings may be off."""
     no_rise: Finding | None = None
     """The note on a reward that has not risen, with what the log shows of the reason."""
     no_rise_action: str = ""
@@ -288,9 +295,10 @@ def _sick(
         if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
         what = f"{what}; first, {lower_first(first_action)}"
+    past = _past_cause(problem) or _earlier(problem, faults[1:], evidence)
     return Verdict(
         "sick",
-        _sentences(what, [*_past_cause(problem), *_notable_past(problem, resolved)]),
+        _sentences(what, [*past, *_notable_past(problem, resolved)]),
         since=problem.since,
         cost=_cost(problem.cost),
         code=problem.cause.code,
@@ -342,6 +350,35 @@ def _past_cause(problem: Problem) -> list[str]:
     return []
 
 
+def _earlier(problem: Problem, others: Sequence[Problem], evidence: RunEvidence) -> list[str]:
+    """What went wrong before the onset that the verdict states.
+
+    An alarm that has no known link to the verdict's fault may still have led to it. One that was
+    there from the start is a state and no event, and says nothing about what came first.
+    """
+    latest = problem.since - evidence.slack
+    same = [
+        each
+        for each in problem.findings
+        if is_alarm(each) and each.code == problem.present.code and each.last_step < latest
+    ]
+    if same:
+        first = min(same, key=lambda each: each.onset_step)
+        return [f"{EARLIER}: the same {_steps(first.onset_step, first.last_step)}"]
+    events = [
+        each.cause
+        for each in others
+        if each.cause.active
+        and is_alarm(each.cause)
+        and not each.cause.code.startswith(SETTINGS)
+        and evidence.opening < each.since < latest
+    ]
+    if not events:
+        return []
+    first = min(events, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step))
+    return [f"{EARLIER}: {first.code} {first.name}, since step {first.onset_step}"]
+
+
 def _notable_past(problem: Problem, resolved: Sequence[Problem]) -> list[str]:
     """The most severe resolved fault that was treated, or that lasted and was worse than this one.
 
@@ -369,11 +406,12 @@ def _came_back(problem: Problem) -> bool:
 
 def _cost(cost: Cost) -> str:
     """What a problem cost since its onset, as a list."""
-    share = cost.rollouts_without_gradient
-    has_share = share is not None and share >= _MOSTLY
-    lost = f"{share:.0%} of rollouts without gradient" if has_share else ""
     steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
-    return ", ".join(filter(None, (steps, _time(cost), lost)))
+    spent = ", ".join(filter(None, (steps, _time(cost))))
+    share = cost.rollouts_without_gradient
+    if share is None or share < _MOSTLY:
+        return spent
+    return f"{spent}, {share:.0%} of rollouts taught nothing as their group had equal rewards"
 
 
 def _time(cost: Cost) -> str:
@@ -421,9 +459,11 @@ def _past_problem(problem: Problem) -> str:
 
 def _past(finding: Finding, last: int) -> str:
     """A resolved finding with its steps."""
-    first = finding.onset_step
-    steps = f"at step {first}" if first == last else f"at steps {first} to {last}"
-    return f"{finding.code} {finding.name} {steps}"
+    return f"{finding.code} {finding.name} {_steps(finding.onset_step, last)}"
+
+
+def _steps(first: int, last: int) -> str:
+    return f"at step {first}" if first == last else f"at steps {first} to {last}"
 
 
 def _clause(summary: str) -> str:

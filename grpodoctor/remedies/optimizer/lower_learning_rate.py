@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.remedies.base import Criterion, Readings, Remedy, number, round_to_two_digits
+from grpodoctor.remedies.base import (
+    Criterion,
+    Readings,
+    Remedy,
+    assumed,
+    number,
+    round_to_two_digits,
+)
 from grpodoctor.vocabulary.knobs import Setting
 from grpodoctor.vocabulary.learning_rates import ADAPTERS, FULL, usual_rates
 
@@ -21,9 +28,10 @@ class LowerLearningRate(Remedy):
     What it does:
         Each optimizer step moves the policy less, so a batch is still close to on-policy at its
         last update. Steps that are too large show at once: ratios and the divergence from the old
-        policy are high from the first step on. A rate far above those of RL (1e-4 for full
-        training of a pretrained model, 1e-2 for adapters) is set to a usual starting value instead:
-        1e-6, or 1e-5 for adapters.
+        policy are high from the first step on. A rate far above those of RL is set to a usual
+        starting value instead: 1e-6 for all weights of a pretrained model, 1e-5 for adapters. The
+        bound is 1e-5 where the run is known to train all weights, ten times the rate of DAPO and
+        DeepSeekMath; 1e-4 where that is only assumed; and 1e-2 for adapters.
 
     When it applies:
         Ratios, the KL to the old policy or the gradient norm are high from the first update of a
@@ -42,7 +50,7 @@ class LowerLearningRate(Remedy):
 
     References:
         PPO, arXiv 1707.06347, appendix A, Table 4 (a step size that follows the divergence from the
-        old policy).
+        old policy); DAPO, arXiv 2503.14476, and DeepSeekMath, arXiv 2402.03300 (1e-6).
     """
 
     id = "lower-learning-rate"
@@ -80,15 +88,19 @@ class LowerLearningRate(Remedy):
     def remark(self, change: Mapping[str, Setting], known: Readings) -> str:
         """What a starting value assumes about the weights that are trained."""
         rate = known.get("learning_rate", known.get("optimizer/learning_rate"))
-        if _RANK in known or rate is None or not _is_start(change, rate):
+        if rate is None or not _is_start(change, rate):
             return ""
-        return f"for {FULL.what}; {ADAPTERS.start:g} with LoRA"
+        if _RANK not in known:
+            return f"for {FULL.what}; {ADAPTERS.start:g} with LoRA"
+        rates = usual_rates(known[_RANK])
+        return f"usual for {rates.what}: {rates.usual}"
 
 
 def _lowered(rate: float, facts: Mapping[str, Setting]) -> dict[str, Setting]:
     """The change of a rate: a starting value if it is far above the usual ones, else a third."""
     rates = usual_rates(number(facts, _RANK) or 0.0)
-    if rate >= rates.far_above and _RANK in facts and facts.get("pretrained_model", True):
+    bound = rates.far_above if facts.get(assumed(_RANK)) else rates.above
+    if rate >= bound and _RANK in facts and facts.get("pretrained_model", True):
         return {"learning_rate": rates.start}
     return {"learning_rate": round_to_two_digits(rate / 3)} if rate / 3 >= FLOOR else {}
 

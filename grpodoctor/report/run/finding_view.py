@@ -10,7 +10,7 @@ from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, is_alarm
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.vitals import format_reading
+from grpodoctor.monitor.vitals import format_reading, in_tokens
 from grpodoctor.remedies.base import ONSET
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report.run.phrases import finding_period, finding_periods
@@ -378,7 +378,7 @@ def _evidence(evidence: tuple[Evidence, ...], last_step: int | None, *, with_cau
     )
     rows: list[tuple[Inline, ...]] = [
         (
-            code(each.metric),
+            (code(each.metric), " (tokens)") if in_tokens(each.metric) else code(each.metric),
             *(() if is_one else (str(each.step),)),
             *(
                 format_reading(each.metric, number) if number is not None else ""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from grpodoctor.monitor.level_change import USUAL_BASIS
-from grpodoctor.monitor.vitals import Vital, format_reading
+from grpodoctor.monitor.vitals import Vital, format_reading, in_tokens
 from grpodoctor.report.run.phrases import TREND_ARROWS
 from grpodoctor.report.view import Block, Column, Inline, Paragraph, Section, Span, Table, code
 
@@ -37,13 +37,13 @@ def _usual_basis(vitals: Sequence[Vital]) -> str:
 
 
 def _change(vital: Vital, usual: str) -> str:
-    level_change = vital.level_change
+    level_change, unit = vital.level_change, " tokens" if in_tokens(vital.metric) else ""
     if level_change is None:
-        reading = format_reading(vital.metric, vital.now, _DIGITS)
+        reading = f"{format_reading(vital.metric, vital.now, _DIGITS)}{unit}"
         return f"{reading} (only reading)" if usual else reading
     both = (level_change.start, level_change.now)
     levels = " → ".join(format_reading(vital.metric, level, _DIGITS) for level in both)
-    return f"{levels}{_difference(level_change.basis, usual)}"
+    return f"{levels}{unit}{_difference(level_change.basis, usual)}"
 
 
 def _difference(basis: str, usual: str) -> str:
@@ -63,7 +63,7 @@ def full_vitals(vitals: Sequence[Vital]) -> Section:
     The title names the kind of most levels; a further column has the exceptions.
     """
     usual = _usual_basis(vitals)
-    rows = [(vital.label, code(vital.metric), *_cells(vital, usual)) for vital in vitals]
+    rows = [(_label(vital), code(vital.metric), *_cells(vital, usual)) for vital in vitals]
     columns = (
         Column(""),
         Column("metric"),
@@ -76,6 +76,10 @@ def full_vitals(vitals: Sequence[Vital]) -> Section:
     shown = len(columns) if has_exceptions else len(columns) - 1
     table = Table(columns[:shown], tuple(row[:shown] for row in rows))
     return Section(f"Vitals ({usual})" if usual else "Vitals", (table,))
+
+
+def _label(vital: Vital) -> str:
+    return f"{vital.label} (tokens)" if in_tokens(vital.metric) else vital.label
 
 
 def _cells(vital: Vital, usual: str) -> tuple[Inline, Inline, Inline, Inline]:

@@ -13,6 +13,7 @@ from grpodoctor.rules.shared.run_health import (
     typical_share,
     zero_variance_metric,
 )
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.losses import traits_of
@@ -114,26 +115,27 @@ class HighClipFraction(Rule):
         comparison = self._comparison(chart, sides, clipped)
         if comparison is None:
             return None
+        steps = in_steps(chart.series(sides[0]), RECENT)
         traits, evidence = traits_of(chart.knobs.get("loss")), cite_all(chart, *sides, _KL)
         if traits.bounds_weights:
-            text = f"The weights of {clipped:.1%} of the tokens are at their bound{comparison}."
+            weights = f"The weights of {clipped:.1%} of tokens"
+            text = f"{weights} are at their bound {steps}{comparison}."
             return Sighting("info", text, evidence)
         unit = "responses" if traits.ratio_per_response else "tokens"
-        text = f"The clip removes the gradient of {clipped:.1%} of the {unit}{comparison}."
+        share = f"{clipped:.1%} of {unit}"
+        text = f"The clip removes the gradient of {share} {steps}{comparison}."
         if (
             chart.is_fresh(_RATIO_OFF)
             and chart.series(_RATIO_OFF).level(RECENT) > self.ratio_off_share
         ):
             text = (
-                f"{clipped:.1%} of the {unit} are clipped; "
+                f"{share} are clipped {steps}; "
                 "ratios already differ from 1 before the first update (MIS002)."
             )
             evidence = cite_all(chart, *sides, _KL, _RATIO_OFF)
             return Sighting("warning", text, evidence, (RECOMPUTE, *self.remedies))
         if _takes_one_update(chart):
-            text = (
-                f"{clipped:.1%} of the {unit} are clipped despite one update per batch{comparison}."
-            )
+            text = f"{share} are clipped {steps} despite one update per batch{comparison}."
             return Sighting("warning", text, evidence, (RECOMPUTE,), condition=WRONG_OLD_LOGPROBS)
         is_upper = levels.get(_HIGH, 0.0) > 0.8 * clipped
         remedies = ("clip-higher", *self.remedies) if is_upper else None
@@ -141,7 +143,7 @@ class HighClipFraction(Rule):
             None if traits.ratio_per_response or comparison else self._narrow_bound(chart, clipped)
         )
         if bound is not None:
-            text = f"{text.removesuffix('.')}, although the policy hardly moves: {bound}."
+            text = f"{share} are clipped {steps}, although the policy hardly moves: {bound}."
             remedies = ("clip-higher",)
         # Three public runs of two repositories that came to clip .11 to .16 of their tokens went on
         # to improve: the share alone is no fault.

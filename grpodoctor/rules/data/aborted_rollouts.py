@@ -8,6 +8,7 @@ from typing import ClassVar
 from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite_all
 from grpodoctor.rules.shared.agent_health import share_onset
 from grpodoctor.rules.shared.run_health import RECENT
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -69,7 +70,10 @@ class AbortedRollouts(Rule):
         severity: Severity = "info"
         if level >= self.warning_share:
             severity = "critical" if level >= self.critical_share else "warning"
-        text = f"{level:.0%} of the responses were aborted before they were complete."
+        text = (
+            f"{level:.0%} of the responses were aborted before they were complete "
+            f"{in_steps(series, RECENT)}."
+        )
         onset = partial(share_onset, series, level, self.info_share)
         evidence = cite_all(chart, _ABORTED, "reward/mean")
         return Sighting(severity, text, evidence, find_onset=onset)

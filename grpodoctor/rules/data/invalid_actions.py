@@ -8,6 +8,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.agent_health import course_of
 from grpodoctor.rules.shared.run_health import RECENT, outcome_lost, outcome_metric
 from grpodoctor.rules.shared.trend import outcome_has_risen, start_level
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
 
@@ -74,12 +75,15 @@ class InvalidActions(Rule):
         level, start = series.level(RECENT), start_level(series)
         if start is None or level < self.grown_share:
             return None
-        course = course_of(series)
+        course, steps = course_of(series), in_steps(series, RECENT)
         is_high = level >= self.constant_share and len(series) >= self.min_readings
         if course == "grown":
-            text = f"Invalid actions rose from {start:.0%} to {level:.0%} of all actions."
+            text = f"Invalid actions rose from {start:.0%} to {level:.0%} of all actions {steps}."
         elif course == "constant" and is_high:
-            text = f"The environment rejects {level:.0%} of actions, and the share does not fall."
+            text = (
+                f"The environment rejects {level:.0%} of actions {steps}, "
+                "and the share does not fall."
+            )
         else:
             return None
         lost = outcome_lost(chart)

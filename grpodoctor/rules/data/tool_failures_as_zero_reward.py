@@ -11,6 +11,7 @@ from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, ci
 from grpodoctor.rules.shared.agent_health import Course, course_of, share_onset
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.support.arrays import np
 from grpodoctor.vocabulary.conditions import Condition
@@ -85,7 +86,7 @@ class ToolFailuresAsZeroReward(Rule):
             return None
         correlation = self._correlation(chart, name, outcome)
         noun = "tool calls" if name == _FAILURES[0] else "responses"
-        text = f"{level:.0%} of {noun} fail"
+        text = f"{level:.0%} of {noun} fail {in_steps(series, 2 * RECENT)}"
         severity: Severity = "warning"
         if correlation <= self.max_correlation:
             text = f"{text}, and the reward falls with them (correlation {correlation:.2f})."

@@ -15,6 +15,7 @@ from grpodoctor.rules.shared.run_health import (
     has_critic,
     typical_share,
 )
+from grpodoctor.rules.shared.windows import in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_CORRECT
@@ -94,9 +95,10 @@ class AllCorrectGroups(Rule):
             return None
         evidence = cite_all(chart, name, "accuracy/train", _HELDOUT)
         onset = partial(first_step_where, series, lambda value: value >= self.min_share)
-        shown = f"{share:.0%} of groups are all-correct"
+        steps = in_typical_steps(series, 2 * RECENT)
+        shown = f"{share:.0%} of groups are all-correct {steps}"
         if name == _ZERO_VARIANCE:  # some of them may be all-incorrect
-            shown = f"{share:.0%} of groups have equal rewards, most of them all-correct"
+            shown = f"{share:.0%} of groups have equal rewards {steps}, most of them all-correct"
         if (low := low_heldout_accuracy(chart)) is not None:
             text = f"{shown}, but {low.noun} is only {low.level:.0%}."
             remedies: tuple[str, ...] = ("harder-prompts", "dynamic-sampling")

@@ -36,6 +36,7 @@ from grpodoctor.rules.shared.run_health import (
     typical_share,
     zero_variance_metric,
 )
+from grpodoctor.rules.shared.windows import in_steps, in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
@@ -193,7 +194,8 @@ class AllIncorrectGroups(Rule):
         if min(share, series.level(2 * self.patience)) < self.kept_share * series.start.level:
             return None
         text = (
-            f"{share:.0%} of groups stay all-incorrect although {outcome_noun(chart)} rose: "
+            f"{share:.0%} of groups stay all-incorrect {in_typical_steps(series, self.patience)} "
+            f"although {outcome_noun(chart)} rose: "
             "their prompts are never solved."
         )
         onset = partial(self._onset, chart, name)
@@ -225,16 +227,18 @@ class AllIncorrectGroups(Rule):
         evidence = cite_all(chart, name, _success_metric(chart))
         onset = partial(self._onset, chart, name)
         zero_variance = chart.series(zero_variance_metric(chart) or _RATES[1])
+        groups = f"{share:.0%} of groups are all-incorrect"
+        steps = in_typical_steps(series, self.patience)
         if len(zero_variance) and has_alike_groups(chart, typical_share(zero_variance, RECENT)):
-            text = f"{share:.0%} of groups are all-incorrect, and nearly all others all-correct."
+            text = f"{groups} {steps}, and nearly all others all-correct."
             return Sighting("info", text, evidence, find_onset=onset)  # GRP004 raises the alarm
         opening, has_worsened = series.opening, self._has_worsened(series, share)
         if opening and has_worsened and self._agree_more(chart, share - opening.level):
-            text = f"{share:.0%} of groups are all-incorrect, and more all-correct than at first."
+            text = f"{groups} {steps}, and more all-correct than at first."
             return Sighting("info", text, evidence, find_onset=onset)  # nothing got worse
         if opening and has_worsened and not is_at_reference(chart):
             text = (
-                f"All-incorrect groups rose from {opening.level:.0%} to {share:.0%}, "
+                f"All-incorrect groups rose from {opening.level:.0%} to {share:.0%} {steps}, "
                 "so the policy got worse."
             )
             if share < self.all_share and has_lost_outcome(chart):
@@ -245,7 +249,7 @@ class AllIncorrectGroups(Rule):
             return Sighting(severity, text, evidence, remedies, onset)
         is_counted = share >= _ROUNDED_TO_ALL or name == _RATES[0]
         how = "" if is_counted else "At least " if name in _BOUNDS else "About "
-        text = f"{how}{share:.0%} of groups are all-incorrect, so they contribute no gradient."
+        text = f"{how}{groups} {steps}, so they contribute no gradient."
         return Sighting(severity, text, evidence, find_onset=onset)
 
     def _agree_more(self, chart: Chart, rise: float) -> bool:
@@ -315,7 +319,10 @@ class AllIncorrectGroups(Rule):
             text = f"No response was {noun} in {len(recent)} readings, so no group varies."
             severity: Severity = "critical" if is_long else "warning"
             return Sighting(severity, text, evidence, find_onset=onset)
-        text = f"Only {success:.1%} of responses are {noun}: nearly all groups are all-incorrect."
+        text = (
+            f"Only {success:.1%} of responses are {noun} {in_steps(series, self.patience)}: "
+            "nearly all groups are all-incorrect."
+        )
         return Sighting("warning", text, evidence, find_onset=onset)
 
     def _fails_by_chance(self, series: Series) -> bool:
@@ -340,6 +347,7 @@ class AllIncorrectGroups(Rule):
         success = statistics.fmean(values)
         if success > self.rare_success or outcome_rose(chart) or has_lost_outcome(chart):
             return NOT_LOGGED
+        # The readings that the sentence counts are the window of the share.
         share = f"Only {success:.1%} of responses are" if success else "No response was"
         text = f"{share} correct in {len(values)} readings; the reward varies for other reasons."
         onset = partial(first_step_where, accuracy, lambda value: value <= self.rare_success)

@@ -33,6 +33,7 @@ from grpodoctor.rules.shared.run_health import (
     zero_variance_metric,
 )
 from grpodoctor.rules.shared.whole_run import never_moved
+from grpodoctor.rules.shared.windows import in_steps, in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ZERO_VARIANCE
@@ -146,8 +147,8 @@ class ZeroRewardStd(Rule):
         is_critical = is_inferred or zero_variance >= self.all_share
         is_critical = is_critical and len(series) >= self.patience
         text = (
-            f"{unexplained:.0%} of groups have equal rewards, and are neither all correct nor all "
-            "incorrect."
+            f"{unexplained:.0%} of groups have equal rewards {in_typical_steps(series, RECENT)}, "
+            "and are neither all correct nor all incorrect."
         )
         remedies = None
         metrics: tuple[str | None, ...] = (
@@ -180,8 +181,9 @@ class ZeroRewardStd(Rule):
             return None
         right = all_correct_share(chart) or 0.0
         text = (
-            f"{zero_variance:.0%} of groups have equal rewards, {right:.0%} all-correct and the "
-            "others all-incorrect: responses to one prompt are alike."
+            f"{zero_variance:.0%} of groups have equal rewards {in_typical_steps(equal, RECENT)}, "
+            f"{right:.0%} all-correct and the others all-incorrect: "
+            "responses to one prompt are alike."
         )
         metrics = (zero_variance_metric(chart), _ALL_CORRECT, _ALL_INCORRECT, outcome_metric(chart))
         evidence = cite_all(chart, *metrics)
@@ -205,14 +207,14 @@ class ZeroRewardStd(Rule):
         Rewards that differ within the batch rule out a constant reward. Their advantages are all 0
         if each group has one response, or if sampling gives equal responses.
         """
+        inferred = chart.series(INFERRED_ZERO_VARIANCE)
+        batches = f"{share:.0%} of batches {in_steps(inferred, 2 * RECENT)}"
         mean = chart.series("reward/mean").level(RECENT)
         highest, lowest = chart.value("reward/max"), chart.value("reward/min")
         if highest is None or lowest is None or highest == lowest:
-            return (
-                f"Every response earns the same reward in {share:.0%} of batches (mean {mean:.3g})."
-            ), None
+            return (f"Every response earns the same reward in {batches} (mean {mean:.3g})."), None
         return (
-            f"All advantages are 0 in {share:.0%} of batches, although rewards range from "
+            f"All advantages are 0 in {batches}, although rewards range from "
             f"{lowest:.3g} to {highest:.3g}."
         ), _FOR_ALIKE_GROUPS
 
@@ -239,15 +241,18 @@ class ZeroRewardStd(Rule):
             return None
         length = _repeated_length(chart)
         is_inferred = zero_variance_metric(chart) == INFERRED_ZERO_VARIANCE
-        what = (
-            "No group varies in {} of batches" if is_inferred else "{} of groups have equal rewards"
-        )
-        parts = [what.format(f"{zero_variance:.0%}")]
+        equal = chart.series(zero_variance_metric(chart) or _ZERO_VARIANCE)
+        if is_inferred:
+            steps = in_steps(equal, 2 * RECENT)
+            parts = [f"No group varies in {zero_variance:.0%} of batches {steps}"]
+        else:
+            steps = in_typical_steps(equal, RECENT)
+            parts = [f"{zero_variance:.0%} of groups have equal rewards {steps}"]
         if length is None:
             parts.append("correctness is not logged, and the reward has not risen.")
         else:
             parts += [
-                f"most repeat one response length ({length:.4g})",
+                f"most repeat one length ({length:.4g} tokens)",
                 "the reward has not risen.",
             ]
         text = "; ".join(parts)

@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.length_limit import (
     share_at,
 )
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, has_improved, is_solved
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -102,7 +103,8 @@ class LengthNearLimit(Rule):
             return None  # another limit was in force
         share_at_limit, ending, remedies = self._share_at(series, limit), "", None
         if share_at_limit >= self.all_batches_share:
-            text = f"Every response is {limit:g} tokens long in {share_at_limit:.0%} of the batches"
+            batches = f"{share_at_limit:.0%} of batches {in_steps(series, 2 * RECENT)}"
+            text = f"Every response is {limit:g} tokens long in {batches}"
         elif recurring_mean(chart.series(_MEAN)) == limit:
             text = (
                 f"The mean length of several batches is exactly {limit:g} tokens, so probably "
@@ -110,7 +112,8 @@ class LengthNearLimit(Rule):
             )
             source = ""
         elif level >= self.near_limit_share * limit:
-            text = f"The mean length is {level / limit:.0%} of the limit of {limit:g} tokens"
+            length = f"Length {in_steps(series, 2 * RECENT)}"
+            text = f"{length} averages {level / limit:.0%} of the limit of {limit:g} tokens"
             if self._none_ends(series, limit):
                 source, ending = "", ", so hardly any response ends"
                 remedies = ("check-end-token", "longer-limit")

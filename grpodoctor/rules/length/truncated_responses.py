@@ -20,6 +20,7 @@ from grpodoctor.rules.shared.run_health import (
 from grpodoctor.rules.shared.short_runs import USUAL, fall_in_short_run
 from grpodoctor.rules.shared.trend import outcome_has_risen
 from grpodoctor.rules.shared.whole_run import falls_over_run
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -167,7 +168,8 @@ class TruncatedResponses(Rule):
         start = series.start
         rise = share - start.level if start else 0.0
         change = _change_text(start.level, share) if start else ""
-        text = f"{share:.0%} of responses are truncated by the length limit{change}."
+        steps = in_steps(series, RECENT)
+        text = f"{share:.0%} of responses are truncated by the length limit {steps}{change}."
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         onset = partial(first_step_where, series, lambda value: value >= self.info_share)
         is_mild = is_outgrown or is_solved(chart)
@@ -203,7 +205,10 @@ class TruncatedResponses(Rule):
             return None
         if not share - start.level >= max(self.early_rise, self.early_noise_factor * noise):
             return None
-        text = f"Truncated responses rose from {start.level:.1%} to {share:.1%} of all responses."
+        text = (
+            f"Truncated responses rose from {start.level:.1%} to {share:.1%} of all responses "
+            f"{in_steps(series, RECENT)}."
+        )
         evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
         middle = start.level + self.early_rise / 2
         onset = partial(first_step_where, series, lambda value: value >= middle)

@@ -21,6 +21,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_noun,
 )
 from grpodoctor.rules.shared.trend import outcome_has_risen
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
@@ -280,7 +281,9 @@ class LearningRateTooHigh(Rule):
             return None
         rate = chart.series(_RATE)
         at = f" at a learning rate of {rate.last:.2g}" if chart.is_fresh(_RATE) else ""
-        moved = f"KL is {level:.2g} nats per token and {clipped:.1%} of tokens are clipped"
+        steps = in_steps(kl, self.latest)
+        clips = f"{clipped:.1%} of tokens are clipped {steps}"
+        moved = f"KL is {level:.2g} nats per token and {clips}"
         text = f"{moved}{at}."
         names = (name, *_SIDES, _ANY, _RATE, outcome_metric(chart))
         updates = chart.knobs.get("updates_per_batch")

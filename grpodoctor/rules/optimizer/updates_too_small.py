@@ -18,6 +18,7 @@ from grpodoctor.rules.shared.run_health import (
     outcome_metric,
 )
 from grpodoctor.rules.shared.trend import change, outcome_has_risen
+from grpodoctor.rules.shared.windows import in_steps
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
 from grpodoctor.runs.series import WINDOW, Series
@@ -185,7 +186,8 @@ class UpdatesTooSmall(Rule):
     def _sign(self, chart: Chart) -> str | None:
         changed, norm = chart.series(_CHANGED), chart.series(_NORM)
         if chart.is_fresh(_CHANGED) and changed.level(RECENT) <= self.max_changed:
-            return f"Only {changed.level(RECENT):.2%} of the weights change per step"
+            steps = in_steps(changed, RECENT)
+            return f"Only {changed.level(RECENT):.2%} of the weights change per step {steps}"
         if chart.is_fresh(_NORM) and norm.level(RECENT) <= self.max_norm_ratio:
             return f"Updates change the weights by {norm.level(RECENT):.1e} of their norm"
         for name in _KLS:

@@ -21,7 +21,7 @@ from grpodoctor.rules.shared.trend import change, start_level
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import level_shift
-from grpodoctor.runs.series import BASELINE, WINDOW
+from grpodoctor.runs.series import BASELINE, WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 
 _HELDOUT = ("accuracy/heldout", "reward/heldout")
@@ -71,6 +71,22 @@ def _deviation(before: float, after: float) -> float:
     return math.sqrt(share * (1 - share))
 
 
+def _level_between(series: Series, first: int, last: int) -> float:
+    """The median of the readings from one step to another, also of those before the window."""
+    values, begin = series.whole_run(), series.first_step
+    per_step = (len(values) - 1) / max(1, series.last_step - begin)
+    places = (round(max(0, step - begin) * per_step) for step in (first, last))
+    low, high = (min(place, len(values) - 1) for place in places)
+    return statistics.median(values[low : high + 1])
+
+
+def _scatter(values: list[float]) -> float:
+    """Standard deviation of a few readings around their line."""
+    line = statistics.linear_regression(range(len(values)), values)
+    errors = [value - line.intercept - line.slope * at for at, value in enumerate(values)]
+    return math.sqrt(sum(error * error for error in errors) / (len(values) - 2))
+
+
 class HeldOutStall(Rule):
     """The training reward rises while held-out evaluation does not.
 
@@ -78,11 +94,12 @@ class HeldOutStall(Rule):
         A training reward that rose well beyond its noise, and held-out evaluations that are no
         higher than they were, over the same steps: the whole run, or the latest 128 readings. A
         rise of at most 2.5 standard errors counts as none if even two more would be less than a
-        fifth of the training reward's rise. Where the two have different units, each rise counts in
-        its own: a share of successes in standard deviations of one success, a reward as a share of
-        its level or of its spread over the responses, whichever is larger. The onset is the step at
-        which the training reward began to rise. The finding is a warning from eight evaluations on,
-        unless the noise hides a rise of a fifth, and `info` otherwise. A fall of the evaluations is
+        fifth of the training reward's rise since the first evaluations. Where the two have
+        different units, each rise counts in its own: a share of successes in standard deviations of
+        one success, a reward as a share of its level or of its spread over the responses, whichever
+        is larger. The onset is the step at which the training reward began to rise. The finding is
+        a warning from eight evaluations on, if 2.5 standard errors more would be less than a fifth
+        as well, and `info` otherwise. A fall of the evaluations is
         reported by REW003. If the training prompts are solved, three evaluations are enough, if the
         latest two are below .8 and no higher than the first, whether they stayed or fell. From
         eight evaluations on, a rise below half of the training reward's counts as none then, if
@@ -153,6 +170,10 @@ class HeldOutStall(Rule):
     rise of this share stays below it in one evaluation of forty."""
     sure_errors: float = 2.0
     """Standard errors that are added to a held-out rise for the largest rise that it may be."""
+    certain_errors: float = 2.5
+    """The same for a warning. Each evaluation is another look: of 720 simulated runs whose held-out
+    level rose by a fifth or a quarter of the training reward's rise, one in a hundred was an alarm
+    at any time, at 2.0 one in forty."""
     chance_errors: float = 2.5
     """Standard errors up to which a held-out rise may be chance: two estimators at a dozen
     evaluations exceed it in one stall of fifty."""
@@ -241,14 +262,17 @@ class HeldOutStall(Rule):
         rise, error = change(series)
         if start is None or not rise > self.min_rise * error:
             return None
-        values = chart.series(heldout).tail(WINDOW)
+        values, steps = chart.series(heldout).tail(WINDOW), chart.series(heldout).steps(WINDOW)
         late = values[-len(values) // 3 :]
         first, early = chart.series(heldout).start, values[: self.first_evaluations]
-        is_whole = len(values) < WINDOW or first is None
-        before = statistics.median(early) if is_whole or first is None else first.level
-        compared = (len(early) if is_whole else BASELINE, len(late))
         after, reached = statistics.median(late), series.level(RECENT)
-        return _Course(before, after, compared, values, start, reached)
+        if len(values) >= WINDOW and first is not None:
+            return _Course(first.level, after, (BASELINE, len(late)), values, start, reached)
+        # A run that learns at once has a part of its rise behind it at the first evaluations.
+        begun = _level_between(series, steps[0], steps[len(early) - 1])
+        start = max(start, begun)
+        compared = (len(early), len(late))
+        return _Course(statistics.median(early), after, compared, values, start, reached)
 
     def _in_window(self, chart: Chart, train: str, heldout: list[float]) -> _Course | None:
         values = chart.series(train).tail(WINDOW)
@@ -288,7 +312,12 @@ class HeldOutStall(Rule):
 
         A fall excludes a rise only as far as the noise lets it: otherwise it is a note.
         """
-        noise = reading_noise(chart.series(name))
+        noise, errors_for_warning = reading_noise(chart.series(name)), self.sure_errors
+        # Medians of rare successes are 0, and do not scatter. Otherwise, the robust noise of a
+        # dozen readings is often too small by half, and each evaluation is another look.
+        if course.before or course.after:
+            errors_for_warning = self.certain_errors
+            noise = max(noise, _scatter(course.evaluations))
         rises = []
         for estimate in (course.by_levels, course.by_line):
             rise, errors = estimate()
@@ -296,11 +325,13 @@ class HeldOutStall(Rule):
                 return None
             rises.append((rise, errors * noise))
         most = self._negligible(chart, name, train, course)
-        is_small = [rise + self.sure_errors * error < most for rise, error in rises]
-        if course.rise > 0 and not all(is_small):
+        if course.rise > 0 and not all(
+            rise + self.sure_errors * error < most for rise, error in rises
+        ):
             return None
-        is_sure = len(chart.series(name)) >= self.sure_evaluations and any(is_small)
-        return "warning" if is_sure else "info"
+        is_certain = any(rise + errors_for_warning * error < most for rise, error in rises)
+        is_certain = is_certain and len(chart.series(name)) >= self.sure_evaluations
+        return "warning" if is_certain else "info"
 
     def _negligible(self, chart: Chart, name: str, train: str, course: _Course) -> float:
         """The held-out rise that is a small part of the training reward's."""

@@ -19,6 +19,7 @@ from grpodoctor.rules.shared.run_health import (
 )
 from grpodoctor.rules.shared.trend import OUTCOMES, change
 from grpodoctor.rules.shared.whole_run import PARTS, quarter_means, rises_over_run
+from grpodoctor.rules.shared.windows import in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import BASELINE, OPENING, Series
@@ -163,12 +164,14 @@ def _few_groups(chart: Chart) -> Reason | None:
     name = zero_variance_metric(chart)
     if name is None or has_critic(chart):
         return None
-    share = typical_share(chart.series(name), 2 * RECENT)
+    series = chart.series(name)
+    share = typical_share(series, 2 * RECENT)
     if not share >= _MOST_GROUPS:
         return None
     cause = zero_variance_cause(chart)
     kind = f", most are {cause}" if cause else ""
-    clause = f"{share:.0%} of groups have equal rewards{kind}"
+    steps = in_typical_steps(series, 2 * RECENT)
+    clause = f"{share:.0%} of groups have equal rewards {steps}{kind}"
     return Reason(clause, _BY_GROUPS[cause], (name,))
 
 

@@ -313,13 +313,24 @@ def typical_share(series: Series, count: int) -> float:
     It is the median, or the mean where most readings are 0 or 1 because a batch has few groups: a
     median could only be 0 or 1 there.
     """
+    values = _typical_values(series, count)
+    return series.level(count) if values is None else statistics.fmean(values)
+
+
+def typical_readings(series: Series, count: int) -> int:
+    """The number of readings that `typical_share` takes."""
+    return count if _typical_values(series, count) is None else max(count, _NOISE_STEPS)
+
+
+def _typical_values(series: Series, count: int) -> list[float] | None:
+    """The readings whose mean is the typical share; None if it is the median of the latest."""
     values = series.tail(max(count, _NOISE_STEPS))
     if not math.isfinite(sum(values)):
         values = list(filter(math.isfinite, values))
     at_ends = values.count(0.0) + values.count(1.0)
     if 2 * at_ends <= len(values) or min(values) == max(values):
-        return series.level(count)
-    return statistics.fmean(values)
+        return None
+    return values
 
 
 def level_at(series: Series, step: int) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -106,3 +108,26 @@ def latest_jump(series: Series, factor: float, floor: float, ranges: float = 0.0
         if after >= factor * max(before, floor / 10) and series.level(5) >= factor * before:
             return Jump(steps[place], steps[place - 1], before, after)
     return None
+
+
+def jump_at(series: Series, step: int, factor: float, floor: float, ranges: float) -> Jump | None:
+    """A rise at a known step whose readings have all stayed above the earlier ones.
+
+    Args:
+        series: the metric.
+        step: the first step that may be higher.
+        factor: how many times the highest earlier reading the new level is at least.
+        floor: a level below which rises do not matter.
+        ranges: how many times the range of `BEFORE` earlier readings the rise is at least.
+    """
+    steps, values = zip(*series, strict=True)
+    place = bisect_left(steps, step)
+    earlier, later = values[max(0, place - BEFORE) : place], values[place:]
+    if len(earlier) < BEFORE or len(later) < LASTING:
+        return None
+    before, after = max(earlier), statistics.median(later[:LASTING])
+    lasting = min(after, series.level(LASTING))
+    is_large = lasting >= max(floor, factor * before)
+    if not is_large or lasting - before < ranges * (before - min(earlier)):
+        return None
+    return Jump(steps[place], steps[place - 1], before, after) if min(later) > before else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from grpodoctor.monitor.diagnosis.verdict import EARLIER
 from grpodoctor.monitor.replay import replay
 from tests.benchmarks.planted_runs import (
     engine_causes,
@@ -27,6 +28,8 @@ _REGISTERED = (engine_causes, healthy_runs, policy_causes, reward_causes)
 """Modules that register their plants when they are imported."""
 
 _CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
+_EARLIER = re.compile(rf" {EARLIER.capitalize()}: .*?\.(?= [A-Z]|$)")
+"""The sentence about what has no known link to the verdict's fault: it does not name the cause."""
 _MISMATCH = frozenset((
     "logprob_diff", "logprob_diff_max", "prob_diff", "prob_diff_max", "far_moved", "pearson",
     "engine_k1", "engine_k2", "engine_kl", "engine_chi2", "weight",
@@ -210,7 +213,8 @@ def answer_of(plant: Planted, layout: str, path: Path) -> Answer:
     verdict = report.diagnosis.verdict
     findings = report.diagnosis.findings
     alarms = dict.fromkeys(f.code for f in findings if f.active and f.severity != "info")
-    codes = set(_CODE.findall(verdict.line)) | ({verdict.code} if verdict.code else set())
+    named_as_cause = _EARLIER.sub("", verdict.line)
+    codes = set(_CODE.findall(named_as_cause)) | ({verdict.code} if verdict.code else set())
     if verdict.kind == "sick":
         codes.add(report.diagnosis.problems[0].present.code)
     named = tuple(f"{f.code}:{f.severity}{'' if f.active else ':past'}" for f in findings)

@@ -325,3 +325,23 @@ def test_a_changed_environment_links_findings_only_if_one_shows_it(shown, count)
     ]
     context = RunContext(rules={rule.code: rule for rule in rules})
     assert len(problems_of(findings, context)) == count
+
+
+def test_a_collapse_onto_one_reward_is_dated_to_the_collapse(tmp_path):
+    """A public run: a constant reward since step 11 is what an earlier collapse leads to."""
+    settled = ramp(-2.1, -1.0, 8)
+    diagnosis = diagnosed(
+        tmp_path / "run",
+        {
+            "entropy/mean": ramp(0.5, 0.04, 6),
+            "length/mean": ramp(477, 120, 8),
+            REWARD: settled,
+            "reward/max": lambda step: -0.5 if step < 11 else settled(step),
+            "reward/min": lambda step: -19.0 if step < 6 else settled(step),
+        },
+        count=46,
+    )
+    assert diagnosis.verdict.code == "ENT001"
+    assert diagnosis.verdict.since <= 6
+    assert {"GRP004", "LEN005"} <= heads(diagnosis)["ENT001"]
+    assert "return to a checkpoint from before step" in diagnosis.verdict.sentence

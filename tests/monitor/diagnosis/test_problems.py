@@ -88,6 +88,51 @@ def test_a_cause_that_eased_is_dated_from_its_severe_beginning():
     assert "REW002" in {problem.cause.code for problem in returned}
 
 
+def constant_reward(onset, *, lowest):
+    """Equal rewards in a batch whose rewards ranged from `lowest` to 0 at the start."""
+    readings = [("reward/max", 0.0), ("reward/min", lowest)]
+    evidence = tuple(
+        Evidence(name, 100, -1.0, baseline=start, median=-1.0) for name, start in readings
+    )
+    return replace(finding("GRP004", "critical", onset=onset), evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "onset", "is_explained"),
+    [(-10.0, 25, True), (0.0, 25, False), (-10.0, 15, False)],
+    ids=["varied before", "never varied", "constant first"],
+)
+def test_a_collapse_explains_one_reward_for_all_that_came_later(lowest, onset, is_explained):
+    """A public run: the entropy fell within six steps, and every reward was -1 from 11 on."""
+    collapse = finding("ENT001", onset=20)
+    (first, *others) = problems_of(
+        (collapse, constant_reward(onset, lowest=lowest)), RunContext(rules=RULES)
+    )
+    assert (first.cause.code, first.since) == (
+        ("ENT001", 20) if is_explained else ("GRP004", onset)
+    )
+    assert bool(others) is not is_explained
+
+
+def test_a_collapse_shortens_responses_only_if_it_comes_first():
+    shorter = finding("LEN005", onset=30)
+    assert causes(finding("ENT001", onset=32), shorter) == {"ENT001": ["LEN005"]}
+    assert len(causes(finding("ENT001", onset=35), shorter)) == 2
+    by_clip = causes(finding("CLP001", onset=33), finding("ENT001", onset=35), shorter)
+    assert by_clip == {"CLP001": ["ENT001"], "LEN005": []}
+
+
+def test_a_problem_begins_with_the_first_of_the_alarms_that_fill_its_pauses():
+    """A public run: the loss jumped at 41, 78 and 138, and the KL stayed at random text."""
+    first = finding("OPT004", "critical", onset=41, last=45, active=False)
+    drift = finding("KLD002", "critical", onset=46, last=250)
+    again = finding("OPT004", "critical", onset=138, last=250)
+    (problem,) = problems_of((first, drift, again), RunContext(rules=RULES))
+    assert (problem.cause.code, problem.cause.onset_step, problem.since) == ("OPT004", 138, 41)
+    short = replace(drift, onset_step=120)
+    assert problems_of((first, short, again), RunContext(rules=RULES))[0].since == 138
+
+
 def test_what_is_expected_needs_no_test():
     note = finding("OPT001", "info")
     (expected,) = problems_of([note], RunContext(rules=RULES))

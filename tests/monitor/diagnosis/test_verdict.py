@@ -77,6 +77,37 @@ def test_a_resolved_fault_states_what_was_found_if_it_was_critical(severity):
     assert ("(the loss is 6e+11: no bound)" in line) is (severity == "critical")
 
 
+@pytest.mark.parametrize(
+    ("code", "facts", "is_named"),
+    [
+        ("KLD002", {"onset": 50}, True),
+        ("KLD002", {"onset": 85}, False),
+        ("KLD002", {"onset": 50, "severity": "info"}, False),
+        ("KLD002", {"onset": 50, "active": False}, False),
+        ("GRP002", {"onset": 1}, False),
+        ("CFG050", {"onset": 50}, False),
+    ],
+    ids=["before", "at the onset", "a note", "over", "from the start", "a setting"],
+)
+def test_an_event_before_the_fault_is_named_after_it(code, facts, is_named):
+    fall = problem("REW002", "reward-loss", severity="critical", onset=92)
+    earlier = problem(code, "reference-drift", **facts)
+    evidence = replace(EVIDENCE, opening=11.0, slack=10.0)
+    line = verdict_of([fall, earlier], evidence, "").line
+    assert line.endswith(f" Earlier: {code} {earlier.cause.name}, since step 50.") is is_named
+    assert ("Earlier" in line) is is_named
+
+
+def test_a_fault_that_was_there_before_says_when():
+    noise = finding("ENT002", "critical", onset=114)
+    before = finding("ENT002", "critical", onset=10, last=61, active=False)
+    symptoms = (Symptom(before, ("entropy-rise",)),)
+    again = Problem(noise, "entropy-rise", Cost(3), symptoms)
+    line = verdict_of([again], replace(EVIDENCE, opening=11.0, slack=10.0), "").line
+    assert line.startswith("Sick since step 114")
+    assert line.endswith(" Earlier: the same at steps 10 to 61.")
+
+
 def test_progress_is_over_the_steps_of_the_run_also_if_every_tenth_is_logged():
     assert "0.6 over 991 steps;" in verdict_of([], replace(EVIDENCE, span=991), "").line
 
@@ -104,7 +135,8 @@ def test_a_sick_run_states_what_since_when_the_cost_and_what_to_do():
     cost = Cost(91, rollouts_without_gradient=0.8, hours=3.0, gpus=8)
     verdict = verdict_of([problem("LEN002", cost=cost)], EVIDENCE, "Raise the limit")
     assert verdict.line == (
-        "Sick since step 10 (91 steps, 24 GPU-hours, 80% of rollouts without gradient): LEN002 at "
+        "Sick since step 10 (91 steps, 24 GPU-hours, 80% of rollouts taught nothing "
+        "as their group had equal rewards): LEN002 at "
         ".5; first, raise the limit."
     )
 

@@ -11,6 +11,7 @@ import pytest
 from grpodoctor.errors import RunError
 from grpodoctor.monitor.replay import replay
 from grpodoctor.report.run.view import view_of
+from grpodoctor.runs.log_formats.decoding.exceptions import exception_in
 from grpodoctor.runs.reading.opening import open_run
 
 ROW = {"reward": 0.5, "reward_std": 0.1, "completions/mean_length": 10.0}
@@ -137,6 +138,20 @@ def test_the_error_with_which_a_run_ends_is_shown_next_to_the_verdict(
     note = f"the log ends with {OUT_OF_MEMORY}"
     assert (note in report.notes) is shown
     assert (note in view_of(replay(path)).warnings) is shown
+
+
+@pytest.mark.parametrize(
+    ("exception", "shown"),
+    [
+        (f"{OUT_OF_MEMORY}. GPU 1 has a total capacity of 139.80 GiB, of which 4.24 GiB is free.",
+         f"{OUT_OF_MEMORY}."),
+        (f"ValueError: {'no sentence here ' * 9}", f"ValueError: {'no sentence here ' * 5}no…"),
+        ("ValueError: short", "ValueError: short"),
+    ],
+    ids=["sentences", "one long sentence", "short"],
+)  # fmt: skip
+def test_a_long_error_is_shortened_to_its_first_sentences(exception: str, shown: str) -> None:
+    assert exception_in(exception) == shown
 
 
 def test_a_text_about_an_error_is_no_crash(tmp_path: Path) -> None:

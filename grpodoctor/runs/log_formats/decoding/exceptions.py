@@ -10,8 +10,8 @@ from grpodoctor.support.safe_text import plain
 _EXCEPTION = re.compile(r"(?:\w{1,80}\.){0,8}\w{0,80}(?:Error|Exception)(?::\s.{0,1000})?")
 _LONGEST_LINE = 1000
 _TRACES = ("Traceback (most recent call last)", '  File "')
-_SHOWN = 160
-"""Characters of an exception in a message."""
+_SHOWN = 100
+"""Characters of an exception in a message: its name, and what the first line on a screen holds."""
 
 _SIGNAL = re.compile(
     r"(?:\w+\.)*(?:SignalException|ChildFailedError|CalledProcessError)\b|KeyboardInterrupt\b"
@@ -29,7 +29,15 @@ def exception_in(line: str) -> str:
     for segment in visible_segments(line):
         if _EXCEPTION.fullmatch(segment.strip()[:_LONGEST_LINE]):
             found = segment.strip()
-    return plain(found, limit=_SHOWN)
+    return _shortened(plain(found, limit=_LONGEST_LINE))
+
+
+def _shortened(exception: str) -> str:
+    """The whole sentences that fit into a message; the beginning if not even the first does."""
+    if len(exception) <= _SHOWN:
+        return exception
+    sentences = exception[:_SHOWN].rpartition(". ")[0]
+    return f"{sentences}." if sentences else plain(exception, limit=_SHOWN)
 
 
 def is_of_traceback(text: str) -> bool:
