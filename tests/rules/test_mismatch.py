@@ -187,7 +187,7 @@ def test_a_sawtooth_of_a_stale_sampler_is_found_by_the_gap() -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_absent_zero_and_not_applicable(code: str) -> None:
-    names = tuple(name for name in healthy(1) if name.startswith(("mismatch/", "ratio/")))
+    names = tuple(name for name in healthy(1) if name.startswith(("mismatch/", "ratio/", "clip/")))
     patient = run({}, without=names)
     (skipped,) = [each for each in patient.engine.diagnosis().skipped if each.code == code]
     assert skipped.how

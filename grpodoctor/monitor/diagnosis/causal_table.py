@@ -105,6 +105,8 @@ CAUSES: Mapping[Condition, Mapping[Condition, str]] = {
     "wrong-old-logprobs": {
         "clipped-tokens": _WRONG_RATIO, "large-kl": _WRONG_RATIO, "gradient-spike": _WRONG_RATIO,
         "entropy-rise": _WRONG_RATIO, "entropy-loss": _WRONG_RATIO, "reward-loss": _WRONG_RATIO,
+        "wrong-reference": "the KL compares the same wrong log-probabilities",
+        "plateau": "wrong ratios scale and clip the gradient", "undersized-updates": LEVEL,
     },
     "oversized-updates": {
         "expert-instability": _TOO_FAR, "gradient-spike": _TOO_FAR, "large-kl": _TOO_FAR,

@@ -13,6 +13,7 @@ from grpodoctor.monitor.diagnosis.missing_reward import NAME_ITS_KEY
 from grpodoctor.monitor.diagnosis.problems import SETTINGS, Problem, is_alarm
 from grpodoctor.rules.base import SEVERITIES, Finding
 from grpodoctor.rules.config.loss.group_of_one import GroupOfOne
+from grpodoctor.rules.reward.reward_collapse import RewardCollapse
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.plain_names import in_plain_words
@@ -47,7 +48,7 @@ _WORTH_A_WORD: frozenset[Condition] = frozenset(
     {
         "wrong-reference", "useless-critic", "tool-failures", "wrong-advantages", "off-policy",
         "stale-weights", "engine-mismatch", "length-growth", "length-loss", "truncation",
-        "zero-rewards",
+        "zero-rewards", "wrong-old-logprobs",
     }
 )  # fmt: skip
 """Conditions that a run may learn with and its owner may not know of. Success causes none of them,
@@ -60,6 +61,9 @@ _WRONG_SETTINGS = frozenset({GroupOfOne.code})
 
 _LOST: tuple[Condition, ...] = ("reward-loss", "environment-change")
 """The conditions of an outcome that fell."""
+
+_FALLS = frozenset({RewardCollapse.code})
+"""Rules that report a lasting fall of the outcome."""
 
 _FALL = re.compile(
     r"(?:^|, and | while )(?P<noun>reward|accuracy) fell from [^\s,;]+ to [^\s,;]+", re.IGNORECASE
@@ -175,7 +179,8 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if evidence.why_not_judged:
         return Verdict("not examined", evidence.why_not_judged)
     if solved is not None and not contradicting:
-        return _solved(solved, faults, evidence, "" if faults else _doubts(problems, rose=True))
+        doubts = "" if faults else _doubts(problems, rose=True)
+        return _solved(solved, faults, evidence, doubts, _lost_before(resolved))
     if faults:
         first_action = first_action if faults[0] is problems[0] else ""
         return _sick(faults, resolved, evidence, first_action)
@@ -260,8 +265,30 @@ def _contradicts_success(problem: Problem) -> bool:
     )
 
 
+def _lost_before(resolved: Sequence[Problem]) -> list[str]:
+    """The longest fall of the outcome that is over: the policy that solves the task came after it.
+
+    A run may have been broken and learned again, which its last steps do not show.
+    """
+    falls = [
+        (finding.last_step - finding.onset_step, finding, problem.cause)
+        for problem in resolved
+        for finding in problem.findings
+        if is_alarm(finding) and finding.code in _FALLS
+    ]
+    if not falls:
+        return []
+    _, longest, cause = max(falls, key=lambda each: each[0])
+    why = "" if cause is longest else f", caused by {cause.code} {cause.name}"
+    return [f"resolved: {_past(longest, longest.last_step)}{why}"]
+
+
 def _solved(
-    problem: Problem, faults: Sequence[Problem], evidence: RunEvidence, doubts: str
+    problem: Problem,
+    faults: Sequence[Problem],
+    evidence: RunEvidence,
+    doubts: str,
+    past: Sequence[str],
 ) -> Verdict:
     is_doubtful = problem.cause.remedies[:1] == ("recheck-reward",)
     advice = (
@@ -270,7 +297,7 @@ def _solved(
     what = f"{_clause(problem.cause.summary)}{doubts}; {advice}"
     return Verdict(
         "solved",
-        _sentences(what, _others(faults)),
+        _sentences(what, [*_others(faults), *past]),
         since=problem.cause.onset_step,
         cost=_cost(problem.cost),
         code=problem.cause.code,

@@ -42,6 +42,7 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.metrics import HELDOUT
 from grpodoctor.vocabulary.values import NotApplicable
 
 _BOUNDS = (INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE)
@@ -51,6 +52,8 @@ _ALL_CORRECT = "groups/all_correct_rate"
 _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _GRADIENT = "optimizer/grad_norm"
+_EVALUATIONS = 3
+_HELDOUT_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "the held-out reward"}
 
 
 class AllIncorrectGroups(Rule):
@@ -64,7 +67,8 @@ class AllIncorrectGroups(Rule):
         prompts are not too hard. The finding then has other remedies, and is `info` alongside
         REW002. If all-correct groups have become more as well, nothing got worse: the responses to
         one prompt are alike, and the finding is `info`. A quarter of the groups or more that stays
-        all-incorrect in a run that learns is `info` as well: those prompts are never solved.
+        all-incorrect in a run that learns is `info` as well: those prompts are never solved. So is
+        a training outcome that stays the same part of a held-out one that comes near 1.
 
         Where groups are not counted, the rule uses what the log implies: pass@k, equal rewards in a
         batch, or a success rate near zero. At a success rate p, at most G x p of the groups of G
@@ -129,6 +133,13 @@ class AllIncorrectGroups(Rule):
     noise_factor: float = 2.0
     """The same rise as a multiple of the noise of one reading, for batches of few groups: three
     standard errors of the level of the first three readings."""
+    nearly_solved: float = 0.85
+    """Held-out level at which the policy can solve prompts of this kind."""
+    same_part: float = 0.12
+    """Difference of the ratio of training and held-out outcome, at the start and now. Where all
+    prompts can be learned, it rises toward 1."""
+    min_evaluations: int = 6
+    """Held-out evaluations: three at the start, and the latest three."""
     max_success: float = 0.01
     """Share of successful responses at which groups are starved: with eight responses per prompt,
     at most .08 of the groups contain a success."""
@@ -159,6 +170,10 @@ class AllIncorrectGroups(Rule):
         logged = chart.reading(_RATES[0])
         if isinstance(logged, NotApplicable):
             return logged
+        found = self._by_rate_or_success(chart, name)
+        return found if isinstance(found, Sighting) else self._below_heldout(chart) or found
+
+    def _by_rate_or_success(self, chart: Chart, name: str | None) -> RuleResult:
         if name is None:
             return self._by_success(chart)
         result = self._by_rate(chart, name)
@@ -202,6 +217,36 @@ class AllIncorrectGroups(Rule):
         return Sighting(
             "info", text, cite_all(chart, name, outcome_metric(chart)), find_onset=onset
         )
+
+    def _below_heldout(self, chart: Chart) -> Sighting | None:
+        """A training outcome that stays the same part of a held-out one that is nearly solved.
+
+        A policy that solves nearly all prompts of one kind fails at the others for another reason:
+        wrong labels, or a verifier that cannot read them.
+        """
+        outcome = outcome_metric(chart)
+        heldout = next((name for name in HELDOUT if len(chart.series(name))), None)
+        if outcome is None or heldout is None or has_critic(chart):
+            return None
+        series, evaluated = chart.series(outcome), chart.series(heldout)
+        if len(series) < 2 * self.patience or len(evaluated) < self.min_evaluations:
+            return None
+        now, level = series.mean(self.patience), evaluated.level(_EVALUATIONS)
+        if not self.nearly_solved <= level <= 1 or not now < (1 - self.info_share) * level:
+            return None
+        if not outcome_rose(chart) or not all(0 <= value <= 1 for _, value in series):
+            return None
+        earlier = statistics.fmean(evaluated.head(_EVALUATIONS))
+        started = statistics.fmean(series.head(self.patience))
+        if not earlier > 0 or not abs(now / level - started / earlier) <= self.same_part:
+            return None
+        text = (
+            f"{outcome_noun(chart).capitalize()} is {now:.2g} where {_HELDOUT_NOUNS[heldout]} is "
+            f"{level:.2g}, in the same ratio as at first: some prompts are never solved."
+        )
+        first = series.first_step
+        evidence = cite_all(chart, outcome, heldout)
+        return Sighting("info", text, evidence, ("recheck-reward",), lambda: first)
 
     def _incorrect_part(self, chart: Chart, share: float) -> float:
         """The part of zero-variance groups that is all-incorrect, by the accuracy of all groups.

@@ -40,8 +40,9 @@ class TruncatedResponses(Rule):
         several times since the start of the run. The finding is critical if nearly all are
         truncated. It ends while the share falls over the whole run and the reward rises: the policy
         learns to answer within the limit. Where the prompts are solved all the same, it is a note:
-        the answer comes before the limit. In a run of fewer than 40 readings, the latest three
-        count: a share far above its lowest level while the outcome falls; see REW015.
+        the answer comes before the limit. A tenth or more in all parts of the run is a note too.
+        In a run of fewer than 40 readings, the latest three count: a share far above its lowest
+        level while the outcome falls; see REW015.
 
     Why it matters:
         A response that is truncated before its answer is graded as incorrect even if its reasoning
@@ -111,6 +112,11 @@ class TruncatedResponses(Rule):
     start_errors: float = 2.0
     """Standard errors by which the starting share may have been too low by chance, in that case:
     one truncated response of forty is consistent with three."""
+    lasting_share: float = 0.1
+    """Share for `info` if no ten readings of the run had less: a policy that learns to be brief
+    would have fewer."""
+    min_lasting_readings: int = 40
+    """Readings for that."""
     grave_share: float = 0.8
     """Share that needs fewer readings: no healthy run begins there."""
     min_endless_readings: int = 20
@@ -162,7 +168,7 @@ class TruncatedResponses(Rule):
         if share == 1:  # at a share of .7, most batches of four or less have only truncated ones
             share = series.mean(RECENT)
         if not share >= self.info_share:
-            return self._early_rise(chart, series)
+            return self._early_rise(chart, series) or self._lasting_share(chart, series)
         # The policy learns to answer within the limit.
         is_outgrown = share < self.grave_share and falls_over_run(series) and has_improved(chart)
         start = series.start
@@ -213,6 +219,22 @@ class TruncatedResponses(Rule):
         middle = start.level + self.early_rise / 2
         onset = partial(first_step_where, series, lambda value: value >= middle)
         return Sighting("warning", text, evidence, find_onset=onset)
+
+    def _lasting_share(self, chart: Chart, series: Series) -> Sighting | None:
+        """A tenth of the responses or more that is always cut, whatever the run learns."""
+        lowest, values = series.lowest, series.tail(2 * RECENT)
+        if len(series) < self.min_lasting_readings or lowest is None:
+            return None
+        least = min(lowest.level, series.level(RECENT), statistics.fmean(values))
+        if not least >= self.lasting_share:
+            return None
+        text = (
+            f"{statistics.fmean(values):.0%} of responses are truncated by the length limit, and "
+            f"never less than {least:.0%} in {series.readings} readings."
+        )
+        evidence = cite_all(chart, _TRUNCATED, "length/mean", "reward/truncated")
+        first = series.first_step
+        return Sighting("info", text, evidence, ("longer-limit",), lambda: first)
 
     def _severity(self, series: Series, share: float, rise: float) -> Severity:
         if share >= self.critical_share:

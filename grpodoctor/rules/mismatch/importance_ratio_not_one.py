@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Severity, Sighting, cite, cite_all
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+    cite_all,
+)
+from grpodoctor.rules.shared.flat_outcome import outcome_rose
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -13,6 +24,23 @@ _OFF = "mismatch/first_ratio_off"
 _RATIO = "ratio/mean"
 _DIFFERENCE = "mismatch/prob_diff_mean"
 _CLIPS = ("clip/low_rate", "clip/high_rate")
+_ANY_CLIP = "clip/any_rate"
+_FIRST: Mapping[str, float] = {
+    "kl/reference/k3": 0.003,
+    "kl/reference/k1": 0.003,
+    "mismatch/logprob_diff_mean": 0.015,
+    "mismatch/kl_k3": 0.004,
+    "mismatch/kl_k1": 0.004,
+}
+"""What the first step of a run shows if its old log-probabilities are not the learner's: nats to a
+reference that is the starting policy, or to the sampler, above what bf16 gives on average."""
+
+
+_NOUNS: Mapping[str, str] = {
+    name: "the KL to the reference" if name.startswith("kl/") else "the gap to the sampler"
+    for name in _FIRST
+}
+_OF_CLIP = ("recompute-old-logprobs", "check-loss-mask")
 
 
 class ImportanceRatioNotOne(Rule):
@@ -25,6 +53,11 @@ class ImportanceRatioNotOne(Rule):
         the old policy sampled, the expected ratio is exactly 1, however far the updates moved the
         learner.
 
+        A clip fraction that is high from the first step on, and stays, is a sign as well, if the
+        first step also has a distance to the reference or to the sampler: nothing was learned yet,
+        so the log-probabilities of one policy were computed twice and differ. It is a note, or a
+        warning in a run whose outcome has not risen.
+
     Why it matters:
         The old log-probabilities are not the learner's. Usually they are the sampler's: the ratio
         then contains the difference between two engines, and the clip drops the wrong tokens. This
@@ -33,8 +66,8 @@ class ImportanceRatioNotOne(Rule):
         log-probabilities.
 
     Evidence it needs:
-        `mismatch/first_ratio_off` or `ratio/mean`. Optional, to judge its effect:
-        `mismatch/prob_diff_mean`.
+        `mismatch/first_ratio_off`, `ratio/mean` or a clip fraction. Optional, to judge its effect:
+        `mismatch/prob_diff_mean`. For a clip fraction: a KL to the reference, or a mismatch.
 
     Remedies:
         Recompute the old log-probabilities with the learner, and correct for the sampler separately
@@ -57,7 +90,7 @@ class ImportanceRatioNotOne(Rule):
     condition: ClassVar[Condition] = "wrong-old-logprobs"
     former_names: ClassVar[tuple[str, ...]] = ("sampler-logprobs-as-old-policy",)
     summary: ClassVar[str] = "Importance ratios differ from 1 before the first update of a batch."
-    inputs: ClassVar[tuple[Need, ...]] = ((_OFF, _RATIO),)
+    inputs: ClassVar[tuple[Need, ...]] = ((_OFF, _RATIO, *_CLIPS, _ANY_CLIP),)
     remedies: ClassVar[tuple[str, ...]] = ("recompute-old-logprobs", "tis")
     references: ClassVar[tuple[str, ...]] = (
         "Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
@@ -79,10 +112,20 @@ class ImportanceRatioNotOne(Rule):
     """Share of clipped tokens that makes the finding critical whatever the cause: an off-by-one in
     the recording clips most tokens and ends the run in ten steps."""
 
+    min_clipped: float = 0.01
+    """Clip fraction of the first steps; healthy runs stay below it, and begin lower."""
+    lasting_share: float = 0.1
+    """Part of it that is left: the fraction falls with the entropy and with the share of groups
+    that vary, and not with the updates."""
+    min_clip_readings: int = 20
+    """Readings of it."""
+    min_flat_readings: int = 50
+    """Readings after which an outcome that has not risen makes it a warning."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Take the share of ratios that differ from 1, then how far the policies differ."""
         if not chart.is_fresh(_OFF):
-            return self._by_mean(chart)
+            return self._by_mean(chart) or self._by_clip(chart)
         series = chart.series(_OFF)
         if not series.last > self.min_share or not series.level(RECENT) > self.min_share:
             return None
@@ -111,6 +154,40 @@ class ImportanceRatioNotOne(Rule):
         first = series.first_step
         evidence = (cite(chart, _RATIO, 1.0),)
         return Sighting("warning", text, evidence, find_onset=lambda: first)
+
+    def _by_clip(self, chart: Chart) -> RuleResult:
+        """Tokens that are clipped from the first step on, in a policy that differs from itself."""
+        sides = [name for name in _CLIPS if chart.is_fresh(name)] or [_ANY_CLIP]
+        clips = [chart.series(name) for name in sides]
+        if not all(map(len, clips)) or not any(len(chart.series(name)) for name in _FIRST):
+            return NOT_LOGGED
+        if min(map(len, clips)) < self.min_clip_readings:
+            return None
+        openings = [series.opening.level for series in clips if series.opening]
+        at_first, level = sum(openings), sum(series.level(2 * RECENT) for series in clips)
+        if not at_first >= self.min_clipped or not level >= self.lasting_share * at_first:
+            return None
+        shown = [name for name, least in _FIRST.items() if self._is_at_first(chart, name, least)]
+        if not shown:
+            return None
+        series = chart.series(shown[0])
+        text = (
+            f"{at_first:.1%} of tokens are clipped from the start, when {_NOUNS[shown[0]]} is "
+            f"{abs(series.head(1)[0]):.2g} nats: wrong old log-probabilities."
+        )
+        is_flat = len(clips[0]) >= self.min_flat_readings and not outcome_rose(chart)
+        first = clips[0].first_step
+        evidence = cite_all(chart, *sides, *shown)
+        severity: Severity = "warning" if is_flat else "info"
+        return Sighting(severity, text, evidence, _OF_CLIP, find_onset=lambda: first)
+
+    def _is_at_first(self, chart: Chart, name: str, least: float) -> bool:
+        """Whether the first reading of a distance is far from 0, and so are the latest ones."""
+        series = chart.series(name)
+        first = series.head(1)
+        if not first or not chart.is_fresh(name) or series.first_step > 1:
+            return False
+        return min(abs(first[0]), abs(series.level(2 * RECENT))) >= least / 2 <= abs(first[0]) / 2
 
     def _judge(self, chart: Chart) -> tuple[Severity, str]:
         clipped = sum(chart.series(name).level(3) for name in _CLIPS if chart.is_fresh(name))

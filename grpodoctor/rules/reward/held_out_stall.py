@@ -14,6 +14,7 @@ from grpodoctor.rules.shared.run_health import (
     RECENT,
     current_metric,
     first_step_where,
+    is_near_ceiling,
     is_solved,
     reading_noise,
 )
@@ -103,7 +104,7 @@ class HeldOutStall(Rule):
         reported by REW003. If the training prompts are solved, three evaluations are enough, if the
         latest two are below .8 and no higher than the first, whether they stayed or fell. From
         eight evaluations on, a rise below half of the training reward's counts as none then, if
-        both began alike.
+        both began alike, and so it does where the training reward is above .9.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -205,7 +206,10 @@ class HeldOutStall(Rule):
 
     def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
         """Solved training prompts, and evaluations that are low and have not risen."""
-        if len(chart.series(name)) < self.solved_evaluations or not self._is_solved(chart):
+        is_whole = self._is_solved(chart)
+        if len(chart.series(name)) < self.solved_evaluations:
+            return None
+        if not is_whole and not is_near_ceiling(chart.series(train)):
             return None  # the usual case, without reading the window
         values = chart.series(name).tail(WINDOW)
         if not counts_successes(chart, name, train):
@@ -213,7 +217,7 @@ class HeldOutStall(Rule):
         if name.startswith("reward/") and full_mark(chart) > 1:  # GRP001 compares them
             return None
         series, start = chart.series(train), start_level(chart.series(train))
-        is_low = max(values[-2:]) <= min(values[0], LOW_ACCURACY)
+        is_low = is_whole and max(values[-2:]) <= min(values[0], LOW_ACCURACY)
         is_low = is_low or self._lags(chart, name, values, start, series.level(RECENT))
         if not is_low:
             return None

@@ -33,6 +33,7 @@ from grpodoctor.rules.shared.run_health import (
     selection_bias,
     share_lost,
 )
+from grpodoctor.rules.shared.small_falls import joint_fall, step_fall
 from grpodoctor.rules.shared.whole_run import quarter_means, rises_over_run
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
@@ -71,8 +72,12 @@ class RewardCollapse(Rule):
         Accuracy that falls while the reward does not is reported by REW005. If it fell within one
         reading while the policy stayed where it was, or if held-out accuracy or reward is as high
         as before, the text says so: the training prompts, the environment or the verifier changed.
+        A smaller fall that the held-out evaluations share is a warning as well. A fall of a quarter
+        within one reading, which they do not share, is a note until the level is back.
         The finding ends when the level is within a tenth of the best one, and is `info` if held-out
-        accuracy or reward rises through the fall: the training prompts became harder.
+        accuracy or reward rises through the fall: the training prompts became harder, or the
+        verifier changed. A fall that leaves less than a tenth stays critical: next to nothing is
+        left to learn from.
 
     Why it matters:
         A policy rarely recovers: the responses that would teach it are no longer sampled. The last
@@ -179,10 +184,27 @@ class RewardCollapse(Rule):
         if sighting is None:
             if is_near_best(chart.series(name)):
                 return RECOVERED
-            sighting = self._lost_part(chart, name)
+            sighting = joint_fall(chart, name) or self._lost_part(chart, name)
+        if sighting is None:
+            return self._step_fall(chart, name)
+        from_outside = fall_from_outside(chart, sighting)
+        if from_outside is not None and self._is_gone(chart, sighting):
+            return from_outside  # nothing is left to learn from, whatever the policy can do
+        return harmless_fall(chart, sighting) or from_outside or sighting
+
+    def _step_fall(self, chart: Chart, name: str) -> Sighting | None:
+        """A fall within one reading, where evaluations show that the policy did not cause it."""
+        sighting = step_fall(chart, name)
         if sighting is None:
             return None
-        return harmless_fall(chart, sighting) or fall_from_outside(chart, sighting) or sighting
+        return harmless_fall(chart, sighting) or fall_from_outside(chart, sighting)
+
+    def _is_gone(self, chart: Chart, sighting: Sighting) -> bool:
+        """Whether a critical fall leaves next to nothing of the level before it."""
+        metric, before = sighting.evidence[0].metric, sighting.evidence[0].baseline
+        if sighting.severity != "critical" or before is None:
+            return False
+        return chart.series(metric).level(RECENT) <= self.gone_share * before
 
     def _from_best(self, chart: Chart, name: str) -> Sighting | None:
         series = chart.series(name)
@@ -422,7 +444,8 @@ class RewardCollapse(Rule):
         if now < self.all_incorrect_share or now - start.level < self.all_incorrect_rise:
             return None
         level = outcome.level(RECENT)
-        is_lost = level <= (1 - self.warning_loss) * outcome_start.level
+        # An accuracy of 0 at the start has nothing to lose.
+        is_lost = outcome_start.level > 0 and level <= (1 - self.warning_loss) * outcome_start.level
         if len(incorrect) < self.min_readings or not is_lost:
             return None
         text = (

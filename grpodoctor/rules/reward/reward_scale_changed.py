@@ -17,8 +17,13 @@ from grpodoctor.rules.base import (
     cite,
     cite_all,
 )
-from grpodoctor.rules.shared.heldout import heldout_rise_since
-from grpodoctor.rules.shared.reward_components import MEAN, STD, component_means_among
+from grpodoctor.rules.shared.heldout import heldout_level_kept_since, heldout_rise_since
+from grpodoctor.rules.shared.reward_components import (
+    MEAN,
+    STD,
+    component_means_among,
+    component_name,
+)
 from grpodoctor.rules.shared.run_health import RECENT, current_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
@@ -32,6 +37,10 @@ _UNDIVIDED = frozenset({"centred", "leave_one_out", "none", "gae"})
 
 _NEAREST = 3
 """Readings on each side of a step that show whether it is one."""
+
+_EVALUATED = 25
+"""Readings within which two held-out evaluations must follow a step."""
+_BELOW = "while evaluations stay"
 
 _Windows = tuple[list[float], list[float]]
 """The readings before a step and since it."""
@@ -52,6 +61,8 @@ class RewardScaleChanged(Rule):
           three since it;
         - a highest reward of every batch that falls together with the mean while the held-out
           evaluation keeps rising: a part of the reward is not paid any more;
+        - a mean reward, or that of a component, which was positive and is negative from one step to
+          the next, while held-out evaluations stay, or by about the same amount;
         - a mean reward that was at most 1 in every batch and is above 1 now, three times as high;
         - a mean reward that varied from batch to batch and is one higher value in every batch now:
           a cache, or a verifier that accepts everything.
@@ -93,6 +104,10 @@ class RewardScaleChanged(Rule):
         "reward-loss",
         "solved",
         "held-out-loss",
+        "environment-change",
+        "length-growth",
+        "length-loss",
+        "truncation",
     )
     summary: ClassVar[str] = (
         "Rewards changed from one step to the next as no learning changes them."
@@ -142,6 +157,7 @@ class RewardScaleChanged(Rule):
                 self._frozen(chart, mean, means),
             ]
         is_logged = spreads or bounds or outcomes
+        found += [self._flipped(chart), self._negated(chart, mean)]
         return next(filter(None, found), None if is_logged else NOT_LOGGED)
 
     def _windows(self, chart: Chart, name: str) -> _Windows | None:
@@ -183,6 +199,38 @@ class RewardScaleChanged(Rule):
             return None
         before, after = (statistics.median(values) for values in means)
         return self._sighting(chart, before, after, current_metric(chart, _MEANS))
+
+    def _negated(self, chart: Chart, name: str) -> Sighting | None:
+        """A mean that falls below zero at once, while held-out evaluations stay.
+
+        A collapse also takes rewards below zero, and lowers the evaluations. It takes a while until
+        two of them are known.
+        """
+        series = chart.series(name)
+        if not series.last < 0:
+            return None
+        for after in range(self.after, min(_EVALUATED, len(series) - RECENT) + 1):
+            values = series.tail(RECENT + after)
+            step = series.steps(after)[0]
+            if not _changed_sign(values[:RECENT], values[RECENT:]):
+                continue
+            if heldout_level_kept_since(chart, step) is None:
+                continue
+            before, now = (statistics.median(part) for part in (values[:RECENT], values[RECENT:]))
+            return self._sighting(chart, before, now, name, reason=_BELOW, step=step)
+        return None
+
+    def _flipped(self, chart: Chart) -> Sighting | None:
+        """A component whose mean changes its sign at once and keeps its size."""
+        for part in component_means_among(chart.fresh):
+            windows = self._windows(chart, part)
+            if windows is None or not _changed_sign(*windows):
+                continue
+            before, after = (statistics.median(values) for values in windows)
+            if 1 / self.agreement <= abs(after / before) <= self.agreement:
+                what = f"component {component_name(part)}"
+                return self._sighting(chart, before, after, part, what, "as if its sign changed")
+        return None
 
     def _unpaid(self, chart: Chart) -> Sighting | None:
         """A part of the reward that no response earns any more, while the policy gets better."""
@@ -239,8 +287,9 @@ class RewardScaleChanged(Rule):
         name: str,
         what: str = "mean reward",
         reason: str = "",
+        step: int | None = None,
     ) -> Sighting:
-        step = chart.series(name).steps(self.after)[0]
+        step = chart.series(name).steps(self.after)[0] if step is None else step
         text = f"The {what} went from {before:.3g} to {after:.3g} at step {step}"
         reason = reason or _reason(name)
         evidence = cite_all(chart, *dict.fromkeys((current_metric(chart, _MEANS), name)))
@@ -278,6 +327,15 @@ def _factor(before: Sequence[float], after: Sequence[float]) -> float | None:
         return None
     old, new = statistics.median(before), statistics.median(after)
     return new / old if old * new > 0 else None
+
+
+def _changed_sign(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether all readings were above zero before a step, and all are far below since it."""
+    if not max(after) < 0 < min(before):
+        return False
+    scatter = statistics.stdev(before)
+    fall = statistics.median(before) - statistics.median(after)
+    return before[-1] - after[0] >= max(fall / 2, 4 * scatter)
 
 
 def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:

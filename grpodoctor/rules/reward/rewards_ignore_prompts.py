@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from grpodoctor.rules.base import NOT_LOGGED, Need, Rule, RuleResult, Sighting, cite_all
 from grpodoctor.rules.shared.exact_shares import BatchShape, batch_shape, denominator
-from grpodoctor.rules.shared.run_health import has_improved, is_near_ceiling
+from grpodoctor.rules.shared.run_health import SOLVED_ACCURACY, has_improved, is_near_ceiling
 from grpodoctor.rules.shared.trend import change, has_risen
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
@@ -16,6 +19,10 @@ from grpodoctor.vocabulary.conditions import Condition
 
 _REWARD, _FLAT = "reward/mean", "groups/zero_variance_rate"
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
+_SAME = 0.02
+"""Fall of the mean reward that is none: the groups of few batches scatter by more."""
+_STRIDE = 5
+"""Readings between the steps at which a change is looked for."""
 
 
 class RewardsIgnorePrompts(Rule):
@@ -25,6 +32,8 @@ class RewardsIgnorePrompts(Rule):
         Zero-variance groups as rare as among independent coin tosses with the same share of
         successes, over fifty readings or more, in a run whose reward has not risen. Prompts that
         differ in difficulty have more: the easy ones are all-correct, the hard ones all-incorrect.
+        The same since some step, over twenty readings or more, whatever the reward did: prompts
+        differed in the readings before it, and the reward is as high as then.
 
     Why it matters:
         A verdict that is the same for easy and for hard prompts does not judge the response. The
@@ -73,11 +82,60 @@ class RewardsIgnorePrompts(Rule):
     """Probability of so few zero-variance groups at that correlation, and smallest one of so few
     without any: groups that are filtered out are missing altogether."""
 
+    halves: int = 20
+    """Readings before and after a change that are compared."""
+    least_before: float = 5.0
+    """Standard errors by which prompts differed before: each test is made at many steps."""
+    least_after: float = 4.0
+    """Standard errors by which they differ by less than `part` of that now."""
+    part: float = 2 / 3
+    """Part of the correlation within groups that a policy which improves may have lost."""
+    most_after: float = 2.0
+    """Standard errors up to which the groups are those of coin tosses."""
+
     def examine(self, chart: Chart) -> RuleResult:
         """Compare the zero-variance groups with those of prompts that differ a little."""
-        shape, reward = batch_shape(chart), chart.series(_REWARD)
+        shape = batch_shape(chart)
         if shape is None:
             return NOT_LOGGED
+        return self._from_the_start(chart, shape) or self._from_a_step(chart, shape)
+
+    def _from_a_step(self, chart: Chart, shape: BatchShape) -> Sighting | None:
+        """Prompts that differed until a step, and do not since, at the same reward or a higher one.
+
+        A policy that improves makes the easy prompts all-correct, and so keeps the groups alike.
+        """
+        shares, reward = chart.series(_FLAT), chart.series(_REWARD)
+        flat, means = shares.tail(WINDOW), reward.tail(WINDOW)
+        count = min(len(flat), len(means))
+        if count < 2 * self.halves or not _are_binary(means[-count:], shape):
+            return None
+        flat, means = flat[-count:], means[-count:]
+        now = _Groups(flat[-self.halves :], means[-self.halves :], shape)
+        # Where hardly any response fails, a group has one failure at most, whatever the prompts.
+        if now.mean >= SOLVED_ACCURACY or not now.errors_above(0.0) <= self.most_after:
+            return None
+        for end in range(count - self.halves, self.halves - 1, -_STRIDE):
+            since = _Groups(flat[end:], means[end:], shape)
+            if not since.errors_above(0.0) <= self.most_after:
+                return None  # the readings since then are no coin tosses
+            before = _Groups(flat[end - self.halves : end], means[end - self.halves : end], shape)
+            if before.errors_above(0.0) < self.least_before or since.mean < before.mean - _SAME:
+                continue
+            usual = before.correlation()
+            if since.errors_above(self.part * usual) > -self.least_after:
+                continue
+            step = shares.steps(count - end)[0]
+            text = (
+                f"Since step {step} groups look like coin tosses: {since.share:.0%} without "
+                f"variance, {since.expected(usual):.0%} if prompts differed as before."
+            )
+            evidence = cite_all(chart, _FLAT, _REWARD)
+            return Sighting("warning", text, evidence, find_onset=partial(int, step))
+        return None
+
+    def _from_the_start(self, chart: Chart, shape: BatchShape) -> Sighting | None:
+        reward = chart.series(_REWARD)
         shares = chart.series(_FLAT).tail(WINDOW)
         means = reward.tail(len(shares))
         if min(len(shares), len(means)) < self.min_readings or not _are_binary(means, shape):
@@ -104,6 +162,47 @@ class RewardsIgnorePrompts(Rule):
         first_step = reward.first_step
         evidence = cite_all(chart, _FLAT, _REWARD)
         return Sighting("warning", text, evidence, find_onset=lambda: first_step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The zero-variance groups of some batches of rewards of 0 and 1."""
+
+    flat: Sequence[float]
+    """Share of them, by batch."""
+    means: Sequence[float]
+    """Mean reward, by batch."""
+    shape: BatchShape
+
+    @property
+    def share(self) -> float:
+        """Share of them in all batches."""
+        return statistics.fmean(self.flat)
+
+    @property
+    def mean(self) -> float:
+        """Mean reward of all batches."""
+        return statistics.fmean(self.means)
+
+    def expected(self, correlation: float) -> float:
+        """Their share if the rewards of a group have a correlation."""
+        shares = (zero_variance_share(each, self.shape.group, correlation) for each in self.means)
+        return statistics.fmean(shares)
+
+    def errors_above(self, correlation: float) -> float:
+        """Standard errors of a binomial share by which they exceed what is expected."""
+        expected = self.expected(correlation)
+        count = len(self.flat) * self.shape.groups
+        error = math.sqrt(max(expected * (1 - expected), 1 / count) / count)
+        return (self.share - expected) / error
+
+    def correlation(self) -> float:
+        """The correlation at which as many are expected as there are, by bisection."""
+        low, high = 0.0, 1 - 1e-6
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.expected(middle) < self.share else (low, middle)
+        return low
 
 
 def _are_binary(means: list[float], shape: BatchShape) -> bool:

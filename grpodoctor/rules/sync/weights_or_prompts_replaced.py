@@ -6,9 +6,28 @@ import math
 import statistics
 from typing import ClassVar
 
-from grpodoctor.rules.base import Need, Rule, RuleResult, Sighting, cite_all
-from grpodoctor.rules.shared.run_health import current_metric, reading_noise
+from grpodoctor.rules.base import (
+    NOT_LOGGED,
+    RECOVERED,
+    Need,
+    Rule,
+    RuleResult,
+    Severity,
+    Sighting,
+    cite,
+    cite_all,
+)
+from grpodoctor.rules.shared.replaced_policy import measures_replacement, replaced_policy
+from grpodoctor.rules.shared.run_health import (
+    ENTROPY_METRICS,
+    current_metric,
+    is_near_best,
+    outcome_metric,
+    outcome_noun,
+    reading_noise,
+)
 from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.conditions import Condition
 
 _ENTROPY = "entropy/mean"
@@ -25,13 +44,20 @@ class WeightsOrPromptsReplaced(Rule):
         A lasting step in the entropy, and the KL divergence of the updates around it. A policy that
         moved by that divergence cannot change its entropy by more than a known bound.
 
+        Or entropy, length and reward that jump at the same step, a third of the reward or more with
+        it, although gradient norm, learning rate and clip fraction were as usual in the steps
+        before. A policy that diverges takes several updates for it. Held-out evaluations must fall
+        as well, where there are any. Such a jump is a warning.
+
     Why it matters:
         Something else than training changed the policy or what it reads: a resume that loaded other
         weights, a template or a limit that changed the prompts, another data set or sampling
         temperature. Curves of reward and length then compare two different runs.
 
     Evidence it needs:
-        `entropy/mean`, and `kl/old_policy/k3` or `k2`. Optional: `updates_per_batch`.
+        `entropy/mean`, and `kl/old_policy/k3` or `k2`. Optional: `updates_per_batch`. For the jump
+        of all three: entropy, `length/mean`, `reward/mean` or `accuracy/train`, and a measure of
+        the updates. Optional: a held-out metric.
 
     Remedies:
         Compare the first responses after the step with the last ones before it. Score a fixed batch
@@ -39,7 +65,8 @@ class WeightsOrPromptsReplaced(Rule):
         other prompts.
 
     When it is wrong:
-        A curriculum or a mixture that changes on purpose. The finding is therefore `info`.
+        A curriculum or a mixture that changes on purpose. A step of the entropy alone is therefore
+        `info`. A single update can ruin a policy where the log has no measure of that update.
 
     References:
         Audenaert 2007, A Sharp Fannes-type Inequality; Pinsker's inequality.
@@ -49,7 +76,22 @@ class WeightsOrPromptsReplaced(Rule):
     name: ClassVar[str] = "weights-or-prompts-replaced"
     condition: ClassVar[Condition] = "other"
     summary: ClassVar[str] = "Entropy jumps by more than the updates can change it."
-    inputs: ClassVar[tuple[Need, ...]] = (_ENTROPY, _KLS)
+    explains: ClassVar[tuple[Condition, ...]] = (
+        "reward-loss",
+        "environment-change",
+        "zero-rewards",
+        "equal-rewards",
+        "entropy-rise",
+        "entropy-loss",
+        "length-growth",
+        "length-loss",
+        "truncation",
+        "no-end-token",
+        "reference-drift",
+        "held-out-loss",
+    )
+    confirm: ClassVar[str] = "Score a fixed batch with the checkpoints before and after the step."
+    inputs: ClassVar[tuple[Need, ...]] = (ENTROPY_METRICS,)
     remedies: ClassVar[tuple[str, ...]] = ("check-resume",)
     references: ClassVar[tuple[str, ...]] = ("Audenaert 2007, A Sharp Fannes-type Inequality",)
     persistence: ClassVar[int] = 1
@@ -62,8 +104,44 @@ class WeightsOrPromptsReplaced(Rule):
     min_noises: float = 6.0
     """Multiple of the noise of one reading; the median of five has less than half of it."""
 
+    clearance: ClassVar[int] = WINDOW
+    """The weights stay replaced until the run has learned again what it lost."""
+
+    critical_loss: float = 0.6
+    """Share of the outcome whose loss is critical; see REW002."""
+
     def examine(self, chart: Chart) -> RuleResult:
+        """Look for a jump of all, then for one of the entropy beyond the bound."""
+        has_bound = chart.is_fresh(_ENTROPY) and any(len(chart.series(name)) for name in _KLS)
+        if not has_bound and not measures_replacement(chart):
+            return NOT_LOGGED
+        found = self._all_at_once(chart) or self._beyond_bound(chart)
+        if found is None and is_near_best(chart.series(outcome_metric(chart) or "")):
+            return RECOVERED
+        return found
+
+    def _all_at_once(self, chart: Chart) -> Sighting | None:
+        found = replaced_policy(chart)
+        if found is None:
+            return None
+        (old, new), noun = found.outcome, outcome_noun(chart)
+        length = found.moved["length/mean"]
+        text = (
+            f"At step {found.step} {noun} went from {old:.2g} to {new:.2g}, length from "
+            f"{length[0]:.0f} to {length[1]:.0f}, after ordinary updates: other weights."
+        )
+        evidence = (
+            cite(chart, outcome_metric(chart) or "", old),
+            *(cite(chart, name, levels[0]) for name, levels in found.moved.items()),
+        )
+        is_critical = new <= (1 - self.critical_loss) * old
+        severity: Severity = "critical" if is_critical else "warning"
+        return Sighting(severity, text, evidence, find_onset=lambda: found.step)
+
+    def _beyond_bound(self, chart: Chart) -> Sighting | None:
         """Compare the latest readings with those before, and with the bound."""
+        if not chart.is_fresh(_ENTROPY):
+            return None
         series = chart.series(_ENTROPY)
         values = series.tail(self.before + self.side)
         if len(values) < self.before + self.side or not math.isfinite(sum(values)):

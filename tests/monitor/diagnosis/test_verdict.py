@@ -52,6 +52,17 @@ def test_solved_prompts_do_not_hide_a_note():
     assert f", but note KLD003: {note.cause.summary.rstrip('.')}; stop" in verdict.line
 
 
+def test_a_solved_run_names_a_collapse_that_is_over_and_its_cause():
+    solved = problem("GRP001", "solved", severity="info")
+    fall = finding("REW002", onset=60, last=72, active=False)
+    replaced = problem("SYN009", "other", onset=60, last=70, active=False)
+    past = replace(replaced, symptoms=(Symptom(fall, ("other", "reward-loss")),))
+    line = verdict_of([solved, past], EVIDENCE, "").line
+    assert "Resolved: REW002 reward-collapse at steps 60 to 72, caused by SYN009" in line
+    truncated = problem("LEN002", last=60, active=False)
+    assert "Resolved" not in verdict_of([solved, truncated], EVIDENCE, "").line
+
+
 @pytest.mark.parametrize("rose", [True, False])
 def test_prompts_that_are_never_solved_are_noted_where_the_reward_rises(rose):
     note = problem("GRP002", "zero-rewards", severity="info")

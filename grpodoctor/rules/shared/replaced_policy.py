@@ -1,0 +1,137 @@
+"""A policy that is another one from one step to the next, although no update was unusual."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import NamedTuple
+
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, outcome_metric
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.vocabulary.metrics import HELDOUT
+
+_LENGTH = "length/mean"
+_BEFORE, _NEARBY = 20, 5
+"""Readings before the step that show the noise of one, and those that make the level before it."""
+_LEAST_AFTER, _MOST_AFTER = 5, 15
+"""Readings since the step: a level, and as many as an evaluation may be away."""
+_NOISES, _BEHAVIOR_NOISES = 6.0, 4.0
+"""Change from one reading to the next in noises of one: of the outcome, as in REW014, and of what
+must change at the same step, as in SYN010."""
+_AT_ONCE = 0.6
+"""Share of the whole change that the first reading must take; see REW016."""
+_LOST = 0.35
+"""Share of the outcome that is lost; see REW002."""
+_HELDOUT_LEFT = 0.75
+"""Share of the held-out level that is left at most: the policy changed, and not the prompts."""
+
+_MOST: dict[str, tuple[float, float]] = {
+    "optimizer/grad_norm": (2.0, 0.0),
+    "optimizer/learning_rate": (1.5, 0.0),
+    "clip/any_rate": (2.0, 0.01),
+    "clip/high_rate": (2.0, 0.01),
+    "clip/low_rate": (2.0, 0.01),
+    "kl/old_policy/k1": (3.0, 0.001),
+    "kl/old_policy/k3": (3.0, 0.001),
+}
+"""Measures of an update: the multiple of their usual level, and the level, that an ordinary update
+does not exceed."""
+
+
+class Replacement(NamedTuple):
+    """A step at which the policy became another one."""
+
+    step: int
+    outcome: tuple[float, float]
+    """Levels before and after it."""
+    moved: dict[str, tuple[float, float]]
+    """The same of entropy and length, by metric."""
+
+
+def measures_replacement(chart: Chart) -> bool:
+    """Whether a run logs what a replaced policy changes, and the size of its updates."""
+    needed = (current_metric(chart, ENTROPY_METRICS), _LENGTH, outcome_metric(chart) or "")
+    return all(len(chart.series(name)) for name in needed) and any(
+        len(chart.series(name)) for name in _MOST
+    )
+
+
+def replaced_policy(chart: Chart) -> Replacement | None:
+    """The step at which entropy, length and outcome jumped at once, after an ordinary update.
+
+    A policy that diverges takes several updates for it, with gradients or clip fractions that grow,
+    or follows a learning rate that was raised. Held-out evaluations must have fallen as well, where
+    there are any: otherwise the prompts, the sampler or the verifier changed.
+    """
+    outcome = chart.series(outcome_metric(chart) or "")
+    behavior = [
+        name for name in (current_metric(chart, ENTROPY_METRICS), _LENGTH) if chart.is_fresh(name)
+    ]
+    if len(behavior) < 2 or len(outcome) < _BEFORE + _LEAST_AFTER:
+        return None
+    values = outcome.tail(_BEFORE + _MOST_AFTER)
+    if min(values[-_MOST_AFTER:]) > (1 - _LOST) * max(values) > 0:
+        return None  # the usual case, without a look at each step
+    for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - _BEFORE) + 1):
+        fall = _jump(outcome, after, _NOISES)
+        if fall is None or not fall[1] <= min((1 - _LOST) * fall[0], fall[0]):
+            continue
+        step = outcome.steps(after)[0]
+        moved = {name: _jump(chart.series(name), after, _BEHAVIOR_NOISES) for name in behavior}
+        jumps = {name: jump for name, jump in moved.items() if jump is not None}
+        is_same_step = all(chart.series(name).steps(after)[0] == step for name in behavior)
+        if len(jumps) < len(behavior) or not is_same_step or not _update_was_ordinary(chart, step):
+            continue
+        if _heldout_fell(chart, step):
+            return Replacement(step, fall, jumps)
+    return None
+
+
+def _jump(series: Series, after: int, noises: float) -> tuple[float, float] | None:
+    """The levels before and after a step that one reading made, `after` readings ago."""
+    values = series.tail(_BEFORE + after)
+    if len(values) < _BEFORE + after or not math.isfinite(sum(values)):
+        return None
+    earlier, latest = values[:_BEFORE], values[_BEFORE : _BEFORE + _NEARBY]
+    nearby = earlier[-_NEARBY:]
+    if max(latest) >= min(nearby) and min(latest) <= max(nearby):
+        return None
+    old, new = statistics.median(nearby), statistics.median(latest)
+    jump = latest[0] - nearby[-1]
+    if abs(jump) < noises * step_noise(earlier) or jump * (new - old) <= 0:
+        return None
+    return (old, new) if abs(jump) >= _AT_ONCE * abs(new - old) else None
+
+
+def _update_was_ordinary(chart: Chart, step: int) -> bool:
+    """Whether no measure of the updates right before a step was above its usual level."""
+    seen = 0
+    for name, (factor, least) in _MOST.items():
+        earlier = [abs(value) for at, value in chart.series(name) if at < step][-_BEFORE:]
+        if len(earlier) < _BEFORE or not math.isfinite(sum(earlier)):
+            continue
+        seen += 1
+        usual = statistics.median(earlier[:-_NEARBY])
+        if max(earlier[-_NEARBY:]) > max(factor * usual, least):
+            return False
+        at_step = [abs(value) for at, value in chart.series(name) if at == step]
+        if name == "optimizer/learning_rate" and at_step and at_step[0] > factor * usual:
+            return False
+    return seen > 0
+
+
+def _heldout_fell(chart: Chart, step: int) -> bool:
+    """Whether the held-out evaluations fell since a step; true if there are none at all."""
+    for name in HELDOUT:
+        series = chart.series(name)
+        if not len(series):
+            continue
+        readings = list(zip(series.steps(WINDOW), series.tail(WINDOW), strict=True))
+        before = [value for at, value in readings if at < step][-3:]
+        later = [value for at, value in readings if at > step]
+        if len(before) < 2:
+            continue
+        return bool(later) and later[0] <= _HELDOUT_LEFT * statistics.median(before)
+    return True

@@ -1,0 +1,94 @@
+"""Falls of the outcome that are too small for an alarm by their size alone."""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from functools import partial
+
+from grpodoctor.rules.base import Sighting, cite
+from grpodoctor.rules.shared.run_health import RECENT, first_step_where, share_lost
+from grpodoctor.runs.chart import Chart
+from grpodoctor.runs.estimators import step_noise
+from grpodoctor.runs.series import WINDOW
+from grpodoctor.vocabulary.metrics import HELDOUT
+
+_LOST = 0.25
+"""Share of the level before that is lost: of training and held-out outcome, or in one reading."""
+_EVALUATIONS = 3
+"""Evaluations that make a level."""
+_BEFORE, _AFTER = 20, 10
+"""Readings before a fall, which show its noise, and after it."""
+_NEARBY = 5
+"""Readings on each side of it, all of them beyond all on the other side."""
+_NOISES = 5.0
+"""Noises of one reading that a fall within one reading exceeds. Of twenty simulated runs of forty
+noisy readings around one level, one had a fall of four."""
+_AT_ONCE = 0.6
+"""Share of a fall that one reading takes; see REW016."""
+_BACK = 0.9
+"""Part of the level before the fall at which the outcome is back; see REW002."""
+
+
+def joint_fall(chart: Chart, name: str) -> Sighting | None:
+    """A fall of the training outcome that the held-out evaluations share.
+
+    Two independent measures that both lost a quarter of their best level are as certain as one that
+    lost more, and show that the policy got worse and not its prompts.
+    """
+    series, best = chart.series(name), chart.series(name).highest
+    if best is None or best.level <= 0 or series.level(RECENT) > (1 - _LOST) * best.level:
+        return None
+    if not share_lost(series) >= _LOST:
+        return None
+    for heldout in HELDOUT:
+        values = chart.series(heldout).tail(WINDOW)
+        if len(values) < 3 * _EVALUATIONS:
+            continue
+        starts = range(len(values) - 2 * _EVALUATIONS + 1)
+        levels = [statistics.median(values[at : at + _EVALUATIONS]) for at in starts]
+        then = levels.index(max(levels))
+        latest = values[-_EVALUATIONS:]
+        if max(latest) >= min(values[then : then + _EVALUATIONS]):
+            continue
+        if not 0 < statistics.median(latest) <= (1 - _LOST) * levels[then]:
+            continue
+        noun = "Accuracy" if name == "accuracy/train" else "Reward"
+        text = (
+            f"{noun} fell from {best.level:.3g} (best, around step {best.step}) to "
+            f"{series.level(RECENT):.3g}, and {_NOUNS[heldout]} from {levels[then]:.3g} to "
+            f"{statistics.median(latest):.3g}."
+        )
+        middle = (best.level + series.level(RECENT)) / 2
+        onset = partial(first_step_where, series, partial(operator.ge, middle), after=best.step)
+        evidence = (cite(chart, name, best.level), cite(chart, heldout, levels[then]))
+        return Sighting("warning", text, evidence, find_onset=onset)
+    return None
+
+
+_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "the held-out reward"}
+
+
+def step_fall(chart: Chart, name: str) -> Sighting | None:
+    """A fall within one reading that has not been made up since: something was changed then."""
+    series = chart.series(name)
+    steps, values = series.steps(WINDOW), series.tail(WINDOW)
+    falls = [(values[at - 1] - values[at], at) for at in range(_BEFORE, len(values) - _AFTER + 1)]
+    if not falls:
+        return None
+    fall, at = max(falls)
+    earlier, later = values[at - _BEFORE : at], values[at : at + _AFTER]
+    before, after = statistics.median(earlier[-_NEARBY:]), statistics.median(later[:_NEARBY])
+    if before <= 0 or not after <= (1 - _LOST) * before:
+        return None
+    if max(later[:_NEARBY]) >= min(earlier[-_NEARBY:]):
+        return None
+    if fall < max(_AT_ONCE * (before - after), _NOISES * step_noise(earlier)):
+        return None
+    now = series.mean(2 * RECENT)
+    if now > _BACK * before:
+        return None
+    noun = "Accuracy" if name == "accuracy/train" else "Reward"
+    text = f"{noun} fell from {before:.2g} to {after:.2g} at step {steps[at]} and is {now:.2g} now."
+    evidence = (cite(chart, name, before),)
+    return Sighting("info", text, evidence, ("recheck-reward",), partial(int, steps[at]))
