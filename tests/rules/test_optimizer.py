@@ -91,7 +91,8 @@ def test_an_unknown_cause_stays_open() -> None:
 def test_batches_of_few_prompts_without_a_gradient_are_no_alarm_while_others_have_one() -> None:
     """Six batches without a success come first, and half of the later ones are all or nothing."""
     later = [0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.0, 0.4, 0.5]
-    curves = {GRADIENT: [0.0] * 6 + later * 5 + later[:4], "reward/mean": ramp(0.0, 0.1, 55)}
+    gradients = [0.0] * 6 + later * 5 + later[:4]
+    curves: dict[str, Curve] = {GRADIENT: gradients, "reward/mean": ramp(0.0, 0.1, 55)}
     finding = run(curves, without=groups_off()).finding("OPT001")
     assert finding.severity == "info"
     assert "group rewards, which would show why, are not logged" in finding.summary
@@ -240,7 +241,7 @@ def test_a_script_that_logs_the_loss_alone_may_print_numbers_between_nan(
     begin: int, is_active: bool
 ) -> None:
     """Twenty numbers before the first NaN show that every batch has a loss."""
-    curves = {LOSS: lambda step: NOTHING if step >= begin and step % 4 else 0.5}
+    curves: dict[str, Curve] = {LOSS: lambda step: NOTHING if step >= begin and step % 4 else 0.5}
     findings = Patient(steps(80, curves)).findings("OPT003")
     assert [finding.severity for finding in findings if finding.active] == ["critical"] * is_active
 
@@ -255,7 +256,7 @@ def test_the_rows_of_evaluations_and_empty_rows_of_a_table_are_not_broken() -> N
 
 def test_readings_of_an_abandoned_branch_do_not_count() -> None:
     patient = run({LOSS: lambda step: NOTHING if step >= 40 else 0.5})
-    for record in steps(21, {**healthy(1), LOSS: NOTHING}, first=40):
+    for record in steps(21, {**healthy(1), LOSS: lambda _: NOTHING}, first=40):
         patient.observe(record)
     assert "in 21 of 61 readings" in patient.findings("OPT003")[-1].summary
 
