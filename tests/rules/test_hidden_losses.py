@@ -179,6 +179,37 @@ def test_many_evaluations_may_rise_once_as_they_fall(
     assert bool(found) is is_found
 
 
+@pytest.mark.parametrize(
+    ("later", "is_found"),
+    [
+        ((0.34, 0.33, 0.32, 0.31, 0.3, 0.29), True),  # six in falling order: 1 in 720
+        ((0.34, 0.33, 0.32, 0.31, 0.29), False),
+        ((0.34, 0.33, 0.31, 0.32, 0.3, 0.29), False),
+        ((0.349, 0.347, 0.345, 0.343, 0.341, 0.339), False),  # less than a tenth is lost
+    ],
+)
+def test_evaluations_that_all_fall_after_their_best_count_though_the_reward_falls_a_little(
+    later: tuple[float, ...], is_found: bool
+) -> None:
+    shares = (0.16, 0.22, 0.29, 0.33, 0.355, *later)
+    top, end = 50, 10 * len(shares)
+    rising, falling = ramp(0.15, 0.35, 45), ramp(0.35, 0.29, end - top, begin=top)
+    reward = noisy(lambda step: (rising if step < top else falling)(step), 0.02, 2)
+    curves: dict[str, Curve] = {REWARD: reward, "reward/heldout": evaluations(*shares)}
+    patient = run(curves, end + 5)
+    assert bool(patient.findings("REW003")) is is_found
+    if is_found:
+        assert patient.finding("REW003").onset_step == top + 10
+
+
+def test_evaluations_that_fall_with_a_reward_that_collapses_are_no_finding_of_their_own() -> None:
+    shares = (0.16, 0.22, 0.29, 0.33, 0.355, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05)
+    reward = noisy(ramp(0.35, 0.05, 60, begin=45), 0.02, 2)
+    patient = run({REWARD: reward, "reward/heldout": evaluations(*shares)}, 115)
+    assert patient.finding("REW002").active
+    assert not any(finding.active for finding in patient.findings("REW003"))
+
+
 @pytest.mark.parametrize(("loss", "is_found"), [(0.3, True), (0.0, False)])
 def test_a_hundred_evaluations_are_judged_by_their_trend(loss: float, is_found: bool) -> None:
     """Single ones rise often while the training reward rises."""

@@ -117,6 +117,16 @@ def test_a_run_whose_every_metric_becomes_nan_is_found_where_it_began() -> None:
     assert (finding.severity, finding.onset_step) == ("critical", 40)
 
 
+@pytest.mark.parametrize(("begin", "is_active"), [(30, True), (10, False)])
+def test_a_script_that_logs_the_loss_alone_may_print_numbers_between_nan(
+    begin: int, is_active: bool
+) -> None:
+    """Twenty numbers before the first NaN show that every batch has a loss."""
+    curves: dict[str, Curve] = {LOSS: lambda step: NOTHING if step >= begin and step % 4 else 0.5}
+    findings = Patient(steps(80, curves)).findings("OPT003")
+    assert [finding.severity for finding in findings if finding.active] == ["critical"] * is_active
+
+
 def test_the_rows_of_evaluations_and_empty_rows_of_a_table_are_not_broken() -> None:
     curves = {
         **dict.fromkeys((LOSS, GRADIENT, "reward/mean"), lambda step: NOTHING if step % 10 else 1),
@@ -127,6 +137,6 @@ def test_the_rows_of_evaluations_and_empty_rows_of_a_table_are_not_broken() -> N
 
 def test_readings_of_an_abandoned_branch_do_not_count() -> None:
     patient = run({LOSS: lambda step: NOTHING if step >= 40 else 0.5})
-    for record in steps(21, {**healthy(1), LOSS: NOTHING}, first=40):
+    for record in steps(21, {**healthy(1), LOSS: lambda _: NOTHING}, first=40):
         patient.observe(record)
     assert "in 21 of 61 readings" in patient.findings("OPT003")[-1].summary

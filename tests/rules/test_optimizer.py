@@ -81,6 +81,16 @@ def test_an_unknown_cause_stays_open() -> None:
     assert "not logged" in finding.summary
 
 
+def test_batches_of_few_prompts_without_a_gradient_are_no_alarm_while_others_have_one() -> None:
+    """Six batches without a success come first, and half of the later ones are all or nothing."""
+    later = [0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 0.0, 0.4, 0.5]
+    gradients = [0.0] * 6 + later * 5 + later[:4]
+    curves: dict[str, Curve] = {GRADIENT: gradients, "reward/mean": ramp(0.0, 0.1, 55)}
+    finding = run(curves, without=groups_off()).finding("OPT001")
+    assert finding.severity == "info"
+    assert "group rewards, which would show why, are not logged" in finding.summary
+
+
 def test_single_batches_without_signal_are_ordinary() -> None:
     sparse = [0.3, 0.0, 0.2, 0.4, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0] * 6
     assert run({GRADIENT: sparse}).findings("OPT001") == []

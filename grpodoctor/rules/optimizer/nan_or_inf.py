@@ -124,12 +124,18 @@ class NanOrInf(Rule):
         """Whether the row holds a held-out result alone, or nothing at all.
 
         A table with a row for each step and each evaluation has NaN where nothing was measured. A
-        row of nothing means a broken run only if many follow, and none preceded a row with numbers.
+        row of nothing means a broken run only if many follow, and none preceded a row with numbers
+        or many numbers preceded them all: a script that logs the loss alone prints some numbers
+        between the NaN of batches that overflow.
         """
         if chart.fresh:
             return all(name.startswith(_OF_EVALUATIONS) for name in chart.fresh)
         return not any(
-            len(steps) >= self.min_empty_rows and steps[0] > chart.series(name).last_step
+            len(steps) >= self.min_empty_rows
+            and (
+                steps[0] > chart.series(name).last_step
+                or _numbers_before(chart, name, steps[0]) >= self.min_empty_rows
+            )
             for name, steps in chart.nonfinite.items()
         )
 
@@ -180,6 +186,11 @@ def _nonfinite_count(name: str, reading: Reading) -> int:
 def _is_unmeasured(name: str, reading: Reading) -> bool:
     """Whether a reading without any finite entry means that there was nothing to average."""
     return isinstance(reading, _WITH_COUNT) and not reading.count and may_be_empty(name)
+
+
+def _numbers_before(chart: Chart, name: str, step: int) -> int:
+    """How many readings of a metric, in its window, are older than a step."""
+    return sum(each < step for each in chart.series(name).steps(WINDOW))
 
 
 def _first_broken(chart: Chart, name: str) -> int:

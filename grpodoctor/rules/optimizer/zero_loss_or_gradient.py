@@ -136,8 +136,19 @@ class ZeroLossOrGradient(Rule):
             signal = "advantages are not zero" if has_critic(chart) else "groups vary in reward"
             text = f"The gradient is 0 although {signal}: the loss mask or the code is broken."
             return self._sighting(chart, "critical", text, ("check-loss-mask",))
-        text = "The gradient is 0; group rewards, which would show the cause, are not logged."
-        return self._sighting(chart, "warning", text, ("recheck-reward", "check-loss-mask"))
+        zeros = self._zero_gradients(chart)
+        text = f"{zeros}; group rewards, which would show why, are not logged."
+        severity: Severity = "warning" if self._is_mostly_zero(chart) else "info"
+        return self._sighting(chart, severity, text, ("recheck-reward", "check-loss-mask"))
+
+    def _is_mostly_zero(self, chart: Chart) -> bool:
+        """Whether nearly all of the latest gradients are 0.
+
+        A few prompts per batch that are all solved or all failed give none in half of the steps.
+        """
+        latest = chart.series(_GRADIENT).tail(self.patience)
+        zeros = sum(abs(value) <= self.max_zero_gradient for value in latest)
+        return len(latest) == self.patience and zeros >= self.warning_idle_share * self.patience
 
     def _zero_gradients(self, chart: Chart) -> str:
         """How many of the latest gradients are 0, in words."""

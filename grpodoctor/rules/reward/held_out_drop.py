@@ -54,7 +54,9 @@ class HeldOutDrop(Rule):
         it clearly rises. A first evaluation that is above all later ones counts as well, where the
         number of responses is logged. So does a fall after which four evaluations or more stay
         below all earlier ones, far beyond their scatter, while the training reward rises; below
-        eight evaluations the finding is then `info`.
+        eight evaluations the finding is then `info`. Six evaluations or more after the best one,
+        each lower than the one before, count while the training reward falls less than REW002
+        reports: a penalty for length that shortens the responses lowers both a little.
 
     Why it matters:
         The policy gets better at the reward and worse at the task: it exploits the reward function,
@@ -134,6 +136,7 @@ class HeldOutDrop(Rule):
             or self._steady_fall(chart, name)
             or self._below_first(chart, name)
             or self._lasting_fall(chart, name)
+            or self._fall_from_best(chart, name)
             for name in heldout_metrics(chart)
         ]
         found = [sighting for sighting in sightings if sighting is not None]
@@ -258,6 +261,35 @@ class HeldOutDrop(Rule):
         severity: Severity = "warning" if len(values) >= self.sure_evaluations else "info"
         sighting = Sighting(severity, text, evidence, find_onset=lambda: step)
         return (before - after) / before, sighting
+
+    def _fall_from_best(self, chart: Chart, name: str) -> tuple[float, Sighting] | None:
+        """Every evaluation since the best one is lower than the one before.
+
+        A fall of the training reward that REW002 reports is the better explanation.
+        """
+        series, train = chart.series(name), current_metric(chart, _TRAIN)
+        values, steps = series.tail(WINDOW), series.steps(WINDOW)
+        best = max(values, default=0.0)
+        first = len(values) - 1 - values[::-1].index(best) if values else 0
+        since = values[first:]
+        if len(since) <= self.min_falling_uncounted or first == 0:
+            return None  # a fall from the first evaluation is another finding
+        if not all(later < value for value, later in pairwise(since)):
+            return None
+        loss = best - since[-1]
+        if not loss >= self.min_loss * best > 0:
+            return None
+        then = level_at(chart.series(train), steps[first])
+        lost = max(share_lost(chart.series(train)), outcome_lost(chart))
+        if then is None or not lost < COLLAPSE_LOSS:
+            return None
+        text = (
+            f"{name} fell in all {len(since) - 1} evaluations since step {steps[first]}, from "
+            f"{best:.3g} to {since[-1]:.3g}."
+        )
+        evidence = (cite(chart, name, best), cite(chart, train, then))
+        step = steps[first + 1]
+        return loss / best, Sighting("warning", text, evidence, find_onset=lambda: step)
 
     def _evaluations_before_fall(self, values: Sequence[float]) -> int:
         """How many evaluations are all above the later ones, beyond the scatter of both; or 0."""

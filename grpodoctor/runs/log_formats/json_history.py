@@ -98,6 +98,8 @@ class JsonHistory(TrainerState):
             inner = next((data[name] for name in _NAMES if _is_nested(data.get(name))), None)
             if inner is None:
                 inner = _counting_list(data) or data
+            elif isinstance(inner, dict) and _holds_objects(inner):
+                inner = _counting_list(inner) or inner
             return _from_columns(inner) if isinstance(inner, dict) else _from_list(inner)
         return _from_list(data)
 
@@ -105,13 +107,30 @@ class JsonHistory(TrainerState):
 def _counting_list(data: dict[str, object], depth: int = 0) -> list[object] | None:
     """The longest list under any name whose entries count their steps; None if there is none.
 
-    The entries of an evaluation have numbers too, but seldom count.
+    The entries of an evaluation have numbers too, but seldom count. A list with rewards is the run
+    next to the curve of the supervised training before it.
     """
     lists = [value for value in data.values() if _counts(value)]
     if not lists and depth < _MAX_DEPTH:
         inner = (value for value in data.values() if isinstance(value, dict))
         lists = [found for value in inner if (found := _counting_list(value, depth + 1))]
-    return max(lists, key=len, default=None)
+    return max(lists, key=lambda rows: (_has_reward(rows), len(rows)), default=None)
+
+
+def _has_reward(rows: list[object]) -> bool:
+    """Whether the first entry has the reward of the batch."""
+    generic = generic_framework()
+    return any(
+        row.metric == "reward/mean"
+        for key, _ in _items(rows[0])
+        for row, _ in generic.meanings_of(key)
+    )
+
+
+def _holds_objects(columns: dict[str, object]) -> bool:
+    """Whether the lists under the keys are lists of objects, each the curve of one training."""
+    lists = [value for value in columns.values() if isinstance(value, list) and value]
+    return bool(lists) and all(isinstance(value[0], dict) for value in lists)
 
 
 def _counts(value: object) -> TypeGuard[list[object]]:

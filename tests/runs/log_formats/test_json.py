@@ -45,6 +45,14 @@ def test_a_history_in_the_usual_shapes(data: Any, tmp_path: Path) -> None:
     assert [(row.step, row.values["reward_mean"]) for row in rows] == [(0, 0), (1, 0.1), (2, 0.2)]
 
 
+def test_the_curve_with_rewards_is_the_run_next_to_that_of_the_training_before_it(
+    tmp_path: Path,
+) -> None:
+    before = [{"step": step, "loss": 1 / (step + 1), "acc": 0.9} for step in range(9)]
+    data = {"eval": {"base": {"n": 100}}, "curves": {"dpo": before, "grpo": ROWS}}
+    assert [row.values["reward_mean"] for row in rows_of(data, tmp_path)] == [0, 0.1, 0.2]
+
+
 @pytest.mark.parametrize(
     "data",
     [
