@@ -68,6 +68,8 @@ class EditEstimates:
     def __init__(self, estimates: Estimates, missing_N: Floats) -> None:
         self._edits = estimates.edits
         at_N = np.isfinite(missing_N) & np.isfinite(estimates.effects_EN).all(axis=0)
+        self.token_N = estimates.token_N[at_N]
+        """The tokens of the estimates, among those of the sample."""
         self._effects_EN = np.clip(estimates.effects_EN[:, at_N].astype(np.float64), -_CLIP, _CLIP)
         self._missing_N = np.clip(missing_N[at_N], -_CLIP, _CLIP)
         cross_E = self._effects_EN @ self._missing_N
@@ -85,6 +87,21 @@ class EditEstimates:
     def sites(self) -> frozenset[str]:
         """The sites with an estimate."""
         return frozenset(edit.site for edit in self._edits[: len(self._effects_EN)])
+
+    def most_promising(self, most: int) -> list[tuple[EstimatedEdit, Floats]]:
+        """Edits of different effects with these, those that explain most of the gap first."""
+        order = np.argsort(-self._explained_E, kind="stable")
+        units_EN = self._effects_EN / (np.abs(self._effects_EN).max(axis=1, keepdims=True) + 1e-300)
+        kept: list[int] = []
+        kept_KN = np.empty((most, units_EN.shape[1]))
+        for number in order.tolist():
+            if len(kept) >= most:
+                break
+            apart_KN = np.abs(kept_KN[: len(kept)] - units_EN[number])
+            if not kept or apart_KN.max(axis=1).min() > _SAME:
+                kept_KN[len(kept)] = units_EN[number]
+                kept.append(number)
+        return [(self._edits[n], self._effects_EN[n]) for n in kept]
 
     def structural(self) -> list[RankedEdit]:
         """Edits in all layers that are tried whatever their estimate, the likeliest first."""

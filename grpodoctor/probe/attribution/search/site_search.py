@@ -75,6 +75,8 @@ class SiteSearch(EditSearch):
 
     _left = MOST_PASSES
     """Passes that the generic edits may still take."""
+    estimates: EditEstimates | None = None
+    """Of the generic edits, if they were tried."""
 
     def _generic(
         self, known: Sequence[Trial], families: Sequence[EditFamily], best: float
@@ -90,6 +92,7 @@ class SiteSearch(EditSearch):
             estimates = self._estimates()
         except EngineError:  # such as a model that is divided over devices
             estimates, self._left = None, _MOST_WITHOUT
+        self.estimates = estimates
         if estimates is None:
             trials = self._by_passes(known, within)
         else:

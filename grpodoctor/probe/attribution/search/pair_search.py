@@ -1,0 +1,344 @@
+"""Searches two changes that close a gap together.
+
+A search for single edits has measured, or estimated from gradients, what each of a thousand changes
+does. Pairs of them are fitted to the gap (`pair_fit.py`); those that explain most are computed, and
+their numbers are fitted. A pair is of use only if it leaves next to nothing: among half a million,
+many explain a part of any gap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from grpodoctor.probe.attribution.edit_effects import CLIP
+from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search.edit_estimates import EditEstimates
+from grpodoctor.probe.attribution.search.edit_search import GENERIC
+from grpodoctor.probe.attribution.search.pair_fit import Effect, FittedPair, pairs_of
+from grpodoctor.probe.attribution.search.refit import Number, numbers_of, refitted
+from grpodoctor.probe.attribution.search.refit_tensors import with_tensors_again
+from grpodoctor.probe.attribution.search.selection import CLOSED, edit_key
+from grpodoctor.probe.attribution.tokens import Floats, difference_gap
+from grpodoctor.probe.attribution.variant import Setup, Variant
+from grpodoctor.probe.contract import TEMPERATURES
+from grpodoctor.probe.engines.first_order import EstimatedEdit
+
+_COMPUTED = 64
+"""Pairs that are computed."""
+_PER_CHANGE = 10
+"""Pairs of one change that are computed, so that no change takes all of them."""
+_LISTED = 4000
+"""Pairs of the fit from which these are taken."""
+_ESTIMATED = 1500
+"""Estimated changes that are paired, those that explain most alone."""
+_REFITTED = 4
+"""Pairs whose numbers are fitted."""
+_AS_COMPUTED, _ANY_NUMBER, _ROUGH = (0.5, 1.6), (0.05, 20.0), (0.2, 5.0)
+_FACTORS = (0.05, 3.0)
+"""Multiples of an effect: of a change as it was computed, of a number, and of an estimate;
+of the effect of adding 1 to a factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the learner: an edit, or a temperature."""
+
+    edit: Edit | None
+    temperature: float = 0.0
+
+    def applied(self, setup: Setup) -> Setup:
+        """The setup with the change."""
+        if self.edit is not None:
+            return replace(setup, edits=(*setup.edits, self.edit))
+        return replace(setup, processing=replace(setup.processing, temperature=self.temperature))
+
+    @property
+    def place(self) -> str:
+        """What a second change would replace."""
+        if self.edit is None:
+            return "temperature"
+        name, content = self.edit
+        if name == OTHER_WEIGHTS:
+            return name
+        value = json.loads(content)
+        named = isinstance(value, list) and name not in GENERIC
+        return f"{name} {value[0]}" if named else name if name not in GENERIC else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedPair:
+    """Two changes under which the learner agrees with the sampler."""
+
+    first: Change
+    second: Change
+    after: Variant
+    others: tuple[tuple[Change, Change], ...] = ()
+    """Pairs that leave about as much of the gap."""
+
+
+class PairSearch:
+    """One search for two changes.
+
+    Args:
+        experiments: of the case.
+        variant: the gap.
+        estimates: of generic edits in its setup, if there are any.
+    """
+
+    def __init__(
+        self, experiments: Experiments, variant: Variant, estimates: EditEstimates | None
+    ) -> None:
+        self._experiments, self._variant, self._estimates = experiments, variant, estimates
+        self._folder, at = experiments.sub_sample(variant)
+        self._at = at
+        tokens = variant.tokens
+        self._counted = tokens.counted_N[at]
+        self._target, self._base = tokens.sampler_N[at], tokens.learner_N[at]
+        with np.errstate(invalid="ignore"):
+            missing_N = self._target - self._base
+        self._missing = np.where(self._counted & np.isfinite(missing_N), missing_N, np.nan)
+
+    def best(self) -> ClosedPair | None:
+        """The pair that leaves the smallest gap, if that is next to nothing.
+
+        Raises:
+            EngineError: if the learner fails.
+            BudgetSpentError: if the time budget is used up.
+        """
+        known = self._experiments.effects.in_first(self._variant.setup, self._folder)
+        if known is None or not self._experiments.has_passes:
+            return None
+        measured = [*self._of_edits(known.effects), *self._of_temperatures()]
+        pairs = self._chosen(measured)
+        gaps = self._gaps(pairs)
+        order = sorted(range(len(pairs)), key=gaps.__getitem__)
+        for number in order[:_REFITTED]:
+            first, second = pairs[number]
+            after = self._fitted(first, second)
+            if after is not None and self._closes(after):
+                near = [pairs[n] for n in order[: 2 * _REFITTED] if n != number]
+                return ClosedPair(*_named_after(first, second, after), after, tuple(near))
+        return None
+
+    def _closes(self, after: Variant) -> bool:
+        before = self._variant.gap
+        return not self._experiments.is_loud(after.gap) or after.gap < CLOSED * before
+
+    def _of_edits(self, effects: dict[Edit, Floats]) -> Iterator[tuple[Change, Effect]]:
+        for edit, moved_N in effects.items():
+            change = Change(edit)
+            least, most = _ANY_NUMBER if _is_number(edit) else _AS_COMPUTED
+            yield change, Effect(moved_N, least, most, place=change.place)
+
+    def _of_temperatures(self) -> Iterator[tuple[Change, Effect]]:
+        """The columns of other temperatures, which the first scoring has."""
+        columns_NT = self._variant.tokens.at_temperature_NT
+        now = self._variant.setup.processing.temperature
+        if columns_NT is None or self._variant.setup.rescored is not None:
+            return
+        for at, temperature in enumerate(TEMPERATURES[: columns_NT.shape[1]]):
+            if temperature != now:
+                with np.errstate(invalid="ignore"):
+                    moved_N = columns_NT[self._at, at].astype(np.float64) - self._base
+                moved_N = np.where(np.isfinite(moved_N), moved_N, np.nan)
+                yield (
+                    Change(None, float(temperature)),
+                    Effect(moved_N, *_AS_COMPUTED, place="temperature"),
+                )
+
+    def _chosen(self, measured: Sequence[tuple[Change, Effect]]) -> list[tuple[Change, Change]]:
+        """The pairs to compute: of measured changes, then with estimated ones, in turn."""
+        fits = [self._listed(measured, self._missing)]
+        if self._estimates is not None:
+            at_N = self._estimates.token_N
+            some = [
+                (change, replace(effect, moved_N=effect.moved_N[at_N]))
+                for change, effect in measured
+            ]
+            estimated = [
+                _estimated(edit, moved_N)
+                for edit, moved_N in self._estimates.most_promising(_ESTIMATED)
+            ]
+            fits.append(self._listed([*some, *estimated], self._missing[at_N]))
+        chosen: dict[tuple[Change, Change], None] = {}
+        for listed in fits:
+            counts: dict[Change, int] = {}
+            kept = 0
+            for first, second in listed:
+                if kept >= _COMPUTED // len(fits) or (first, second) in chosen:
+                    continue
+                if max(counts.get(first, 0), counts.get(second, 0)) >= _PER_CHANGE:
+                    continue
+                counts[first] = counts.get(first, 0) + 1
+                counts[second] = counts.get(second, 0) + 1
+                chosen[first, second] = None
+                kept += 1
+        return list(chosen)
+
+    def _listed(
+        self, changes: Sequence[tuple[Change, Effect]], missing_N: Floats
+    ) -> list[tuple[Change, Change]]:
+        if len(changes) < 2:
+            return []
+        pairs = pairs_of([effect for _, effect in changes], missing_N, _LISTED)
+        return [_pair(changes, each) for each in pairs]
+
+    def _gaps(self, pairs: Sequence[tuple[Change, Change]]) -> list[float]:
+        """The gap that each pair leaves on the sample."""
+        setups = [second.applied(first.applied(self._variant.setup)) for first, second in pairs]
+        return [self._gap(learner_N) for learner_N in self._scored(setups)]
+
+    def _scored(self, setups: Sequence[Setup]) -> list[Floats | None]:
+        """The learner's values of the sample in some setups."""
+        found: list[Floats | None] = [None] * len(setups)
+        for processing in dict.fromkeys(setup.processing for setup in setups):
+            numbers = [n for n, setup in enumerate(setups) if setup.processing == processing]
+            plain = replace(self._variant.setup, processing=processing)
+            scores = self._experiments.score_edits(
+                plain, [setups[n].edits for n in numbers], self._folder
+            )
+            for n, learner_N in zip(numbers, scores, strict=True):
+                found[n] = None if learner_N is None else learner_N[: self._target.size]
+        return found
+
+    def _gap(self, learner_N: Floats | None) -> float:
+        if learner_N is None:
+            return np.inf
+        at_N = self._counted & np.isfinite(self._target) & np.isfinite(learner_N)
+        known = (self._counted & np.isfinite(self._target)).sum()
+        if at_N.sum() < _KEPT * known or not at_N.any():
+            return float("inf")
+        return difference_gap(learner_N[at_N], self._target[at_N])
+
+    def _fitted(self, first: Change, second: Change) -> Variant | None:
+        """All tokens with both changes, their numbers fitted."""
+        setup = self._with_numbers(second.applied(first.applied(self._variant.setup)))
+        (learner_N,) = self._experiments.score_edits(setup, [setup.edits])
+        if learner_N is None:
+            return None
+        size = self._variant.tokens.sampler_N.size
+        after = Variant(setup, self._variant.tokens.with_learner(learner_N[:size]))
+        if after.gap > _NEAR * self._variant.gap:
+            return None
+        original = self._variant.setup
+        for _ in range(_TENSOR_ROUNDS):
+            after = refitted(self._experiments, after, original)
+            again = with_tensors_again(self._experiments, after, self._variant)
+            if again is None:
+                break
+            setup = self._with_numbers(again.setup)
+            after = self._experiments.vary(again, processing=setup.processing, edits=setup.edits)
+        return after
+
+    def _with_numbers(self, setup: Setup) -> Setup:
+        """The setup with the numbers that fit best, by Gauss-Newton steps on all of them."""
+        (base_N,) = self._scored([setup])
+        gap = self._gap(base_N)
+        for _ in range(_STEPS):
+            numbers = list(numbers_of(setup, self._variant.setup))
+            if not numbers or base_N is None or not self._experiments.is_loud(gap):
+                break
+            sizes = [_STEP * max(abs(one.value), _SMALL) for one in numbers]
+            near = [one.put(setup, one.value + by) for one, by in zip(numbers, sizes, strict=True)]
+            moved = [each for each in self._scored(near) if each is not None]
+            if len(moved) < len(numbers):
+                break
+            columns = [(each - base_N) / by for each, by in zip(moved, sizes, strict=True)]
+            step_K = _least_squares(np.stack(columns, axis=1), self._target - base_N)
+            tried = [_stepped(setup, numbers, step_K * length) for length in _LENGTHS]
+            scores = self._scored(tried)
+            gaps = [self._gap(one) for one in scores]
+            best = int(np.argmin(gaps))
+            if gaps[best] >= _BETTER * gap:
+                break
+            setup, base_N, gap = tried[best], scores[best], gaps[best]
+        return setup
+
+
+_TENSOR_ROUNDS = 3
+"""Times that tensors of another checkpoint are searched next to the other change."""
+_STEPS = 6
+_STEP = 0.02
+"""Relative change of a number by which its effect is measured."""
+_SMALL = 0.1
+"""Number below which changes are not relative."""
+_LENGTHS = (1.0, 0.5, 0.2)
+_FARTHEST = 0.5
+"""Largest relative change of a number in a step."""
+_BETTER = 0.98
+"""Factor by which the gap falls in a step, otherwise it is the last one."""
+_NEAR = 0.1
+"""Share of the gap that a pair may leave for its numbers to be fitted to all digits."""
+
+
+def _least_squares(moved_NK: Floats, missing_N: Floats) -> Floats:
+    at_N = np.isfinite(moved_NK).all(axis=1) & np.isfinite(missing_N)
+    step_K, *_ = np.linalg.lstsq(moved_NK[at_N], np.clip(missing_N[at_N], -CLIP, CLIP), rcond=None)
+    return np.asarray(step_K, np.float64)
+
+
+def _stepped(setup: Setup, numbers: Sequence[Number], step_K: Floats) -> Setup:
+    for number, by in zip(numbers, step_K.tolist(), strict=True):
+        most = _FARTHEST * max(abs(number.value), _SMALL)
+        setup = number.put(setup, number.value + float(np.clip(by, -most, most)))
+    return setup
+
+
+_KEPT = 0.98
+"""Share of the tokens that must keep a finite log-probability."""
+
+
+def _estimated(edit: EstimatedEdit, moved_N: Floats) -> tuple[Change, Effect]:
+    """An estimated edit as a change; the factor of one that has any is not known yet."""
+    if edit.is_number and not edit.value:
+        unknown = Change((edit.name, json.dumps([edit.site, None])))
+        return unknown, Effect(moved_N, *_FACTORS, may_be_opposite=True)
+    value = float(edit.value) if edit.is_number else edit.value
+    return Change((edit.name, json.dumps([edit.site, value]))), Effect(moved_N, *_ROUGH)
+
+
+def _pair(changes: Sequence[tuple[Change, Effect]], pair: FittedPair) -> tuple[Change, Change]:
+    """The changes of a fitted pair, with the factors that fit."""
+    first, second = (
+        _with_factor(changes[number][0], share)
+        for number, share in zip((pair.first, pair.second), pair.shares, strict=True)
+    )
+    return first, second
+
+
+def _with_factor(change: Change, share: float) -> Change:
+    if change.edit is None:
+        return change
+    name, content = change.edit
+    value = json.loads(content)
+    if name != "site_scale" or value[1] is not None:
+        return change
+    return Change((name, json.dumps([value[0], float(f"{1 + share:.2g}")])))
+
+
+def _is_number(edit: Edit) -> bool:
+    value: Any = json.loads(edit[1])
+    number = value[-1] if isinstance(value, list) and value else value
+    return isinstance(number, float)
+
+
+def _named_after(first: Change, second: Change, after: Variant) -> tuple[Change, Change]:
+    """The changes with their fitted numbers and tensors."""
+
+    def final(change: Change) -> Change:
+        if change.edit is None:
+            return Change(None, after.setup.processing.temperature)
+        key, name = edit_key(change.edit), change.edit[0]
+        return next(
+            Change(edit)
+            for edit in reversed(after.setup.edits)
+            if edit_key(edit) == key or name == edit[0] == OTHER_WEIGHTS
+        )
+
+    return final(first), final(second)
