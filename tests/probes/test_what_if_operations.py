@@ -96,6 +96,17 @@ def test_estimates_are_the_derivatives_of_small_changes(root: Path, family: str)
     assert not engine._split.gradients
 
 
+def test_an_edit_is_the_same_while_experts_are_recorded(root: Path) -> None:
+    """Recording calls torch functions, which an edit of the n-th call must not count."""
+    engine = loaded(checkpoint(root / "qwen2_moe", "qwen2_moe"))
+    rows, plain = responses(engine), scores(engine, responses(engine))
+    with engine.altered([("operation", ["mlp#1:sigmoid", "skipped"])]):
+        edited = scores(engine, rows)
+        recorded = engine.score(rows, Processing(), ("experts",))
+    assert np.abs(edited - plain).max() > 0.02
+    np.testing.assert_array_equal(np.concatenate([one.logprobs for one in recorded]), edited)
+
+
 def test_gradients_out_of_memory_are_refused_and_leave_the_model_as_it_was(root: Path) -> None:
     engine = loaded(checkpoint(root / "llama", "llama"))
     rows = responses(engine)
