@@ -25,7 +25,9 @@ def in_steps(
         BudgetSpentError: if the time budget is used up.
     """
     if tried.outcome.parts:
-        return [_part(tried, each, before, after) for each in tried.outcome.parts]
+        *others, last = tried.outcome.parts
+        parts = (*others, replace(last, after=after))  # numbers may have been fitted again
+        return [_part(tried, each, before, after) for each in parts]
     old, new = before.setup.processing, after.setup.processing
     if tried.cause.id != Truncation.id or old.temperature == new.temperature:
         return [tried]

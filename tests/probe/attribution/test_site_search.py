@@ -216,3 +216,15 @@ def test_a_refused_estimate_falls_back_to_passes() -> None:
         assert search._generic([], families, 1.0) == []
     by_passes.assert_called_once_with([], families)
     assert search._left > 500
+
+
+@pytest.mark.slow
+def test_two_changes_are_found_by_the_sum_of_their_effects(tmp_path: Path) -> None:
+    """Neither an operation nor a temperature alone removes half of the gap."""
+    result = found_by(WhatIf(), tmp_path, "qwen2_moe", "shared_gate_linear+hidden_temperature:1.15")
+    assert result is not None
+    assert result.after is not None
+    assert result.after.gap < 1e-6
+    names = {part.identity.id for part in result.parts if part.identity is not None}
+    assert names == {"missing-activation", "temperature"}
+    assert result.after.setup.processing.temperature == pytest.approx(1.15, abs=1e-3)

@@ -9,7 +9,7 @@ many explain a part of any gap.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,11 +89,17 @@ class PairSearch:
         experiments: of the case.
         variant: the gap.
         estimates: of generic edits in its setup, if there are any.
+        scaled: sites at which a factor is no temperature.
     """
 
     def __init__(
-        self, experiments: Experiments, variant: Variant, estimates: EditEstimates | None
+        self,
+        experiments: Experiments,
+        variant: Variant,
+        estimates: EditEstimates | None,
+        scaled: Set[str] = frozenset(),
     ) -> None:
+        self._scaled = scaled
         self._experiments, self._variant, self._estimates = experiments, variant, estimates
         self._folder, at = experiments.sub_sample(variant)
         self._at = at
@@ -164,6 +170,7 @@ class PairSearch:
             estimated = [
                 _estimated(edit, moved_N)
                 for edit, moved_N in self._estimates.most_promising(_ESTIMATED)
+                if edit.name != "site_scale" or edit.site.rpartition(":")[2] in self._scaled
             ]
             fits.append(self._listed([*some, *estimated], self._missing[at_N]))
         chosen: dict[tuple[Change, Change], None] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grpodoctor.probe.attribution.base import ExperimentResult, Identity
 from grpodoctor.probe.attribution.causes.sampling.temperature import Temperature
 from grpodoctor.probe.attribution.computed_causes import cause_of
@@ -24,18 +26,23 @@ def result_of(experiments: Experiments, variant: Variant, pair: ClosedPair) -> E
     """
     setup = pair.first.applied(variant.setup)
     between = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
-    parts = (
+    is_closed = not experiments.is_loud(pair.after.gap)
+    parts: tuple[ExperimentResult, ...] = (
         _part(experiments, variant, between, pair.first, _rivals(pair, pair.first, pair.second)),
         _part(experiments, between, pair.after, pair.second,
               _rivals(pair, pair.second, pair.first)),
     )  # fmt: skip
+    if not is_closed:  # among half a million pairs, many leave little
+        parts = tuple(replace(part, confidence="likely", rivals=()) for part in parts)
+    is_one = parts[0].identity == parts[1].identity
     return ExperimentResult(
         summary="; ".join(part.summary for part in parts),
         after=pair.after,
+        confidence="proven" if is_closed else "likely",
         details=tuple(each for part in parts for each in part.details),
         figures={"undeclared": 1.0},
         identity=parts[0].identity,
-        parts=parts,
+        parts=() if is_one else parts,
     )
 
 

@@ -57,7 +57,8 @@ class WhatIf(Cause):
         experiments.excluded.update(search.excluded)
         least = min((each.after.gap for each in candidates), default=variant.gap)
         if least > CLOSED * variant.gap and experiments.is_loud(least):
-            pair = PairSearch(experiments, variant, search.estimates).best()
+            scaled = {each.attribute for each in families if each.name == "site_scale"}
+            pair = PairSearch(experiments, variant, search.estimates, scaled).best()
             if pair is not None:
                 return result_of(experiments, variant, pair)
         if not candidates:
