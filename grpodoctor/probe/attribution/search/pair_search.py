@@ -39,6 +39,8 @@ _ESTIMATED = 1500
 """Estimated changes that are paired, those that explain most alone."""
 _REFITTED = 4
 """Pairs whose numbers are fitted."""
+_SIMILAR = 3.0
+"""A pair that leaves more than this multiple of the best one's gap is no rival."""
 _AS_COMPUTED, _ANY_NUMBER, _ROUGH = (0.5, 1.6), (0.05, 20.0), (0.2, 5.0)
 _FACTORS = (0.05, 3.0)
 """Multiples of an effect: of a change as it was computed, of a number, and of an estimate;
@@ -128,7 +130,8 @@ class PairSearch:
             first, second = pairs[number]
             after = self._fitted(first, second)
             if after is not None and self._closes(after):
-                near = [pairs[n] for n in order[: 2 * _REFITTED] if n != number]
+                alike = (n for n in order if n != number and gaps[n] < _SIMILAR * gaps[number])
+                near = [pairs[n] for n in alike][:_REFITTED]
                 return ClosedPair(*_named_after(first, second, after), after, tuple(near))
         return None
 
