@@ -9,6 +9,7 @@ many explain a part of any gap.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +34,9 @@ _COMPUTED = 64
 """Pairs that are computed."""
 _PER_CHANGE = 10
 """Pairs of one change that are computed, so that no change takes all of them."""
-_LISTED = 4000
+_PER_COUPLE = 2
+"""Pairs of the same two changes, with other numbers."""
+_LISTED = 20_000
 """Pairs of the fit from which these are taken."""
 _ESTIMATED = 1500
 """Estimated changes that are paired, those that explain most alone."""
@@ -59,6 +62,11 @@ class Change:
         if self.edit is not None:
             return replace(setup, edits=(*setup.edits, self.edit))
         return replace(setup, processing=replace(setup.processing, temperature=self.temperature))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What is changed, whatever the number."""
+        return ("temperature", "") if self.edit is None else edit_key(self.edit)
 
     @property
     def place(self) -> str:
@@ -178,17 +186,18 @@ class PairSearch:
             fits.append(self._listed([*some, *estimated], self._missing[at_N]))
         chosen: dict[tuple[Change, Change], None] = {}
         for listed in fits:
-            counts: dict[Change, int] = {}
+            counts: Counter[Any] = Counter()
             kept = 0
-            for first, second in listed:
-                if kept >= _COMPUTED // len(fits) or (first, second) in chosen:
+            for pair in listed:
+                keys = [each.key for each in pair]
+                is_taken = counts[tuple(keys)] >= _PER_COUPLE or pair in chosen
+                if is_taken or max(counts[key] for key in keys) >= _PER_CHANGE:
                     continue
-                if max(counts.get(first, 0), counts.get(second, 0)) >= _PER_CHANGE:
-                    continue
-                counts[first] = counts.get(first, 0) + 1
-                counts[second] = counts.get(second, 0) + 1
-                chosen[first, second] = None
+                counts.update([*keys, tuple(keys)])
+                chosen[pair] = None
                 kept += 1
+                if kept == _COMPUTED // len(fits):
+                    break
         return list(chosen)
 
     def _listed(
