@@ -18,6 +18,7 @@ from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit, EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search import site_search
 from grpodoctor.probe.attribution.search.edit_search import has_phases
 from grpodoctor.probe.attribution.search.edit_trials import Trial
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
@@ -212,7 +213,9 @@ def test_a_refused_estimate_falls_back_to_passes() -> None:
     with (
         mock.patch.object(SiteSearch, "_estimates", side_effect=refused),
         mock.patch.object(SiteSearch, "_by_passes", return_value=[]) as by_passes,
+        mock.patch.object(site_search, "PairSearch") as pairs,
     ):
+        pairs.return_value.best.return_value = None
         assert search._generic([], families, 1.0) == []
     by_passes.assert_called_once_with([], families)
     assert search._left > 500

@@ -199,11 +199,7 @@ class EditSearch:
             is_aside: whether they are compared with other values than the reported ones.
         """
         trials = [Trial(family) for family in families]
-        wanted = [(trial, value) for trial in trials for value in trial.family.values]
-        if is_aside:
-            self._try(wanted)
-        else:
-            self._screen(wanted)
+        self._screen([(trial, value) for trial in trials for value in trial.family.values])
         trials = [trial for trial in trials if trial.gaps]
         before = self._gap(self._base)
         for trial in () if is_aside else trials:

@@ -24,14 +24,14 @@ from grpodoctor.probe.attribution.search.edit_search import GENERIC
 from grpodoctor.probe.attribution.search.pair_fit import Effect, FittedPair, pairs_of
 from grpodoctor.probe.attribution.search.refit import Number, numbers_of, refitted
 from grpodoctor.probe.attribution.search.refit_tensors import with_tensors_again
-from grpodoctor.probe.attribution.search.selection import CLOSED, edit_key
+from grpodoctor.probe.attribution.search.selection import CLOSED, NEARLY_WHOLE, edit_key
 from grpodoctor.probe.attribution.tokens import Floats, difference_gap
 from grpodoctor.probe.attribution.variant import Setup, Variant
 from grpodoctor.probe.contract import TEMPERATURES
 from grpodoctor.probe.engines.first_order import EstimatedEdit
 
-_COMPUTED = 64
-"""Pairs that are computed."""
+_COMPUTED = 32
+"""Pairs that are computed, of measured changes, and again with estimated ones."""
 _PER_CHANGE = 10
 """Pairs of one change that are computed, so that no change takes all of them."""
 _PER_COUPLE = 2
@@ -98,7 +98,7 @@ class PairSearch:
     Args:
         experiments: of the case.
         variant: the gap.
-        estimates: of generic edits in its setup, if there are any.
+        estimates: of generic edits in its setup, to be paired, too; None for measured ones alone.
         scaled: sites at which a factor is no temperature.
     """
 
@@ -144,8 +144,10 @@ class PairSearch:
         return None
 
     def _closes(self, after: Variant) -> bool:
-        before = self._variant.gap
-        return not self._experiments.is_loud(after.gap) or after.gap < CLOSED * before
+        """Whether next to nothing is left: with much rounding, a pair may leave it by chance."""
+        share = after.gap / self._variant.gap
+        is_rounding = not self._experiments.is_loud(after.gap)
+        return share < (1 - NEARLY_WHOLE if is_rounding else CLOSED)
 
     def _of_edits(self, effects: dict[Edit, Floats]) -> Iterator[tuple[Change, Effect]]:
         for edit, moved_N in effects.items():
@@ -170,9 +172,10 @@ class PairSearch:
                 )
 
     def _chosen(self, measured: Sequence[tuple[Change, Effect]]) -> list[tuple[Change, Change]]:
-        """The pairs to compute: of measured changes, then with estimated ones, in turn."""
-        fits = [self._listed(measured, self._missing)]
-        if self._estimates is not None:
+        """The pairs to compute, each couple of changes a few times."""
+        if self._estimates is None:
+            listed = self._listed(measured, self._missing)
+        else:
             at_N = self._estimates.token_N
             some = [
                 (change, replace(effect, moved_N=effect.moved_N[at_N]))
@@ -183,21 +186,19 @@ class PairSearch:
                 for edit, moved_N in self._estimates.most_promising(_ESTIMATED)
                 if edit.name != "site_scale" or edit.site.rpartition(":")[2] in self._scaled
             ]
-            fits.append(self._listed([*some, *estimated], self._missing[at_N]))
+            listed = self._listed([*some, *estimated], self._missing[at_N])
         chosen: dict[tuple[Change, Change], None] = {}
-        for listed in fits:
-            counts: Counter[Any] = Counter()
-            kept = 0
-            for pair in listed:
-                keys = [each.key for each in pair]
-                is_taken = counts[tuple(keys)] >= _PER_COUPLE or pair in chosen
-                if is_taken or max(counts[key] for key in keys) >= _PER_CHANGE:
-                    continue
-                counts.update([*keys, tuple(keys)])
-                chosen[pair] = None
-                kept += 1
-                if kept == _COMPUTED // len(fits):
-                    break
+        counts: Counter[Any] = Counter()
+        for pair in listed:
+            keys = [each.key for each in pair]
+            if counts[tuple(keys)] >= _PER_COUPLE or pair in chosen:
+                continue
+            if max(counts[key] for key in keys) >= _PER_CHANGE:
+                continue
+            counts.update([*keys, tuple(keys)])
+            chosen[pair] = None
+            if len(chosen) == _COMPUTED:
+                break
         return list(chosen)
 
     def _listed(

@@ -15,8 +15,6 @@ from grpodoctor.probe.attribution.engine_variants import model_path as path_of
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.naming import ALSO_FITS
 from grpodoctor.probe.attribution.search.edit_search import Candidate
-from grpodoctor.probe.attribution.search.pair_search import PairSearch
-from grpodoctor.probe.attribution.search.selection import CLOSED
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
@@ -55,12 +53,8 @@ class WhatIf(Cause):
         families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]
         candidates = search.best(families)
         experiments.excluded.update(search.excluded)
-        least = min((each.after.gap for each in candidates), default=variant.gap)
-        if least > CLOSED * variant.gap and experiments.is_loud(least):
-            scaled = {each.attribute for each in families if each.name == "site_scale"}
-            pair = PairSearch(experiments, variant, search.estimates, scaled).best()
-            if pair is not None:
-                return result_of(experiments, variant, pair)
+        if search.pair is not None:
+            return result_of(experiments, variant, search.pair)
         if not candidates:
             return None
         best, rivals = _likeliest(candidates, experiments)
