@@ -44,6 +44,8 @@ _REFITTED = 4
 """Pairs whose numbers are fitted."""
 _SIMILAR = 3.0
 """A pair that leaves more than this multiple of the best one's gap is no rival."""
+_BIAS = "logit_bias"
+"""An edit of a list of tokens and numbers."""
 _AS_COMPUTED, _ANY_NUMBER, _ROUGH = (0.5, 1.6), (0.05, 20.0), (0.2, 5.0)
 _FACTORS = (0.05, 3.0)
 """Multiples of an effect: of a change as it was computed, of a number, and of an estimate;
@@ -66,19 +68,21 @@ class Change:
     @property
     def key(self) -> tuple[str, str]:
         """What is changed, whatever the number."""
-        return ("temperature", "") if self.edit is None else edit_key(self.edit)
+        if self.edit is None or self.edit[0] == _BIAS:
+            return self.place, ""
+        return edit_key(self.edit)
 
     @property
     def place(self) -> str:
-        """What a second change would replace."""
+        """What a second change would replace; empty if there can be several."""
         if self.edit is None:
             return "temperature"
-        name, content = self.edit
-        if name == OTHER_WEIGHTS:
-            return name
-        value = json.loads(content)
-        named = isinstance(value, list) and name not in GENERIC
-        return f"{name} {value[0]}" if named else name if name not in GENERIC else ""
+        name, value = self.edit[0], json.loads(self.edit[1])
+        if name in GENERIC:
+            return ""
+        if name == _BIAS:
+            return f"{name} {value[0][0]}"
+        return f"{name} {value[0]}" if isinstance(value, list) else name
 
 
 @dataclass(frozen=True, slots=True)
