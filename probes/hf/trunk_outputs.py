@@ -1,7 +1,7 @@
 """Keeps the trunk's outputs for edits that change logits alone.
 
-A third of the what-if edits are biases, penalties and caps of logits. The trunk, which takes nearly
-all of a pass, computes the same for each of them.
+A third of the edits of known kinds are biases, penalties and caps of logits. The trunk, which takes
+nearly all of a pass, computes the same for each of them.
 """
 
 from __future__ import annotations
