@@ -36,7 +36,7 @@ from grpodoctor.probe.contract import TEMPERATURES
 from grpodoctor.probe.engines.first_order import EstimatedEdit
 
 _COMPUTED = 32
-"""Pairs that are computed, of measured changes, and again with estimated ones."""
+"""Pairs that are computed, of measured changes, and as many with estimated ones."""
 _PER_CHANGE = 10
 """Pairs of one change that are computed, so that no change takes all of them."""
 _PER_COUPLE = 2
@@ -192,10 +192,10 @@ class PairSearch:
                 )
 
     def _chosen(self, measured: Sequence[tuple[Change, Effect]]) -> list[tuple[Change, Change]]:
-        """The pairs to compute, each couple of changes a few times."""
-        if self._estimates is None:
-            listed = self._listed(measured, self._missing)
-        else:
+        """The pairs to compute: of measured changes on all tokens, then with estimated ones."""
+        chosen: dict[tuple[Change, Change], None] = {}
+        self._add(chosen, self._listed(measured, self._missing))
+        if self._estimates is not None:
             at_N = self._estimates.token_N
             some = [
                 (change, replace(effect, moved_N=effect.moved_N[at_N]))
@@ -206,9 +206,16 @@ class PairSearch:
                 for edit, moved_N in self._estimates.most_promising(_ESTIMATED)
                 if edit.name != "site_scale" or edit.site.rpartition(":")[2] in self._scaled
             ]
-            listed = self._listed([*some, *estimated], self._missing[at_N])
-        chosen: dict[tuple[Change, Change], None] = {}
+            self._add(chosen, self._listed([*some, *estimated], self._missing[at_N]))
+        return list(chosen)
+
+    @staticmethod
+    def _add(
+        chosen: dict[tuple[Change, Change], None], listed: Sequence[tuple[Change, Change]]
+    ) -> None:
+        """Add the best pairs, each couple of changes a few times."""
         counts: Counter[Any] = Counter()
+        kept = 0
         for pair in listed:
             keys = [each.key for each in pair]
             if counts[tuple(keys)] >= _PER_COUPLE or pair in chosen:
@@ -217,9 +224,9 @@ class PairSearch:
                 continue
             counts.update([*keys, tuple(keys)])
             chosen[pair] = None
-            if len(chosen) == _COMPUTED:
-                break
-        return list(chosen)
+            kept += 1
+            if kept == _COMPUTED:
+                return
 
     def _listed(
         self, changes: Sequence[tuple[Change, Effect]], missing_N: Floats
