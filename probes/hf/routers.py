@@ -89,12 +89,14 @@ class Tape:
         """A hook that records the output of a layer's router, and forces experts if given."""
 
         def note(router: nn.Module, _arguments: Any, output: Any) -> Any:
-            ids_NK, logits_NE = self._read(output)
-            self._experts[layer] = ids_NK
-            self._margins[layer] = None if logits_NE is None else _margin(logits_NE, ids_NK)
-            if self._forced_NDK is None:
-                return None
-            return forced(router, output, self._forced_NDK[:, layer])
+            # An edit of an operation counts the calls of a pass, and must not count these.
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - no public name
+                ids_NK, logits_NE = self._read(output)
+                self._experts[layer] = ids_NK
+                self._margins[layer] = None if logits_NE is None else _margin(logits_NE, ids_NK)
+                if self._forced_NDK is None:
+                    return None
+                return forced(router, output, self._forced_NDK[:, layer])
 
         return note
 
@@ -106,7 +108,8 @@ class Tape:
                 value for value in (*arguments, *named.values()) if isinstance(value, Tensor)
             ]
             ids = [tensor for tensor in tensors if not tensor.is_floating_point()]
-            self._experts[layer] = ids[0].flatten(0, -2) if ids else None
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - as above
+                self._experts[layer] = ids[0].flatten(0, -2) if ids else None
 
         return note
 

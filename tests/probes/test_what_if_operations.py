@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
-from contract import InapplicableError, Processing
+from contract import InapplicableError, Processing, RefusalError
 from hf.what_if.operation_edits import Forms
 from hf.what_if.operations import Site, Trace
 
@@ -88,6 +89,50 @@ def test_estimates_are_the_derivatives_of_small_changes(root: Path, family: str)
     assert len(factors) > 20
     assert np.array_equal(scores(engine, rows), before)
     assert not engine._split.gradients
+
+
+def test_an_edit_is_the_same_while_experts_are_recorded(root: Path) -> None:
+    """Recording calls torch functions, which an edit of the n-th call must not count."""
+    engine = loaded(checkpoint(root / "qwen2_moe", "qwen2_moe"))
+    rows, plain = responses(engine), scores(engine, responses(engine))
+    with engine.altered([("operation", ["mlp#1:sigmoid", "skipped"])]):
+        edited = scores(engine, rows)
+        recorded = engine.score(rows, Processing(), ("experts",))
+    assert np.abs(edited - plain).max() > 0.02
+    np.testing.assert_array_equal(np.concatenate([one.logprobs for one in recorded]), edited)
+
+
+def test_gradients_out_of_memory_are_refused_and_leave_the_model_as_it_was(root: Path) -> None:
+    engine = loaded(checkpoint(root / "llama", "llama"))
+    rows = responses(engine)
+    before = scores(engine, rows)
+    needed = [weight.requires_grad for weight in engine._model.parameters()]
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    with (
+        mock.patch.object(torch.autograd, "grad", side_effect=full) as called,
+        pytest.raises(RefusalError, match="out of memory"),
+    ):
+        engine.first_order(rows, Processing(), 48)
+    assert called.called
+    assert not engine._split.gradients
+    assert [weight.requires_grad for weight in engine._model.parameters()] == needed
+    assert not any(module._forward_hooks for module in engine._model.modules())
+    assert np.array_equal(scores(engine, rows), before)
+    _, arrays = engine.first_order(rows, Processing(), 48)
+    assert len(arrays["effects_EN"])
+
+
+@pytest.mark.parametrize("place", ["operations", "sites"])
+def test_changes_out_of_memory_are_refused(root: Path, place: str) -> None:
+    """The error in the computation of a single edit is no edit that does not fit."""
+    engine = loaded(checkpoint(root / "llama", "llama"))
+    full = torch.OutOfMemoryError("CUDA out of memory.")
+    target = {
+        "operations": "hf.localisation.first_order.changed",
+        "sites": "hf.localisation.first_order.sites.changed_by",
+    }[place]
+    with mock.patch(target, side_effect=full), pytest.raises(RefusalError, match="out of memory"):
+        engine.first_order(responses(engine), Processing(), 48)
 
 
 def test_the_forms_of_an_operation_follow_the_graph(root: Path) -> None:

@@ -61,6 +61,9 @@ class ExperimentResult:
     """Other causes that the experiment found, next best first: one of them may be the right one
     next to a second cause."""
 
+    parts: tuple[ExperimentResult, ...] = ()
+    """The causes of a result that are only found together, each with its `before` and `after`."""
+
 
 class Cause(ABC):
     """Base class of all causes: one class per file below `causes/`, discovered automatically."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import numpy as np
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.case import Case
+from grpodoctor.probe.attribution.edit_effects import EffectMemory
 from grpodoctor.probe.attribution.edits import (
     EditFamily,
     Edits,
@@ -31,9 +31,15 @@ from grpodoctor.probe.attribution.rounding import (
     rounding_between,
     usual_rounding,
 )
+from grpodoctor.probe.attribution.some_responses import (
+    prompts_behind,
+    spread,
+    write_behind,
+    write_some,
+)
 from grpodoctor.probe.attribution.tokens import Experts, Floats, Integers, Tokens, effective_gap
 from grpodoctor.probe.attribution.variant import Setup, Variant
-from grpodoctor.probe.contract import Processing, read_responses, shard_paths, write_shard
+from grpodoctor.probe.contract import Processing
 from grpodoctor.probe.controls.expert_replay import replay_job
 from grpodoctor.probe.engines.jobs import (
     JobRunner,
@@ -45,10 +51,9 @@ from grpodoctor.probe.engines.jobs import (
     computes_in,
 )
 from grpodoctor.probe.engines.shards import read_shards
-from grpodoctor.probe.engines.store import JOB, content_key, rollouts_key, write_json
+from grpodoctor.probe.engines.store import content_key, rollouts_key
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.severity import EXACT, QUIET
-from grpodoctor.support.files.regular_files import read_regular
 
 _PART_TOKENS = 64_000
 _SCREEN_TOKENS = 512
@@ -81,10 +86,14 @@ class Experiments:
         """Ids of the causes named so far."""
         self.excluded: dict[str, float] = {}
         """What-if edits that were tried, with the smallest share of the gap that each left."""
+        self.effects = EffectMemory()
+        """What edits did in the first setup in which they were tried."""
         self.edit_passes = 0
         """Passes that edits took so far."""
         self.generic_searches: set[str] = set()
         """The setups of this gap's remainders for which generic edits were tried."""
+        self.pair_searches: set[str] = set()
+        """The setups in which two changes were searched together."""
         self.locations: dict[tuple[str, int], Any] = {}
         """The places to which the differences point, by setup and number of tokens."""
         self._folders: dict[tuple[str, ScoreJob], Path] = {}
@@ -349,7 +358,7 @@ class Experiments:
         needs_all = variant.setup.learner_map is not None and variant.setup.learner_map.needs_all
         if variant.setup.own_prompts or needs_all:
             return None, np.arange(variant.tokens.sampler_N.size)
-        wanted_B = _spread(variant.tokens, _SCREEN_TOKENS)
+        wanted_B = spread(variant.tokens, _SCREEN_TOKENS)
         return self.folder_of(variant, wanted_B), self._indices(variant, wanted_B)
 
     def one_of_each_prompt(self, variant: Variant) -> tuple[Path, Integers]:
@@ -366,20 +375,10 @@ class Experiments:
 
     def folder_of(self, variant: Variant, wanted_B: Set[int]) -> Path:
         """A folder with some of the part's responses, after the prompts that the learner reads."""
-        prompts = _prompts_behind(variant.setup.behind)
-        source = rollouts_key(variant.setup.behind or self.rollouts)
-        key = content_key("screen", source, sorted(wanted_B))
+        behind = variant.setup.behind
+        key = content_key("screen", rollouts_key(behind or self.rollouts), sorted(wanted_B))
         folder = self.scratch(f"screen-{key}")
-        first = 0
-        for path in shard_paths(self.rollouts):
-            responses = read_responses(path)
-            kept = [r for number, r in enumerate(responses, first) if number in wanted_B]
-            first += len(responses)
-            for response in kept:
-                response.prompt_ids = prompts.get(response.prompt, response.prompt_ids)
-            if not (folder / path.name).exists():
-                write_shard(folder / path.name, kept)
-        write_json(folder / JOB, {"key": folder.name})
+        write_some(folder, self.rollouts, wanted_B, prompts_behind(behind))
         return folder
 
     @cached_property
@@ -460,11 +459,7 @@ class Experiments:
         ids = [{"ids": list(prompts.get(n, ()))} for n in range(max(prompts) + 1)]
         key = content_key("behind", rollouts_key(self.rollouts), ids)
         folder = self.scratch(f"behind-{key}")
-        for path in shard_paths(self.rollouts):
-            if not (folder / path.name).exists():
-                (folder / path.name).symlink_to(path.resolve())
-        write_json(folder / "prompts.json", ids)
-        write_json(folder / JOB, {"key": key, "prompts": str(folder / "prompts.json")})
+        write_behind(folder, self.rollouts, ids, key)
         return folder
 
     def variants_behind(self, variant: Variant, folders: Sequence[Path]) -> list[Variant]:
@@ -493,18 +488,3 @@ class Experiments:
         folder = self.case.scored.parent / "attribution" / safe
         folder.mkdir(parents=True, exist_ok=True)
         return folder
-
-
-def _prompts_behind(folder: Path | None) -> dict[int, list[int]]:
-    """The prompt ids of a folder made by `behind`, by prompt number."""
-    if folder is None:
-        return {}
-    listed = json.loads(read_regular(folder / "prompts.json"))
-    return {number: prompt["ids"] for number, prompt in enumerate(listed)}
-
-
-def _spread(tokens: Tokens, most: int) -> set[int]:
-    """Responses that count, at equal distances, whose tokens are about `most` together."""
-    counted_B = np.unique(tokens.rows_N[tokens.counted_N])
-    step = max(1, -(-int(tokens.lengths_B[counted_B].sum()) // most))
-    return set(counted_B[::step].tolist())

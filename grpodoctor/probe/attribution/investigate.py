@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
-from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.explanation import Explanation
 from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (
-    as_judged,
-    as_likely,
     doubtful_errors,
-    leaves_much,
-    named_cause,
     rank,
-    replaced_by,
     with_final_tensors,
 )
 from grpodoctor.probe.attribution.reference import with_reference
-from grpodoctor.probe.attribution.search.gap_tests import GapTests
 from grpodoctor.probe.attribution.search.own_variation import is_own
 from grpodoctor.probe.attribution.search.refit_tensors import fitted_cause
 from grpodoctor.probe.attribution.search.saved_state import SavedState
@@ -38,18 +32,9 @@ from grpodoctor.probe.attribution.search.selection import (
     enough_share,
     first_causes,
     is_better_explanation,
-    is_sure,
     is_worth_accepting,
-    unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset, differing_part
-from grpodoctor.probe.attribution.search.together import (
-    Simpler,
-    closing_rival,
-    judged_together,
-    simpler,
-)
-from grpodoctor.probe.attribution.split_steps import in_steps
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.attribution.verdict import verdict_of
 from grpodoctor.probe.engines.jobs import BudgetSpentError, JobRunner
@@ -94,31 +79,15 @@ def measured_rounding(runner: JobRunner, case: Case) -> Attribution:
     return _Investigation(runner, case).rounding_alone()
 
 
-class _Investigation:
+class _Investigation(Explanation):
     """The state of one investigation."""
 
     def __init__(self, runner: JobRunner, case: Case) -> None:
-        self.experiments = Experiments(runner, case)
-        self.named: list[NamedCause] = []
-        self.notes: list[str] = []
-        self.left = 1.0
-        """Share of the gap that is not yet explained."""
+        super().__init__(Experiments(runner, case))
         self.first: Variant | None = None
-        self.variant: Variant | None = None
-        self.tests = GapTests(self.experiments)
-        self.imitated: set[str] = set()
-        """Ids of named causes whose experiment imitates the cause."""
-        self.steps: list[Step] = []
-        """The accepted causes, in the order of their removal."""
-        self.before_edits: SavedState | None = None
-        """The state to return to if the edits are withdrawn."""
         self.tries_edits = True
         self.subset: Subset | None = None
         """The responses that differ, if the others agree from the start."""
-        self.limit: Subset | None = None
-        """The responses or tokens to which the search is limited at present."""
-        self.checked = 0
-        """The first accepted causes, which were judged before the search was limited."""
 
     def result(self) -> Attribution:
         is_cut_short = False
@@ -270,27 +239,6 @@ class _Investigation:
             tried += self._results(cause, start.variant, hypothesis, least=_WEAK)
         return first_causes(tried, besides=steps[0].cause if steps else "")[:_MOST_STARTS]
 
-    def _state(self, variant: Variant) -> SavedState:
-        return SavedState(
-            named=tuple(self.named),
-            taken=frozenset(self.experiments.named),
-            imitated=frozenset(self.imitated),
-            steps=tuple(self.steps),
-            left=self.left,
-            variant=variant,
-            limit=self.limit,
-            checked=self.checked,
-            noise=self.tests.noise,
-            rounding=self.tests.rounding,
-        )
-
-    def _restore(self, saved: SavedState) -> None:
-        self.named, self.steps = list(saved.named), list(saved.steps)
-        self.left, self.variant, self.limit = saved.left, saved.variant, saved.limit
-        self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
-        self.tests.noise, self.tests.rounding = saved.noise, saved.rounding
-        self.checked = saved.checked
-
     def _withdraw_edits(self) -> bool:
         """Withdraw edits that together with all later causes leave much of the gap.
 
@@ -315,58 +263,6 @@ class _Investigation:
         self._search()
         if not self.steps:  # the responses themselves are reported
             self.subset, self.limit, self.variant = None, None, variant
-
-    def _drop_unneeded(self, variant: Variant) -> Variant:
-        """Drop causes that the later ones make superfluous; returns the variant without them."""
-        steps = self.steps[self.checked :]
-        try:
-            dropped, variant = unneeded(self.experiments, variant, steps)
-        except EngineError as error:
-            self.notes.append(f"the causes were not tested against each other: {error.what}")
-            return variant
-        self.named = [each for each in self.named if each.cause not in dropped]
-        self.steps = [each for each in self.steps if each.cause not in dropped]
-        self.experiments.named.difference_update(dropped)
-        return variant
-
-    def _prove_together(self, final: Variant) -> None:
-        """Judge the causes of a closed gap by what happens without any one of them."""
-        if not self.tests.is_quiet(final):
-            return
-        steps = self.steps[self.checked :]
-        judged = judged_together(self.experiments, final, steps, self.tests.is_quiet)
-        fewer = simpler(self.experiments, steps, judged.replaceable, self.tests.is_quiet)
-        if fewer is not None and final is self.variant and not self.checked:
-            self._replace(fewer)
-            return
-        fitting = {cause: described(rival.edit) for cause, rival in judged.replaceable.items()}
-        self.named = [as_judged(each, judged.proven, fitting) for each in self.named]
-
-    def _call_likely(self, causes: Set[str]) -> None:
-        self.named = [as_likely(each) if each.cause in causes else each for each in self.named]
-
-    def _replace_imitation(self, variant: Variant) -> bool:
-        """Replace a cause that leaves an error by a rival that closes the gap, if there is one."""
-        if self.left >= CLOSED or self.tests.is_quiet(variant):
-            return False
-        steps = self.steps[self.checked :]
-        found = closing_rival(self.experiments, variant, steps, self.tests.is_quiet)
-        if found is not None:
-            self.left *= found.final.gap / variant.gap
-            self._replace(found)
-        return found is not None
-
-    def _replace(self, fewer: Simpler) -> None:
-        """Continue with a rival in place of a cause, without the causes that it makes spare."""
-        old, rival, self.variant = fewer.replaced, fewer.rival, fewer.final
-        self.imitated.add(rival.step.cause)
-        self.named = [
-            replaced_by(each, rival.edit, self.variant) if each.cause == old else each
-            for each in self.named
-            if each.cause not in fewer.dropped
-        ]
-        self.steps = fewer.steps(self.steps)
-        self._prove_together(self.variant)
 
     def _with_reference(self, variant: Variant) -> Variant:
         """The variant with an engine that can compute differently, if the learner cannot."""
@@ -400,9 +296,6 @@ class _Investigation:
         if is_worth:
             self._accept(best)
         return is_worth
-
-    def _settles(self, tried: TriedCause) -> bool:
-        return self.tests.is_settled(tried, self.variant)
 
     def _hypotheses(self, variant: Variant, *, peels: bool) -> Iterator[tuple[Cause, Hypothesis]]:
         quiet, edits = self.tests.is_quiet(variant), self.tries_edits
@@ -452,55 +345,6 @@ class _Investigation:
             self.notes.append(f"the numbers of {tried.cause.id} were not refined: {error.what}")
             return tried
 
-    def _accept(self, tried: TriedCause) -> None:
-        before, after = tried.outcome.before or self.variant, tried.outcome.after
-        if before is None or after is None:
-            return
-        for step in in_steps(self.experiments, tried, before, after):
-            self._accept_step(step)
-        self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
-
-    def _accept_step(self, tried: TriedCause) -> None:
-        before, after = tried.outcome.before or self.variant, tried.outcome.after
-        if before is None or after is None:
-            return
-        sure = is_sure(tried.explained, left=self.left, is_settled=self._settles(tried))
-        self.tests.learn_rounding(tried, before, after)
-        if tried.cause.repeats and self.before_edits is None and self.variant is not None:
-            self.before_edits = self._state(self.variant)
-        figures = {"gap_before": before.gap, "gap_after": after.gap}
-        self._name(tried.cause, tried.outcome, max(tried.explained, 0.0), figures, proven=sure)
-        if self.variant is not None:
-            self.steps.append(tried.step(self.variant.setup, after.setup))
-        self.left *= 1 - tried.explained
-        self.variant = after
-
-    def _refreshed(self, variant: Variant) -> Variant:
-        """The variant with the columns that the next signatures need."""
-        if not variant.setup.replay:  # the columns would be those of the learner's own experts
-            try:
-                return self.experiments.with_columns(variant)
-            except EngineError as error:
-                self.notes.append(f"the learner returned no further columns: {error.what}")
-        return Variant(variant.setup, variant.tokens.without_columns())
-
-    def _name(
-        self,
-        cause: Cause,
-        outcome: ExperimentResult,
-        share: float | None,
-        figures: dict[str, float],
-        *,
-        proven: bool,
-    ) -> None:
-        where = self.limit.words if self.limit else ""
-        part = None if share is None else share * self.left
-        named = named_cause(cause, outcome, part, figures, is_sure=proven, where=where)
-        self.experiments.named.add(named.cause)
-        if cause.is_surrogate:
-            self.imitated.add(named.cause)
-        self.named.append(named)
-
     def _examine_remainder(self) -> None:
         """Examine the causes that can be detected but not removed on the remaining gap."""
         if self.variant is None:
@@ -522,15 +366,6 @@ class _Investigation:
         named = any((cause.explained or 0.0) >= PROVEN for cause in self.named)
         if not named and not self.tests.is_quiet(self.variant):
             self._guess(self.variant)
-
-    def _confirm(self, variant: Variant) -> None:
-        """Keep imitated causes proven only if next to nothing remains and no other edit is near."""
-        if self.tests.is_quiet(variant):
-            return
-        imitated = self.imitated - {step.cause for step in self.steps[: self.checked]}
-        doubtful = {each.cause for each in self.named if leaves_much(each, variant.gap)}
-        doubtful |= {step.cause for step in self.steps if step.rivals}
-        self._call_likely(imitated & doubtful)
 
     def _guess_from_checksums(self) -> None:
         """Name different weights that checksums show, if no time is left to test them."""

@@ -1,4 +1,4 @@
-"""A removal that changes temperature and truncation at once, as two causes."""
+"""A removal of two causes at once, as two steps."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ def in_steps(
         EngineError: if the learner cannot score.
         BudgetSpentError: if the time budget is used up.
     """
+    if tried.outcome.parts:
+        *others, last = tried.outcome.parts
+        parts = (*others, replace(last, after=after))  # numbers may have been fitted again
+        return [_part(tried, each, before, after) for each in parts]
     old, new = before.setup.processing, after.setup.processing
     if tried.cause.id != Truncation.id or old.temperature == new.temperature:
         return [tried]
@@ -43,6 +47,11 @@ def in_steps(
         TriedCause(tried.cause, heat, _share(before, between), tried.part),
         TriedCause(tried.cause, rest, _share(between, after), 1.0),
     ]
+
+
+def _part(tried: TriedCause, part: ExperimentResult, before: Variant, after: Variant) -> TriedCause:
+    """One of several causes that were found together."""
+    return TriedCause(tried.cause, part, _share(part.before or before, part.after or after), 1.0)
 
 
 def _share(before: Variant, after: Variant) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from grpodoctor.errors import EngineError, ModelError
+from grpodoctor.probe.attribution.base import Identity
 from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
@@ -15,6 +16,17 @@ from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.inputs.checksums import compare_checkpoints, open_checkpoint
 
 Found = TypeVar("Found")
+PARTIAL_SYNC = Identity(
+    "partial-sync",
+    "Some of the sampler's tensors were not synced",
+    (
+        "Check how the named tensors are transferred. Syncs often miss tied embeddings and output "
+        "heads, fused or renamed projections, biases, norms, experts, adapters, and copies that "
+        "the engine packs at load time.",
+        "After each sync, compare checksums tensor by tensor, or reload the engine from a saved "
+        "checkpoint.",
+    ),
+)
 
 KINDS = {
     "embeddings": r"embed_tokens|word_embeddings|wte\.",

@@ -7,12 +7,22 @@ columns made comparable, or None without evidence in the numbers themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 
+from grpodoctor.probe.attribution.column_changes import (
+    NEARLY_WHOLE,
+    Recognized,
+    by_response,
+    changed,
+    distance,
+    each_response,
+    same_change,
+)
+from grpodoctor.probe.attribution.reordered_columns import reordered
 from grpodoctor.probe.attribution.tokens import Flags, Floats, Integers, Tokens
 from grpodoctor.probe.attribution.variant import ColumnMap
 
@@ -23,36 +33,8 @@ _NEAR = 0.08
 _UNITY = 0.02
 _AT_EDGE = 0.01
 """Smallest share of tokens at a limit that makes it a clip."""
-_MOST_SHIFT, _COMMON_SHIFT = 8, 3
-_ALL = 0.9
-"""Share of the responses from which a shift counts as one of all responses."""
-_FITS = 0.4
-"""Share of the mean |Δlogp| up to which the best shifts fit; shifts in a third of the responses
-leave nearly nothing, the best of sixteen shifts of unrelated values leaves more than half."""
-_MOST_RESPONSES = 512
-"""Responses that are matched with each other."""
-_NEARLY_WHOLE, _SCALED = 0.97, 0.99
+_SCALED = 0.99
 _WIDTHS = (2, 3, 4, 5, 8, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class Recognized:
-    """A change that the numbers of a column suggest."""
-
-    cause: str
-    what: str
-    """What the column is, in words that follow "the sampler's log-probabilities are"."""
-    changed_N: Floats
-    """The changed column, made comparable."""
-    other_N: Floats
-    """The other column, made comparable."""
-    least: float = 0.0
-    """Share of the gap that the change must explain: sorting and a factor make many columns more
-    alike."""
-    map_changed: ColumnMap | None = None
-    """From the changed column to `changed_N`; None if they are equal."""
-    map_other: ColumnMap | None = None
-    """From the other column to `other_N`; None if they are equal."""
 
 
 Recognizer = Callable[[Tokens, Floats, Floats], Iterator[Recognized]]
@@ -94,7 +76,7 @@ def _offset(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Reco
     named = f" = log {ranks:.0f}" if abs(ranks / round(ranks) - 1) < _UNITY else ""
     what = f"{'higher' if level > 0 else 'lower'} by {abs(level):.3g}{named} at every token"
     made = ColumnMap(lambda _, column_N: column_N - level)
-    found = _changed(tokens, "constant-offset", what, changed_N, other_N, made)
+    found = changed(tokens, "constant-offset", what, changed_N, other_N, made)
     yield replace(found, least=_SCALED)
 
 
@@ -106,7 +88,7 @@ def _scaled_each(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator
     """A factor of its own in each response, such as one over the response's length."""
     at = tokens.finite_N & (np.abs(other_N) > _MEASURABLE)
     ratio_N = np.divide(changed_N, other_N, out=np.full(at.size, np.nan), where=at)
-    factors_B = np.array([_middle(part) for part in _by_response(tokens, ratio_N)])
+    factors_B = np.array([_middle(part) for part in by_response(tokens, ratio_N)])
     known = at & np.isfinite(factors_B)[tokens.rows_N] & (factors_B > 0)[tokens.rows_N]
     if known.sum() < _FEWEST_RATIOS or np.ptp(factors_B[np.isfinite(factors_B)]) < _UNITY:
         return
@@ -117,7 +99,7 @@ def _scaled_each(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator
     what = "divided by the response's length" if is_length else "scaled by a factor per response"
     by_B = 1 / tokens.lengths_B if is_length else np.where(np.isfinite(factors_B), factors_B, 1.0)
     made = ColumnMap(lambda lengths_B, column_N: column_N / np.repeat(by_B, lengths_B), True)
-    found = _changed(tokens, "scaled-logprobs", what, changed_N, other_N, made)
+    found = changed(tokens, "scaled-logprobs", what, changed_N, other_N, made)
     yield replace(found, least=_SCALED)
 
 
@@ -138,8 +120,8 @@ def _likeliest(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[R
         return
     made = ColumnMap(lambda _, column_N: column_N + (other_N - top_N), True)
     what = "those of the likeliest token at each place instead of the sampled one"
-    found = _changed(tokens, "likeliest-token", what, changed_N, other_N, made)
-    yield replace(found, least=_NEARLY_WHOLE)
+    found = changed(tokens, "likeliest-token", what, changed_N, other_N, made)
+    yield replace(found, least=NEARLY_WHOLE)
 
 
 def _listed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
@@ -148,14 +130,14 @@ def _listed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Reco
     if values_NM is None or other_N is not tokens.learner_N:
         return
     ends = range(2, values_NM.shape[1] + 1)  # the likeliest token alone has a cause of its own
-    errors = {k: _distance(changed_N, np.maximum(other_N, values_NM[:, k - 1])) for k in ends}
+    errors = {k: distance(changed_N, np.maximum(other_N, values_NM[:, k - 1])) for k in ends}
     size = min(errors, key=errors.__getitem__, default=0)
     if size:
         least_N = values_NM[:, size - 1]
         made = ColumnMap(lambda _, column_N: np.maximum(column_N, least_N), True)
         what = f"those of the least likely of {size} listed tokens where the token is not listed"
-        found = _same(tokens, "top-logprobs", what, changed_N, other_N, made)
-        yield replace(found, least=_NEARLY_WHOLE)
+        found = same_change(tokens, "top-logprobs", what, changed_N, other_N, made)
+        yield replace(found, least=NEARLY_WHOLE)
 
 
 def _repeated(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
@@ -169,8 +151,8 @@ def _repeated(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     first_N = np.maximum.accumulate(np.where(is_first_N, np.arange(is_first_N.size), 0))
     made = ColumnMap(lambda _, column_N: column_N[first_N], True)
     what = "repeated for the tokens after the first one of a run"
-    found = _same(tokens, "repeated-values", what, changed_N, other_N, made)
-    yield replace(found, least=_NEARLY_WHOLE)
+    found = same_change(tokens, "repeated-values", what, changed_N, other_N, made)
+    yield replace(found, least=NEARLY_WHOLE)
 
 
 _OFTEN = 0.2
@@ -182,33 +164,7 @@ def _rescaled(
     tokens: Tokens, what: str, changed_N: Floats, other_N: Floats, factor: float
 ) -> Recognized:
     made = ColumnMap(lambda _, column_N: column_N / factor)
-    return _changed(tokens, "log-base", what, changed_N, other_N, made)
-
-
-def _changed(
-    tokens: Tokens, cause: str, what: str, changed_N: Floats, other_N: Floats, made: ColumnMap
-) -> Recognized:
-    """A change that is undone in the changed column."""
-    undone_N = made.change(tokens.lengths_B, changed_N)
-    return Recognized(cause, what, undone_N, other_N, map_changed=made)
-
-
-def _same(
-    tokens: Tokens, cause: str, what: str, changed_N: Floats, other_N: Floats, made: ColumnMap
-) -> Recognized:
-    """A change that is made to the other column, too."""
-    made_N = made.change(tokens.lengths_B, other_N)
-    return Recognized(cause, what, changed_N, made_N, map_other=made)
-
-
-def _each(change: Callable[[Floats], Floats]) -> ColumnMap:
-    """A change of each response by itself."""
-
-    def changed(lengths_B: Integers, column_N: Floats) -> Floats:
-        parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
-        return np.concatenate([change(part) if part.size else part for part in parts])
-
-    return ColumnMap(changed)
+    return changed(tokens, "log-base", what, changed_N, other_N, made)
 
 
 def _spread(values: Floats) -> float:
@@ -223,7 +179,7 @@ def _rounded(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
         if _is_whole(changed_N[at] * 10**digits) and not _is_whole(other_N[at] * 10**digits):
             what = f"rounded to {digits} decimals"
             made = ColumnMap(partial(_to_decimals, digits))
-            yield _same(tokens, "rounding", what, changed_N, other_N, made)
+            yield same_change(tokens, "rounding", what, changed_N, other_N, made)
             return
     for digits in range(1, 5):
         grid, other = np.exp(changed_N[at]) * 10**digits, np.exp(other_N[at]) * 10**digits
@@ -231,7 +187,7 @@ def _rounded(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
             least = float(np.exp(changed_N[at]).min())
             made = ColumnMap(partial(_to_decimals_of_probabilities, digits, least))
             what = f"logarithms of probabilities rounded to {digits} decimals"
-            yield _same(tokens, "rounding", what, changed_N, other_N, made)
+            yield same_change(tokens, "rounding", what, changed_N, other_N, made)
             return
 
 
@@ -260,7 +216,9 @@ def _stored(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Reco
         same = (store(kept) == kept.astype(np.float32)).mean() if kept.size else 0.0
         if same > _NEARLY_ALL and (store(others) == others.astype(np.float32)).mean() < 0.5:
             made = ColumnMap(partial(_stored_again, store))
-            yield _same(tokens, "storage-precision", f"stored in {name}", changed_N, other_N, made)
+            yield same_change(
+                tokens, "storage-precision", f"stored in {name}", changed_N, other_N, made
+            )
             return
 
 
@@ -283,21 +241,21 @@ def _averaged(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     long_B = tokens.lengths_B > 2
     if not long_B.any():
         return
-    parts = _by_response(tokens, changed_N)
+    parts = by_response(tokens, changed_N)
     flat = [np.ptp(part) < 1e-6 * max(1.0, abs(part[0])) for part in parts if part.size > 2]
     if np.mean(flat) > _NEARLY_ALL:
-        made = _each(lambda part: np.full(part.size, part.mean()))
+        made = each_response(lambda part: np.full(part.size, part.mean()))
         what = "averages over each response"
-        yield _same(tokens, "averaging", what, changed_N, other_N, made)
+        yield same_change(tokens, "averaging", what, changed_N, other_N, made)
         return
     rough, other_rough = (_roughness(tokens, column_N) for column_N in (changed_N, other_N))
     for width in _WIDTHS:
         if rough > other_rough * (1 + 1 / width) / 2:  # 1 / width is expected
             continue
         for origin, words in (((width - 1) // 2, "tokens up to each"), (0, "tokens around each")):
-            made = _each(partial(_smooth, width, origin))
+            made = each_response(partial(_smooth, width, origin))
             what = f"averages over {width} {words} token"
-            yield _same(tokens, "averaging", what, changed_N, other_N, made)
+            yield same_change(tokens, "averaging", what, changed_N, other_N, made)
 
 
 def _roughness(tokens: Tokens, column_N: Floats) -> float:
@@ -317,11 +275,11 @@ def _smooth(width: int, origin: int, values: Floats) -> Floats:
 
 
 def _summed(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
-    parts = _by_response(tokens, changed_N)
+    parts = by_response(tokens, changed_N)
     if all((np.diff(part) <= 1e-5).all() for part in parts):
-        made = _each(lambda part: np.diff(part, prepend=0.0))
+        made = each_response(lambda part: np.diff(part, prepend=0.0))
         what = "sums over the tokens so far"
-        yield _changed(tokens, "cumulative", what, changed_N, other_N, made)
+        yield changed(tokens, "cumulative", what, changed_N, other_N, made)
 
 
 def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
@@ -337,7 +295,7 @@ def _clipped(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Rec
         if (equal.mean() > _AT_EDGE or is_far) and edge < 0:
             what = f"clipped {words} at {edge:.3g}"
             made = ColumnMap(partial(_limited, limit, float(edge)))
-            yield _same(tokens, "clipping", what, changed_N, other_N, made)
+            yield same_change(tokens, "clipping", what, changed_N, other_N, made)
 
 
 _TIES = 3
@@ -362,7 +320,7 @@ def _constant(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Re
     is_forced = number == 0 and _is_unlikely(tokens, at)
     cause = "forced-token" if is_forced else "missing-logprobs"
     what = f"{number:g} at {_places(tokens, at)}, whatever the other side's are"
-    yield _same(tokens, cause, what, changed_N, other_N, made)
+    yield same_change(tokens, cause, what, changed_N, other_N, made)
 
 
 _FEWEST_EQUAL = 8
@@ -409,123 +367,6 @@ def _limited(
     return limit(column_N, edge)
 
 
-def _reordered(tokens: Tokens, changed_N: Floats, other_N: Floats) -> Iterator[Recognized]:
-    """Shifts, and only where no shift fits, other orders: a shift is an order, too."""
-    parts, others = (_by_response(tokens, column_N) for column_N in (changed_N, other_N))
-    shifts = np.array([_best_shift(*each) for each in zip(parts, others, strict=True)])
-    shifts = _with_short(shifts, tokens.lengths_B)
-    moved_N = _moved_each(shifts, tokens.lengths_B, changed_N)
-    if _distance(moved_N, other_N) < _FITS * _distance(changed_N, other_N):
-        share, most = float((shifts != 0).mean()), int(np.abs(shifts).max())
-        if share <= _ALL or most > _COMMON_SHIFT:  # the cause off-by-one finds the others
-            yield _shifted(tokens, shifts, share, changed_N, other_N)
-        return
-    made = _each(np.sort)
-    one_N, other_sorted_N = (made.change(tokens.lengths_B, each) for each in (changed_N, other_N))
-    what = "in another order within each response"
-    yield Recognized("shuffled", what, one_N, other_sorted_N, _NEARLY_WHOLE, made, made)
-    order_B = _matched(parts, others)
-    moved = int((order_B != np.arange(order_B.size)).sum())
-    if moved:
-        what = f"those of other responses in {moved} of {len(parts)} responses"
-        made = ColumnMap(partial(_in_order, order_B), needs_all=True)
-        yield _same(tokens, "shuffled", what, changed_N, other_N, made)
-
-
-def _in_order(order_B: Integers, lengths_B: Integers, column_N: Floats) -> Floats:
-    """The column with other responses' values; all responses that change place are as long."""
-    parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
-    return np.concatenate([parts[row] for row in order_B])
-
-
-def _shifted(
-    tokens: Tokens, shifts: Integers, share: float, changed_N: Floats, other_N: Floats
-) -> Recognized:
-    which = sorted(set(shifts[shifts != 0].tolist()))
-    some = "" if share > _ALL else f" in {share:.0%} of the responses"
-    what = f"shifted by {' or '.join(f'{far:+d}' for far in which[:4])} tokens{some}"
-    made = ColumnMap(partial(_moved_each, shifts), needs_all=True)
-    return _changed(tokens, "off-by-one", what, changed_N, other_N, made)
-
-
-def _moved_each(shifts: Integers, lengths_B: Integers, column_N: Floats) -> Floats:
-    parts = np.split(column_N, np.cumsum(lengths_B)[:-1])
-    return np.concatenate([_moved(*each) for each in zip(parts, shifts.tolist(), strict=True)])
-
-
-def _matched(parts: list[Floats], others: list[Floats]) -> Integers:
-    """The order in which the other column's responses fit, shape (B,).
-
-    Each response is matched by itself: two can have the values of the same one, as after a
-    preemption. Errors of the model leave a response closest to its own values, so one that is
-    clearly closer to another's has them.
-    """
-    order = np.arange(len(parts))
-    if order.size > _MOST_RESPONSES:
-        return order
-    for length in {part.size for part in parts if part.size >= _LONG_ENOUGH}:
-        rows = np.flatnonzero([part.size == length for part in parts])
-        if rows.size > 1:
-            one, other = (np.stack([each[row] for row in rows]) for each in (parts, others))
-            costs = np.abs(one[:, None] - other[None]).mean(axis=-1)
-            costs = np.nan_to_num(costs, nan=1e3, posinf=1e3)
-            nearest = costs.argmin(axis=1)
-            clearly = costs.min(axis=1) < _CLOSER * costs.diagonal()
-            order[rows[clearly]] = rows[nearest[clearly]]
-    return order
-
-
-_LONG_ENOUGH = 8
-"""Tokens from which a response's values tell it from others."""
-_CLOSER = 0.5
-"""Largest distance to another response's values, relative to its own."""
-
-
-def _with_short(shifts: Integers, lengths_B: Integers) -> Integers:
-    """The shifts, with that of nearly all responses for those too short to have a shift."""
-    values, counts = np.unique(shifts, return_counts=True)
-    common = int(values[np.argmax(counts)])
-    long_B = lengths_B > 2 * abs(common)
-    if not long_B.any() or (shifts[long_B] == common).mean() <= _ALL:
-        return shifts
-    return np.where(long_B, shifts, common)
-
-
-def _moved(part: Floats, far: int) -> Floats:
-    """A response's column, shifted; NaN where there is no value."""
-    moved = np.full(part.size, np.nan)
-    if far >= part.size or -far >= part.size:
-        return moved
-    if far > 0:
-        moved[:-far] = part[far:]
-    elif far < 0:
-        moved[-far:] = part[:far]
-    else:
-        moved[:] = part
-    return moved
-
-
-def _best_shift(part: Floats, other: Floats) -> int:
-    """The shift of a response's column that fits best."""
-    best, least = 0, _distance(part, other)
-    for far in range(-_MOST_SHIFT, _MOST_SHIFT + 1):
-        if far == 0 or 2 * abs(far) >= part.size:
-            continue
-        distance = _distance(_moved(part, far), other)
-        if distance < 0.5 * least:
-            best, least = far, distance
-    return best
-
-
-def _distance(one: Floats, other: Floats) -> float:
-    at = np.isfinite(one) & np.isfinite(other)
-    return float(np.abs(one[at] - other[at]).mean()) if at.any() else np.inf
-
-
-def _by_response(tokens: Tokens, column_N: Floats) -> list[Floats]:
-    return np.split(column_N, np.cumsum(tokens.lengths_B)[:-1])
-
-
 def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
     """The tokens with comparable columns."""
     return replace(tokens, sampler_N=sampler_N, learner_N=learner_N)
@@ -533,5 +374,5 @@ def applied(tokens: Tokens, sampler_N: Floats, learner_N: Floats) -> Tokens:
 
 _RECOGNIZERS: tuple[Recognizer, ...] = (
     _units, _offset, _scaled_each, _likeliest, _listed, _repeated, _rounded, _stored, _averaged,
-    _summed, _constant, _clipped, _reordered,
+    _summed, _constant, _clipped, reordered,
 )  # fmt: skip

@@ -19,6 +19,7 @@ import torch
 from contract import InapplicableError, Response
 from torch import Tensor, nn
 
+from hf.hooks import until_end
 from hf.localisation.places import read_input, tensor_of
 from hf.localisation.sensitivity import (
     Batch,
@@ -198,11 +199,8 @@ class FirstOrder:
         handles = [
             module.register_forward_hook(keep, with_kwargs=True) for module in self._model.modules()
         ]
-        try:
+        with until_end(handles):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _tensors(self, trace: Trace, uses: dict[nn.Module, _Use]) -> list[Tensor]:
         """The tensors whose gradients are needed."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hf.hooks import until_end
 from hf.what_if.modules import layers, norms
 
 EMBEDDING, HEAD, NORMS = "embedding", "head", "norms"
@@ -142,8 +143,5 @@ def watched(
         module.register_forward_hook(hook(name), with_kwargs=True)
         for name, module in modules.items()
     ]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

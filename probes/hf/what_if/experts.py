@@ -17,6 +17,7 @@ import torch
 from contract import InapplicableError
 from torch import Tensor, nn
 
+from hf.hooks import until_end
 from hf.routers import Routers
 from hf.what_if.modules import layers
 
@@ -193,8 +194,5 @@ def _rerouted(model: Any, place: str, change: Any) -> Iterator[None]:
         for block in chosen
         if block is not None
     ]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -14,6 +14,8 @@ from contract import InapplicableError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hf.hooks import until_end
+
 EPSILONS = ("variance_epsilon", "eps", "epsilon", "norm_eps")
 _PLAIN = bool | int | float
 
@@ -491,8 +493,5 @@ def replaced(weights: list[nn.Parameter] | list[Tensor], change: Any) -> Iterato
 def hooked(modules: list[nn.Module], hook: Any) -> Iterator[None]:
     """Call a hook after these modules."""
     handles = [module.register_forward_hook(hook) for module in modules]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

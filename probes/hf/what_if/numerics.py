@@ -11,6 +11,7 @@ import torch
 from contract import InapplicableError
 from torch import Tensor, nn
 
+from hf.hooks import until_end
 from hf.loading import ROUTERS, Settings, load_model
 from hf.what_if.modules import replaced
 from hf.what_if.rounding import rounded
@@ -57,11 +58,8 @@ def activation_rounding(model: Any, value: Any) -> Iterator[None]:
         return (rounded(inputs[0], str(value)), *inputs[1:])
 
     handles = [module.register_forward_pre_hook(hook) for module in linear]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -86,12 +84,11 @@ def linear_rounding(model: Any, value: Any) -> Iterator[None]:
         return (rounded(inputs[0], inner), *inputs[1:])
 
     handles = [module.register_forward_pre_hook(hook) for module in linear]
-    try:
-        with replaced([module.weight for module in linear], lambda data: rounded(data, scheme)):
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        until_end(handles),
+        replaced([module.weight for module in linear], lambda data: rounded(data, scheme)),
+    ):
+        yield
 
 
 class OtherCheckpoints:

@@ -14,6 +14,7 @@ from typing import Any
 from contract import InapplicableError
 from torch import Tensor, nn
 
+from hf.hooks import until_end
 from hf.what_if.modules import biases, blocks, hooked, layers, replaced, times
 
 _LAST = re.compile(
@@ -78,11 +79,8 @@ def lost_part(model: nn.Module, value: Any) -> Iterator[None]:
     handles = [
         module.register_forward_pre_hook(without) for module in _projections(model, str(block))
     ]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def layer_sources(model: nn.Module) -> list[list[str]]:

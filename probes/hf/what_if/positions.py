@@ -15,6 +15,8 @@ import torch
 from contract import InapplicableError
 from torch import Tensor, nn
 
+from hf.hooks import until_end
+
 _UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, RuntimeError)
 """What a scaling raises if the configuration lacks what it needs."""
 
@@ -80,11 +82,8 @@ def rope_precision(model: nn.Module, value: Any) -> Iterator[None]:
 
     modules = {id(module): module for module, _ in rotary_modules(model)}.values()
     handles = [module.register_forward_hook(lowered) for module in modules]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 QK_NORMS = (

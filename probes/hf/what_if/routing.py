@@ -14,6 +14,7 @@ from contract import InapplicableError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hf.hooks import until_end
 from hf.routers import Routers
 from hf.what_if.modules import SIGMOIDS, replaced
 
@@ -38,12 +39,11 @@ def router_precision(model: Any, value: Any) -> Iterator[None]:
     handles = [router.register_forward_pre_hook(lower) for router in routers]
     if not part:
         handles += [router.register_forward_hook(lift) for router in routers]
-    try:
-        with replaced(weights, lambda w: w.to(dtype).to(w.dtype) if part else w.to(dtype)):
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        until_end(handles),
+        replaced(weights, lambda w: w.to(dtype).to(w.dtype) if part else w.to(dtype)),
+    ):
+        yield
 
 
 @contextmanager
@@ -62,11 +62,8 @@ def router_weights(model: Any, value: Any) -> Iterator[None]:
         return logits, chosen.to(scores.dtype), ids
 
     handles = [router.register_forward_hook(change) for router in _routers(model)]
-    try:
+    with until_end(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _weights(module: nn.Module, logits: Tensor, scores: Tensor, ids: Tensor, form: str) -> Tensor:

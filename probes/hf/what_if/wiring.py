@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from contract import InapplicableError
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
+from hf.hooks import until_end
 from hf.localisation.places import read_input, tensor_of, watched
 from hf.what_if.modules import layers, norms
 
@@ -92,7 +92,7 @@ def _at(norm: Any, block: nn.Module, now: str, wanted: tuple[str, ...]) -> Itera
         handles.append(block.register_forward_pre_hook(first, with_kwargs=True))
     if AFTER in wanted and now != AFTER:
         handles.append(block.register_forward_hook(last))
-    with _removed(handles):
+    with until_end(handles):
         yield
 
 
@@ -130,7 +130,7 @@ def _with_residual(norm: nn.Module, block: nn.Module, form: str) -> Iterator[Non
         return _with_first(output, made + more.view(made.shape))
 
     handles = [norm.register_forward_hook(noted), block.register_forward_hook(added)]
-    with _removed(handles):
+    with until_end(handles):
         yield
 
 
@@ -146,18 +146,8 @@ def _parallel(layer: nn.Module, norm: nn.Module) -> Iterator[None]:
         layer.register_forward_pre_hook(noted, with_kwargs=True),
         norm.register_forward_pre_hook(lambda _m, inputs: (*read, *inputs[1:])),
     ]
-    with _removed(handles):
+    with until_end(handles):
         yield
-
-
-@contextmanager
-def _removed(handles: Sequence[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks when the block ends."""
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _modules_of(

@@ -10,12 +10,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.causes.computation.what_if import WhatIf
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit, EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.search import site_search
 from grpodoctor.probe.attribution.search.edit_search import has_phases
 from grpodoctor.probe.attribution.search.edit_trials import Trial
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
@@ -189,3 +192,44 @@ def test_a_gap_that_only_an_operation_explains_is_closed_within_few_passes(tmp_p
     assert result.after is not None
     assert result.after.gap < 1e-8
     assert sum(passes) < 900
+
+
+@pytest.mark.slow
+def test_a_learner_without_memory_for_gradients_tries_its_sites_by_passes(tmp_path: Path) -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    with mock.patch.object(torch.autograd, "grad", side_effect=full) as called:
+        result = found_by(WhatIf(), tmp_path, "glm", "residual_clamped:2")
+    assert called.called
+    assert result is not None
+    assert result.identity is not None
+    assert result.identity.id == "activation-limit"
+    assert result.after is not None
+    assert result.after.gap < 1e-6
+
+
+def test_a_refused_estimate_falls_back_to_passes() -> None:
+    search = search_of(Learner())
+    search.experiments.generic_searches = set()
+    families = [EditFamily("site_scale", (0.5,), "number", 1.0, SITE)]
+    refused = EngineError("the device is out of memory", remedy="lower batch_tokens")
+    with (
+        mock.patch.object(SiteSearch, "_estimates", side_effect=refused),
+        mock.patch.object(SiteSearch, "_by_passes", return_value=[]) as by_passes,
+        mock.patch.object(site_search, "PairSearch") as pairs,
+    ):
+        pairs.return_value.best.return_value = None
+        assert search._generic([], families, 1.0) == []
+    by_passes.assert_called_once_with([], families)
+    assert search._left > 500
+
+
+@pytest.mark.slow
+def test_two_changes_are_found_by_the_sum_of_their_effects(tmp_path: Path) -> None:
+    """Neither an operation nor a temperature alone removes half of the gap."""
+    result = found_by(WhatIf(), tmp_path, "qwen2_moe", "shared_gate_linear+hidden_temperature:1.15")
+    assert result is not None
+    assert result.after is not None
+    assert result.after.gap < 1e-6
+    names = {part.identity.id for part in result.parts if part.identity is not None}
+    assert names == {"missing-activation", "temperature"}
+    assert result.after.setup.processing.temperature == pytest.approx(1.15, abs=1e-3)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from grpodoctor.probe.attribution.edit_effects import screened
 from grpodoctor.probe.attribution.edits import GENERATED, Edit, EditFamily, Edits, in_phase
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_trials import (
@@ -74,6 +75,8 @@ _WITHOUT_PHASE = _PARTS | GENERIC | {
 """Edits of whole sequences, of logits, or of a part of the model."""
 _REFINED_PARTS = 2
 """The same as `_REFINED`, for parts."""
+_USEFUL = 0.3
+"""Share of the gap that an edit must remove for its cause to be named; see `WhatIf.least`."""
 _EXPLAINED = 0.1
 """An edit of the whole that leaves less than this share of the gap is named at once."""
 
@@ -196,13 +199,33 @@ class EditSearch:
             is_aside: whether they are compared with other values than the reported ones.
         """
         trials = [Trial(family) for family in families]
-        self._try([(trial, value) for trial in trials for value in trial.family.values])
+        self._screen([(trial, value) for trial in trials for value in trial.family.values])
+        trials = [trial for trial in trials if trial.gaps]
         before = self._gap(self._base)
         for trial in () if is_aside else trials:
             self.excluded[trial.family.name] = min(
                 trial.best_gap / before, self.excluded.get(trial.family.name, 1.0)
             )
         return sorted(trials, key=lambda trial: -trial.merit)
+
+    def _screen(self, wanted: Sequence[tuple[Trial, Any]]) -> None:
+        """Try values, but those that cannot explain the gap, judging by another setup.
+
+        Without effects of another setup, all of them.
+        """
+        setup = self.variant.setup
+        known = self.experiments.effects.of(setup, self._folder)
+        effects = {} if known is None else known.effects
+
+        def effect(one: tuple[Trial, Any]) -> Floats:
+            return effects[one[0].family.edit(one[1])]
+
+        estimated = [(t, value) for t, value in wanted if t.family.edit(value) in effects]
+        self._try([(t, value) for t, value in wanted if t.family.edit(value) not in effects])
+        screened(
+            estimated, effect, self._try, finite_or_nan(self._target) - finite_or_nan(self._base),
+            explained=_USEFUL, either=lambda one: one[0].family.name in _LINEAR,
+        )  # fmt: skip
 
     def _parts(self, known: Sequence[Trial], families: Sequence[EditFamily]) -> list[Trial]:
         """Try edits of a part of the model, for a gap that no edit of the whole explains.
@@ -311,14 +334,31 @@ class EditSearch:
             for name, value in self.variant.setup.edits
         )
 
-    def _try(self, wanted: Sequence[tuple[Trial, Any]]) -> None:
-        edits = [(*self.variant.setup.edits, trial.family.edit(value)) for trial, value in wanted]
-        scores = self.experiments.score_edits(self.variant.setup, edits, self._folder)
-        for (trial, value), learner_N in zip(wanted, scores, strict=True):
+    def _try(self, wanted: Sequence[tuple[Trial, Any]]) -> list[Floats | None]:
+        """Compute values of families; returns their effects, None for one that does not fit."""
+        setup = self.variant.setup
+        edits = [trial.family.edit(value) for trial, value in wanted]
+        scores = self.experiments.score_edits(
+            setup, [(*setup.edits, each) for each in edits], self._folder
+        )
+        effects: list[Floats | None] = []
+        for (trial, value), edit, learner_N in zip(wanted, edits, scores, strict=True):
             gap = UNFIT if learner_N is None else self._gap(learner_N)
             trial.gaps[json.dumps(value)] = gap
-            if learner_N is not None:
-                self._judge(trial, value, gap, learner_N)
+            if learner_N is None:
+                effects.append(None)
+                continue
+            self._judge(trial, value, gap, learner_N)
+            moved_N = self._moved(learner_N)
+            effects.append(moved_N)
+            self.experiments.effects.note(setup, self._folder, edit, moved_N)
+        return effects
+
+    def _moved(self, learner_N: Floats) -> Floats:
+        """What an edit does to the log-probabilities."""
+        edited_N = finite_or_nan(learner_N[: self._base.size])
+        moved_N: Floats = edited_N - finite_or_nan(self._base)
+        return moved_N
 
     def _judge(self, trial: Trial, value: Any, gap: float, learner_N: Floats) -> None:
         trial.merit = max(trial.merit, 1 - gap / self._gap(self._base))

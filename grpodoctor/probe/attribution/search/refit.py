@@ -33,7 +33,7 @@ BETTER = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class _Number:
+class Number:
     """A number of a setup that an accepted cause has set."""
 
     name: str
@@ -81,12 +81,12 @@ def refitted(experiments: Experiments, variant: Variant, original: Setup) -> Var
     setup = variant.setup
     if setup.replay or setup.rescored is not None:
         return variant  # the learner follows the sampler's experts, or both sides score alike
-    count = len(list(_numbers(setup, original)))
+    count = len(list(numbers_of(setup, original)))
     if not count:
         return variant
     few = _FewResponses(experiments, variant)
     for _ in range(min(count, _SWEEPS)):
-        for number in _numbers(setup, original):
+        for number in numbers_of(setup, original):
             setup = number.put(setup, _best_value(few, setup, number))
         setup = _rounded_together(few, setup, original)
         if not experiments.is_loud(few.gap(setup)):
@@ -107,7 +107,7 @@ def _rounded_together(few: _FewResponses, setup: Setup, original: Setup) -> Setu
     setups = [setup]
     for digits in _DIGITS:
         rounded = setup
-        for number in _numbers(setup, original):
+        for number in numbers_of(setup, original):
             if not number.is_whole:
                 rounded = number.put(rounded, rounded_to(number.value, digits))
         setups.append(rounded)
@@ -117,25 +117,25 @@ def _rounded_together(few: _FewResponses, setup: Setup, original: Setup) -> Setu
 def fitted_numbers(setup: Setup, before: Setup) -> tuple[str, ...]:
     """The numbers that differ between two setups, in words."""
     return tuple(
-        f"fitted again: {number.name} {shown(number.value)}" for number in _numbers(setup, before)
+        f"fitted again: {number.name} {shown(number.value)}" for number in numbers_of(setup, before)
     )
 
 
-def _numbers(setup: Setup, original: Setup) -> Iterator[_Number]:
+def numbers_of(setup: Setup, original: Setup) -> Iterator[Number]:
     """The numbers that differ from those of the original setup."""
     if setup.processing.top_k != original.processing.top_k and setup.processing.top_k:
         top_k = setup.processing.top_k
-        yield _Number("top-k", top_k, _put_top_k, is_whole=True)
+        yield Number("top-k", top_k, _put_top_k, is_whole=True)
     for name in ("temperature", "top_p", "min_p"):
         value = getattr(setup.processing, name)
         if value != getattr(original.processing, name) and value > 0:
-            yield _Number(name.replace("_", "-"), value, _put_processing(name))
+            yield Number(name.replace("_", "-"), value, _put_processing(name))
     for place, (name, content) in enumerate(setup.edits):
         value = json.loads(content)
         *attribute, number = value if isinstance(value, list) else [value]
         if (name, content) not in original.edits and isinstance(number, float):
             words = "" if name == "update_scale" else " ".join(map(str, attribute))  # a directory
-            yield _Number(words or name.replace("_", " "), number, _put_edit(place))
+            yield Number(words or name.replace("_", " "), number, _put_edit(place))
 
 
 def _put_top_k(setup: Setup, value: float) -> Setup:
@@ -161,7 +161,7 @@ def _put_edit(place: int) -> Callable[[Setup, float], Setup]:
     return put
 
 
-def _best_value(few: _FewResponses, setup: Setup, number: _Number) -> float:
+def _best_value(few: _FewResponses, setup: Setup, number: Number) -> float:
     """The value of a number that leaves the smallest gap on a few responses."""
     losses: dict[float, float] = {}
     if number.is_whole:  # the ranks of a few tokens were off by one next to another fault

@@ -38,7 +38,7 @@ def fitted_cause(
         BudgetSpentError: if the time budget is used up.
     """
     fitted = refitted(experiments, after, original)
-    again = _with_tensors_again(experiments, fitted, before)
+    again = with_tensors_again(experiments, fitted, before)
     if again is not None:
         fitted = refitted(experiments, again, original)
     numbers = fitted_numbers(fitted.setup, after.setup)
@@ -46,7 +46,7 @@ def fitted_cause(
     return replace(tried, outcome=outcome, share=1 - fitted.gap / before.gap)
 
 
-def _with_tensors_again(
+def with_tensors_again(
     experiments: Experiments, variant: Variant, before: Variant
 ) -> Variant | None:
     """The variant with other tensors of the same checkpoint; None if none are better.

@@ -35,6 +35,7 @@ from grpodoctor.probe.attribution.search.edit_search import (
     finite_or_nan,
 )
 from grpodoctor.probe.attribution.search.edit_trials import UNFIT, Trial, rounded_to
+from grpodoctor.probe.attribution.search.pair_search import ClosedPair, PairSearch
 from grpodoctor.probe.attribution.tokens import Floats
 from grpodoctor.probe.severity import EXACT
 
@@ -75,6 +76,8 @@ class SiteSearch(EditSearch):
 
     _left = MOST_PASSES
     """Passes that the generic edits may still take."""
+    pair: ClosedPair | None = None
+    """Two changes that close the gap together."""
 
     def _generic(
         self, known: Sequence[Trial], families: Sequence[EditFamily], best: float
@@ -82,6 +85,10 @@ class SiteSearch(EditSearch):
         """The generic edits that leave much less of the gap than all others."""
         done, key = self.experiments.generic_searches, repr(self.variant.setup)
         if key not in done and len(done) >= _MOST_SEARCHES:
+            return []
+        scaled = {family.attribute for family in families if family.name == "site_scale"}
+        self.pair = PairSearch(self.experiments, self.variant, None).best()
+        if self.pair is not None:
             return []
         done.add(key)
         self._left = MOST_PASSES
@@ -94,6 +101,8 @@ class SiteSearch(EditSearch):
             trials = self._by_passes(known, within)
         else:
             trials = self._by_estimates(estimates, within)
+        if estimates is not None and not self._is_closed([*known, *trials]):
+            self.pair = PairSearch(self.experiments, self.variant, estimates, scaled).best()
         most = _LEAVES * min(self._gap(self._base), best)
         return [trial for trial in trials if trial.gaps and trial.best_gap <= most]
 

@@ -226,6 +226,8 @@ class TensorSearch:
             scores = self._experiments.score_edits(setup, edits, self._rollouts)
             for each, score_N in zip(part, scores, strict=True):
                 if score_N is not None:
+                    moved_N = score_N[: self._base.size] - self._base
+                    self._experiments.effects.note(setup, self._rollouts, self.edit(each), moved_N)
                     self._gaps[each] = difference_gap(*self._counting(score_N))
                     self._shares[each] = self._explained(score_N)
         return {each: self._gaps[each] for each in wanted if each in self._gaps}

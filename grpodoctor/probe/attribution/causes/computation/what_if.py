@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.causes.computation.pair_result import result_of
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import EditFamily
@@ -52,6 +53,8 @@ class WhatIf(Cause):
         families += [*deviating_tokens(variant.tokens), *missing_tokens(variant.tokens)]
         candidates = search.best(families)
         experiments.excluded.update(search.excluded)
+        if search.pair is not None:
+            return result_of(experiments, variant, search.pair)
         if not candidates:
             return None
         best, rivals = _likeliest(candidates, experiments)

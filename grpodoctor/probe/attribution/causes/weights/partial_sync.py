@@ -9,6 +9,7 @@ from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.tensor_search import TensorSearch, labels_of
 from grpodoctor.probe.attribution.tensors import (
+    PARTIAL_SYNC,
     of_each_checkpoint,
     takes_other_weights,
     tensors_in_words,
@@ -20,15 +21,9 @@ from grpodoctor.probe.attribution.variant import Variant
 class PartialSync(Cause):
     """Proven by taking single tensors of another checkpoint in the learner."""
 
-    id = "partial-sync"
-    title = "Some of the sampler's tensors were not synced"
-    remedies = (
-        "Check how the named tensors are transferred. Syncs often miss tied embeddings and output "
-        "heads, fused or renamed projections, biases, norms, experts, adapters, and copies that "
-        "the engine packs at load time.",
-        "After each sync, compare checksums tensor by tensor, or reload the engine from a saved "
-        "checkpoint.",
-    )
+    id = PARTIAL_SYNC.id
+    title = PARTIAL_SYNC.title
+    remedies = PARTIAL_SYNC.remedies
     is_surrogate = True
     uses_other_files = True
     least = 0.5

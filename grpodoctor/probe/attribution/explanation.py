@@ -1,0 +1,197 @@
+"""The causes that a search has accepted: their names, their order, and how they are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from grpodoctor.errors import EngineError
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult
+from grpodoctor.probe.attribution.edit_words import described
+from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.naming import (
+    as_judged,
+    as_likely,
+    leaves_much,
+    named_cause,
+    replaced_by,
+)
+from grpodoctor.probe.attribution.search.gap_tests import GapTests
+from grpodoctor.probe.attribution.search.saved_state import SavedState
+from grpodoctor.probe.attribution.search.selection import (
+    CLOSED,
+    Step,
+    TriedCause,
+    is_sure,
+    unneeded,
+)
+from grpodoctor.probe.attribution.search.subsets import Subset
+from grpodoctor.probe.attribution.search.together import (
+    Simpler,
+    closing_rival,
+    judged_together,
+    simpler,
+)
+from grpodoctor.probe.attribution.split_steps import in_steps
+from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.results.results import NamedCause
+
+
+class Explanation:
+    """The explanation of a gap, as far as it is known.
+
+    Args:
+        experiments: of the case.
+    """
+
+    def __init__(self, experiments: Experiments) -> None:
+        self.experiments = experiments
+        self.tests = GapTests(experiments)
+        self.notes: list[str] = []
+        self.named: list[NamedCause] = []
+        self.imitated: set[str] = set()
+        """Ids of named causes whose experiment imitates the cause."""
+        self.steps: list[Step] = []
+        """The accepted causes, in the order of their removal."""
+        self.left = 1.0
+        """Share of the gap that is not yet explained."""
+        self.variant: Variant | None = None
+        self.limit: Subset | None = None
+        """The responses or tokens to which the search is limited at present."""
+        self.checked = 0
+        """The first accepted causes, which were judged before the search was limited."""
+        self.before_edits: SavedState | None = None
+        """The state to return to if the edits are withdrawn."""
+
+    def _state(self, variant: Variant) -> SavedState:
+        return SavedState(
+            named=tuple(self.named),
+            taken=frozenset(self.experiments.named),
+            imitated=frozenset(self.imitated),
+            steps=tuple(self.steps),
+            left=self.left,
+            variant=variant,
+            limit=self.limit,
+            checked=self.checked,
+            noise=self.tests.noise,
+            rounding=self.tests.rounding,
+        )
+
+    def _restore(self, saved: SavedState) -> None:
+        self.named, self.steps = list(saved.named), list(saved.steps)
+        self.left, self.variant, self.limit = saved.left, saved.variant, saved.limit
+        self.imitated, self.experiments.named = set(saved.imitated), set(saved.taken)
+        self.tests.noise, self.tests.rounding = saved.noise, saved.rounding
+        self.checked = saved.checked
+
+    def _drop_unneeded(self, variant: Variant) -> Variant:
+        """Drop causes that the later ones make superfluous; returns the variant without them."""
+        steps = self.steps[self.checked :]
+        try:
+            dropped, variant = unneeded(self.experiments, variant, steps)
+        except EngineError as error:
+            self.notes.append(f"the causes were not tested against each other: {error.what}")
+            return variant
+        self.named = [each for each in self.named if each.cause not in dropped]
+        self.steps = [each for each in self.steps if each.cause not in dropped]
+        self.experiments.named.difference_update(dropped)
+        return variant
+
+    def _prove_together(self, final: Variant) -> None:
+        """Judge the causes of a closed gap by what happens without any one of them."""
+        if not self.tests.is_quiet(final):
+            return
+        steps = self.steps[self.checked :]
+        judged = judged_together(self.experiments, final, steps, self.tests.is_quiet)
+        fewer = simpler(self.experiments, steps, judged.replaceable, self.tests.is_quiet)
+        if fewer is not None and final is self.variant and not self.checked:
+            self._replace(fewer)
+            return
+        fitting = {cause: described(rival.edit) for cause, rival in judged.replaceable.items()}
+        self.named = [as_judged(each, judged.proven, fitting) for each in self.named]
+
+    def _call_likely(self, causes: Set[str]) -> None:
+        self.named = [as_likely(each) if each.cause in causes else each for each in self.named]
+
+    def _replace_imitation(self, variant: Variant) -> bool:
+        """Replace a cause that leaves an error by a rival that closes the gap, if there is one."""
+        if self.left >= CLOSED or self.tests.is_quiet(variant):
+            return False
+        steps = self.steps[self.checked :]
+        found = closing_rival(self.experiments, variant, steps, self.tests.is_quiet)
+        if found is not None:
+            self.left *= found.final.gap / variant.gap
+            self._replace(found)
+        return found is not None
+
+    def _replace(self, fewer: Simpler) -> None:
+        """Continue with a rival in place of a cause, without the causes that it makes spare."""
+        old, rival, self.variant = fewer.replaced, fewer.rival, fewer.final
+        self.imitated.add(rival.step.cause)
+        self.named = [
+            replaced_by(each, rival.edit, self.variant) if each.cause == old else each
+            for each in self.named
+            if each.cause not in fewer.dropped
+        ]
+        self.steps = fewer.steps(self.steps)
+        self._prove_together(self.variant)
+
+    def _settles(self, tried: TriedCause) -> bool:
+        return self.tests.is_settled(tried, self.variant)
+
+    def _accept(self, tried: TriedCause) -> None:
+        before, after = tried.outcome.before or self.variant, tried.outcome.after
+        if before is None or after is None:
+            return
+        for step in in_steps(self.experiments, tried, before, after):
+            self._accept_step(step)
+        self.variant = after if self.tests.is_quiet(after) else self._refreshed(after)
+
+    def _accept_step(self, tried: TriedCause) -> None:
+        before, after = tried.outcome.before or self.variant, tried.outcome.after
+        if before is None or after is None:
+            return
+        sure = is_sure(tried.explained, left=self.left, is_settled=self._settles(tried))
+        self.tests.learn_rounding(tried, before, after)
+        if tried.cause.repeats and self.before_edits is None and self.variant is not None:
+            self.before_edits = self._state(self.variant)
+        figures = {"gap_before": before.gap, "gap_after": after.gap}
+        self._name(tried.cause, tried.outcome, max(tried.explained, 0.0), figures, proven=sure)
+        if self.variant is not None:
+            self.steps.append(tried.step(self.variant.setup, after.setup))
+        self.left *= 1 - tried.explained
+        self.variant = after
+
+    def _refreshed(self, variant: Variant) -> Variant:
+        """The variant with the columns that the next signatures need."""
+        if not variant.setup.replay:  # the columns would be those of the learner's own experts
+            try:
+                return self.experiments.with_columns(variant)
+            except EngineError as error:
+                self.notes.append(f"the learner returned no further columns: {error.what}")
+        return Variant(variant.setup, variant.tokens.without_columns())
+
+    def _name(
+        self,
+        cause: Cause,
+        outcome: ExperimentResult,
+        share: float | None,
+        figures: dict[str, float],
+        *,
+        proven: bool,
+    ) -> None:
+        where = self.limit.words if self.limit else ""
+        part = None if share is None else share * self.left
+        named = named_cause(cause, outcome, part, figures, is_sure=proven, where=where)
+        self.experiments.named.add(named.cause)
+        if cause.is_surrogate:
+            self.imitated.add(named.cause)
+        self.named.append(named)
+
+    def _confirm(self, variant: Variant) -> None:
+        """Keep imitated causes proven only if next to nothing remains and no other edit is near."""
+        if self.tests.is_quiet(variant):
+            return
+        imitated = self.imitated - {step.cause for step in self.steps[: self.checked]}
+        doubtful = {each.cause for each in self.named if leaves_much(each, variant.gap)}
+        doubtful |= {step.cause for step in self.steps if step.rivals}
+        self._call_likely(imitated & doubtful)
