@@ -32,6 +32,8 @@ class Case:
     """Source of a module; its last function is the reward function."""
     run_config: str = ""
     """A YAML file."""
+    framework: str = ""
+    """Framework of the config, as its user names it; empty to have it detected."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     named: str = ""
     """Expression that the code and summary of a warning must match; empty for a healthy set."""
