@@ -47,6 +47,10 @@ _LANGUAGE = re.compile(
     r"\b(sql|json|bash|cpp|c\+\+|java|javascript|typescript|rust|go|yaml|latex|html|regex)\b",
     re.IGNORECASE,
 )
+_PRINTING = re.compile(
+    r"\b(?:program|script|code|python)\b[^.\n]{0,80}\b(?:prints?|outputs?)\b", re.IGNORECASE
+)
+"""A program that computes the answer and writes it."""
 _MAX_TAGS = 4
 _LINE = re.compile(
     rf"^[ \t]*(?P<label>[^\W\d_][\w ]{{0,30}}(?:{_SEPARATOR})[ ]?)[ \t]*"
@@ -130,6 +134,8 @@ def _formats_in(prompt: str) -> Iterator[str]:
                 yield f"**{sample}**" + form.removeprefix(sample)
     yield from _from_labels(prompt)
     yield from _from_marks(prompt)
+    if _PRINTING.search(prompt):
+        yield f"```python\nprint({_ANSWER})\n```"
     for language in dict.fromkeys(_LANGUAGE.findall(prompt)):
         yield f"```{language.lower()}\n{_ANSWER}\n```"
 

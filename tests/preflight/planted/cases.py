@@ -85,7 +85,8 @@ def _request(case: Case, folder: Path) -> PreflightRequest:
     return PreflightRequest(
         model=case.model.save(folder / "model"),
         prompts=write(case.rows, folder / f"train{case.suffix}"),
-        held_out=held_out, reward=reward, run_config=config, folder=folder / "work",
+        held_out=held_out, reward=reward, run_config=config,
+        framework=case.framework or None, folder=folder / "work",
         settings=RunSettings(**case.settings),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
-from grpodoctor.preflight.texts.template_slots import empty_slots, repeats_paragraph
+from grpodoctor.preflight.texts.template_slots import END, empty_slots, repeats_paragraph
 
 _SHOWN = 4
 _MAX_SLOT_ROWS = 2000
@@ -133,7 +133,9 @@ class DamagedText(Check):
             yield from self._report(
                 [rows[at] for at in slot.rows],
                 min(len(rows), _MAX_SLOT_ROWS),
-                f"have nothing between {slot.before[:40]!r} and {slot.after[:40]!r}",
+                f"have nothing, or None, behind {slot.before[:40]!r}"
+                if slot.after == END
+                else f"have nothing, or None, between {slot.before[:40]!r} and {slot.after[:40]!r}",
                 "Fill in what is missing there, such as a table or a passage; others have it.",
             )
 

@@ -10,6 +10,7 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import (
     ASKED_DATE,
     OTHER_JSON,
+    PROMPT_LAYOUT,
     REASONING,
     REASONING_KIND,
     THOUSANDS,
@@ -55,6 +56,7 @@ _ADVICE = {
     WITHOUT_DECIMALS: "Compare numbers by value, or store whole numbers without .0.",
     "plain signs": "Store minus signs, quotes and blanks as a keyboard writes them, in ASCII.",
     THOUSANDS: "Remove thousands separators from both numbers.",
+    PROMPT_LAYOUT: "Remove white space from both grids before they are compared.",
     "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
@@ -72,6 +74,7 @@ _NUMBER_ONLY = re.compile(
     r"(?:only|just|single|bare|plain|nothing but) (?:an? |the |one )?(?:final )?"
     r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
     r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)|"
+    r"(?:only|just|nothing but) the (?:final )?answer|"
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )

@@ -26,11 +26,18 @@ from grpodoctor.preflight.answers.constructed_answers import (
     REPEATED_TAGS,
     SCRAMBLED,
     SEVERAL,
+    SEVERAL_INSIDE,
     SEVERAL_LINES,
     THOUGHT_ONLY,
     BadCompletion,
     bad_completions,
     format_answer,
+)
+from grpodoctor.preflight.answers.free_responses import (
+    EMPTY,
+    FreeRewards,
+    is_most,
+    score_free_responses,
 )
 from grpodoctor.preflight.answers.multiple_choice import (
     closed_set,
@@ -77,6 +84,7 @@ _ADVICE = {
     COPIED_PROMPT: "Parse only the response, not the prompt with it.",
     SEVERAL: _ONE_ANSWER,
     SEVERAL_LINES: _ONE_ANSWER,
+    SEVERAL_INSIDE: _ONE_ANSWER,
     NEARLY_RIGHT: "Compare the whole number: not its first digits, and not with a wide tolerance.",
     OTHER_FORMULA: "Compare the whole answer, with all of its numbers, signs and brackets.",
     REPEATED_TAGS: "Count each tag once.",
@@ -96,6 +104,7 @@ _NOT_FOR_ALL = frozenset(
         NEARLY_RIGHT,
         OTHER_FORMULA,
         OFF_BY_ONE,
+        SEVERAL_INSIDE,
         SEVERAL_LINES,
         ONE_PART,
         EVERY_LABEL,
@@ -114,6 +123,7 @@ allow it a few seconds."""
 _NEVER_CRITICAL = frozenset(
     {
         SEVERAL,
+        SEVERAL_INSIDE,
         SEVERAL_LINES,
         NEARLY_RIGHT,
         OTHER_FORMULA,
@@ -231,6 +241,8 @@ class HackableReward(Check):
         self, context: PreflightContext, reward: UserReward
     ) -> Iterator[CheckFinding]:
         """What is known of a reward whose task has no reference answers."""
+        free = score_free_responses(reward, context.rows)
+        yield from _of_free_responses(free) if free else ()
         growth = limitless_growth(reward, context.rows)
         if growth >= self.min_growth:
             yield CheckFinding(
@@ -316,6 +328,36 @@ class HackableReward(Check):
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
+
+
+def _of_free_responses(free: FreeRewards) -> Iterator[CheckFinding]:
+    """Responses that must not be the best ones, whatever the task is."""
+    if (constant := free.constant) is not None:
+        empty = free.rewards[EMPTY]
+        also = ", also an empty one" if set(empty) == {constant} else " that is not empty"
+        yield CheckFinding(
+            "critical",
+            f"The reward is the same for any response{also}: {constant:.3g} for "
+            f"{len(free.texts) - 1} different responses to each of {len(free.rows)} prompts.",
+            (
+                "Check what the function does when it cannot parse a response or a judge's reply: "
+                "a default in place of the score gives no gradient.",
+            ),
+            tuple(f"{kind}: {constant:.3g}" for kind in list(free.texts)[1 : 1 + _SHOWN]),
+            {"reward": constant},
+        )
+        return
+    for kind in (COPIED_PROMPT, JUDGED):
+        if is_most(share := free.highest_share(kind)):
+            earned = free.rewards[kind][0]
+            yield CheckFinding(
+                "warning",
+                f"{kind}: earns {earned:.3g} in {share:.0%} of {len(free.rows)} rows, more than "
+                "any other tried response.",
+                (_ADVICE[kind],),
+                (f"{free.rows[0].location}: {free.texts[kind][0][:_MAX_CHARACTERS]!r}",),
+                {"share": share},
+            )
 
 
 def _paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:

@@ -36,6 +36,8 @@ _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
 """Models that were trained on mathematics write a box without being asked."""
 _MAX_ROWS = 500
+_TRIED_ROWS = 4
+"""Rows on which the text of the EOS token is tried in every format."""
 _SHOWN = 4
 _OPENED_TAG = re.compile(r"<\w+>\s*$")
 _EMPTY_TAG = re.compile(r"<(\w+)>\s*</\1>\s*$")
@@ -48,11 +50,12 @@ class UnreachableFormat(Check):
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
         prompt ends with an opened or an empty tag, such as <think>, and the reward wants this tag
-        in the response; if prompts switch thinking off (/no_think) and the reward requires a
-        thought; if the config has a stop string that the reward needs (`</answer>`); if unit tests
-        call a function that the prompt does not name; if the prompts letter their options (A, B, C)
-        and the reward takes only the number of an option; and if they ask for yes or no and the
-        reward takes only true or false, or another such pair.
+        in the response; if a part of the reward requires the text of an EOS token; if prompts
+        switch thinking off (/no_think) and the reward requires a thought; if the config has a stop
+        string that the reward needs (`</answer>`); if unit tests call a function that the prompt
+        does not name; if the prompts letter their options (A, B, C) and the reward takes only the
+        number of an option; and if they ask for yes or no and the reward takes only true or false,
+        or another such pair.
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
@@ -89,6 +92,7 @@ class UnreachableFormat(Check):
             *unnamed,
             *self._not_requested(context, answers),
             *self._written_by_prompt(context, reward, answers),
+            *self._end_token(context, reward, answers),
             *self._stopped(context, reward, answers),
             *self._thought(context, reward, answers),
             *self._letters(reward, answers),
@@ -244,6 +248,40 @@ class UnreachableFormat(Check):
                 (f"rewarded format: {form!r}", f"what the model can write: {rest!r}"),
                 {"lost": part},
             )
+
+    def _end_token(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """A reward for the text of the EOS token, which trainers remove from responses."""
+        few = [at for at, missed in enumerate(answers.missed) if not missed][:_TRIED_ROWS]
+        rows = [answers.rows[at] for at in few]
+        forms = {answers.answer_format, *answer_formats(context.settings).values()}
+        for end in _end_texts(context) if few else ():
+            for form in sorted(forms):
+                texts = [format_answer(form, answers.answers[at]) for at in few]
+                try:
+                    without, ended = (
+                        reward(rows, each).total for each in (texts, [f"{t}{end}" for t in texts])
+                    )
+                except DataError:  # REW103 reports it
+                    continue
+                if sum(one < other for one, other in zip(without, ended, strict=True)) == len(few):
+                    yield CheckFinding(
+                        "critical",
+                        f"A part of the reward requires the text {end!r} at the end of responses; "
+                        "trainers decode responses without special tokens.",
+                        (f"Remove {end!r} from the pattern.",),
+                        (f"earns less: {form!r}", f"earns more: {form + end!r}"),
+                    )
+                    return
+
+
+def _end_texts(context: PreflightContext) -> list[str]:
+    """The texts of the EOS tokens; empty without a model."""
+    if context.files is None:
+        return []
+    texts = (context.token_text(token) for token in sorted(context.end_tokens))
+    return [text for text in texts if text]
 
 
 def _written_part(prompt: str, form: str) -> tuple[str, str]:

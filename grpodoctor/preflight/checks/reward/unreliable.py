@@ -11,6 +11,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.free_responses import changed_rewards, score_free_responses
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -89,7 +90,10 @@ class UnreliableReward(Check):
 
     def _changes(self, context: PreflightContext) -> Iterator[CheckFinding]:
         answers = context.reference_answers
-        if context.reward is None or answers is None:
+        if context.reward is None:
+            return
+        if answers is None:
+            yield from _order(context.reward, context.rows)
             return
         texts = [
             format_answer(
@@ -214,6 +218,20 @@ class UnreliableReward(Check):
                 ),
                 figures={"largest": largest},
             )
+
+
+def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Rewards of responses without reference answers, in another order and in a new process."""
+    free = score_free_responses(reward, rows)
+    changed, total = changed_rewards(reward, free) if free else (0, 0)
+    if changed:
+        yield CheckFinding(
+            "warning",
+            f"{changed} of {total} rewards change in a new process in which other responses are "
+            "scored first: it remembers earlier calls, or is random.",
+            ("Remove global state; the key of a cache must contain the response, too.",),
+            figures={"share": changed / total},
+        )
 
 
 def _edits(
