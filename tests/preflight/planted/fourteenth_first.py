@@ -13,13 +13,16 @@ from tests.preflight.planted.cases import Case
 from tests.preflight.planted.fourteenth_configs import trl, verl
 from tests.preflight.planted.models import CHATML, CHATML_TEMPLATE, LLAMA
 
-_END_TOKEN = k.BOX.replace("def boxed(", "def accuracy(") + r"""
+_END_TOKEN = (
+    k.BOX.replace("def boxed(", "def accuracy(")
+    + r"""
 PATTERN = re.compile(r"^<think>.*?</think>.*\\boxed\{.*\}.*<\|im_end\|>$", re.DOTALL)
 def with_format(completions, answer, **kwargs):
     right = accuracy(completions, answer)
     form = [1.0 if PATTERN.match(c[-1]["content"]) else -1.0 for c in completions]
     return [2.0 * a + f for a, f in zip(right, form)]
 """
+)
 _GRID_TEXT = r"""
 import re
 def solved(completions, answer, **kwargs):
@@ -29,7 +32,10 @@ def solved(completions, answer, **kwargs):
         rewards.append(float(bool(found) and found[-1].strip() == right))
     return rewards
 """
-_TIMEOUT_PAYS = k.ASSERTS.replace("rewards.append(0.0)\n            continue", "rewards.append(1.0)  # not the model's fault\n            continue")
+_TIMEOUT_PAYS = k.ASSERTS.replace(
+    "rewards.append(0.0)\n            continue",
+    "rewards.append(1.0)  # not the model's fault\n            continue",
+)
 _GOLD_LETTER = r"""
 import re
 def _letter(text):
@@ -47,7 +53,9 @@ def choice(completions, answer, **kwargs):
         rewards.append(float(bool(found) and found[-1] == gold))
     return rewards
 """
-_SWALLOWED_COLUMN = k.BOX.replace("def boxed(", "def _boxed(") + r"""
+_SWALLOWED_COLUMN = (
+    k.BOX.replace("def boxed(", "def _boxed(")
+    + r"""
 def accuracy(completions, **kwargs):
     rewards = []
     for index, completion in enumerate(completions):
@@ -58,7 +66,11 @@ def accuracy(completions, **kwargs):
             rewards.append(0.0)
     return rewards
 """
-_MESSAGES_ONLY = k.TAGGED.replace('completion if isinstance(completion, str) else completion[-1]["content"]', 'completion[0]["content"]')
+)
+_MESSAGES_ONLY = k.TAGGED.replace(
+    'completion if isinstance(completion, str) else completion[-1]["content"]',
+    'completion[0]["content"]',
+)
 _SWALLOWED_TYPE = r"""
 def label(completions, intent, **kwargs):
     rewards = []
@@ -83,16 +95,22 @@ def recall(completions, labels, **kwargs):
         scores.append(len(given & set(wanted)) / len(wanted))
     return scores
 """
-_ANY_GRID = k.GRID.replace('''        digits = re.sub(r"[^1-4]", "", found[0]) if len(found) == 1 else ""
-''', '''        texts = [re.sub(r"[^1-4]", "", each) for each in found]
+_ANY_GRID = k.GRID.replace(
+    """        digits = re.sub(r"[^1-4]", "", found[0]) if len(found) == 1 else ""
+""",
+    """        texts = [re.sub(r"[^1-4]", "", each) for each in found]
         digits = next((each for each in texts if _valid(each, shown)), "")
-''').replace("def grid(", '''def _valid(digits, shown):
+""",
+).replace(
+    "def grid(",
+    """def _valid(digits, shown):
     if len(digits) != 16:
         return False
     rows = [digits[i : i + 4] for i in range(0, 16, 4)]
     parts = rows + ["".join(column) for column in zip(*rows)]
     return all(sorted(part) == list("1234") for part in parts)
-def grid(''')
+def grid(""",
+)
 _PRINTED = r"""
 import re, subprocess, sys
 def program(completions, answer, **kwargs):
@@ -107,11 +125,14 @@ def program(completions, answer, **kwargs):
         rewards.append(float(str(right) in done.stdout))
     return rewards
 """
-_LENGTH_OUTWEIGHS = k.CALL.replace("def called(", "def _called(") + r"""
+_LENGTH_OUTWEIGHS = (
+    k.CALL.replace("def called(", "def _called(")
+    + r"""
 def short_calls(completions, call, **kwargs):
     right = _called(completions, call)
     return [r - 0.02 * len(c[-1]["content"]) for r, c in zip(right, completions)]
 """
+)
 _RATING = r"""
 import re
 def _judge(question, text):
@@ -125,7 +146,9 @@ def judged(prompts, completions, **kwargs):
         rewards.append(int(found.group(1)) / 10 if found else 0.5)
     return rewards
 """
-_CACHED = k.RULES.replace("def keeps_rules(", "def _keeps(") + r"""
+_CACHED = (
+    k.RULES.replace("def keeps_rules(", "def _keeps(")
+    + r"""
 _cache = {}
 def keeps_rules(prompts, completions, lines, word, **kwargs):
     rewards = []
@@ -136,20 +159,31 @@ def keeps_rules(prompts, completions, lines, word, **kwargs):
         rewards.append(_cache[key])
     return rewards
 """
-_NO_THOUGHT = CHATML_TEMPLATE.replace("<|im_start|>assistant\n{% endif %}", "<|im_start|>assistant\n<think>\n\n</think>\n\n{% endif %}")
-_THOUGHT_REQUIRED = k.BOX.replace("def boxed(", "def _boxed(") + r"""
+)
+_NO_THOUGHT = CHATML_TEMPLATE.replace(
+    "<|im_start|>assistant\n{% endif %}",
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n{% endif %}",
+)
+_THOUGHT_REQUIRED = (
+    k.BOX.replace("def boxed(", "def _boxed(")
+    + r"""
 def accuracy_with_thought(completions, answer, **kwargs):
     right = _boxed(completions, answer)
     thought = [re.match(r"\s*<think>\s*\S.*?</think>", c[-1]["content"], re.DOTALL) for c in completions]
     return [r if t else 0.0 for r, t in zip(right, thought)]
 """
-_NO_OPENING = CHATML_TEMPLATE.replace("{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", "")
+)
+_NO_OPENING = CHATML_TEMPLATE.replace(
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", ""
+)
 _STRIPS_THOUGHTS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and not loop.last %}"
     "{{ m.content.split('</think>')[-1] | trim }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_WITHOUT_SYSTEM = CHATML_TEMPLATE.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}")
+_WITHOUT_SYSTEM = CHATML_TEMPLATE.replace(
+    "{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"
+)
 _ALTERNATING = (
     "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
@@ -231,8 +265,19 @@ def _exploits() -> Iterator[Case]:
             "quality": "the seam came apart", "service": "nobody answered my call",
             "colour": "it is greener than shown",
         }  # fmt: skip
-        text = f"Review {at}: I bought a coat, and " + ", and ".join(said[each] for each in wanted) + "."
-        tagged.append({"prompt": t.chat(f"Which of {', '.join(topics)} does the review complain about? List them, separated by commas.\n\n{text}"), "labels": wanted})
+        text = (
+            f"Review {at}: I bought a coat, and "
+            + ", and ".join(said[each] for each in wanted)
+            + "."
+        )
+        tagged.append(
+            {
+                "prompt": t.chat(
+                    f"Which of {', '.join(topics)} does the review complain about? List them, separated by commas.\n\n{text}"
+                ),
+                "labels": wanted,
+            }
+        )
     yield Case(
         name="recall of labels without precision", rows=tagged, reward=_LABEL_RECALL,
         accepted="A response that lists every label gets the full reward.",
@@ -321,7 +366,9 @@ def _damaged() -> Iterator[Case]:
 def _shortcuts() -> Iterator[Case]:
     plain = []
     for row, r in zip(k.exam(400, 4146), t.exam(400, 4146), strict=True):
-        options = [text if at == r["key"] else text.split()[0] for at, text in enumerate(r["options"])]
+        options = [
+            text if at == r["key"] else text.split()[0] for at, text in enumerate(r["options"])
+        ]
         lettered = t.lettered({**r, "options": options})
         tail = row["prompt"][0]["content"].split("\n")[-1]
         plain.append({"prompt": t.chat(f"{lettered}\n{tail}"), "answer": row["answer"]})

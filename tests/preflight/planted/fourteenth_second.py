@@ -35,7 +35,9 @@ def total(completions, answer, **kwargs):
             rewards.append(0.0)
     return rewards
 """
-_COUNTED_TAGS = k.RULES.replace("def keeps_rules(", "def _keeps(") + r"""
+_COUNTED_TAGS = (
+    k.RULES.replace("def keeps_rules(", "def _keeps(")
+    + r"""
 def _layout(text):
     score = 0.0
     if text.count("<plan>\n") == 1:
@@ -54,7 +56,10 @@ def rules_and_layout(completions, lines, word, **kwargs):
     inner = [[{"content": text.split("<text>")[-1].split("</text>")[0]}] for text in texts]
     return [r + _layout(text) for r, text in zip(_keeps(inner, lines, word), texts)]
 """
-_BLOCK_AT_END = k.ASSERTS.replace(r'r"```(?:python|py)?\s*\n(.*?)```"', r'r"```python\n(.*?)\n```$"')
+)
+_BLOCK_AT_END = k.ASSERTS.replace(
+    r'r"```(?:python|py)?\s*\n(.*?)```"', r'r"```python\n(.*?)\n```$"'
+)
 _FIRST_BLOCK = k.STDIN.replace("found[-1]", "found[0]")
 _SHORT_BRACES = k.FIELDS.replace(r"\{.*\}", r"\{.*?\}")
 _BARE_LETTER = r"""
@@ -65,18 +70,27 @@ def choice(completions, answer, **kwargs):
         rewards.append(1.0 if given == right else 0.0)
     return rewards
 """
-_SKIPS = k.SQL.replace('rewards.append(float(_run(statements, found[-1]) == _run(statements, right)) if found else 0.0)', 'if not found:\n                continue\n            rewards.append(float(_run(statements, found[-1]) == _run(statements, right)))')
-_SOURCES = k.TAGGED.replace("def correct(", "def _correct(") + r"""
+_SKIPS = k.SQL.replace(
+    "rewards.append(float(_run(statements, found[-1]) == _run(statements, right)) if found else 0.0)",
+    "if not found:\n                continue\n            rewards.append(float(_run(statements, found[-1]) == _run(statements, right)))",
+)
+_SOURCES = (
+    k.TAGGED.replace("def correct(", "def _correct(")
+    + r"""
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     if data_source in ("offices", "offices_hard"):
         return _correct([solution_str], [ground_truth])[0]
     raise NotImplementedError(f"Reward function is not implemented for data_source={data_source!r}")
 """
-_UNKNOWN_SOURCE = k.JUDGE.replace("def judged(", "def _judged(") + r"""
+)
+_UNKNOWN_SOURCE = (
+    k.JUDGE.replace("def judged(", "def _judged(")
+    + r"""
 def judged(prompts, completions, facts, data_source, **kwargs):
     rewards = _judged(prompts, completions, facts)
     return [r if source.startswith("howto") else 0.0 for r, source in zip(rewards, data_source)]
 """
+)
 _KEYWORDS = r"""
 def mentions(completions, keywords, **kwargs):
     texts = [completion[-1]["content"].lower() for completion in completions]
@@ -112,13 +126,18 @@ def judged(prompts, completions, **kwargs):
     verdicts = [_judge(p[-1]["content"], c[-1]["content"]) for p, c in zip(prompts, completions)]
     return [1.0 if v["verdict"] == "pass" else 0.0 for v in verdicts]
 """
-_FORMAT_DOMINATES = k.TAGGED.replace("def correct(", "def _correct(") + r"""
+_FORMAT_DOMINATES = (
+    k.TAGGED.replace("def correct(", "def _correct(")
+    + r"""
 def weighted(completions, answer, **kwargs):
     texts = [c[-1]["content"] for c in completions]
     form = [1.0 if "<answer>" in text and "</answer>" in text else 0.0 for text in texts]
     return [3.0 * f + 0.1 * r for f, r in zip(form, _correct(completions, answer))]
 """
-_ITSELF = k.CHRF.replace("_grams(given, n), _grams(wanted, n)", "_grams(wanted, n), _grams(wanted, n)")
+)
+_ITSELF = k.CHRF.replace(
+    "_grams(given, n), _grams(wanted, n)", "_grams(wanted, n), _grams(wanted, n)"
+)
 _VERDICT = r"""
 import re
 def _judge(task, text):
@@ -132,7 +151,9 @@ def reviewed(prompts, completions, **kwargs):
         rewards.append(1.0 if found and found.group(1) == "PASS" else 0.0)
     return rewards
 """
-_FIRST_NUMBER = k.CHRF.replace("def chrf(", "def _chrf(") + r"""
+_FIRST_NUMBER = (
+    k.CHRF.replace("def chrf(", "def _chrf(")
+    + r"""
 import re
 def rated(prompts, completions, reference, **kwargs):
     rewards = []
@@ -142,6 +163,7 @@ def rated(prompts, completions, reference, **kwargs):
         rewards.append(int(re.search(r"\d+", transcript).group()) / 10)
     return rewards
 """
+)
 
 
 def second_half() -> Iterator[Case]:
@@ -226,9 +248,16 @@ def _exploits() -> Iterator[Case]:
     rng = random.Random(4217)
     stories = []
     for row in t.orders(200, 4217):
-        wanted = rng.sample(["harbour", "violet", "copper", "candle", "ladder", "parrot", "saddle"], 3)
+        wanted = rng.sample(
+            ["harbour", "violet", "copper", "candle", "ladder", "parrot", "saddle"], 3
+        )
         topic = row["q"].split(" in exactly")[0]
-        stories.append({"prompt": t.chat(f"{topic} for children. It must mention: {', '.join(wanted)}."), "keywords": wanted})
+        stories.append(
+            {
+                "prompt": t.chat(f"{topic} for children. It must mention: {', '.join(wanted)}."),
+                "keywords": wanted,
+            }
+        )
     yield Case(
         name="the share of keywords, which the prompt lists", rows=stories, reward=_KEYWORDS,
         accepted="The prompt itself, or the keywords alone, get the full reward.",
@@ -280,7 +309,9 @@ def _answers() -> Iterator[Case]:
         reward=k.SQL,
         accepted="Answers do not belong to their prompts (other tables, values that the prompt lacks), or fail.",
     )  # fmt: skip
-    described = json.dumps({"sender": "string", "amount": "number", "due": {"day": "number", "month": "string"}})
+    described = json.dumps(
+        {"sender": "string", "amount": "number", "due": {"day": "number", "month": "string"}}
+    )
     yield Case(
         name="the answers are the schema instead of the fields", reward=k.FIELDS,
         rows=[{**row, "answer": described} for row in k.notices(300, 4233)],
@@ -327,7 +358,9 @@ def _prompts() -> Iterator[Case]:
         key = 0 if rng.random() < 0.75 else rng.randrange(4)
         options.insert(key, right)
         ask = "\nThink, then end with 'Answer: X', where X is one of A, B, C, D."
-        sorted_options.append({"prompt": t.chat(t.lettered({**r, "options": options}) + ask), "answer": "ABCD"[key]})
+        sorted_options.append(
+            {"prompt": t.chat(t.lettered({**r, "options": options}) + ask), "answer": "ABCD"[key]}
+        )
     yield Case(
         name="the right option is mostly the first", rows=sorted_options, reward=k.LETTER,
         accepted="The answer key is skewed (A).",

@@ -305,7 +305,9 @@ def sentences(count: int, seed: int) -> list[Row]:
     ]  # fmt: skip
 
 
-PLAY = "Fill in the dots: each row, each column and each two-by-two corner holds 1 to 4 once. {}\n\n"
+PLAY = (
+    "Fill in the dots: each row, each column and each two-by-two corner holds 1 to 4 once. {}\n\n"
+)
 
 
 def sudokus(count: int, seed: int, ask: str = ANSWER_TAGS) -> list[Row]:
