@@ -76,7 +76,7 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
         OTHER_JSON: _other_json,
         PROMPT_LAYOUT: _prompt_layout,
     }
-    if answer_format.strip().startswith("{answer}"):
+    if answer_format.strip().startswith("{"):  # the answer itself, or a JSON object with it
         # A format that has words before the answer was already tried with them.
         variants[REASONING_KIND] = _after_reasoning
     return variants

@@ -31,6 +31,8 @@ _PLAIN_TEXT = (
 )
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 _MAX_LINES = 30
+_MAX_VALUES, _ROWS_OF_VALUE = 8, 4
+"""Values of a column that is a category, and rows that are scored for each."""
 _ROUNDING = 1e-5
 """Difference of two rewards that the order of a batch causes in float32."""
 _MOST = 0.9
@@ -97,6 +99,38 @@ def changed_rewards(reward: UserReward, free: FreeRewards) -> tuple[int, int]:
         changed += sum(abs(one - other) > _ROUNDING for one, other in pairs)
         total += len(again)
     return changed, total
+
+
+def unscored_value(reward: UserReward, rows: Sequence[PromptRow]) -> tuple[str, str, int]:
+    """A column and its value whose rows earn the same whatever the response, unlike other rows.
+
+    Returns:
+        Column, value and number of its rows; empty if there is none.
+    """
+    for name in rows[0].columns if rows else ():
+        groups: dict[str, list[PromptRow]] = {}
+        for row in rows:
+            value = row.columns.get(name)
+            if isinstance(value, str) and name != row.prompt_column:
+                groups.setdefault(value, []).append(row)
+        if not 1 < len(groups) <= _MAX_VALUES or min(map(len, groups.values())) < _ROWS_OF_VALUE:
+            continue
+        varied = {value: _is_varied(reward, each) for value, each in groups.items()}
+        silent = [value for value, varies in varied.items() if varies is False]
+        if silent and any(varied.values()):
+            return str(name), silent[0], len(groups[silent[0]])
+    return "", "", 0
+
+
+def _is_varied(reward: UserReward, rows: Sequence[PromptRow]) -> bool | None:
+    """Whether responses to the same row earn different rewards; None if the function fails."""
+    chosen = rows[:_ROWS_OF_VALUE]
+    texts = [dict(_responses(row)) for row in chosen]
+    try:
+        scored = [reward(chosen, [each[kind] for each in texts]).total for kind in texts[0]]
+    except DataError:
+        return None
+    return any(len(set(of_row)) > 1 for of_row in zip(*scored, strict=True))
 
 
 def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:

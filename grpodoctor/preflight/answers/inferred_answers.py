@@ -55,7 +55,7 @@ def infer_answers(
     ]
     worth = {at: _worth(reward, _read(few, *each), settings) for at, each in enumerate(candidates)}
     best = max(worth, key=lambda at: worth[at], default=None)
-    if best is not None and worth[best][0] > len(few) / 2:
+    if best is not None and max(worth[best][:2]) > len(few) / 2:
         return InferredAnswers(candidates[best][0], _read(rows, *candidates[best]))
     for name, read in candidates:
         if helpful_repair(reward, _read(few, name, read), settings):
@@ -65,16 +65,22 @@ def infer_answers(
 
 def _worth(
     reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
-) -> tuple[int, float]:
-    """How many right answers earn more than wrong ones, and the mean reward of right ones."""
+) -> tuple[int, int, float]:
+    """How many right answers earn more than wrong ones, and than no answer; their mean reward.
+
+    If a wrong answer earns as much, and a sentence in its place nothing, the column is read, too.
+    """
     try:
         answers = score_reference_answers(reward, rows, settings)
     except DataError:
-        return 0, 0.0
+        return 0, 0, 0.0
     if answers is None:
-        return 0, 0.0
+        return 0, 0, 0.0
     better = sum(r > w for r, w in zip(answers.rewards, answers.wrong, strict=True))
-    return better, sum(answers.rewards) / len(answers.rewards)
+    others = zip(answers.empty, answers.unrelated, strict=True)
+    nothing = [max(empty, unrelated) for empty, unrelated in others]
+    paid = sum(r > n for r, n in zip(answers.rewards, nothing, strict=True))
+    return better, paid, sum(answers.rewards) / len(answers.rewards)
 
 
 def _read(rows: Sequence[PromptRow], name: str, read: _ReadValue) -> tuple[PromptRow, ...]:

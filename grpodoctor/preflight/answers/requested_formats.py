@@ -63,6 +63,10 @@ _SHOWN_LABEL = re.compile(
     r"\$?[A-Z][A-Z_]*)?\.?$"
 )
 """A quoted label with nothing or a place for the answer behind it."""
+_SHOWN_PLACE = re.compile(
+    r"([^\W\d_][\w ]{0,30}[:\uff1a=])\s*([(\[])(?:X|N|Y|LETTER|NUMBER)([)\]])\.?"
+)
+"""A quoted label with a name in brackets behind it."""
 _RATING = re.compile(r"confiden|probabil|score|rating|certain|percent", re.IGNORECASE)
 _RATING_FILLER = "50"
 WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer}$", '"{answer}"')
@@ -94,6 +98,21 @@ def quoted_labels(prompts: Sequence[str]) -> tuple[str, ...]:
         )
         labels = (_SHOWN_LABEL.match(sample) for sample in samples)
         counts.update({f"{label[1]} {_ANSWER}" for label in labels if label})
+    return tuple(form for form, count in counts.items() if count > len(prompts) / 2)
+
+
+def quoted_places(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Formats of quoted labels with a name in brackets, such as 'Answer: (X)'.
+
+    The brackets belong to the response: the name alone stands for the answer.
+    """
+    counts: Counter[str] = Counter()
+    for prompt in prompts:
+        samples = (
+            next(filter(None, match.groups()), "").strip() for match in _QUOTED.finditer(prompt)
+        )
+        places = (_SHOWN_PLACE.fullmatch(sample) for sample in samples)
+        counts.update({f"{p[1]} {p[2]}{_ANSWER}{p[3]}" for p in places if p})
     return tuple(form for form, count in counts.items() if count > len(prompts) / 2)
 
 

@@ -353,7 +353,7 @@ def _damaged() -> Iterator[Case]:
         accepted="Right answers get no reward; best: the answers are JSON encoded twice.",
     )  # fmt: skip
     long = []
-    for at, row in enumerate(k.functions(120, 4145)):
+    for row in k.functions(120, 4145):
         tests = "\n".join(row["tests"])
         text = f"{row['prompt'][0]['content']}\nThese assertions must hold:\n{tests}\nDo not import anything, and do not print anything."
         long.append({**row, "prompt": t.chat(text[:260])})

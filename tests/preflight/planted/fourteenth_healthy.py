@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 
 from tests.preflight.planted import fourteenth_tables as t
@@ -67,7 +68,7 @@ def _several() -> Iterator[Case]:
         name="open questions for a judge", rows=k.essays(200, 4313), reward=k.JUDGE, model=GEMMA
     )
     yield Case(name="four languages", rows=k.foreign(300, 4314), reward=k.BOX, suffix=".json")
-    yield Case(name="queries that are run", rows=k.queries(200, 4315), reward=k.SQL)
+    yield Case(name="queries that are run", rows=_with_results(200, 4315), reward=k.SQL)
     yield Case(name="texts with rules", rows=k.orders(200, 4316), reward=k.RULES, run_config=trl(),
                framework="trl", settings=settings)  # fmt: skip
     yield Case(name="documents in verl's layout", rows=_verl_rows(150, 4317), reward=_VERL_TAGGED,
@@ -83,6 +84,20 @@ def _several() -> Iterator[Case]:
                rows=[{"prompt": t.chat(r["q"] + k.BOXED, think), "answer": r["a"]} for r in t.contest(400, 4319)])  # fmt: skip
     yield Case(name="multiple choice as a CSV", suffix=".csv", reward=k.LETTER,
                rows=[{"question": row["prompt"][0]["content"], "answer": row["answer"]} for row in k.exam(400, 4320)])  # fmt: skip
+
+
+def _with_results(count: int, seed: int) -> list[Row]:
+    """Questions whose query returns something.
+
+    In the first run, an empty query was right for an eighth of the rows; that alarm was right.
+    """
+    kept = []
+    for row in k.queries(count + 100, seed):
+        base = sqlite3.connect(":memory:")
+        base.executescript(row["fill"])
+        kept += [row] if base.execute(row["sql"]).fetchone() else []
+        base.close()
+    return kept[:count]
 
 
 def _verl_rows(count: int, seed: int) -> list[Row]:

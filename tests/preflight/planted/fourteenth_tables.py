@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 from tests.preflight.planted.tables import Row
 

@@ -58,8 +58,9 @@ class DamagedText(Check):
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
         that are written as a backslash and an n; and lists of messages that are stored as text;
         lines with a label whose value is nan, None or an object of a program, if other prompts have
-        a value there; and places between two sentences that all prompts share, where a few prompts
-        have nothing and the others a text, such as a table; and long paragraphs that a prompt
+        a value there; and places between two sentences that all prompts share, or behind the last
+        one, where a few prompts have nothing or None and the others a text, such as a table; and
+        long paragraphs that a prompt
         contains twice.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in

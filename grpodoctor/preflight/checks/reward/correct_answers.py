@@ -52,9 +52,16 @@ class CorrectAnswersNotRewarded(Check):
         column, with negative, decimal or long numbers, letters, words, LaTeX, quotation marks.
         Reports a kind of rows whose correct answers earn nothing, while those of others do.
 
-        If no answer earns a reward, the finding is critical only if the format is certain: given by
-        --gold-format, or a box, #### or answer tags in the prompts. Otherwise the function may read
-        a format that the check does not know, and the finding says so.
+        If the data has no usual column of answers, those columns are tried that the function reads
+        by name; unit tests are answered by programs that look the tested inputs up.
+
+        If no answer earns a reward, repairs of the data are tried: numbers as text, JSON that was
+        encoded twice, Python's representation, text in place of messages, the name of a column that
+        the function reads. The repair that helps is named. A penalty that makes correct answers
+        worth less than an empty response is named, too. Otherwise, the finding is critical only if
+        the format is certain: given by --gold-format, or a box, #### or answer tags in the prompts.
+        Otherwise the function may read a format that the check does not know, and the finding says
+        so.
 
     Why it matters:
         If a correct answer does not raise the reward, the policy learns nothing and the run looks

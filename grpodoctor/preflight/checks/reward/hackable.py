@@ -33,12 +33,6 @@ from grpodoctor.preflight.answers.constructed_answers import (
     bad_completions,
     format_answer,
 )
-from grpodoctor.preflight.answers.free_responses import (
-    EMPTY,
-    FreeRewards,
-    is_most,
-    score_free_responses,
-)
 from grpodoctor.preflight.answers.multiple_choice import (
     closed_set,
     count_options,
@@ -59,6 +53,7 @@ from grpodoctor.preflight.answers.reward_relations import (
 )
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
@@ -160,18 +155,20 @@ class HackableReward(Check):
     What it sees:
         For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
         response, the format without an answer, a copy of the prompt, several answers at once, on
-        one line and on lines of their own, numbers that are nearly right (with digits missing, a
-        digit too many, or a tenth larger), and answers with another number, sign or bracket. If
-        all answers are whole and the prompts do not ask for a rounded value, also the next number.
-        If the prompts pose puzzles, also their target without an expression. If the answers are
-        lists, also one element alone and all labels of the data at once; if they are sentences, the
-        words of several of them; if they are words, also their letters in another order, and the
-        answer behind "not". Also the right answer in the thought alone, and a score, as a judge
-        model writes it. If the prompts ask for tags, also many of them before a wrong answer; if
-        the answers are programs in Python, also one that exits before the tests run, and one that
-        never ends.
+        one line, on lines of their own and in the place of one, numbers that are nearly right (with
+        digits missing, a digit too many, or a tenth larger), and answers with another number, sign
+        or bracket. If all answers are whole and the prompts do not ask for a rounded value, also
+        the next number. If the prompts pose puzzles, also their target without an expression. If
+        the answers are lists, also one element alone and all labels of the data at once; if they
+        are sentences, the words of several of them; if they are words, also their letters in
+        another order, and the answer behind "not". Also the right answer in the thought alone, and
+        a score, as a judge model writes it. If the prompts ask for tags, also many of them before a
+        wrong answer; if the answers are programs in Python, also one that exits before the tests
+        run, and one that never ends.
         Wrong answers are also scored in a few rows of each kind (source, sort of answer).
-        Without answers, only filler of three lengths is scored: its reward must not grow on and on.
+        Without answers, a dozen responses are scored: texts, lines, tags, code, a copy of the
+        prompt, a judge's verdict. Reports if all earn the same reward, if the copy or the verdict
+        is the best of them, and if filler of three lengths earns more and more.
         Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
@@ -241,8 +238,7 @@ class HackableReward(Check):
         self, context: PreflightContext, reward: UserReward
     ) -> Iterator[CheckFinding]:
         """What is known of a reward whose task has no reference answers."""
-        free = score_free_responses(reward, context.rows)
-        yield from _of_free_responses(free) if free else ()
+        yield from free_findings(reward, context.rows, _ADVICE)
         growth = limitless_growth(reward, context.rows)
         if growth >= self.min_growth:
             yield CheckFinding(
@@ -328,36 +324,6 @@ class HackableReward(Check):
             summary = f"{name}: earns {worth:.0%} of the correct answer's reward."
             details = (repr(rows[0].completions[kind].text[:_MAX_CHARACTERS]),)
             yield CheckFinding("warning", summary, (_ADVICE[name],), details, {"worth": worth})
-
-
-def _of_free_responses(free: FreeRewards) -> Iterator[CheckFinding]:
-    """Responses that must not be the best ones, whatever the task is."""
-    if (constant := free.constant) is not None:
-        empty = free.rewards[EMPTY]
-        also = ", also an empty one" if set(empty) == {constant} else " that is not empty"
-        yield CheckFinding(
-            "critical",
-            f"The reward is the same for any response{also}: {constant:.3g} for "
-            f"{len(free.texts) - 1} different responses to each of {len(free.rows)} prompts.",
-            (
-                "Check what the function does when it cannot parse a response or a judge's reply: "
-                "a default in place of the score gives no gradient.",
-            ),
-            tuple(f"{kind}: {constant:.3g}" for kind in list(free.texts)[1 : 1 + _SHOWN]),
-            {"reward": constant},
-        )
-        return
-    for kind in (COPIED_PROMPT, JUDGED):
-        if is_most(share := free.highest_share(kind)):
-            earned = free.rewards[kind][0]
-            yield CheckFinding(
-                "warning",
-                f"{kind}: earns {earned:.3g} in {share:.0%} of {len(free.rows)} rows, more than "
-                "any other tried response.",
-                (_ADVICE[kind],),
-                (f"{free.rows[0].location}: {free.texts[kind][0][:_MAX_CHARACTERS]!r}",),
-                {"share": share},
-            )
 
 
 def _paid_targets(answers: ReferenceAnswers) -> Iterator[CheckFinding]:

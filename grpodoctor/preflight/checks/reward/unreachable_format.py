@@ -15,6 +15,8 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+from grpodoctor.preflight.answers.requested_formats import requested_tags
+from grpodoctor.preflight.answers.source_tags import tags_read
 from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -36,6 +38,7 @@ _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
 """Models that were trained on mathematics write a box without being asked."""
 _MAX_ROWS = 500
+_OF_THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
 _TRIED_ROWS = 4
 """Rows on which the text of the EOS token is tried in every format."""
 _SHOWN = 4
@@ -83,7 +86,7 @@ class UnreachableFormat(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the rewarded formats with the prompts."""
-        unnamed = tuple(self._unnamed_functions(context))
+        unnamed = (*self._unnamed_functions(context), *self._other_tags(context))
         usable = context.rewarded_answers()
         if isinstance(usable, SkippedCheck):
             return unnamed or usable
@@ -113,6 +116,24 @@ class UnreachableFormat(Check):
                 tuple(f"{row.location}: tests call {name!r}" for row, name in unnamed[:_SHOWN]),
                 {"share": len(unnamed) / len(tested)},
             )
+
+    def _other_tags(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        """Tags that the reward reads and no prompt names, while the prompts ask for others."""
+        read = set(tags_read(context.reward.spec)) - _OF_THOUGHTS if context.reward else set()
+        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - _OF_THOUGHTS
+        if not read or not asked or read & asked:
+            return
+        texts = [_prompt_text(context, row) for row in rows]
+        if any(f"<{name}>" in text for name in read for text in texts):
+            return
+        names = [", ".join(f"<{name}>" for name in sorted(each)) for each in (read, asked)]
+        yield CheckFinding(
+            "critical",
+            f"The reward function reads {names[0]}, which no prompt names; the prompts ask for "
+            f"{names[1]}.",
+            ("Ask for the tags that the reward function reads, or read those of the prompts.",),
+        )
 
     def _letters(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
         """Options with letters in the prompts, whose numbers the reward wants."""

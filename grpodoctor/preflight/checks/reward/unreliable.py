@@ -49,6 +49,7 @@ class UnreliableReward(Check):
         responses whose reward is another one in a new process of the function. Scores groups, as
         GRPO does: right and wrong responses to the same prompts in one batch, and single responses
         in a batch of their own. Their rewards must be those of the same responses elsewhere.
+        Without reference answers, a dozen responses are scored in two orders and processes.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
