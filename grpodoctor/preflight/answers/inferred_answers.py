@@ -17,6 +17,7 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.reference_answers import score_reference_answers
+from grpodoctor.preflight.answers.requested_formats import requested_formats
 from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.inputs.run_settings import RunSettings
@@ -57,8 +58,9 @@ def infer_answers(
     best = max(worth, key=lambda at: worth[at], default=None)
     if best is not None and max(worth[best][:2]) > len(few) / 2:
         return InferredAnswers(candidates[best][0], _read(rows, *candidates[best]))
+    asked = requested_formats(["\n".join(row.texts()) for row in few])
     for name, read in candidates:
-        if helpful_repair(reward, _read(few, name, read), settings):
+        if helpful_repair(reward, _read(few, name, read), settings, asked):
             return InferredAnswers(name, _read(rows, name, read))
     return None
 

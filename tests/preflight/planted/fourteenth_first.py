@@ -211,23 +211,23 @@ def _formats() -> Iterator[Case]:
         name="the format ends with <|im_end|>, which decoded responses do not have",
         rows=[{"prompt": t.chat(r["q"] + k.BOXED, think), "answer": r["a"]} for r in t.contest(400, 4103)],
         reward=_END_TOKEN,
-        accepted="The format part requires <|im_end|> in the text and is never paid.",
+        named="REW106.*im_end", accepted="The format part requires <|im_end|> in the text and is never paid.",
     )  # fmt: skip
     yield Case(
         name="grids are compared as text without the blanks of the prompt",
         rows=[{**row, "answer": "\n".join(r["a"])} for row, r in zip(k.sudokus(200, 4108), t.sudokus(200, 4108), strict=True)],
         reward=_GRID_TEXT,
-        accepted="A right answer in the prompt's layout (with blanks) gets no reward.",
+        named="REW104.*white space of the prompt", accepted="A right answer in the prompt's layout (with blanks) gets no reward.",
     )  # fmt: skip
     yield Case(
         name="programs that run into the time limit are paid", rows=k.functions(80, 4109),
-        reward=_TIMEOUT_PAYS, accepted="Programs that never end get the full reward.",
+        reward=_TIMEOUT_PAYS, named="REW102.*never ends", accepted="Programs that never end get the full reward.",
     )  # fmt: skip
     yield Case(
         name="the key holds letter and text, which the reward cannot parse and pays",
         rows=[{"prompt": row["prompt"], "answer": f"{row['answer']}) {r['options'][r['key']]}"}
               for row, r in zip(k.exam(400, 4110), t.exam(400, 4110), strict=True)],
-        reward=_GOLD_LETTER, accepted="Any response, wrong or empty, gets the full reward.",
+        reward=_GOLD_LETTER, named="REW102.*any response", accepted="Any response, wrong or empty, gets the full reward.",
     )  # fmt: skip
 
 
@@ -235,25 +235,25 @@ def _interfaces() -> Iterator[Case]:
     yield Case(
         name="a KeyError of a missing column is swallowed", rows=k.foreign(300, 4111),
         reward=_SWALLOWED_COLUMN, suffix=".parquet",
-        accepted="No answer is ever rewarded; best: the function reads respuesta, which is no column.",
+        named="REW101.*respuesta", accepted="No answer is ever rewarded; best: the function reads respuesta, which is no column.",
     )  # fmt: skip
     yield Case(
         name="a reward for messages gets text", model=LLAMA,
         rows=[{"prompt": row["prompt"][-1]["content"], "answer": row["answer"]} for row in k.records(150, 4112)],
         reward=_MESSAGES_ONLY,
-        accepted="The function fails on every response, since completions of text prompts are text.",
+        named="REW103.*every response", accepted="The function fails on every response, since completions of text prompts are text.",
     )  # fmt: skip
     yield Case(
         name="an AttributeError of messages is swallowed", rows=k.intents(300, 4113),
         reward=_SWALLOWED_TYPE,
-        accepted="No answer is ever rewarded; best: completions are lists of messages, not text.",
+        named="REW101.*lists of messages", accepted="No answer is ever rewarded; best: completions are lists of messages, not text.",
     )  # fmt: skip
 
 
 def _exploits() -> Iterator[Case]:
     yield Case(
         name="a label anywhere in the response counts", rows=k.intents(300, 4118),
-        reward=_LABEL_SUBSTRING, accepted="A response that lists every label gets the reward.",
+        reward=_LABEL_SUBSTRING, named="REW102.*several answers", accepted="A response that lists every label gets the reward.",
     )  # fmt: skip
     rng = random.Random(4120)
     topics = ["price", "delivery", "quality", "service", "size", "colour"]
@@ -280,7 +280,7 @@ def _exploits() -> Iterator[Case]:
         )
     yield Case(
         name="recall of labels without precision", rows=tagged, reward=_LABEL_RECALL,
-        accepted="A response that lists every label gets the full reward.",
+        named="REW102.*every label", accepted="A response that lists every label gets the full reward.",
     )  # fmt: skip
     yield Case(
         name="any of several solutions in tags counts", rows=k.sudokus(200, 4121), reward=_ANY_GRID,
@@ -290,7 +290,7 @@ def _exploits() -> Iterator[Case]:
     yield Case(
         name="the answer anywhere in the output of a program counts", reward=_PRINTED,
         rows=[{"prompt": t.chat(r["q"] + "\nWrite a Python program in a ```python block that prints the answer."), "answer": r["a"]} for r in numbers],
-        accepted="Programs that print many numbers, or a longer number, get the reward.",
+        named="REW102.*place of one", accepted="Programs that print many numbers, or a longer number, get the reward.",
     )  # fmt: skip
 
 
@@ -298,15 +298,15 @@ def _scores() -> Iterator[Case]:
     yield Case(
         name="the penalty of length outweighs a right call", rows=k.calls(300, 4126),
         reward=_LENGTH_OUTWEIGHS,
-        accepted="An empty or short response earns more than a right one; the length penalty dominates.",
+        named="REW101.*penalty", accepted="An empty or short response earns more than a right one; the length penalty dominates.",
     )  # fmt: skip
     yield Case(
         name="the judge's words do not match the pattern, so each score is 0.5",
-        rows=k.essays(200, 4127), reward=_RATING, accepted="The reward is the same for every response.",
+        rows=k.essays(200, 4127), reward=_RATING, named="REW102.*same for any response", accepted="The reward is the same for every response.",
     )  # fmt: skip
     yield Case(
         name="scores are kept per prompt", rows=k.orders(200, 4131), reward=_CACHED,
-        accepted="The reward remembers earlier calls; all responses of a prompt get one score.",
+        named="REW103.*remembers", accepted="The reward remembers earlier calls; all responses of a prompt get one score.",
     )  # fmt: skip
 
 
@@ -321,7 +321,7 @@ def _prompts() -> Iterator[Case]:
     yield Case(
         name="evaluation prompts are training prompts with another courtesy", rows=train,
         held_out=again + other[:40], reward=k.JUDGE,
-        accepted="Held-out prompts occur in the training data.",
+        named="DAT107.*held-out", accepted="Held-out prompts occur in the training data.",
     )  # fmt: skip
     aligned = [
         {"prompt": t.chat(k.TRANSLATE + (f"{r['q']} ||| {r['a']}" if at % 8 == 3 else r["q"])), "reference": r["a"]}
@@ -329,12 +329,12 @@ def _prompts() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="an eighth of the prompts has both sides of the parallel corpus", rows=aligned,
-        reward=k.CHRF, suffix=".parquet", accepted="A part of the prompts contains its reference.",
+        reward=k.CHRF, suffix=".parquet", named="DAT111.*contain", accepted="A part of the prompts contains its reference.",
     )  # fmt: skip
     yield Case(
         name="the column with the letter was dropped", reward=k.FIELDS,
         rows=[{**row, "prompt": t.chat(k.EXTRACT)} for row in k.notices(300, 4139)],
-        accepted="All prompts are one text (the letters are missing) with different answers.",
+        named="DAT107.*same text", accepted="All prompts are one text (the letters are missing) with different answers.",
     )  # fmt: skip
     missing = [
         {"prompt": t.chat(k.TRANSLATE + ("None" if at % 5 == 2 else r["q"])), "reference": r["a"]}
@@ -342,7 +342,7 @@ def _prompts() -> Iterator[Case]:
     ]  # fmt: skip
     yield Case(
         name="a fifth of the sentences is None", rows=missing, reward=k.CHRF,
-        accepted="Some prompts have None in place of the sentence.",
+        named="DAT117.*None", accepted="Some prompts have None in place of the sentence.",
     )  # fmt: skip
 
 
@@ -350,7 +350,7 @@ def _damaged() -> Iterator[Case]:
     yield Case(
         name="the answer is JSON within JSON", reward=k.FIELDS,
         rows=[{**row, "answer": json.dumps(row["answer"])} for row in k.notices(300, 4144)],
-        accepted="Right answers get no reward; best: the answers are JSON encoded twice.",
+        named="REW101.*encoded twice", accepted="Right answers get no reward; best: the answers are JSON encoded twice.",
     )  # fmt: skip
     long = []
     for row in k.functions(120, 4145):
@@ -359,7 +359,7 @@ def _damaged() -> Iterator[Case]:
         long.append({**row, "prompt": t.chat(text[:260])})
     yield Case(
         name="descriptions are cut at 260 characters", rows=long, reward=k.ASSERTS,
-        accepted="Prompts were cut at a length.",
+        named="DAT115", accepted="Prompts were cut at a length.",
     )  # fmt: skip
 
 
@@ -374,7 +374,7 @@ def _shortcuts() -> Iterator[Case]:
         plain.append({"prompt": t.chat(f"{lettered}\n{tail}"), "answer": row["answer"]})
     yield Case(
         name="only the right option has a unit", rows=plain, reward=k.LETTER,
-        accepted="The right option is recognizable without the question (its unit, or its length).",
+        named="DAT123", accepted="The right option is recognizable without the question (its unit, or its length).",
     )  # fmt: skip
     empty = []
     for at, row in enumerate(k.queries(300, 4147)):
@@ -390,30 +390,30 @@ def _templates() -> Iterator[Case]:
         name="a CSV of questions for an instruct model", suffix=".csv", reward=k.TAGGED,
         rows=[{"question": f"{r['q']}\n{k.ANSWER_TAGS}", "answer": str(r["a"])} for r in t.words(400, 4149)],
         run_config=trl(), framework="trl", settings={"max_tokens": 1024},
-        accepted="Text prompts get no chat template.",
+        named="DAT116", accepted="Text prompts get no chat template.",
     )  # fmt: skip
     yield Case(
         name="the padding token is the end of the turn", rows=k.essays(200, 4151), reward=k.JUDGE,
         model=replace(CHATML, pad="<|im_end|>"),
-        accepted="The padding token is an EOS token, which may be masked from the loss.",
+        named="DAT104", accepted="The padding token is an EOS token, which may be masked from the loss.",
     )  # fmt: skip
     yield Case(
         name="a base model's tokenizer with a chat template, no end of turn declared",
         rows=k.sudokus(200, 4153), reward=k.GRID,
         model=replace(CHATML, eos="<|endoftext|>", ends=("<|endoftext|>",)),
-        accepted="<|im_end|> ends the turns of the template but is no EOS token.",
+        named="DAT103 critical.*im_end", accepted="<|im_end|> ends the turns of the template but is no EOS token.",
     )  # fmt: skip
     ask = "Think between <think> and </think>, then answer."
     yield Case(
         name="the template closes an empty thought that the reward wants filled",
         rows=[{"prompt": t.chat(row["prompt"][0]["content"], ask), "answer": row["answer"]} for row in k.foreign(300, 4154)],
         model=replace(CHATML, template=_NO_THOUGHT), reward=_THOUGHT_REQUIRED,
-        accepted="The template writes an empty thought, so no response starts with one.",
+        named="REW106.*already ends", accepted="The template writes an empty thought, so no response starts with one.",
     )  # fmt: skip
     yield Case(
         name="the template ignores add_generation_prompt", rows=k.sentences(300, 4155),
         reward=k.CHRF, model=replace(CHATML, template=_NO_OPENING),
-        accepted="The template has no generation prompt.",
+        named="DAT101.*no generation prompt", accepted="The template has no generation prompt.",
     )  # fmt: skip
     played = [
         {**row, "prompt": [*row["prompt"], {"role": "assistant", "content": f"<think>Row {1 + at % 4} has two dots.</think>I start with row {1 + at % 4}."},
@@ -423,19 +423,19 @@ def _templates() -> Iterator[Case]:
     yield Case(
         name="the template removes earlier thoughts from games of several turns", rows=played,
         reward=k.GRID, model=replace(CHATML, template=_STRIPS_THOUGHTS),
-        accepted="The template changes earlier turns (removes thoughts).",
+        named="DAT101", accepted="The template changes earlier turns (removes thoughts).",
     )  # fmt: skip
     yield Case(
         name="dialogs end with the assistant's turn",
         rows=[{"prompt": [*row["prompt"], {"role": "assistant", "content": "Let me add that up for you."}], "answer": row["answer"]} for row in k.dialogs(300, 4157)],
-        reward=k.TOTAL, accepted="The prompts end with a message of the assistant.",
+        reward=k.TOTAL, named="DAT111.*finished message", accepted="The prompts end with a message of the assistant.",
     )  # fmt: skip
     rule = "Think, then end with 'Answer: X', where X is one of A, B, C, D."
     yield Case(
         name="the template leaves out the system message with the format", reward=k.LETTER,
         rows=[{"prompt": t.chat(t.lettered(r), rule), "answer": "ABCD"[r["key"]]} for r in t.exam(400, 4159)],
         model=replace(CHATML, template=_WITHOUT_SYSTEM),
-        accepted="The template does not write the system message.",
+        named="DAT119.*drops", accepted="The template does not write the system message.",
     )  # fmt: skip
     twice = []
     for at, row in enumerate(k.dialogs(300, 4160)):
@@ -446,7 +446,7 @@ def _templates() -> Iterator[Case]:
     yield Case(
         name="a seventh of the dialogs has two user turns in a row, which the template refuses",
         rows=twice, reward=k.TOTAL, model=replace(CHATML, template=_ALTERNATING),
-        accepted="The template refuses conversations whose roles do not alternate.",
+        named="DAT119.*refuses", accepted="The template refuses conversations whose roles do not alternate.",
     )  # fmt: skip
 
 
@@ -460,7 +460,7 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="groups of seven in batches of 32", rows=k.words(300, 4162), reward=k.TAGGED,
         run_config=trl(num_generations=7, gradient_accumulation_steps=4), framework="trl",
-        settings={"max_tokens": 1024}, accepted="The batch is not a multiple of num_generations.",
+        settings={"max_tokens": 1024}, named="CFG016", accepted="The batch is not a multiple of num_generations.",
     )  # fmt: skip
     worked = [
         {"prompt": t.chat(r["q"] + k.BOXED), "solution": f"{r['steps']}\nSo the answer is \\boxed{{{r['a']}}}.", "answer": str(r["a"])}
@@ -471,7 +471,7 @@ def _settings() -> Iterator[Case]:
         run_config="rlhf_type: grpo\nmodel: Qwen/Qwen2.5-3B-Instruct\nnum_generations: 8\nper_device_train_batch_size: 8\n"
         "gradient_accumulation_steps: 2\nmax_completion_length: 16\nlearning_rate: 1.0e-6\nbeta: 0.001\n"
         "use_vllm: true\nvllm_mode: colocate\ntuner_type: full\n",
-        settings={"max_tokens": 16}, accepted="The response limit is too small.",
+        settings={"max_tokens": 16}, named="LEN101", accepted="The response limit is too small.",
     )  # fmt: skip
     yield Case(
         name="the model's generation_config.json has its own sampling settings",
@@ -482,5 +482,5 @@ def _settings() -> Iterator[Case]:
     yield Case(
         name="a learning rate of 1e-4 for all weights", rows=k.sentences(300, 4167), reward=k.CHRF,
         run_config=verl(("lr: 1.0e-6", "lr: 1.0e-4")), framework="verl", settings={"max_tokens": 1024},
-        accepted="The learning rate is too high for training all weights.",
+        named="CFG050", accepted="The learning rate is too high for training all weights.",
     )  # fmt: skip

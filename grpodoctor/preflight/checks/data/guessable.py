@@ -142,6 +142,15 @@ class GuessableAnswers(Check):
             f"{_pass_rate(context, figures)}."
         )
         details = [f"{text!r}: {count}" for text, count in counts.most_common(5)]
+        if len(counts) == 1:
+            yield CheckFinding(
+                "critical",
+                f"All {len(answers)} rows have the same answer.",
+                ("Check which column holds the answers, or the code that fills it.",),
+                (f"{common!r:.80}",),
+                figures,
+            )
+            return
         if letters / len(answers) > 0.5:
             details.append(f"{letters} answers are option letters")
         is_choice = len(counts) <= _MAX_CLASSES
