@@ -200,10 +200,11 @@ def test_prompts_that_ask_for_a_program_that_prints() -> None:
     assert "```python\nprint({answer})\n```" in asked
 
 
-def test_a_place_with_none_among_texts() -> None:
+@pytest.mark.parametrize("missing", ["None", "nan", "{letter_text}", "${text}"])
+def test_a_place_with_none_among_texts(missing: str) -> None:
     text = "The teacher on the hill repairs three chairs with his brother, number {}."
     prompts = [
-        "Translate into French.\n\n" + ("None" if at % 5 == 2 else text.format(at))
+        "Translate into French.\n\n" + (missing if at % 5 == 2 else text.format(at))
         for at in range(60)
     ]
     (slot,) = empty_slots(prompts)

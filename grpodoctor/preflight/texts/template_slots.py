@@ -23,6 +23,8 @@ _COMMON = 0.95
 _MIN_EMPTY, _MAX_EMPTY = 0.02, 0.5
 _MISSING = frozenset({"", "none", "nan", "null", "undefined", "<na>", "nat", "[]", "{}"})
 """What a program writes in a place for which it has no value, in lower case."""
+_PLACEHOLDER = re.compile(r"\{{1,2}\s*[A-Za-z_]\w*\s*\}{1,2}|\$\{\w+\}|%\(\w+\)s|<[a-z_]+>")
+"""A name that a program should have replaced by a text."""
 _SHORT_GAP = 40
 """Characters of a usual text in a place, from which words such as None are no value."""
 _MIN_ROWS = 20
@@ -85,8 +87,13 @@ def _missing(gaps: Sequence[str | None]) -> tuple[int, ...]:
     return tuple(
         at
         for at, gap in enumerate(gaps)
-        if gap == "" or (is_text and gap is not None and gap.casefold() in _MISSING)
+        if gap == "" or (is_text and gap is not None and _is_missing(gap))
     )
+
+
+def _is_missing(gap: str) -> bool:
+    """Whether a text in a place is the word for a missing value, or a placeholder."""
+    return gap.casefold() in _MISSING or _PLACEHOLDER.fullmatch(gap) is not None
 
 
 def _parts(text: str, pattern: re.Pattern[str]) -> list[tuple[str, int, int]]:
