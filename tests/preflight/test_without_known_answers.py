@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,18 @@ def test_parameters_of_a_rule_are_no_answers(reward_of: RewardOf) -> None:
     )
     rows = _rows(word=_label, lines=lambda at: 3 + at % 4)
     assert infer_answers(reward_of(source), rows, SETTINGS) is None
+
+
+def test_a_word_that_the_prompt_asks_for_is_no_answer(reward_of: RewardOf) -> None:
+    source = (
+        "def reward(completions, word, **kwargs):\n"
+        "    return [float(w in c) for c, w in zip(completions, word)]\n"
+    )
+    plain = _rows(word=_label)
+    asking = [replace(row, prompt=f"Write about {row.columns['word']}.") for row in plain]
+    listing = [replace(row, prompt=f"One of {', '.join(LABELS)}: {row.prompt}") for row in plain]
+    assert infer_answers(reward_of(source), asking, SETTINGS) is None
+    assert infer_answers(reward_of(source), listing, SETTINGS) is not None
 
 
 def test_a_list_of_labels_is_an_answer_as_a_whole(reward_of: RewardOf) -> None:

@@ -16,8 +16,12 @@ from typing import Any
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.program_tests import passing_programs
-from grpodoctor.preflight.answers.reference_answers import score_reference_answers
+from grpodoctor.preflight.answers.reference_answers import (
+    ReferenceAnswers,
+    score_reference_answers,
+)
 from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.undeserving_answers import parts_of
 from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
 from grpodoctor.preflight.inputs.run_settings import RunSettings
@@ -27,6 +31,10 @@ _TRIED_ROWS = 12
 _OTHER_COLUMNS = frozenset({*PROMPT_COLUMNS, "data_source", "index", "id", "ability", "tools"})
 _MAX_LETTERS = 20_000
 _MAX_TESTS = 50
+_RULE = (-1, -1, 0.0)
+"""In place of the worth of a column that is a rule about the response."""
+_MAX_LABELS, _MOST = 30, 0.8
+"""Labels of a closed set, and the share of them that a prompt with a list of all names."""
 _ReadValue = Callable[[Any], str | None]
 
 
@@ -58,6 +66,8 @@ def infer_answers(
     best = max(worth, key=lambda at: worth[at], default=None)
     if best is not None and max(worth[best][:2]) > len(few) / 2:
         return InferredAnswers(candidates[best][0], _read(rows, *candidates[best]))
+    if any(each == _RULE for each in worth.values()):
+        return None
     asked = requested_formats(["\n".join(row.texts()) for row in few])
     for name, read in candidates:
         if helpful_repair(reward, _read(few, name, read), settings, asked):
@@ -78,11 +88,32 @@ def _worth(
         return 0, 0, 0.0
     if answers is None:
         return 0, 0, 0.0
+    if _is_rule(reward, answers):
+        return _RULE
     better = sum(r > w for r, w in zip(answers.rewards, answers.wrong, strict=True))
     others = zip(answers.empty, answers.unrelated, strict=True)
     nothing = [max(empty, unrelated) for empty, unrelated in others]
     paid = sum(r > n for r, n in zip(answers.rewards, nothing, strict=True))
     return better, paid, sum(answers.rewards) / len(answers.rewards)
+
+
+def _is_rule(reward: UserReward, answers: ReferenceAnswers) -> bool:
+    """Whether a column is a rule about the response, such as a word that it must contain.
+
+    A copy of the prompt then earns as much, as the prompt states the rule. A prompt that lists all
+    labels states no rule.
+    """
+    labels = {part for answer in answers.answers for part in parts_of(answer) or [answer]}
+    if len(labels) <= _MAX_LABELS:
+        listed = [sum(label in row.prompt for label in labels) for row in answers.rows]
+        if min(listed) >= _MOST * len(labels):
+            return False
+    try:
+        copied = reward(answers.rows, [row.prompt for row in answers.rows]).total
+    except DataError:
+        return False
+    equal = sum(c >= r > 0 for c, r in zip(copied, answers.rewards, strict=True))
+    return equal > len(copied) / 2
 
 
 def _read(rows: Sequence[PromptRow], name: str, read: _ReadValue) -> tuple[PromptRow, ...]:

@@ -167,8 +167,9 @@ class HackableReward(Check):
         run, and one that never ends.
         Wrong answers are also scored in a few rows of each kind (source, sort of answer).
         Without answers, a dozen responses are scored: texts, lines, tags, code, a copy of the
-        prompt, a judge's verdict. Reports if all earn the same reward, if the copy or the verdict
-        is the best of them, and if filler of three lengths earns more and more.
+        prompt, a judge's verdict. Reports if all earn the same reward, if the verdict is the best
+        of them, if they differ only in rows of another source, and if filler of three lengths earns
+        more and more.
         Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
@@ -238,7 +239,7 @@ class HackableReward(Check):
         self, context: PreflightContext, reward: UserReward
     ) -> Iterator[CheckFinding]:
         """What is known of a reward whose task has no reference answers."""
-        yield from free_findings(reward, context.rows, _ADVICE)
+        yield from free_findings(reward, context.rows, _ADVICE[JUDGED])
         growth = limitless_growth(reward, context.rows)
         if growth >= self.min_growth:
             yield CheckFinding(

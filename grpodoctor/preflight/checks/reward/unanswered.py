@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from grpodoctor.preflight.answers.constructed_answers import COPIED_PROMPT, JUDGED
+from grpodoctor.preflight.answers.constructed_answers import JUDGED
 from grpodoctor.preflight.answers.free_responses import (
     EMPTY,
     FreeRewards,
@@ -22,14 +22,14 @@ _SEARCHED_ROWS = 2000
 
 
 def free_findings(
-    reward: UserReward, rows: Sequence[PromptRow], advice: Mapping[str, str]
+    reward: UserReward, rows: Sequence[PromptRow], advice: str
 ) -> Iterator[CheckFinding]:
     """What a dozen responses without a known right answer say about the reward.
 
     Args:
         reward: the reward function.
         rows: the prompts.
-        advice: what to do about each kind of response.
+        advice: what to do about a verdict that pays.
     """
     free = score_free_responses(reward, rows)
     yield from _of_free_responses(free, advice) if free else ()
@@ -44,7 +44,7 @@ def free_findings(
         )
 
 
-def _of_free_responses(free: FreeRewards, advice: Mapping[str, str]) -> Iterator[CheckFinding]:
+def _of_free_responses(free: FreeRewards, advice: str) -> Iterator[CheckFinding]:
     """Responses that must not be the best ones, whatever the task is."""
     if (constant := free.constant) is not None:
         empty = free.rewards[EMPTY]
@@ -61,14 +61,14 @@ def _of_free_responses(free: FreeRewards, advice: Mapping[str, str]) -> Iterator
             {"reward": constant},
         )
         return
-    for kind in (COPIED_PROMPT, JUDGED):
-        if is_most(share := free.highest_share(kind)):
-            earned = free.rewards[kind][0]
-            yield CheckFinding(
-                "warning",
-                f"{kind}: earns {earned:.3g} in {share:.0%} of {len(free.rows)} rows, more than "
-                "any other tried response.",
-                (advice[kind],),
-                (f"{free.rows[0].location}: {free.texts[kind][0][:_MAX_CHARACTERS]!r}",),
-                {"share": share},
-            )
+    # A copy of the prompt is no test here: instructions state the rule that they are checked by.
+    if is_most(share := free.highest_share(JUDGED)):
+        earned = free.rewards[JUDGED][0]
+        yield CheckFinding(
+            "warning",
+            f"{JUDGED}: earns {earned:.3g} in {share:.0%} of {len(free.rows)} rows, more than "
+            "any other tried response.",
+            (advice,),
+            (f"{free.rows[0].location}: {free.texts[JUDGED][0][:_MAX_CHARACTERS]!r}",),
+            {"share": share},
+        )
