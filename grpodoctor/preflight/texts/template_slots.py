@@ -25,6 +25,8 @@ _MISSING = frozenset({"", "none", "nan", "null", "undefined", "<na>", "nat", "[]
 """What a program writes in a place for which it has no value, in lower case."""
 _PLACEHOLDER = re.compile(r"\{{1,2}\s*[A-Za-z_]\w*\s*\}{1,2}|\$\{\w+\}|%\(\w+\)s|<[a-z_]+>")
 """A name that a program should have replaced by a text."""
+_LABEL = re.compile(r"^[^\n:]{1,30}:\s*")
+"""A label such as `Letter:` before a text."""
 _SHORT_GAP = 40
 """Characters of a usual text in a place, from which words such as None are no value."""
 _MIN_ROWS = 20
@@ -93,7 +95,8 @@ def _missing(gaps: Sequence[str | None]) -> tuple[int, ...]:
 
 def _is_missing(gap: str) -> bool:
     """Whether a text in a place is the word for a missing value, or a placeholder."""
-    return gap.casefold() in _MISSING or _PLACEHOLDER.fullmatch(gap) is not None
+    value = _LABEL.sub("", gap)
+    return value.casefold() in _MISSING or _PLACEHOLDER.fullmatch(value) is not None
 
 
 def _parts(text: str, pattern: re.Pattern[str]) -> list[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ from tests.preflight.planted.fourteenth_first import first_half
 from tests.preflight.planted.fourteenth_healthy import fourteenth_healthy
 from tests.preflight.planted.fourteenth_second import second_half
 
-__all__ = ["draw", "fourteenth_faults", "fourteenth_healthy"]
+__all__ = ["draw", "drawn_faults", "fourteenth_faults", "fourteenth_healthy"]
 
 _KINDS = {
     "R1 format that is too strict": 6, "R2 extraction of the wrong part": 4,
@@ -54,6 +54,11 @@ def draw() -> list[tuple[str, str, str]]:
     return [(kind, task, "A" if at in first else "B") for at, (kind, task) in enumerate(pairs)]
 
 
-def fourteenth_faults() -> tuple[Case, ...]:
+def drawn_faults() -> tuple[Case, ...]:
     """Seventy-two faults, the first half before the second."""
     return (*first_half(), *second_half())
+
+
+def fourteenth_faults() -> tuple[Case, ...]:
+    """The faults that a preflight names after the corrections."""
+    return tuple(case for case in drawn_faults() if case.named)

@@ -184,13 +184,13 @@ def _formats() -> Iterator[Case]:
         name="the prompt asks for category tags, the reward reads label tags",
         rows=[{"prompt": t.chat(k.SORT.replace("Reply with the label only.", "Put it between <category> and </category>.") + r["q"]), "intent": r["a"]} for r in t.intents(300, 4200)],
         reward=_OTHER_TAG,
-        accepted="The reward reads <label>, the prompt asks for <category>; or the asked form is not paid.",
+        named="REW106.*<label>", accepted="The reward reads <label>, the prompt asks for <category>; or the asked form is not paid.",
     )  # fmt: skip
     ask = 'Explain the sum first. End with a JSON object such as {"total": 12}.'
     yield Case(
         name="the whole response must be JSON although the prompt asks for an explanation first",
         rows=[{"prompt": [{"role": "system", "content": ask}, *r["q"][:2], {"role": "user", "content": r["q"][2]["content"].replace(" End with 'Total: N'.", "")}], "answer": r["a"]} for r in t.dialogs(300, 4201)],
-        reward=_WHOLE_JSON, accepted="A response with the explanation that the prompt asks for gets no reward.",
+        reward=_WHOLE_JSON, named="REW104.*reasoning before", accepted="A response with the explanation that the prompt asks for gets no reward.",
     )  # fmt: skip
     shown = "Respond in this form:\n<plan>\n...\n</plan>\n<text>\n...\n</text>"
     yield Case(
@@ -202,24 +202,24 @@ def _formats() -> Iterator[Case]:
     yield Case(
         name="code counts only in a block at the very end of the response",
         rows=[{**row, "prompt": t.chat(row["prompt"][0]["content"].replace("Answer with one", "Give one") + " Explain the idea after it.")} for row in k.functions(80, 4204)],
-        reward=_BLOCK_AT_END, accepted="Right code gets no reward if text follows it, as the prompt asks.",
+        reward=_BLOCK_AT_END, named="?3", accepted="Right code gets no reward if text follows it, as the prompt asks.",
     )  # fmt: skip
 
 
 def _extraction() -> Iterator[Case]:
     yield Case(
         name="the first code block counts, not the last", rows=k.programs(80, 4205),
-        reward=_FIRST_BLOCK, accepted="A draft or example before the final program loses the reward.",
+        reward=_FIRST_BLOCK, named="?4", accepted="A draft or example before the final program loses the reward.",
     )  # fmt: skip
     yield Case(
         name="the JSON is read up to the first closing brace", rows=k.notices(300, 4206),
-        reward=_SHORT_BRACES, accepted="Right answers get no reward; best: nested objects are cut.",
+        reward=_SHORT_BRACES, named="?5", accepted="Right answers get no reward; best: nested objects are cut.",
     )  # fmt: skip
     ask = "\nThink, then end with 'Answer: (X)', where X is one of A, B, C, D."
     yield Case(
         name="the prompt asks for (A), the reward compares with A",
         rows=[{"prompt": t.chat(t.lettered(r) + ask), "answer": "ABCD"[r["key"]]} for r in t.exam(400, 4207)],
-        reward=_BARE_LETTER, accepted="The form that the prompt asks for, with parentheses, gets no reward.",
+        reward=_BARE_LETTER, named="REW104.*Answer: ", accepted="The form that the prompt asks for, with parentheses, gets no reward.",
     )  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def _interfaces() -> Iterator[Case]:
     yield Case(
         name="responses without a block get no entry in the list of rewards",
         rows=k.queries(200, 4214), reward=_SKIPS,
-        accepted="The function returns fewer rewards than responses.",
+        named="REW103.*rewards for", accepted="The function returns fewer rewards than responses.",
     )  # fmt: skip
     sources = ["offices", "offices_hard", "hotpot"]
     yield Case(
@@ -235,12 +235,12 @@ def _interfaces() -> Iterator[Case]:
         rows=[{"data_source": sources[at % 3], "prompt": row["prompt"], "ability": "qa",
                "reward_model": {"style": "rule", "ground_truth": row["answer"]}, "extra_info": {"index": at}}
               for at, row in enumerate(k.records(150, 4215))],
-        accepted="The function raises NotImplementedError for the data source hotpot.",
+        named="REW103.*hotpot", accepted="The function raises NotImplementedError for the data source hotpot.",
     )  # fmt: skip
     yield Case(
         name="a data source whose rewards are always zero", reward=_UNKNOWN_SOURCE,
         rows=[{**row, "data_source": "how-to-extra" if at % 4 == 1 else "howto"} for at, row in enumerate(k.essays(200, 4216))],
-        accepted="Rows of the data source how-to-extra never earn a reward.",
+        named="REW102.*how-to-extra", accepted="Rows of the data source how-to-extra never earn a reward.",
     )  # fmt: skip
 
 
@@ -264,37 +264,37 @@ def _exploits() -> Iterator[Case]:
     )  # fmt: skip
     yield Case(
         name="one word of a label is enough", rows=k.intents(300, 4219), reward=_WORDS_OF_LABEL,
-        accepted="Other labels or a part of the label get the reward.",
+        named="REW102.*several answers", accepted="Other labels or a part of the label get the reward.",
     )  # fmt: skip
     yield Case(
         name="any valid call of an offered tool counts", rows=k.calls(300, 4222), reward=_VALID_CALL,
-        accepted="Calls with wrong arguments, or of the wrong tool, get the full reward.",
+        named="REW102.*wrong answer", accepted="Calls with wrong arguments, or of the wrong tool, get the full reward.",
     )  # fmt: skip
     yield Case(
         name="the judge passes every text", rows=k.essays(200, 4223), reward=_ANY_TEXT,
-        accepted="Any response that is not empty gets the full reward.",
+        named="REW102.*same for any response", accepted="Any response that is not empty gets the full reward.",
     )  # fmt: skip
     yield Case(
         name="the format counts thirty times as much as the answer", rows=k.words(300, 4224),
         reward=_FORMAT_DOMINATES,
-        accepted="A wrong answer in the format earns nearly all of the reward.",
+        named="REW102.*wrong answer.*97", accepted="A wrong answer in the format earns nearly all of the reward.",
     )  # fmt: skip
 
 
 def _judges() -> Iterator[Case]:
     yield Case(
         name="the reference is compared with itself", rows=k.sentences(300, 4228), reward=_ITSELF,
-        accepted="Any response gets the full reward; the reward is constant.",
+        named="REW102.*any response", accepted="Any response gets the full reward; the reward is constant.",
     )  # fmt: skip
     yield Case(
         name="the first verdict in the judge's transcript may be the response's", reward=_VERDICT,
         rows=[{"prompt": row["prompt"]} for row in k.functions(100, 4229)],
-        accepted="A response that states the verdict gets the reward.",
+        named="REW102.*judge", accepted="A response that states the verdict gets the reward.",
     )  # fmt: skip
     yield Case(
         name="the first number of the judge's transcript may be the response's",
         rows=k.sentences(300, 4230), reward=_FIRST_NUMBER,
-        accepted="A response with a number sets its own score, also above 1.",
+        named="REW102.*judge", accepted="A response with a number sets its own score, also above 1.",
     )  # fmt: skip
 
 
@@ -315,7 +315,7 @@ def _answers() -> Iterator[Case]:
     yield Case(
         name="the answers are the schema instead of the fields", reward=k.FIELDS,
         rows=[{**row, "answer": described} for row in k.notices(300, 4233)],
-        accepted="All rows have the same answer.",
+        named="DAT108.*same answer", accepted="All rows have the same answer.",
     )  # fmt: skip
     yield Case(
         name="the answers are positions in the document", reward=k.TAGGED,
@@ -325,12 +325,12 @@ def _answers() -> Iterator[Case]:
     yield Case(
         name="the calls are Python's representation, not JSON", reward=k.CALL.replace("given == json.loads(right)", "given is not None and given == _gold(right)").replace("def called(", "def _gold(text):\n    try:\n        return json.loads(text)\n    except ValueError:\n        return None\ndef called("),
         rows=[{**row, "call": repr(json.loads(row["call"]))} for row in k.calls(300, 4235)],
-        accepted="The answers are Python's representation and never rewarded.",
+        named="REW101.*Python", accepted="The answers are Python's representation and never rewarded.",
     )  # fmt: skip
     yield Case(
         name="an eighth of the answers is an empty list", reward=k.TAGGED, suffix=".json",
         rows=[{**row, "answer": "[]" if at % 8 == 6 else row["answer"]} for at, row in enumerate(k.records(150, 4236))],
-        accepted="Some rows have no answer ([]).",
+        named="DAT112.*empty", accepted="Some rows have no answer ([]).",
     )  # fmt: skip
 
 
@@ -338,17 +338,17 @@ def _prompts() -> Iterator[Case]:
     yield Case(
         name="a sixth of the documents is missing", reward=k.TAGGED,
         rows=[{"prompt": t.chat(f"Document:\n{'' if at % 6 == 4 else r['context']}\n\nQuestion: {r['question']} {k.ANSWER_TAGS}"), "answer": r["a"]} for at, r in enumerate(t.records(150, 4240))],
-        accepted="Some prompts have no document.",
+        named="DAT117.*Document", accepted="Some prompts have no document.",
     )  # fmt: skip
     yield Case(
         name="a fifth of the letters is an unfilled placeholder", reward=k.FIELDS,
         rows=[{**row, "prompt": t.chat(k.EXTRACT + ("{letter_text}" if at % 5 == 1 else r["q"]))} for at, (row, r) in enumerate(zip(k.notices(300, 4242), t.notices(300, 4242), strict=True))],
-        accepted="Prompts hold an unfilled placeholder.",
+        named="DAT117.*placeholder", accepted="Prompts hold an unfilled placeholder.",
     )  # fmt: skip
     yield Case(
         name="queries and questions with HTML entities", reward=k.SQL,
         rows=[{**row, "prompt": t.chat(html.escape(row["prompt"][0]["content"])), "sql": html.escape(row["sql"])} for row in k.queries(300, 4243)],
-        accepted="HTML entities in prompts or answers.",
+        named="REW101.*HTML", accepted="HTML entities in prompts or answers.",
     )  # fmt: skip
     rng = random.Random(4248)
     sorted_options = []
@@ -363,7 +363,7 @@ def _prompts() -> Iterator[Case]:
         )
     yield Case(
         name="the right option is mostly the first", rows=sorted_options, reward=k.LETTER,
-        accepted="The answer key is skewed (A).",
+        named="DAT108.*always A", accepted="The answer key is skewed (A).",
     )  # fmt: skip
 
 
@@ -371,12 +371,12 @@ def _templates() -> Iterator[Case]:
     yield Case(
         name="Llama 2's marks in messages for another family", reward=k.SQL,
         rows=[{**row, "prompt": t.chat(f"[INST] <<SYS>>\nYou write SQL.\n<</SYS>>\n\n{row['prompt'][0]['content']} [/INST]")} for row in k.queries(300, 4250)],
-        accepted="The prompts hold another family's template.",
+        named="DAT105.*INST", accepted="The prompts hold another family's template.",
     )  # fmt: skip
     yield Case(
         name="an ordinary word piece ends the generation", rows=k.records(150, 4252),
         reward=k.TAGGED, model=replace(CHATML, ends=("<|im_end|>", ".")),
-        accepted="An EOS token of generation_config.json is ordinary text.",
+        named="DAT103.*ordinary", accepted="An EOS token of generation_config.json is ordinary text.",
     )  # fmt: skip
     yield Case(
         name="the user's message ends with the assistant's opening", reward=k.JUDGE,
@@ -393,12 +393,12 @@ def _settings() -> Iterator[Case]:
         "gradient_accumulation_steps: 4\nmax_completion_length: 1024\nlearning_rate: 1.0e-6\nbeta: 0.001\ntemperature: 0.1\n"
         "use_vllm: true\nvllm_mode: colocate\ntuner_type: full\n",
         framework="swift", settings={"max_tokens": 1024},
-        accepted="The temperature is too low for different responses in a group.",
+        named="CFG022", accepted="The temperature is too low for different responses in a group.",
     )  # fmt: skip
     yield Case(
         name="greedy rollouts", rows=k.queries(200, 4266), reward=k.SQL, framework="verl",
         run_config=verl(("temperature: 1.0", "temperature: 0.0"), ("n: 8,", "n: 8, do_sample: false,")),
-        settings={"max_tokens": 1024}, accepted="All responses of a group are equal (temperature 0).",
+        settings={"max_tokens": 1024}, named="CFG022", accepted="All responses of a group are equal (temperature 0).",
     )  # fmt: skip
     yield Case(
         name="the warm-up is longer than the run", rows=k.exam(400, 4268), reward=k.LETTER,
@@ -429,5 +429,5 @@ def _settings() -> Iterator[Case]:
         "  algorithm: {advantage_estimator: grpo, use_kl_loss: false}\n  train_batch_size: 128\n  policy_mini_batch_size: 64\n"
         "  max_prompt_length: 1024\n  epochs: 10\ngenerator:\n  n_samples_per_prompt: 1\n  sampling_params: {max_generate_length: 1024, temperature: 1.0}\n",
         settings={"max_tokens": 1024},
-        accepted="Groups of one response have no advantage.",
+        named="CFG006", accepted="Groups of one response have no advantage.",
     )  # fmt: skip
