@@ -112,8 +112,9 @@ def _is_rule(reward: UserReward, answers: ReferenceAnswers) -> bool:
         copied = reward(answers.rows, [row.prompt for row in answers.rows]).total
     except DataError:
         return False
-    equal = sum(c >= r > 0 for c, r in zip(copied, answers.rewards, strict=True))
-    return equal > len(copied) / 2
+    pairs = zip(copied, answers.rewards, answers.empty, strict=True)
+    equal = [copy >= right for copy, right, empty in pairs if right > max(empty, 0.0)]
+    return sum(equal) > len(equal) / 2
 
 
 def _read(rows: Sequence[PromptRow], name: str, read: _ReadValue) -> tuple[PromptRow, ...]:
