@@ -202,18 +202,18 @@ def _formats() -> Iterator[Case]:
     yield Case(
         name="code counts only in a block at the very end of the response",
         rows=[{**row, "prompt": t.chat(row["prompt"][0]["content"].replace("Answer with one", "Give one") + " Explain the idea after it.")} for row in k.functions(80, 4204)],
-        reward=_BLOCK_AT_END, named="?3", accepted="Right code gets no reward if text follows it, as the prompt asks.",
+        reward=_BLOCK_AT_END, accepted="Right code gets no reward if text follows it, as the prompt asks.",
     )  # fmt: skip
 
 
 def _extraction() -> Iterator[Case]:
     yield Case(
         name="the first code block counts, not the last", rows=k.programs(80, 4205),
-        reward=_FIRST_BLOCK, named="?4", accepted="A draft or example before the final program loses the reward.",
+        reward=_FIRST_BLOCK, accepted="A draft or example before the final program loses the reward.",
     )  # fmt: skip
     yield Case(
         name="the JSON is read up to the first closing brace", rows=k.notices(300, 4206),
-        reward=_SHORT_BRACES, named="?5", accepted="Right answers get no reward; best: nested objects are cut.",
+        reward=_SHORT_BRACES, accepted="Right answers get no reward; best: nested objects are cut.",
     )  # fmt: skip
     ask = "\nThink, then end with 'Answer: (X)', where X is one of A, B, C, D."
     yield Case(
