@@ -71,11 +71,12 @@ class FreeRewards:
 
 
 def score_free_responses(reward: UserReward, rows: Sequence[PromptRow]) -> FreeRewards | None:
-    """Score the responses; None if the function fails on them, which REW103 reports."""
+    """Score the responses; None without rows or if the function fails, which REW103 reports."""
     chosen = tuple(spread_rows(tuple(rows), MAX_ROWS))
+    if not chosen:
+        return None
     per_row = [dict(_responses(row)) for row in chosen]
-    kinds = list(per_row[0]) if per_row else []
-    texts = {kind: tuple(each[kind] for each in per_row) for kind in kinds}
+    texts = {kind: tuple(each[kind] for each in per_row) for kind in per_row[0]}
     try:
         rewards = {kind: tuple(reward(chosen, each).total) for kind, each in texts.items()}
     except DataError:
