@@ -24,10 +24,10 @@ MAX_ROWS = 12
 EMPTY = "empty response"
 _SENTENCE = "First we look at what is given, and then we say in plain words what follows from it."
 _PLAIN_TEXT = (
-    "There are several ways to look at this. One part is simple, another needs more care, and both "
+    "People explain this in several ways. Some parts are simple, some need more care, and all "
     "depend on what the reader already knows. A good text begins with an example, names causes, "
-    "and shows step by step how one thing leads to the next. In the end it says what remains open, "
-    "why that matters in daily life, and where somebody could learn more about the whole subject."
+    "and shows step by step how they lead to a result. The end says what remains open, why that "
+    "matters in daily life, and where readers can learn more about the whole subject."
 )
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 _MAX_LINES = 30
