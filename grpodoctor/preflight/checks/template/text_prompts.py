@@ -17,7 +17,7 @@ _READS_PROMPT = frozenset({"trl"})
 """Frameworks whose column of prompts has this name: text of another column becomes a prompt there.
 """
 _WRITTEN_DIALOGUE = re.compile(
-    r"(?:assistant|answer|response|solution|output|\bA|model)\W{0,4}(?:<think>\s*)?$",
+    r"(?<![</])(?:assistant|answer|response|solution|output|\bA|model)\W{0,4}(?:<think>\s*)?$",
     re.IGNORECASE,
 )
 """The end of a prompt that brings its own format for a base model."""
