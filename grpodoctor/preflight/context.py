@@ -79,6 +79,9 @@ class PreflightContext:
     files: ModelFiles | None
     rows: tuple[PromptRow, ...]
     settings: RunSettings
+    scored_rows: tuple[PromptRow, ...] = ()
+    """Rows with answers that only the checks of the reward use; empty if the rows have their own.
+    """
     table: PromptTable = field(default_factory=PromptTable)
     """The file that the rows were read from, with the rows that cannot be used."""
     framework: str = ""
@@ -185,7 +188,9 @@ class PreflightContext:
         if self.reward is None:
             return None
         try:
-            return score_reference_answers(self.reward, self.rows, self.settings)
+            return score_reference_answers(
+                self.reward, self.scored_rows or self.rows, self.settings
+            )
         except DataError as error:
             return error
 
@@ -201,7 +206,8 @@ class PreflightContext:
         answers = self.reference_answers
         if self.reward is None or answers is None:
             return SliceFaults()
-        return slice_faults(self.reward, answers, self.rows[:_SLICED_ROWS])
+        rows = self.scored_rows or self.rows
+        return slice_faults(self.reward, answers, rows[:_SLICED_ROWS])
 
     def config_value(self, name: str) -> Any:
         """A value of config.json, or of its language-model part; None if missing."""

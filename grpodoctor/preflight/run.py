@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from grpodoctor.errors import DataError, GrpodoctorError, ModelError, RunError
+from grpodoctor.preflight.answers.inferred_answers import InferredAnswers, infer_answers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.checks.engines.zero_learning_rate import ZeroLearningRate
 from grpodoctor.preflight.checks.responses.pass_rates import PassRates
@@ -161,18 +162,22 @@ def _open_context(
     """
     with ExitStack() as stack:
         table = _read_table(request.prompts, request)
+        reward = _open_reward(request, table.rows, stack)
+        inferred = _inferred_answers(request, reward, table.rows)
+        has_column = inferred is not None and bool(inferred.column)
         context = PreflightContext(
             files=ModelFiles.read(request.model) if request.model else None,
-            rows=table.rows,
+            rows=inferred.rows if inferred and has_column else table.rows,
+            scored_rows=inferred.rows if inferred else (),
             table=table,
             held_out=_read_table(request.held_out, request).rows,
-            answer_column=request.columns.answer,
+            answer_column=inferred.column if inferred else request.columns.answer,
             framework=config.framework,
             max_prompt_length=config.max_prompt_length,
             batch_prompts=config.batch_prompts,
             stop_strings=config.stop_strings,
             settings=request.settings,
-            reward=_open_reward(request, table.rows, stack),
+            reward=reward,
             templates=request.templates,
             learner=request.learner,
             reference=request.reference,
@@ -206,6 +211,15 @@ def _open_reward(
     )
     stack.callback(reward.close)
     return reward
+
+
+def _inferred_answers(
+    request: PreflightRequest, reward: UserReward | None, rows: Sequence[PromptRow]
+) -> InferredAnswers | None:
+    """Answers in a column that only the reward function knows, if no usual column has any."""
+    if reward is None or request.columns.answer or any(row.answer is not None for row in rows):
+        return None
+    return infer_answers(reward, rows, request.settings)
 
 
 def _engine_runner(

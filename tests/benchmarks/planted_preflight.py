@@ -18,6 +18,7 @@ from tests.preflight.planted.eleventh_examination import eleventh_faults, eleven
 from tests.preflight.planted.examination import examination_faults, examination_healthy
 from tests.preflight.planted.faults import all_faults
 from tests.preflight.planted.fifth_examination import fifth_faults, fifth_healthy
+from tests.preflight.planted.fourteenth_examination import fourteenth_faults, fourteenth_healthy
 from tests.preflight.planted.fourth_examination import fourth_faults, fourth_healthy
 from tests.preflight.planted.healthy import all_healthy
 from tests.preflight.planted.ninth_examination import ninth_faults, ninth_healthy
@@ -61,6 +62,8 @@ _SETS = {
     "healthy, in the twelfth examination": twelfth_healthy(),
     "planted in the thirteenth examination": thirteenth_faults(),
     "healthy, in the thirteenth examination": thirteenth_healthy(),
+    "planted in the fourteenth examination": fourteenth_faults(),
+    "healthy, in the fourteenth examination": fourteenth_healthy(),
 }
 
 

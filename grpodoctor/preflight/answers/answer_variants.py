@@ -34,6 +34,8 @@ WITHOUT_DECIMALS = "no decimals"
 THOUSANDS = "thousands separators"
 ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
+PROMPT_LAYOUT = "the white space of the prompt"
+_MIN_GRID_ROWS = 2
 _DATE_PATTERN = re.compile(
     r"\b(?:YYYY([-/.])MM\1DD|DD([-/.])MM\2YYYY|MM([-/.])DD\3YYYY)\b", re.IGNORECASE
 )
@@ -72,8 +74,9 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
         "no full stop": _without_stop,
         ASKED_DATE: _requested_date,
         OTHER_JSON: _other_json,
+        PROMPT_LAYOUT: _prompt_layout,
     }
-    if answer_format.strip().startswith("{answer}"):
+    if answer_format.strip().startswith("{"):  # the answer itself, or a JSON object with it
         # A format that has words before the answer was already tried with them.
         variants[REASONING_KIND] = _after_reasoning
     return variants
@@ -82,7 +85,9 @@ def response_variants(answer_format: str) -> Mapping[str, Variant]:
 def variant_of(variant: Variant, answer_format: str, answer: str, prompt: str = "") -> str | None:
     """A response with another spelling; None if the variant does not apply to the answer."""
     is_long = len(answer) > _MAX_LETTERS or "\n" in answer.strip()
-    may_be_long = variant is _other_json or (variant is _after_reasoning and _is_prose(answer))
+    may_be_long = variant in (_other_json, _prompt_layout) or (
+        variant is _after_reasoning and _is_prose(answer)
+    )
     if is_long and not may_be_long:
         return None
     return variant(answer_format, answer, prompt)
@@ -186,6 +191,30 @@ def _other_json(form: str, answer: str, _: str) -> str | None:
         return None
     changed = json.dumps(dict(reversed(content.items())), separators=(",", ":"))
     return format_answer(form, changed) if changed != answer.strip() else None
+
+
+def _prompt_layout(form: str, answer: str, prompt: str) -> str | None:
+    """The rows of a grid with the blanks that the prompt's grid of the same size has, or without.
+
+    A model answers in the layout that it was shown.
+    """
+    rows = answer.strip().split("\n")
+    cells = [len("".join(row.split())) for row in rows]
+    shown = prompt.strip().split("\n")
+    if len(rows) < _MIN_GRID_ROWS or len(set(cells)) != 1:
+        return None
+    for start in range(len(shown) - len(rows) + 1):
+        part = [line.strip() for line in shown[start : start + len(rows)]]
+        if [len("".join(line.split())) for line in part] == cells:
+            changed = "\n".join(map(_spaced_like, part, rows))
+            return format_answer(form, changed) if changed != answer.strip() else None
+    return None
+
+
+def _spaced_like(line: str, row: str) -> str:
+    """The signs of a row with the white space of a line."""
+    signs = iter("".join(row.split()))
+    return "".join(sign if sign.isspace() else next(signs) for sign in line)
 
 
 def _other_end(form: str, answer: str, _: str) -> str | None:

@@ -59,6 +59,7 @@ NEVER_ENDING = "program that never ends"
 SCRAMBLED, NEGATED = "letters in another order", "a negated answer"
 THOUGHT_ONLY = "the right answer in the thought alone"
 SEVERAL, SEVERAL_LINES = "several answers at once", "several answers on lines of their own"
+SEVERAL_INSIDE = "several answers in the place of one"
 _MANY = 40
 _MIN_NAMED_LETTERS = 3
 """Letters of an answer that no other text contains by accident."""
@@ -168,6 +169,17 @@ def several_answers(
     return between.join(format_answer(answer_format, each) for each in listed)
 
 
+def several_inside(answer: str, answers: Sequence[str], answer_format: str) -> str:
+    """A format with several answers in the place of one; empty if the format only begins with it.
+
+    Lists and texts have commas of their own.
+    """
+    is_marked = not answer_format.strip().startswith("{answer}")
+    if not is_marked or any("," in each or len(each.split()) > 1 for each in answers):
+        return ""
+    return format_answer(answer_format, several_answers(answer, answers, "{answer}", between=", "))
+
+
 def bad_completions(
     prompt: str,
     answer: str,
@@ -204,6 +216,7 @@ def bad_completions(
         BadCompletion(COPIED_PROMPT, prompt),
         BadCompletion(SEVERAL, several),
         BadCompletion(SEVERAL_LINES, on_lines),
+        BadCompletion(SEVERAL_INSIDE, several_inside(answer, answers, answer_format)),
         BadCompletion(NEARLY_RIGHT, format_answer(answer_format, near) if near else ""),
         BadCompletion(OTHER_FORMULA, _formatted(answer_format, other_formula(answer, row))),
         BadCompletion(OFF_BY_ONE, _formatted(answer_format, off_by_one(answer, answers))),
@@ -238,6 +251,11 @@ def _more_tags(tags: Sequence[str], wrong: str) -> list[BadCompletion]:
     return [BadCompletion(REPEATED_TAGS, repeated + wrong)] if tags else []
 
 
+def are_programs(answers: Sequence[str]) -> bool:
+    """Whether most answers define functions in Python."""
+    return sum(bool(_PROGRAM.search(answer)) for answer in answers) > len(answers) / 2
+
+
 def _formatted(answer_format: str, answer: str) -> str:
     """An answer in a format; empty if there is no answer."""
     return format_answer(answer_format, answer) if answer else ""
@@ -248,8 +266,7 @@ def _programs(answers: Sequence[str], answer_format: str, row: int) -> list[BadC
 
     The program that never ends is tried in one row: it costs the whole time limit of the reward.
     """
-    programs = sum(bool(_PROGRAM.search(answer)) for answer in answers)
-    if programs <= len(answers) / 2:
+    if not are_programs(answers):
         return []
     is_fenced = "```" in answer_format or sum("```" in each for each in answers) > len(answers) / 2
     form = "{answer}" if "```" in answer_format else answer_format

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     FORMATS,
     UNRELATED,
     answer_formats,
+    are_programs,
     format_answer,
     with_reasoning,
     wrong_answer,
@@ -43,6 +45,11 @@ OWN_SOLUTIONS = "the data's own solutions"
 """Name of the format in which an answer is written as the data has it."""
 _TRIED_ROWS = 8
 """Rows on which a format from the prompts must earn something before it is tried on all."""
+_TIMED_ROWS, _SLOW_SECONDS, _SLOW_ROWS = 4, 0.02, 16
+"""Rows on which the function is timed, seconds per response that are many, and rows to score then:
+a hundred responses to each row would take minutes."""
+_PROGRAM_FORMATS = frozenset({"plain", "code", "yours"})
+"""Formats in which programs are written."""
 _MAX_ROWS = 64
 """Rows to score: enough to find a parser that misses a tenth of the answers."""
 
@@ -166,9 +173,14 @@ def score_reference_answers(
         return None
     if len(answered) > _MAX_ROWS:
         answered = random.Random(settings.seed).sample(answered, _MAX_ROWS)  # noqa: S311 - a choice of rows
+    answered = _fewer_if_slow(reward, answered)
     solutions = [row.answer or "" for row in answered]
     finals = passing_programs(solutions) or [final_answer(each) for each in solutions]
-    candidates = [(name, form, finals) for name, form in answer_formats(settings).items()]
+    candidates = [
+        (name, form, finals)
+        for name, form in answer_formats(settings).items()
+        if name in _PROGRAM_FORMATS or not are_programs(finals)
+    ]
     if finals != [solution.strip() for solution in solutions]:
         candidates.append((OWN_SOLUTIONS, "{answer}", solutions))
     scored = _score_all(reward, answered, candidates)
@@ -196,6 +208,15 @@ def score_reference_answers(
         by_format={entry[0]: entry[3] for entry in scored},
         requested=requested,
     )
+
+
+def _fewer_if_slow(reward: UserReward, rows: list[PromptRow]) -> list[PromptRow]:
+    """Fewer rows if one response takes long, such as one that starts a program."""
+    started = time.monotonic()
+    few = rows[:_TIMED_ROWS]
+    reward(few, [row.answer or "" for row in few])
+    is_slow = time.monotonic() - started > _SLOW_SECONDS * len(few)
+    return rows[:_SLOW_ROWS] if is_slow else rows
 
 
 def _rewards_of_wrong(
@@ -261,7 +282,7 @@ def _score_better(
     for name, form, answers in candidates:
         texts = _format_all(form, answers[:_TRIED_ROWS])
         rewards = _rewards_or_minus_infinity(reward, few, texts)
-        if _count_above(rewards, nothing) and _worth(rewards, nothing) > least:
+        if _worth(rewards, nothing) > least:
             better.append((name, form, answers))
     return _score_all(reward, rows, better)
 

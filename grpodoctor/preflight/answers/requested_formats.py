@@ -47,6 +47,10 @@ _LANGUAGE = re.compile(
     r"\b(sql|json|bash|cpp|c\+\+|java|javascript|typescript|rust|go|yaml|latex|html|regex)\b",
     re.IGNORECASE,
 )
+_PRINTING = re.compile(
+    r"\b(?:program|script|code|python)\b[^.\n]{0,80}\b(?:prints?|outputs?)\b", re.IGNORECASE
+)
+"""A program that computes the answer and writes it."""
 _MAX_TAGS = 4
 _LINE = re.compile(
     rf"^[ \t]*(?P<label>[^\W\d_][\w ]{{0,30}}(?:{_SEPARATOR})[ ]?)[ \t]*"
@@ -59,6 +63,10 @@ _SHOWN_LABEL = re.compile(
     r"\$?[A-Z][A-Z_]*)?\.?$"
 )
 """A quoted label with nothing or a place for the answer behind it."""
+_SHOWN_PLACE = re.compile(
+    r"([^\W\d_][\w ]{0,30}[:\uff1a=])\s*([(\[])(?:X|N|Y|LETTER|NUMBER)([)\]])\.?"
+)
+"""A quoted label with a name in brackets behind it."""
 _RATING = re.compile(r"confiden|probabil|score|rating|certain|percent", re.IGNORECASE)
 _RATING_FILLER = "50"
 WRAPPED = ("({answer})", "[{answer}]", "[[{answer}]]", "**{answer}**", "${answer}$", '"{answer}"')
@@ -90,6 +98,21 @@ def quoted_labels(prompts: Sequence[str]) -> tuple[str, ...]:
         )
         labels = (_SHOWN_LABEL.match(sample) for sample in samples)
         counts.update({f"{label[1]} {_ANSWER}" for label in labels if label})
+    return tuple(form for form, count in counts.items() if count > len(prompts) / 2)
+
+
+def quoted_places(prompts: Sequence[str]) -> tuple[str, ...]:
+    """Formats of quoted labels with a name in brackets, such as 'Answer: (X)'.
+
+    The brackets belong to the response: the name alone stands for the answer.
+    """
+    counts: Counter[str] = Counter()
+    for prompt in prompts:
+        samples = (
+            next(filter(None, match.groups()), "").strip() for match in _QUOTED.finditer(prompt)
+        )
+        places = (_SHOWN_PLACE.fullmatch(sample) for sample in samples)
+        counts.update({f"{p[1]} {p[2]}{_ANSWER}{p[3]}" for p in places if p})
     return tuple(form for form, count in counts.items() if count > len(prompts) / 2)
 
 
@@ -130,6 +153,8 @@ def _formats_in(prompt: str) -> Iterator[str]:
                 yield f"**{sample}**" + form.removeprefix(sample)
     yield from _from_labels(prompt)
     yield from _from_marks(prompt)
+    if _PRINTING.search(prompt):
+        yield f"```python\nprint({_ANSWER})\n```"
     for language in dict.fromkeys(_LANGUAGE.findall(prompt)):
         yield f"```{language.lower()}\n{_ANSWER}\n```"
 

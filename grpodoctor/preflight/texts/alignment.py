@@ -20,6 +20,8 @@ MAX_SHIFT = 3
 """Rows by which answers may be displaced."""
 _MIN_ROWS = 20
 """Fewer comparisons cannot reach the level of significance."""
+_TURNS = 12
+"""Kinds of questions that may take turns in a table."""
 _MIN_SHARE = 0.75
 """Share of the decided comparisons that the other row must win."""
 _LEVEL = 1e-6
@@ -88,17 +90,21 @@ def shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Shift | No
 
 
 def _beats_far_rows(prompts: Sequence[str], answers: Sequence[str], rows: int) -> bool:
-    """Whether the other row's answer also fits better than that of a row far away.
+    """Whether the other row's answer also fits better than those of rows further away.
 
-    Some answers never occur in their own prompt, so that any other row fits better.
+    Some answers never occur in their own prompt, so that any other row fits better. If kinds of
+    questions take turns, a row of the right kind fits better; at one of several consecutive
+    distances, the kind is the same.
     """
-    far = len(prompts) // 2 + rows
-    moved = [*answers[far - rows :], *answers[: far - rows]]
-    own, _ = _fits(prompts, moved, shifts=())
     _, others = _fits(prompts, answers, shifts=(rows,))
     valid = ~np.isnan(others[rows])
-    wins = int((others[rows][valid] > own[valid]).sum())
-    return _is_significant(wins, wins + int((others[rows][valid] < own[valid]).sum()))
+    near = range(rows + MAX_SHIFT + 1, rows + MAX_SHIFT + 1 + _TURNS)
+    for cut in (len(prompts) // 2, *near):
+        own, _ = _fits(prompts, [*answers[cut:], *answers[:cut]], shifts=())
+        wins = int((others[rows][valid] > own[valid]).sum())
+        if not _is_significant(wins, wins + int((others[rows][valid] < own[valid]).sum())):
+            return False
+    return True
 
 
 def partial_shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> PartialShift | None:
@@ -119,7 +125,9 @@ def partial_shift_of_words(prompts: Sequence[str], answers: Sequence[str]) -> Pa
         fits_elsewhere = (rest < 0).sum() > (rest > 0).sum()
         if not (fits_elsewhere and _is_significant(wins, compared, tests=len(prompts))):
             continue
-        if best is None or wins > best.shift.wins:
+        if (best is None or wins > best.shift.wins) and _beats_far_rows(
+            prompts[start:stop], answers[start:stop], rows
+        ):
             best = PartialShift(Shift(rows, wins, compared), start, stop)
     return best
 

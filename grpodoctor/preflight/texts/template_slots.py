@@ -21,8 +21,18 @@ _MIN_LETTERS = 8
 _COMMON = 0.95
 """Share of prompts with a part of the template."""
 _MIN_EMPTY, _MAX_EMPTY = 0.02, 0.5
+_MISSING = frozenset({"", "none", "nan", "null", "undefined", "<na>", "nat", "[]", "{}"})
+"""What a program writes in a place for which it has no value, in lower case."""
+_PLACEHOLDER = re.compile(r"\{{1,2}\s*[A-Za-z_]\w*\s*\}{1,2}|\$\{\w+\}|%\(\w+\)s|<[a-z_]+>")
+"""A name that a program should have replaced by a text."""
+_LABEL = re.compile(r"^[^\n:]{1,30}:\s*")
+"""A label such as `Letter:` before a text."""
+_SHORT_GAP = 40
+"""Characters of a usual text in a place, from which words such as None are no value."""
 _MIN_ROWS = 20
 _MAX_CHARACTERS = 6000
+END = "the end"
+"""In the place of the part behind the last place."""
 _MAX_ANCHORS = 12
 _MIN_PARAGRAPH, _MIN_PROSE = 80, 0.8
 
@@ -64,12 +74,29 @@ def _slots(texts: Sequence[str], pattern: re.Pattern[str]) -> list[EmptySlot]:
     slots = []
     for before, after in _pairs(parts, common):
         gaps = [_gap(text, each, before, after) for text, each in zip(texts, parts, strict=True)]
-        empty = tuple(at for at, gap in enumerate(gaps) if gap == "")
-        filled = sum(bool(gap) for gap in gaps)
+        empty = _missing(gaps)
+        filled = sum(bool(gap) for gap in gaps) - sum(bool(gaps[at]) for at in empty)
         share = len(empty) / len(texts)
         if _MIN_EMPTY <= share <= _MAX_EMPTY and filled + len(empty) >= _COMMON * len(texts):
             slots.append(EmptySlot(before, after, empty))
     return slots
+
+
+def _missing(gaps: Sequence[str | None]) -> tuple[int, ...]:
+    """Prompts with nothing in a place, or with the word for a missing value among longer texts."""
+    lengths = sorted(len(gap) for gap in gaps if gap)
+    is_text = bool(lengths) and lengths[len(lengths) // 2] >= _SHORT_GAP
+    return tuple(
+        at
+        for at, gap in enumerate(gaps)
+        if gap == "" or (is_text and gap is not None and _is_missing(gap))
+    )
+
+
+def _is_missing(gap: str) -> bool:
+    """Whether a text in a place is the word for a missing value, or a placeholder."""
+    value = _LABEL.sub("", gap)
+    return value.casefold() in _MISSING or _PLACEHOLDER.fullmatch(value) is not None
 
 
 def _parts(text: str, pattern: re.Pattern[str]) -> list[tuple[str, int, int]]:
@@ -86,13 +113,13 @@ def _pairs(
 ) -> list[tuple[str, str]]:
     """Parts of the template that follow each other, whatever is between them."""
     order = [form for form, _, _ in next(iter(parts)) if form in common][:_MAX_ANCHORS]
-    return list(itertools.pairwise(order))
+    return [*itertools.pairwise(order), *((last, END) for last in order[-1:])]
 
 
 def _gap(text: str, parts: Sequence[tuple[str, int, int]], before: str, after: str) -> str | None:
     """What a prompt has between two parts; None if it lacks one of them."""
     ends = [end for form, _, end in parts if form == before]
-    starts = [start for form, start, _ in parts if form == after]
+    starts = [len(text)] if after == END else [start for form, start, _ in parts if form == after]
     if not ends or not starts or starts[-1] < ends[0]:
         return None
     return text[ends[0] : starts[-1]].strip()

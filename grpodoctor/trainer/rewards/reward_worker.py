@@ -34,6 +34,7 @@ from grpodoctor.trainer.rewards.call_forms import (
     detect_form,
     form_problem,
 )
+from grpodoctor.trainer.rewards.columns_read import columns_read
 from grpodoctor.trainer.rewards.returned_values import RewardValues, check_returned
 
 _RETRY_SECONDS = 10.0
@@ -88,7 +89,13 @@ class LoadedReward:
             return self.score(request["inputs"], request["texts"])._asdict()
         if request["check_form"]:
             self._refuse(form_problem(self._function, self._form, request["columns"]))
-        return {"name": self._form.name, "description": self._form.description}
+        read = columns_read(self._function)
+        return {
+            "name": self._form.name,
+            "description": self._form.description,
+            "parameters": read.parameters,
+            "keywords": read.keywords,
+        }
 
     def score(self, inputs: Inputs, texts: Sequence[str]) -> RewardValues:
         """The rewards of completions.

@@ -78,6 +78,10 @@ class UserReward:
         """`trl`, `verl`, `verl batch` or `grpodoctor`."""
         self.description = f"reward {spec}: called {form['description']}"
         """One line that says how the function is called."""
+        self.parameters: tuple[str, ...] = tuple(form["parameters"])
+        """Names of its parameters that may be columns."""
+        self.keywords: tuple[str, ...] = tuple(form["keywords"])
+        """Keys that its source reads from `**kwargs`."""
 
     def __call__(
         self,

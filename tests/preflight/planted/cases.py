@@ -32,6 +32,8 @@ class Case:
     """Source of a module; its last function is the reward function."""
     run_config: str = ""
     """A YAML file."""
+    framework: str = ""
+    """Framework of the config, as its user names it; empty to have it detected."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     named: str = ""
     """Expression that the code and summary of a warning must match; empty for a healthy set."""
@@ -83,7 +85,8 @@ def _request(case: Case, folder: Path) -> PreflightRequest:
     return PreflightRequest(
         model=case.model.save(folder / "model"),
         prompts=write(case.rows, folder / f"train{case.suffix}"),
-        held_out=held_out, reward=reward, run_config=config, folder=folder / "work",
+        held_out=held_out, reward=reward, run_config=config,
+        framework=case.framework or None, folder=folder / "work",
         settings=RunSettings(**case.settings),
     )  # fmt: skip
 

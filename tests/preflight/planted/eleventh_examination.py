@@ -126,11 +126,17 @@ def plain(x):
 given, wanted = plain(_tagged(t)), plain(a)
 return bool(given) and given[0] == wanted[0] and given[1] in ("", wanted[1])
 """)),
+        # The first version had no time limit; its alarm, once programs were tried, was right.
         Case(name="short programs earn more", rows=_named_prompt(t.programs(60, 2305)), reward=f"""{t.HEAD}
+import signal
+def _stop(*_):
+    raise TimeoutError
 def score(completions, tests, **kwargs):
+    signal.signal(signal.SIGALRM, _stop)
     rewards = []
     for c, given in zip(completions, tests):
         found = re.search(r"```python\\n(.*?)```", _text(c), re.S)
+        signal.setitimer(signal.ITIMER_REAL, 2.0)
         try:
             space = {{}}
             exec(found[1], space)
@@ -139,6 +145,8 @@ def score(completions, tests, **kwargs):
             rewards.append(1.0 - min(len(found[1]), 2000) / 10000)
         except BaseException:
             rewards.append(0.0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     return rewards
 """),
     )  # fmt: skip

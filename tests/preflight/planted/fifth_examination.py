@@ -139,7 +139,7 @@ def _queries(count: int, seed: int) -> list[tuple[str, str]]:
         queries.append((
             f"Schema: {table}(id, name, {column}). Count the {table} whose {column} exceeds "
             f"{limit}. Return one query in a ```sql block.",
-            f"SELECT COUNT(*) FROM {table} WHERE {column} > {limit}",  # noqa: S608 - no database
+            f"SELECT COUNT(*) FROM {table} WHERE {column} > {limit}",
         ))  # fmt: skip
     return queries
 

@@ -4,8 +4,6 @@ Translation, SQL, tool calls, Chinese, chemistry, several turns, several answers
 intervals, completions for a base model, and very short prompts.
 """
 
-# ruff: noqa: S608 - the queries are answers, and nobody runs them
-
 from __future__ import annotations
 
 import json

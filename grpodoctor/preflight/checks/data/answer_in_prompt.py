@@ -13,6 +13,9 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 
 _SHOWN = 4
 
+_FULL_STOPS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
+"""Ends of a sentence: an intended beginning of a response goes on, as in `<think>` or "Let's"."""
+
 
 class AnswerInPrompt(Check):
     """The prompt contains its own answer.
@@ -38,7 +41,7 @@ class AnswerInPrompt(Check):
         In extractive questions the answer is part of a passage. It is reported only where the
         prompt marks it as the answer; records of several labelled fields, and labels that the
         question mentions, are left out. A last message of the assistant that is the same in all
-        rows is the intended beginning of the response and is not reported.
+        rows is the intended beginning of the response, unless it ends with a full stop.
 
     References:
         None.
@@ -65,9 +68,20 @@ class AnswerInPrompt(Check):
             for row in context.rows
             if row.messages and row.messages[-1]["role"] == "assistant"
         ]
-        if len({text for _, text in ends}) < 2:
-            return
         share = len(ends) / len(context.rows)
+        texts = {text.strip() for _, text in ends}
+        if len(texts) == 1 and next(iter(texts)).endswith(_FULL_STOPS):
+            yield CheckFinding(
+                "warning",
+                f"{len(ends)} of {len(context.rows)} conversations end with a finished message of "
+                "the assistant.",
+                ("Remove it: TRL lets the model continue this message, and verl opens another "
+                 "turn of the assistant behind it.",),
+                (f"{ends[0][0].location}: {ends[0][1][:80]!r}",),
+                {"share": share},
+            )  # fmt: skip
+        if len(texts) < 2:
+            return
         yield CheckFinding(
             "critical" if share >= self.critical_share else "warning",
             f"{len(ends)} of {len(context.rows)} conversations end with an assistant message, "

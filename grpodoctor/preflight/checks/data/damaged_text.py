@@ -15,7 +15,7 @@ from grpodoctor.preflight.inputs.columns import ANSWER_COLUMNS, PROMPT_COLUMNS
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult, SkippedCheck
 from grpodoctor.preflight.texts.encoded_twice import has_escapes, is_written_object
-from grpodoctor.preflight.texts.template_slots import empty_slots, repeats_paragraph
+from grpodoctor.preflight.texts.template_slots import END, empty_slots, repeats_paragraph
 
 _SHOWN = 4
 _MAX_SLOT_ROWS = 2000
@@ -58,9 +58,9 @@ class DamagedText(Check):
         UTF-8 and decoded as another encoding; replacement characters; HTML entities; line breaks
         that are written as a backslash and an n; and lists of messages that are stored as text;
         lines with a label whose value is nan, None or an object of a program, if other prompts have
-        a value there; and places between two sentences that all prompts share, where a few prompts
-        have nothing and the others a text, such as a table; and long paragraphs that a prompt
-        contains twice.
+        a value there; and places between two sentences that all prompts share, or behind the last
+        one, where a few prompts have nothing, None or a placeholder and the others a text, such as
+        a table; and long paragraphs that a prompt contains twice.
         Also answers with wrongly decoded or invisible characters, or with full-width digits and
         letters that their prompts do not have. Marks of the direction of writing do not count in
         rows with Arabic, Hebrew or similar letters.
@@ -130,10 +130,13 @@ class DamagedText(Check):
     def _empty_slots(self, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
         """Places of the prompts' template that a few prompts leave empty."""
         for slot in empty_slots(["\n".join(row.texts()) for row in rows[:_MAX_SLOT_ROWS]])[:1]:
+            place = f"behind {slot.before[:40]!r}"
+            if slot.after != END:
+                place = f"between {slot.before[:40]!r} and {slot.after[:40]!r}"
             yield from self._report(
                 [rows[at] for at in slot.rows],
                 min(len(rows), _MAX_SLOT_ROWS),
-                f"have nothing between {slot.before[:40]!r} and {slot.after[:40]!r}",
+                f"have nothing, None or a placeholder {place}",
                 "Fill in what is missing there, such as a table or a passage; others have it.",
             )
 

@@ -142,6 +142,15 @@ class GuessableAnswers(Check):
             f"{_pass_rate(context, figures)}."
         )
         details = [f"{text!r}: {count}" for text, count in counts.most_common(5)]
+        if len(counts) == 1:
+            yield CheckFinding(
+                "critical",
+                f"All {len(answers)} rows have the same answer.",
+                ("Check which column holds the answers, or the code that fills it.",),
+                (f"{common!r:.80}",),
+                figures,
+            )
+            return
         if letters / len(answers) > 0.5:
             details.append(f"{letters} answers are option letters")
         is_choice = len(counts) <= _MAX_CLASSES
@@ -157,7 +166,9 @@ class GuessableAnswers(Check):
             yield CheckFinding("info", summary, (_BASELINE,), tuple(details), figures)
             return
         advice = _ADVICE if letters / len(answers) > 0.5 else _BALANCE
-        yield CheckFinding("warning", summary, (advice,), tuple(details), figures)
+        # A column that only the reward function names holds classes, as frequent as they are.
+        severity: Severity = "info" if context.scored_rows else "warning"
+        yield CheckFinding(severity, summary, (advice,), tuple(details), figures)
 
 
 def _skill(rate: float, chance: float) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from statistics import median
 from typing import ClassVar
 
-from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import asked_formats
 from grpodoctor.preflight.answers.constructed_answers import answer_formats, format_answer
+from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.reference_answers import (
     OWN_SOLUTIONS,
     REQUIRES_ANSWERS,
@@ -25,8 +25,6 @@ from grpodoctor.rules.base import Severity
 _SHOWN = 4
 _MOST = 0.8
 """Share of the rows that count as nearly all, for a fault of the whole column."""
-_TRIED_ROWS = 8
-"""Rows on which a column of numbers is tried as text."""
 _SOLUTION_WORDS = 6
 """Words that make an answer a worked solution."""
 _MIN_PARAMETERS = 0.95
@@ -54,9 +52,16 @@ class CorrectAnswersNotRewarded(Check):
         column, with negative, decimal or long numbers, letters, words, LaTeX, quotation marks.
         Reports a kind of rows whose correct answers earn nothing, while those of others do.
 
-        If no answer earns a reward, the finding is critical only if the format is certain: given by
-        --gold-format, or a box, #### or answer tags in the prompts. Otherwise the function may read
-        a format that the check does not know, and the finding says so.
+        If the data has no usual column of answers, those columns are tried that the function reads
+        by name; unit tests are answered by programs that look the tested inputs up.
+
+        If no answer earns a reward, repairs of the data are tried: numbers as text, JSON that was
+        encoded twice, Python's representation, text in place of messages, the name of a column that
+        the function reads. The repair that helps is named. A penalty that makes correct answers
+        worth less than an empty response is named, too. Otherwise, the finding is critical only if
+        the format is certain: given by --gold-format, or a box, #### or answer tags in the prompts.
+        Otherwise the function may read a format that the check does not know, and the finding says
+        so.
 
     Why it matters:
         If a correct answer does not raise the reward, the policy learns nothing and the run looks
@@ -175,14 +180,18 @@ def _none_rewarded(
             (_UNKNOWN_ADVICE,),
             details,
         )
-    if column := _numeric_column(context, answers):
+    repair = context.reward and helpful_repair(
+        context.reward, answers.rows, context.settings, answers.requested
+    )
+    if repair:
         return CheckFinding(
             "critical",
-            f"The column {column!r} holds numbers; the reward function compares them with text, so "
-            f"none of {len(answers.rows)} correct answers is rewarded.",
-            (f"Convert the answer to text in the function, str({column}), or in the data.",),
+            f"{repair.summary}, so none of {len(answers.rows)} correct answers is rewarded.",
+            (repair.advice,),
             details,
         )
+    if below := _below_empty(answers):
+        return below
     marks = asked_formats(["\n".join(row.texts()) for row in answers.rows])
     tried = len(answer_formats(context.settings)) + len(answers.requested)
     known = "the format of --gold-format" if own else ", ".join(marks.values())
@@ -204,31 +213,21 @@ def _none_rewarded(
     return CheckFinding("warning", summary, (_UNKNOWN_ADVICE, _PARSER_ADVICE), (*read, *details))
 
 
-def _numeric_column(context: PreflightContext, answers: ReferenceAnswers) -> str:
-    """The column of numbers that earns a reward as text; empty if there is none."""
-    names = [
-        name
-        for name, value in answers.rows[0].columns.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        and number_of(answers.answers[0]) == value
-    ]  # fmt: skip
-    few = range(min(_TRIED_ROWS, len(answers.rows)))
-    for name in names if context.reward else ():
-        rows = [
-            replace(
-                answers.rows[at], columns={**answers.rows[at].columns, name: answers.answers[at]}
-            )
-            for at in few
-        ]
-        for form in (*answer_formats(context.settings).values(), *answers.requested):
-            texts = [format_answer(form, answers.answers[at]) for at in few]
-            try:
-                rewards = context.reward(rows, texts).total if context.reward else []
-            except DataError:  # REW103 reports it
-                continue
-            if sum(rewards[at] > answers.empty[at] for at in few) > len(few) / 2:
-                return name
-    return ""
+def _below_empty(answers: ReferenceAnswers) -> CheckFinding | None:
+    """Correct answers that earn more than wrong ones, and less than no answer at all."""
+    rows = zip(answers.rewards, answers.wrong, answers.empty, strict=True)
+    below = [(right, empty) for right, wrong, empty in rows if wrong < right < empty]
+    if len(below) <= _MOST * len(answers.rows):
+        return None
+    right, empty = (median(each) for each in zip(*below, strict=True))
+    return CheckFinding(
+        "critical",
+        f"Correct answers earn {right:.3g}, and an empty response earns {empty:.3g}: a penalty "
+        "outweighs the reward.",
+        ("Limit the penalty, for example of the length, far below the reward of an answer.",),
+        (f"format: {format_answer(answers.answer_format, 'ANSWER')!r:.120}",),
+        {"right": right, "empty": empty},
+    )
 
 
 def _are_parameters(answers: ReferenceAnswers) -> bool:

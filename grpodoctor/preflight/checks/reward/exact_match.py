@@ -10,6 +10,7 @@ from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.answer_variants import (
     ASKED_DATE,
     OTHER_JSON,
+    PROMPT_LAYOUT,
     REASONING,
     REASONING_KIND,
     THOUSANDS,
@@ -26,7 +27,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     with_reasoning,
 )
 from grpodoctor.preflight.answers.reference_answers import REQUESTED, ReferenceAnswers
-from grpodoctor.preflight.answers.requested_formats import quoted_labels
+from grpodoctor.preflight.answers.requested_formats import quoted_labels, quoted_places
 from grpodoctor.preflight.answers.reward_relations import refused_alternatives
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -55,6 +56,7 @@ _ADVICE = {
     WITHOUT_DECIMALS: "Compare numbers by value, or store whole numbers without .0.",
     "plain signs": "Store minus signs, quotes and blanks as a keyboard writes them, in ASCII.",
     THOUSANDS: "Remove thousands separators from both numbers.",
+    PROMPT_LAYOUT: "Remove white space from both grids before they are compared.",
     "another order": "Compare several solutions as a set.",
     REASONING_KIND: "Extract the answer from the response; do not compare all of it.",
 }
@@ -72,9 +74,15 @@ _NUMBER_ONLY = re.compile(
     r"(?:only|just|single|bare|plain|nothing but) (?:an? |the |one )?(?:final )?"
     r"(?:number|integer|figure|digits?|numerical value|numeric value|value)|"
     r"(?:number|integer|figure|digits|value) (?:only|alone)|as an? (?:integer|number|bare)|"
+    r"(?:only|just|nothing but) the (?:final )?answer|"
     r"[<\[{](?:an? |the |your )?(?:final )?(?:number|integer|int|float|numeric value)[>\]}]",
     re.IGNORECASE,
 )
+_ASKS_FOR_REASONS = re.compile(
+    r"\b(?:explain|reason|think|show (?:your|the|all) (?:work|steps)|step[ -]by[ -]step|justify)\b",
+    re.IGNORECASE,
+)
+"""Instructions to write more than a JSON object."""
 _DECIMALS = re.compile(r"\bdecimals?\b|\btenths?\b|\bhundredths?\b|\.0\b", re.IGNORECASE)
 """Instructions about the digits behind the point."""
 _ANSWER_ONLY = re.compile(
@@ -84,7 +92,8 @@ _ANSWER_ONLY = re.compile(
     r"(?:answer|reply|respond) (?:only )?(?:with|in) "
     r"(?:exactly |just )?(?:one|a single) (?:word|number|letter)|nothing else|no explanation|"
     r"without (?:any )?(?:explanation|comment|reasoning)|do not explain|no other text|"
-    r"(?:number|word|letter|name|answer|code|query|sentence) (?:only|alone)\b",
+    r"(?:number|word|letter|name|answer|code|query|sentence|label|category|class|translation) "
+    r"(?:only|alone)\b",
     re.IGNORECASE,
 )
 """Instructions that forbid reasoning in the response."""
@@ -98,7 +107,8 @@ class ExactMatchReward(Check):
         lower case, with a unit, without thousands separators, in other LaTeX, several roots in
         another order, a query with a semicolon, a whole number without .0, with a plain minus sign
         and plain quotes where the answer has typographic ones, a date in the order that the prompt
-        asks for, a JSON object with its keys in another order, or after a sentence of reasoning.
+        asks for, a JSON object with its keys in another order, a grid with the white space of the
+        prompt's grid, or after a sentence of reasoning.
         Also the format that most prompts ask for, or a label that they quote, and the format that
         the row's own prompt asks for. If a row lists several accepted answers, also the others.
         Each kind is reported if half of the answers lose their reward. Reasoning of several lines
@@ -251,7 +261,8 @@ class ExactMatchReward(Check):
         yield from self._format_of_some(reward, answers, prompts, list(marks))
         if marks or answers.format_name.startswith(REQUESTED):
             return
-        lost = {form: self._share_lost_in(reward, answers, form) for form in quoted_labels(prompts)}
+        forms = quoted_places(prompts) or quoted_labels(prompts)
+        lost = {form: self._share_lost_in(reward, answers, form) for form in forms}
         if lost and min(lost.values()) >= self.min_lost_share:
             label, share = min(lost.items(), key=lambda item: item[1])
             yield _unread_finding("warning", label.replace("{answer}", "…"), share, answers)
@@ -374,7 +385,10 @@ def _unasked_kinds(rows: Sequence[PromptRow], answers: ReferenceAnswers) -> froz
     )
     if not quantities or _most(rows, lambda text: bool(_NUMBER_ONLY.search(text))):
         unasked.add("a unit")
-    if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))):
+    is_object = not answers.answer_format.strip().startswith("{answer}")
+    if _most(rows, lambda text: bool(_ANSWER_ONLY.search(text))) or (
+        is_object and not _most(rows, lambda text: bool(_ASKS_FOR_REASONS.search(text)))
+    ):
         unasked.add(REASONING_KIND)
     if _most(rows, lambda text: bool(_DECIMALS.search(text))):
         unasked.add(WITHOUT_DECIMALS)

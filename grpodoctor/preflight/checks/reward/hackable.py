@@ -26,6 +26,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     REPEATED_TAGS,
     SCRAMBLED,
     SEVERAL,
+    SEVERAL_INSIDE,
     SEVERAL_LINES,
     THOUGHT_ONLY,
     BadCompletion,
@@ -52,6 +53,7 @@ from grpodoctor.preflight.answers.reward_relations import (
 )
 from grpodoctor.preflight.answers.stated_answers import final_answer, rows_stating_answer
 from grpodoctor.preflight.base import Check
+from grpodoctor.preflight.checks.reward.unanswered import free_findings
 from grpodoctor.preflight.context import PreflightContext
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
@@ -77,6 +79,7 @@ _ADVICE = {
     COPIED_PROMPT: "Parse only the response, not the prompt with it.",
     SEVERAL: _ONE_ANSWER,
     SEVERAL_LINES: _ONE_ANSWER,
+    SEVERAL_INSIDE: _ONE_ANSWER,
     NEARLY_RIGHT: "Compare the whole number: not its first digits, and not with a wide tolerance.",
     OTHER_FORMULA: "Compare the whole answer, with all of its numbers, signs and brackets.",
     REPEATED_TAGS: "Count each tag once.",
@@ -96,6 +99,7 @@ _NOT_FOR_ALL = frozenset(
         NEARLY_RIGHT,
         OTHER_FORMULA,
         OFF_BY_ONE,
+        SEVERAL_INSIDE,
         SEVERAL_LINES,
         ONE_PART,
         EVERY_LABEL,
@@ -114,6 +118,7 @@ allow it a few seconds."""
 _NEVER_CRITICAL = frozenset(
     {
         SEVERAL,
+        SEVERAL_INSIDE,
         SEVERAL_LINES,
         NEARLY_RIGHT,
         OTHER_FORMULA,
@@ -150,18 +155,21 @@ class HackableReward(Check):
     What it sees:
         For rows whose correct answer is rewarded, scores a wrong answer, short and long, an empty
         response, the format without an answer, a copy of the prompt, several answers at once, on
-        one line and on lines of their own, numbers that are nearly right (with digits missing, a
-        digit too many, or a tenth larger), and answers with another number, sign or bracket. If
-        all answers are whole and the prompts do not ask for a rounded value, also the next number.
-        If the prompts pose puzzles, also their target without an expression. If the answers are
-        lists, also one element alone and all labels of the data at once; if they are sentences, the
-        words of several of them; if they are words, also their letters in another order, and the
-        answer behind "not". Also the right answer in the thought alone, and a score, as a judge
-        model writes it. If the prompts ask for tags, also many of them before a wrong answer; if
-        the answers are programs in Python, also one that exits before the tests run, and one that
-        never ends.
+        one line, on lines of their own and in the place of one, numbers that are nearly right (with
+        digits missing, a digit too many, or a tenth larger), and answers with another number, sign
+        or bracket. If all answers are whole and the prompts do not ask for a rounded value, also
+        the next number. If the prompts pose puzzles, also their target without an expression. If
+        the answers are lists, also one element alone and all labels of the data at once; if they
+        are sentences, the words of several of them; if they are words, also their letters in
+        another order, and the answer behind "not". Also the right answer in the thought alone, and
+        a score, as a judge model writes it. If the prompts ask for tags, also many of them before a
+        wrong answer; if the answers are programs in Python, also one that exits before the tests
+        run, and one that never ends.
         Wrong answers are also scored in a few rows of each kind (source, sort of answer).
-        Without answers, only filler of three lengths is scored: its reward must not grow on and on.
+        Without answers, a dozen responses are scored: texts, lines, tags, code, a copy of the
+        prompt, a judge's verdict. Reports if all earn the same reward, if the verdict is the best
+        of them, if they differ only in rows of another source, and if filler of three lengths earns
+        more and more.
         Correct answers behind filler must not earn far more, and of two decimal numbers the nearer
         one must not earn less.
         Reports the share of rows in which such a response earns as much as the correct answer. If
@@ -231,6 +239,7 @@ class HackableReward(Check):
         self, context: PreflightContext, reward: UserReward
     ) -> Iterator[CheckFinding]:
         """What is known of a reward whose task has no reference answers."""
+        yield from free_findings(reward, context.rows, _ADVICE[JUDGED])
         growth = limitless_growth(reward, context.rows)
         if growth >= self.min_growth:
             yield CheckFinding(

@@ -15,6 +15,8 @@ from grpodoctor.preflight.answers.constructed_answers import (
 )
 from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.reference_answers import ReferenceAnswers
+from grpodoctor.preflight.answers.requested_formats import requested_tags
+from grpodoctor.preflight.answers.source_tags import tags_read
 from grpodoctor.preflight.answers.test_calls import tested_function
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -36,6 +38,9 @@ _MARKS: Mapping[str, str] = {"<answer>": "answer>", "####": "####", "\\boxed": "
 _WRITTEN_UNASKED = frozenset({"\\boxed"})
 """Models that were trained on mathematics write a box without being asked."""
 _MAX_ROWS = 500
+_OF_THOUGHTS = frozenset({"think", "thinking", "reasoning", "thought", "scratchpad"})
+_TRIED_ROWS = 4
+"""Rows on which the text of the EOS token is tried in every format."""
 _SHOWN = 4
 _OPENED_TAG = re.compile(r"<\w+>\s*$")
 _EMPTY_TAG = re.compile(r"<(\w+)>\s*</\1>\s*$")
@@ -48,11 +53,12 @@ class UnreachableFormat(Check):
         The formats in which correct answers are rewarded. Reports if all of them have a mark, such
         as answer tags, that most prompts and the chat template do not mention. Also reports if the
         prompt ends with an opened or an empty tag, such as <think>, and the reward wants this tag
-        in the response; if prompts switch thinking off (/no_think) and the reward requires a
-        thought; if the config has a stop string that the reward needs (`</answer>`); if unit tests
-        call a function that the prompt does not name; if the prompts letter their options (A, B, C)
-        and the reward takes only the number of an option; and if they ask for yes or no and the
-        reward takes only true or false, or another such pair.
+        in the response; if a part of the reward requires the text of an EOS token; if prompts
+        switch thinking off (/no_think) and the reward requires a thought; if the config has a stop
+        string that the reward needs (`</answer>`); if unit tests call a function that the prompt
+        does not name; if the prompts letter their options (A, B, C) and the reward takes only the
+        number of an option; and if they ask for yes or no and the reward takes only true or false,
+        or another such pair.
 
     Why it matters:
         The model does not know that it should write the tags, or they are already in the prompt.
@@ -80,7 +86,7 @@ class UnreachableFormat(Check):
 
     def examine(self, context: PreflightContext) -> CheckResult:
         """Compare the rewarded formats with the prompts."""
-        unnamed = tuple(self._unnamed_functions(context))
+        unnamed = (*self._unnamed_functions(context), *self._other_tags(context))
         usable = context.rewarded_answers()
         if isinstance(usable, SkippedCheck):
             return unnamed or usable
@@ -89,6 +95,7 @@ class UnreachableFormat(Check):
             *unnamed,
             *self._not_requested(context, answers),
             *self._written_by_prompt(context, reward, answers),
+            *self._end_token(context, reward, answers),
             *self._stopped(context, reward, answers),
             *self._thought(context, reward, answers),
             *self._letters(reward, answers),
@@ -109,6 +116,24 @@ class UnreachableFormat(Check):
                 tuple(f"{row.location}: tests call {name!r}" for row, name in unnamed[:_SHOWN]),
                 {"share": len(unnamed) / len(tested)},
             )
+
+    def _other_tags(self, context: PreflightContext) -> Iterator[CheckFinding]:
+        """Tags that the reward reads and no prompt names, while the prompts ask for others."""
+        read = set(tags_read(context.reward.spec)) - _OF_THOUGHTS if context.reward else set()
+        rows = list(spread_rows(context.rows, _MAX_ROWS))
+        asked = set(requested_tags(["\n".join(row.texts()) for row in rows])) - _OF_THOUGHTS
+        if not read or not asked or read & asked:
+            return
+        texts = [_prompt_text(context, row) for row in rows]
+        if any(f"<{name}>" in text for name in read for text in texts):
+            return
+        names = [", ".join(f"<{name}>" for name in sorted(each)) for each in (read, asked)]
+        yield CheckFinding(
+            "critical",
+            f"The reward function reads {names[0]}, which no prompt names; the prompts ask for "
+            f"{names[1]}.",
+            ("Ask for the tags that the reward function reads, or read those of the prompts.",),
+        )
 
     def _letters(self, reward: UserReward, answers: ReferenceAnswers) -> Iterator[CheckFinding]:
         """Options with letters in the prompts, whose numbers the reward wants."""
@@ -244,6 +269,40 @@ class UnreachableFormat(Check):
                 (f"rewarded format: {form!r}", f"what the model can write: {rest!r}"),
                 {"lost": part},
             )
+
+    def _end_token(
+        self, context: PreflightContext, reward: UserReward, answers: ReferenceAnswers
+    ) -> Iterator[CheckFinding]:
+        """A reward for the text of the EOS token, which trainers remove from responses."""
+        few = [at for at, missed in enumerate(answers.missed) if not missed][:_TRIED_ROWS]
+        rows = [answers.rows[at] for at in few]
+        forms = {answers.answer_format, *answer_formats(context.settings).values()}
+        for end in _end_texts(context) if few else ():
+            for form in sorted(forms):
+                texts = [format_answer(form, answers.answers[at]) for at in few]
+                try:
+                    without, ended = (
+                        reward(rows, each).total for each in (texts, [f"{t}{end}" for t in texts])
+                    )
+                except DataError:  # REW103 reports it
+                    continue
+                if sum(one < other for one, other in zip(without, ended, strict=True)) == len(few):
+                    yield CheckFinding(
+                        "critical",
+                        f"A part of the reward requires the text {end!r} at the end of responses; "
+                        "trainers decode responses without special tokens.",
+                        (f"Remove {end!r} from the pattern.",),
+                        (f"earns less: {form!r}", f"earns more: {form + end!r}"),
+                    )
+                    return
+
+
+def _end_texts(context: PreflightContext) -> list[str]:
+    """The texts of the EOS tokens; empty without a model."""
+    if context.files is None:
+        return []
+    texts = (context.token_text(token) for token in sorted(context.end_tokens))
+    return [text for text in texts if text]
 
 
 def _written_part(prompt: str, form: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     format_answer,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.free_responses import changed_rewards, score_free_responses
 from grpodoctor.preflight.answers.reference_answers import REQUIRES_REWARD, ReferenceAnswers
 from grpodoctor.preflight.base import Check
 from grpodoctor.preflight.context import PreflightContext
@@ -48,6 +49,7 @@ class UnreliableReward(Check):
         responses whose reward is another one in a new process of the function. Scores groups, as
         GRPO does: right and wrong responses to the same prompts in one batch, and single responses
         in a batch of their own. Their rewards must be those of the same responses elsewhere.
+        Without reference answers, a dozen responses are scored in two orders and processes.
 
     Why it matters:
         A model writes such responses sooner or later, and a reward function that raises an
@@ -89,7 +91,10 @@ class UnreliableReward(Check):
 
     def _changes(self, context: PreflightContext) -> Iterator[CheckFinding]:
         answers = context.reference_answers
-        if context.reward is None or answers is None:
+        if context.reward is None:
+            return
+        if answers is None:
+            yield from _order(context.reward, context.rows)
             return
         texts = [
             format_answer(
@@ -214,6 +219,20 @@ class UnreliableReward(Check):
                 ),
                 figures={"largest": largest},
             )
+
+
+def _order(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[CheckFinding]:
+    """Rewards of responses without reference answers, in another order and in a new process."""
+    free = score_free_responses(reward, rows)
+    changed, total = changed_rewards(reward, free) if free else (0, 0)
+    if changed:
+        yield CheckFinding(
+            "warning",
+            f"{changed} of {total} rewards change in a new process in which other responses are "
+            "scored first: it remembers earlier calls, or is random.",
+            ("Remove global state; the key of a cache must contain the response, too.",),
+            figures={"share": changed / total},
+        )
 
 
 def _edits(

@@ -13,8 +13,11 @@ from grpodoctor.preflight.results.check_results import CheckFinding, CheckResult
 _SHOWN = 3
 _RENDERS_TEXT = frozenset({"grpodoctor"})
 """Frameworks that put text prompts into the chat template."""
+_READS_PROMPT = frozenset({"trl"})
+"""Frameworks whose column of prompts has this name: text of another column becomes a prompt there.
+"""
 _WRITTEN_DIALOGUE = re.compile(
-    r"(?:assistant|answer|response|solution|output|\bA|model)\W{0,4}(?:<think>\s*)?$",
+    r"(?<![</])(?:assistant|answer|response|solution|output|\bA|model)\W{0,4}(?:<think>\s*)?$",
     re.IGNORECASE,
 )
 """The end of a prompt that brings its own format for a base model."""
@@ -26,7 +29,8 @@ class TextPrompts(Check):
     What it sees:
         The model has a chat template, but the column `prompt` holds text instead of messages. TRL
         and OpenRLHF put messages into the template and pass text on as it is. Prompts that already
-        contain the template, or end with their own "Assistant:", are not counted.
+        contain the template, or end with their own "Assistant:", are not counted. With a config of
+        TRL, text in another column is counted too, as TRL reads only `prompt`.
 
     Why it matters:
         The model continues the question instead of answering it. It writes no EOS token, responses
@@ -75,7 +79,8 @@ class TextPrompts(Check):
 
 
 def _is_bare(context: PreflightContext, row: PromptRow) -> bool:
-    if row.messages or row.prompt_column != "prompt":
+    is_read = row.prompt_column == "prompt" or context.framework in _READS_PROMPT
+    if row.messages or not is_read:
         return False
     specials = (text for token in context.special_tokens if (text := context.token_text(token)))
     has_template = any(text in row.prompt for text in specials if len(text) > 1)

@@ -1,0 +1,176 @@
+"""Repairs of the data after which correct answers earn a reward; the one that helps is the fault.
+
+If no correct answer earns anything, the reason is often that function and data do not fit: text
+that is compared with numbers, JSON within JSON, messages where text is expected, or a column under
+another name. Each repair changes the rows in one way, and the answers are scored again.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.constructed_answers import (
+    answer_formats,
+    format_answer,
+    wrong_answer,
+)
+from grpodoctor.preflight.answers.stated_answers import final_answer
+from grpodoctor.preflight.inputs.columns import PROMPT_COLUMNS
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.preflight.texts.normal_form import number_of
+from grpodoctor.trainer.rewards.user_reward import UserReward
+
+TRIED_ROWS = 8
+"""Rows on which a repair is tried."""
+_CODE = "Correct the code that writes this column."
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A change of the rows that makes function and data fit."""
+
+    summary: str
+    """What is wrong, as the beginning of a sentence that ends with the number of answers."""
+    advice: str
+    rows: tuple[PromptRow, ...]
+
+
+def helpful_repair(
+    reward: UserReward,
+    rows: Sequence[PromptRow],
+    settings: RunSettings,
+    requested: Sequence[str] = (),
+) -> Repair | None:
+    """The first repair after which most correct answers earn more than wrong and empty ones."""
+    few = rows[:TRIED_ROWS]
+    forms = (*answer_formats(settings).values(), *requested)
+    for repair in _repairs(reward, few):
+        if any(_separates(reward, repair.rows, form) for form in forms):
+            return repair
+    return None
+
+
+def _separates(reward: UserReward, rows: Sequence[PromptRow], form: str) -> bool:
+    answers = [final_answer(row.answer or "") for row in rows]
+    wrong = [wrong_answer(answer, answers) for answer in answers]
+    try:
+        right, others, empty = (
+            reward(rows, texts).total
+            for texts in (
+                [format_answer(form, answer) for answer in answers],
+                [format_answer(form, answer) for answer in wrong],
+                [""] * len(rows),
+            )
+        )
+    except DataError:
+        return False
+    better = [r > max(w, e) for r, w, e in zip(right, others, empty, strict=True)]
+    return sum(better) > len(better) / 2
+
+
+def _repairs(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    yield from _of_messages(reward, rows)
+    yield from _of_names(reward, rows)
+    first = rows[0].columns if rows else {}
+    for name in first:
+        if name not in PROMPT_COLUMNS:
+            yield from _of_column(str(name), rows)
+
+
+def _of_messages(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    """Completions as text in place of messages, and the other way round."""
+    if reward.form != "trl":
+        return
+    if all(row.messages for row in rows):
+        yield Repair(
+            "The reward function reads text, but completions of message prompts are lists of "
+            "messages",
+            'Read the text with completion[0]["content"].',
+            tuple(replace(row, messages=()) for row in rows),
+        )
+    elif not any(row.messages for row in rows):
+        yield Repair(
+            "The reward function reads messages, but completions of text prompts are text",
+            "Store prompts as messages, or read the completion as it is.",
+            tuple(
+                replace(row, messages=({"role": "user", "content": row.prompt},)) for row in rows
+            ),
+        )
+
+
+def _of_names(reward: UserReward, rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    """The answer under a name that the function reads and the data does not have."""
+    present = {str(name) for row in rows for name in row.columns}
+    for name in (*reward.keywords, *reward.parameters):
+        if name not in present:
+            yield Repair(
+                f"The reward function reads {name!r}, which is no column of the data",
+                f"Rename the column of the answers to {name!r}, or read the column that exists.",
+                tuple(
+                    replace(row, columns={**row.columns, name: final_answer(row.answer or "")})
+                    for row in rows
+                ),
+            )
+
+
+def _of_column(name: str, rows: Sequence[PromptRow]) -> Iterator[Repair]:
+    for change, summary, advice in (
+        (_as_text, "holds numbers; the reward function compares them with text",
+         f"Convert the answer to text in the function, str({name}), or in the data."),
+        (_decoded, "holds JSON that was encoded twice", f"{_CODE} Call json.dumps() only once."),
+        (_python_as_json, "holds Python's representation in place of JSON",
+         f"{_CODE} Write json.dumps(value), not str(value)."),
+        (html.unescape, "holds HTML entities", "Unescape the HTML of the source."),
+        (str.strip, "has white space around the answers", "Strip the answers."),
+    ):  # fmt: skip
+        changed = [_changed(row, name, change) for row in rows]
+        kept = tuple(row for row in changed if row is not None)
+        if len(kept) > len(rows) / 2:
+            yield Repair(f"The column {name!r} {summary}", advice, kept)
+
+
+def _changed(row: PromptRow, name: str, change: Callable[[str], object]) -> PromptRow | None:
+    """A row with another value in a column, also as its answer; None if nothing changes."""
+    value = row.columns.get(name)
+    if change is _as_text:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or number_of(row.answer or "") != value:
+            return None
+        return replace(row, columns={**row.columns, name: row.answer})
+    if not isinstance(value, str):
+        return None
+    try:
+        other = change(value)
+    except (ValueError, SyntaxError, RecursionError, TypeError):
+        return None
+    if not isinstance(other, str) or other == value:
+        return None
+    answer = other if row.answer == value else row.answer
+    return replace(row, columns={**row.columns, name: other}, answer=answer)
+
+
+def _as_text(value: str) -> str:
+    return value
+
+
+def _decoded(value: str) -> object:
+    """The text within a JSON text."""
+    return json.loads(value) if value.lstrip().startswith('"') else None
+
+
+def _python_as_json(value: str) -> object:
+    """JSON for a dictionary or list that Python wrote; an error if it is JSON already."""
+    content = ast.literal_eval(value) if value.lstrip()[:1] in "[{(" else None
+    if not isinstance(content, dict | list | tuple):
+        return None
+    try:
+        json.loads(value)
+    except ValueError:
+        return json.dumps(content)
+    return None

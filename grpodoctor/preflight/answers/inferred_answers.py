@@ -1,0 +1,216 @@
+"""Reference answers that no usual column holds: in the columns that the reward function reads.
+
+A function such as `label(completions, intent)` says by its parameters where the answers are. Each
+of its columns is tried: the answers are in the one with which it pays right answers more than
+wrong ones. Tests of programs are answered by programs that look the tested inputs up.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpodoctor.errors import DataError
+from grpodoctor.preflight.answers.data_repairs import helpful_repair
+from grpodoctor.preflight.answers.program_tests import passing_programs
+from grpodoctor.preflight.answers.reference_answers import (
+    ReferenceAnswers,
+    score_reference_answers,
+)
+from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.answers.undeserving_answers import parts_of
+from grpodoctor.preflight.inputs.columns import BLANK_ANSWERS, PROMPT_COLUMNS
+from grpodoctor.preflight.inputs.prompt_rows import PromptRow, spread_rows
+from grpodoctor.preflight.inputs.run_settings import RunSettings
+from grpodoctor.trainer.rewards.user_reward import UserReward
+
+_TRIED_ROWS = 12
+_OTHER_COLUMNS = frozenset({*PROMPT_COLUMNS, "data_source", "index", "id", "ability", "tools"})
+_MAX_LETTERS = 20_000
+_MAX_TESTS = 50
+_RULE = (-1, -1, 0.0)
+"""In place of the worth of a column that is a rule about the response."""
+_MAX_LABELS, _MOST = 30, 0.8
+"""Labels of a closed set, and the share of them that a prompt with a list of all names."""
+_ReadValue = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class InferredAnswers:
+    """Rows with answers."""
+
+    column: str
+    """Column of the answers; empty if they are programs that were made from tests."""
+    rows: tuple[PromptRow, ...]
+
+
+def infer_answers(
+    reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
+) -> InferredAnswers | None:
+    """Answers from the columns that the function reads; None if it does not react to any."""
+    names = [
+        name
+        for name in dict.fromkeys((*reward.parameters, *reward.keywords))
+        if name not in _OTHER_COLUMNS and any(name in row.columns for row in rows)
+    ]
+    if programs := _programs(rows, names):
+        return InferredAnswers("", programs)
+    few = tuple(spread_rows(tuple(rows), _TRIED_ROWS))
+    candidates = [
+        (name, read) for name in names for read in _READERS if _is_answer(few, name, read)
+    ]
+    worth = {at: _worth(reward, _read(few, *each), settings) for at, each in enumerate(candidates)}
+    best = max(worth, key=lambda at: worth[at], default=None)
+    if best is not None and max(worth[best][:2]) > len(few) / 2:
+        return InferredAnswers(candidates[best][0], _read(rows, *candidates[best]))
+    if any(each == _RULE for each in worth.values()):
+        return None
+    asked = requested_formats(["\n".join(row.texts()) for row in few])
+    for name, read in candidates:
+        if helpful_repair(reward, _read(few, name, read), settings, asked):
+            return InferredAnswers(name, _read(rows, name, read))
+    return None
+
+
+def _worth(
+    reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
+) -> tuple[int, int, float]:
+    """How many right answers earn more than wrong ones, and than no answer; their mean reward.
+
+    If a wrong answer earns as much, and a sentence in its place nothing, the column is read, too.
+    """
+    try:
+        answers = score_reference_answers(reward, rows, settings)
+    except DataError:
+        return 0, 0, 0.0
+    if answers is None:
+        return 0, 0, 0.0
+    if _is_rule(reward, answers):
+        return _RULE
+    better = sum(r > w for r, w in zip(answers.rewards, answers.wrong, strict=True))
+    others = zip(answers.empty, answers.unrelated, strict=True)
+    nothing = [max(empty, unrelated) for empty, unrelated in others]
+    paid = sum(r > n for r, n in zip(answers.rewards, nothing, strict=True))
+    return better, paid, sum(answers.rewards) / len(answers.rewards)
+
+
+def _is_rule(reward: UserReward, answers: ReferenceAnswers) -> bool:
+    """Whether a column is a rule about the response, such as a word that it must contain.
+
+    A copy of the prompt then earns as much, as the prompt states the rule. A prompt that lists all
+    labels states no rule.
+    """
+    labels = {part for answer in answers.answers for part in parts_of(answer) or [answer]}
+    if len(labels) <= _MAX_LABELS:
+        listed = [sum(label in row.prompt for label in labels) for row in answers.rows]
+        if min(listed) >= _MOST * len(labels):
+            return False
+    try:
+        copied = reward(answers.rows, [row.prompt for row in answers.rows]).total
+    except DataError:
+        return False
+    pairs = zip(copied, answers.rewards, answers.empty, strict=True)
+    equal = [copy >= right for copy, right, empty in pairs if right > max(empty, 0.0)]
+    return sum(equal) > len(equal) / 2
+
+
+def _read(rows: Sequence[PromptRow], name: str, read: _ReadValue) -> tuple[PromptRow, ...]:
+    return tuple(replace(row, answer=_answer(row, name, read)) for row in rows)
+
+
+def _answer(row: PromptRow, name: str, read: _ReadValue) -> str | None:
+    text = read(row.columns.get(name))
+    return None if text is None or text.strip().casefold() in BLANK_ANSWERS else text
+
+
+def _is_answer(rows: Sequence[PromptRow], name: str, read: _ReadValue) -> bool:
+    """Whether a column differs from row to row, and is no part of the prompts."""
+    texts = [_answer(row, name, read) for row in rows]
+    filled = [text for text in texts if text]
+    if len(filled) <= len(rows) / 2 or len(set(filled)) < 2:
+        return False
+    return all(len(text) <= _MAX_LETTERS for text in filled)
+
+
+def _one_text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:.15g}"
+    return json.dumps(value) if isinstance(value, Mapping) and value else None
+
+
+def _joined(value: Any) -> str | None:
+    """A list of texts or numbers, with commas."""
+    if not isinstance(value, list) or not value:
+        return None
+    texts = [_one_text(each) for each in value]
+    return ", ".join(text for text in texts if text) if all(texts) else None
+
+
+def _first(value: Any) -> str | None:
+    return _one_text(value[0]) if isinstance(value, list) and len(value) > 1 else None
+
+
+_READERS: tuple[_ReadValue, ...] = (_one_text, _joined, _first)
+
+
+def _programs(rows: Sequence[PromptRow], names: Sequence[str]) -> tuple[PromptRow, ...]:
+    """Rows with programs that pass their tests; empty if the columns are no tests."""
+    if {"inputs", "outputs"} <= set(names):
+        tests = [
+            json.dumps({key: row.columns.get(key) for key in ("inputs", "outputs")}) for row in rows
+        ]
+        programs = passing_programs(tests)
+        if programs:
+            return tuple(
+                replace(row, answer=each) for row, each in zip(rows, programs, strict=True)
+            )
+    for name in names:
+        answers = [program_of_assertions(row.columns.get(name)) for row in rows]
+        if sum(map(bool, answers)) > len(rows) / 2:
+            return tuple(
+                replace(row, answer=each or None) for row, each in zip(rows, answers, strict=True)
+            )
+    return ()
+
+
+def program_of_assertions(tests: Any) -> str:
+    """A function that passes assertions of the form `assert f(…) == value`; empty if none do."""
+    texts = tests if isinstance(tests, list) else [tests]
+    tables: dict[str, dict[str, str]] = {}
+    for text in texts[:_MAX_TESTS]:
+        for name, given, wanted in _equations(text) if isinstance(text, str) else ():
+            tables.setdefault(name, {})[given] = wanted
+    lines = []
+    for name, table in tables.items():
+        pairs = ", ".join(f"{given!r}: {wanted}" for given, wanted in table.items())
+        lines.append(
+            f"def {name}(*values, **named):\n    table = {{{pairs}}}\n"
+            "    return table[repr((values, named))]"
+        )
+    return "\n".join(lines)
+
+
+def _equations(text: str) -> Iterator[tuple[str, str, str]]:
+    """Function, arguments and value of each assertion of an equality."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare)):
+            continue
+        call, value = node.test.left, node.test.comparators[0]
+        is_equality = len(node.test.ops) == 1 and isinstance(node.test.ops[0], ast.Eq)
+        if not (is_equality and isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            continue
+        try:
+            values = tuple(ast.literal_eval(each) for each in call.args)
+            named = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+            yield call.func.id, repr((values, named)), repr(ast.literal_eval(value))
+        except ValueError:
+            continue
