@@ -31,6 +31,7 @@ from hf.replay import check_experts
 from hf.routers import Routers
 from hf.split_model import SplitModel
 from hf.tokenizer import encoded
+from hf.trunk_outputs import TrunkOutputs
 from hf.what_if.altered import WhatIf
 from hf.what_if.catalogue import what_ifs
 from hf.what_if.numerics import OtherCheckpoints
@@ -106,6 +107,7 @@ class TransformersEngine:
         self._split = SplitModel(model, device, settings.compute_dtype)
         self._routers = Routers(model)
         self._what_if = WhatIf(model, OtherCheckpoints(settings))
+        self._trunks = TrunkOutputs()
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
         self._tokenizer = load_tokenizer(path, settings, self._vocabulary)
@@ -303,7 +305,9 @@ class TransformersEngine:
             if self._what_if.phases is None:
                 seen_BL = self._what_if.processors.mask(ids_BL)
                 run = partial(self._split.hidden, ids_BL, positions_BL, seen_BL)
-                hidden_BLH = self._what_if.hidden(run, responses, ids_BL)
+                whole = partial(self._what_if.hidden, run, responses, ids_BL)
+                kept = None if tape is not None else self._what_if.trunk
+                hidden_BLH = self._trunks.of(kept, responses, ids_BL, whole)
             else:
                 step, cache = self._split.next_hidden, self._split.whole_cache()
                 hidden_BLH = self._what_if.phases.hidden(step, responses, ids_BL, tape, cache)
@@ -340,6 +344,7 @@ class TransformersEngine:
     def close(self) -> None:
         """Free the model."""
         self._split.close()
+        self._trunks.clear()
         self._ranks.close()
         self._model = None
 

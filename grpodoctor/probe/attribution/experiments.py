@@ -92,6 +92,8 @@ class Experiments:
         """Passes that edits took so far."""
         self.generic_searches: set[str] = set()
         """The setups of this gap's remainders for which generic edits were tried."""
+        self.pair_searches: set[str] = set()
+        """The setups in which two changes were searched together."""
         self.locations: dict[tuple[str, int], Any] = {}
         """The places to which the differences point, by setup and number of tokens."""
         self._folders: dict[tuple[str, ScoreJob], Path] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
@@ -115,6 +116,14 @@ _EDITS: dict[str, Callable[[Any, Any], AbstractContextManager[None]]] = {
 }
 _MIXED = "weights_until"
 """Edit `[directory, tokens]`: the directory's weights up to a number of tokens of each response."""
+_OF_LOGITS = frozenset(
+    {
+        "frequency_penalty", "logit_bias", "logit_clamp", "logit_soft_cap", "min_tokens",
+        "padded_vocabulary", "part_repetition", "presence_penalty", "recent_repetition",
+        "repetition_penalty", "typical_p", "uniform_share", "vocabulary_part", "vocabulary_shards",
+    }
+)  # fmt: skip
+"""Edits that change logits alone, whatever computed them."""
 _ATTENTION = {each.name for each in fields(AttentionEdits)} - {"kept", "places"}
 _PROCESSORS = {each.name for each in fields(ProcessorEdits)}
 
@@ -141,6 +150,8 @@ class WhatIf:
         """The edits of a phase; sequences are then scored along the path of generation."""
         self.processors = ProcessorEdits()
         """The edits of inputs and logits, which the engine applies."""
+        self.trunk: str | None = None
+        """The edits that change the trunk, next to one that changes logits alone."""
 
     @contextmanager
     def altered(self, edits: Sequence[Edit]) -> Iterator[None]:
@@ -160,6 +171,7 @@ class WhatIf:
                 attention["kept"] = self._mixed.kept
             self.processors = ProcessorEdits(**_chosen(edits, _PROCESSORS))
             self.phases = self._phases(edits, attention)
+            self.trunk = _trunk_edits(edits)
             with self._computing(edits, attention):
                 yield
         except InapplicableError:
@@ -169,6 +181,7 @@ class WhatIf:
             raise InapplicableError(f"the model does not allow {edits[-1][0]}: {what}") from error
         finally:
             self.processors, self._mixed, self.phases = ProcessorEdits(), None, None
+            self.trunk = None
 
     @contextmanager
     def _computing(self, edits: Sequence[Edit], attention: Mapping[str, Any]) -> Iterator[None]:
@@ -262,6 +275,13 @@ class _MixedWeights:
         with self.other():
             older_NV = head(hidden_NH)
         return torch.where(self.kept.places_BL.flatten()[rows_N, None], older_NV, newer_NV)
+
+
+def _trunk_edits(edits: Sequence[Edit]) -> str | None:
+    """The edits without those of logits; None if there are none of logits."""
+    others = [edit for edit in edits if edit[0] not in _OF_LOGITS]
+    is_kept = len(others) < len(edits) and all(name != _MIXED for name, _ in others)
+    return json.dumps(others) if is_kept else None
 
 
 def _chosen(edits: Sequence[Edit], names: set[str]) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ class Learner:
     def __init__(self) -> None:
         self.effects, self.passes = EffectMemory(), 0
         self.has_passes, self.limit = True, 1e-8
+        self.pair_searches: set[str] = set()
 
     def scores(self, edits: Any) -> np.ndarray:
         moved = np.zeros(TOKENS)

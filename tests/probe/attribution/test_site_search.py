@@ -198,11 +198,13 @@ def test_a_gap_that_only_an_operation_explains_is_closed_within_few_passes(tmp_p
 def test_a_learner_without_memory_for_gradients_tries_its_sites_by_passes(tmp_path: Path) -> None:
     full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     with mock.patch.object(torch.autograd, "grad", side_effect=full) as called:
-        result = found_by(WhatIf(), tmp_path, "qwen2", "key_scales:0.5,0.5,0.5")
+        result = found_by(WhatIf(), tmp_path, "glm", "residual_clamped:2")
     assert called.called
     assert result is not None
     assert result.identity is not None
-    assert result.identity.id == "attention-scale"
+    assert result.identity.id == "activation-limit"
+    assert result.after is not None
+    assert result.after.gap < 1e-6
 
 
 def test_a_refused_estimate_falls_back_to_passes() -> None:

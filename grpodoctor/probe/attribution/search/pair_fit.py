@@ -67,7 +67,7 @@ def pairs_of(effects: Sequence[Effect], missing_N: Floats, most: int) -> list[Fi
     if whole == 0 or count < _FEWEST:
         return []
     bounds = _Bounds.of(effects)
-    price = (math.log(count) + 2 * math.log(max(len(effects), 2))) / count
+    price = price_of(len(effects), count)
     alone = np.divide(cross_E, size_E, out=np.zeros_like(cross_E), where=size_E > 0)
     single = np.where(bounds.holds(alone, slice(None)), alone * cross_E / whole, 0.0)
     # ln(rest of the pair) + 2 price < min(ln(rest of the best single) + price, 0)
@@ -77,6 +77,11 @@ def pairs_of(effects: Sequence[Effect], missing_N: Floats, most: int) -> list[Fi
         rows = slice(start, start + _BLOCK)
         found += _of_block(moved_EN, rows, size_E, cross_E, bounds, whole, least, most)
     return sorted(found, key=lambda pair: -pair.explained)
+
+
+def price_of(changes: int, tokens: int) -> float:
+    """What one of some changes must lower ln(rest) by, on a number of tokens."""
+    return (math.log(tokens) + 2 * math.log(max(changes, 2))) / tokens
 
 
 _FEWEST = 24

@@ -21,7 +21,12 @@ from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_estimates import EditEstimates
 from grpodoctor.probe.attribution.search.edit_search import GENERIC
-from grpodoctor.probe.attribution.search.pair_fit import Effect, FittedPair, pairs_of
+from grpodoctor.probe.attribution.search.pair_fit import (
+    Effect,
+    FittedPair,
+    pairs_of,
+    price_of,
+)
 from grpodoctor.probe.attribution.search.refit import Number, numbers_of, refitted
 from grpodoctor.probe.attribution.search.refit_tensors import with_tensors_again
 from grpodoctor.probe.attribution.search.selection import CLOSED, NEARLY_WHOLE, edit_key
@@ -31,7 +36,7 @@ from grpodoctor.probe.contract import TEMPERATURES
 from grpodoctor.probe.engines.first_order import EstimatedEdit
 
 _COMPUTED = 32
-"""Pairs that are computed, of measured changes, and again with estimated ones."""
+"""Pairs that are computed, of measured changes, and as many with estimated ones."""
 _PER_CHANGE = 10
 """Pairs of one change that are computed, so that no change takes all of them."""
 _PER_COUPLE = 2
@@ -132,20 +137,31 @@ class PairSearch:
             BudgetSpentError: if the time budget is used up.
         """
         known = self._experiments.effects.in_first(self._variant.setup, self._folder)
-        if known is None or not self._experiments.has_passes:
+        kind = f"{self._variant.setup!r} {self._folder} {self._estimates is None}"
+        done = self._experiments.pair_searches
+        if known is None or kind in done or not self._experiments.has_passes:
             return None
+        done.add(kind)
         measured = [*self._of_edits(known.effects), *self._of_temperatures()]
         pairs = self._chosen(measured)
         gaps = self._gaps(pairs)
+        most = self._most(measured)
         order = sorted(range(len(pairs)), key=gaps.__getitem__)
         for number in order[:_REFITTED]:
             first, second = pairs[number]
-            after = self._fitted(first, second)
+            after = self._fitted(first, second, most)
             if after is not None and self._closes(after):
                 alike = (n for n in order if n != number and gaps[n] < _SIMILAR * gaps[number])
                 near = [pairs[n] for n in alike][:_REFITTED]
                 return ClosedPair(*_named_after(first, second, after), after, tuple(near))
         return None
+
+    def _most(self, measured: Sequence[tuple[Change, Effect]]) -> float:
+        """The gap that a pair may leave on the sample: it must be better than single changes."""
+        alone = [self._gap(self._base + effect.moved_N) for _, effect in measured]
+        count = int(np.isfinite(self._missing).sum())
+        best = min(alone, default=np.inf)
+        return float(best * np.exp(-price_of(len(measured), max(count, 1))))
 
     def _closes(self, after: Variant) -> bool:
         """Whether next to nothing is left: with much rounding, a pair may leave it by chance."""
@@ -176,10 +192,10 @@ class PairSearch:
                 )
 
     def _chosen(self, measured: Sequence[tuple[Change, Effect]]) -> list[tuple[Change, Change]]:
-        """The pairs to compute, each couple of changes a few times."""
-        if self._estimates is None:
-            listed = self._listed(measured, self._missing)
-        else:
+        """The pairs to compute: of measured changes on all tokens, then with estimated ones."""
+        chosen: dict[tuple[Change, Change], None] = {}
+        self._add(chosen, self._listed(measured, self._missing))
+        if self._estimates is not None:
             at_N = self._estimates.token_N
             some = [
                 (change, replace(effect, moved_N=effect.moved_N[at_N]))
@@ -190,9 +206,16 @@ class PairSearch:
                 for edit, moved_N in self._estimates.most_promising(_ESTIMATED)
                 if edit.name != "site_scale" or edit.site.rpartition(":")[2] in self._scaled
             ]
-            listed = self._listed([*some, *estimated], self._missing[at_N])
-        chosen: dict[tuple[Change, Change], None] = {}
+            self._add(chosen, self._listed([*some, *estimated], self._missing[at_N]))
+        return list(chosen)
+
+    @staticmethod
+    def _add(
+        chosen: dict[tuple[Change, Change], None], listed: Sequence[tuple[Change, Change]]
+    ) -> None:
+        """Add the best pairs, each couple of changes a few times."""
         counts: Counter[Any] = Counter()
+        kept = 0
         for pair in listed:
             keys = [each.key for each in pair]
             if counts[tuple(keys)] >= _PER_COUPLE or pair in chosen:
@@ -201,9 +224,9 @@ class PairSearch:
                 continue
             counts.update([*keys, tuple(keys)])
             chosen[pair] = None
-            if len(chosen) == _COMPUTED:
-                break
-        return list(chosen)
+            kept += 1
+            if kept == _COMPUTED:
+                return
 
     def _listed(
         self, changes: Sequence[tuple[Change, Effect]], missing_N: Floats
@@ -240,9 +263,12 @@ class PairSearch:
             return float("inf")
         return difference_gap(learner_N[at_N], self._target[at_N])
 
-    def _fitted(self, first: Change, second: Change) -> Variant | None:
-        """All tokens with both changes, their numbers fitted."""
-        setup = self._with_numbers(second.applied(first.applied(self._variant.setup)))
+    def _fitted(self, first: Change, second: Change, most: float) -> Variant | None:
+        """All tokens with both changes, their numbers fitted; None if much remains."""
+        setup = second.applied(first.applied(self._variant.setup))
+        setup, gap = self._with_numbers(setup, most)
+        if not gap < most:
+            return None
         (learner_N,) = self._experiments.score_edits(setup, [setup.edits])
         if learner_N is None:
             return None
@@ -256,12 +282,20 @@ class PairSearch:
             again = with_tensors_again(self._experiments, after, self._variant)
             if again is None:
                 break
-            setup = self._with_numbers(again.setup)
+            setup, _ = self._with_numbers(again.setup, np.inf)
             after = self._experiments.vary(again, processing=setup.processing, edits=setup.edits)
         return after
 
-    def _with_numbers(self, setup: Setup) -> Setup:
-        """The setup with the numbers that fit best, by Gauss-Newton steps on all of them."""
+    def _with_numbers(self, setup: Setup, most: float) -> tuple[Setup, float]:
+        """The setup with the numbers that fit best, by Gauss-Newton steps on all of them.
+
+        Args:
+            setup: with the first numbers.
+            most: gap from which only one step is made.
+
+        Returns:
+            the setup, and its gap on the sample.
+        """
         (base_N,) = self._scored([setup])
         gap = self._gap(base_N)
         for _ in range(_STEPS):
@@ -282,7 +316,9 @@ class PairSearch:
             if gaps[best] >= _BETTER * gap:
                 break
             setup, base_N, gap = tried[best], scores[best], gaps[best]
-        return setup
+            if not gap < most:
+                break
+        return setup, gap
 
 
 _TENSOR_ROUNDS = 3

@@ -12,6 +12,7 @@ from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.pair_search import Change, ClosedPair
 from grpodoctor.probe.attribution.search.refit_tensors import tensors_of
+from grpodoctor.probe.attribution.search.selection import CLOSED
 from grpodoctor.probe.attribution.search.tensor_search import labels_of
 from grpodoctor.probe.attribution.tensors import PARTIAL_SYNC, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
@@ -26,7 +27,8 @@ def result_of(experiments: Experiments, variant: Variant, pair: ClosedPair) -> E
     """
     setup = pair.first.applied(variant.setup)
     between = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
-    is_closed = not experiments.is_loud(pair.after.gap)
+    little = pair.after.gap < CLOSED * variant.gap
+    is_closed = little and not experiments.is_loud(pair.after.gap)
     parts: tuple[ExperimentResult, ...] = (
         _part(experiments, variant, between, pair.first, _rivals(pair, pair.first, pair.second)),
         _part(experiments, between, pair.after, pair.second,
@@ -34,7 +36,7 @@ def result_of(experiments: Experiments, variant: Variant, pair: ClosedPair) -> E
     )  # fmt: skip
     if not is_closed:  # among half a million pairs, many leave little
         parts = tuple(replace(part, confidence="likely", rivals=()) for part in parts)
-    is_one = parts[0].identity == parts[1].identity
+    is_one = len({part.identity.id for part in parts if part.identity}) == 1
     return ExperimentResult(
         summary="; ".join(part.summary for part in parts),
         after=pair.after,
