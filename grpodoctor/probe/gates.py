@@ -165,7 +165,7 @@ def _unit(limit: Limit) -> float:
 
 
 def _named(cell: Cell) -> str:
-    return f"{cell.sampler} and {cell.learner}, {cell.max_tokens} tokens"
+    return f"{cell.sampler} and {cell.learner}, responses of up to {cell.max_tokens} tokens"
 
 
 def judge_steps(result: RunMismatch, limits: Sequence[Limit], *, exact: bool) -> GateResult:

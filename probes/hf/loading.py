@@ -33,6 +33,8 @@ _BITS = {"int8": 8, "int4": 4}
 _FLOATS = {"fp8": "fp8/row", "fp8_e5m2": "fp8_e5m2/row"}
 """Rounding to 8-bit floats, with a scale per output channel."""
 _GROUP = 32
+_MAX_LINE = 300
+"""Characters of an error that are quoted."""
 _CPU_TOKENS, _OTHER_TOKENS = 4096, 32_768
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 """What transformers raises if a model's files are invalid."""
@@ -235,7 +237,8 @@ def _unloadable(model: str, error: Exception) -> RefusalError:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+    line = " ".join(str(error).split())
+    return line if len(line) <= _MAX_LINE else line[:_MAX_LINE].rpartition(" ")[0] + " …"
 
 
 def _files_of(model: str) -> Path:

@@ -29,6 +29,7 @@ def test_a_gap_beyond_a_limit_is_rejected_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
     assert line.startswith("rejected: k3 0.001")
+    assert "responses of up to 8 tokens" in line
     cells = read_result(tmp_path / "probe.json").cells
     assert not any(cell.controls or cell.causes for cell in cells), "the line needs neither"
     asked = pair(spec(), spec(shift=0.05), tmp_path, "--accept", "k3=0.0001", "--attribution")

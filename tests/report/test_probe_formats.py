@@ -293,6 +293,14 @@ def test_an_unexplained_gap_is_not_called_agreement() -> None:
     assert standing(cell) == ("small gap", "good")
 
 
+def test_a_pair_of_the_first_round_alone_counts_neither_as_measured_nor_as_not_run() -> None:
+    done, other, *_ = result().cells
+    first, unknown = (replace(each, status="not_run") for each in (done, other))
+    cells = (done, first, replace(unknown, comparison=None))
+    line = as_text(replace(result(), cells=cells), width=120).splitlines()[0]
+    assert line.startswith("1 pair measured, 1 only in a first round, 1 not run: 2 differ")
+
+
 def test_the_first_and_the_last_line_hold_the_diagnosis() -> None:
     lines = as_text(result(), width=120).splitlines()
     assert lines[0] == lines[-1] == "4 pairs measured, 1 failed: 4 differ (precision 4)"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grpodoctor.errors import EngineError
-from grpodoctor.probe.inputs.checksums import HUB_NAME, local_model
+from grpodoctor.probe.inputs.checksums import HUB_NAME, lacking, local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.inputs.interpreters import check_installed, python_of
 from grpodoctor.support.programs import program
@@ -20,6 +20,8 @@ from grpodoctor.support.safe_text import printable
 
 _TOKENIZER_FILE = re.compile(r"token|vocab|merges|spiece|spm|tekken|\.model$")
 """Names of the files of tokenizers."""
+_SIDES = ("sampler", "learner")
+_MODEL_FILES = "name a directory with config.json and *.safetensors"
 
 
 def command_of(spec: EngineSpec, request: Path) -> tuple[str, ...]:
@@ -51,14 +53,18 @@ def check_start(spec: EngineSpec) -> None:
     """Refuse an engine that cannot start, as far as this shows without starting it.
 
     Raises:
-        EngineError: if its Python, program, launcher or model does not exist, or its Python lacks
-            the engine.
+        EngineError: if its Python, program, launcher or model does not exist, its Python lacks
+            the engine, its directory is no model, or a record lacks its side.
     """
     command_of(spec, Path("request.json"))
+    if spec.is_record and spec.options.get("side") not in _SIDES:
+        remedy = "set side=sampler or side=learner"
+        raise EngineError("side= is missing or unknown", where=spec.label, remedy=remedy)
     if spec.launcher:  # it may run on other machines
         return
     check_installed(spec)
     if spec.kind.model in ("url", "option") or Path(spec.model).exists():
+        _check_files(spec)
         return
     is_hub_name = spec.kind.model == "hub" and HUB_NAME.fullmatch(spec.model)
     if is_hub_name and not (_is_offline() and local_model(spec.model) is None):
@@ -69,6 +75,17 @@ def check_start(spec: EngineSpec) -> None:
         where=spec.label,
         remedy="check the path" + (", or download the model first" if is_hub_name else ""),
     )
+
+
+def _check_files(spec: EngineSpec) -> None:
+    folder = Path(spec.model)
+    # Other formats of vLLM need no files, or files of another kind.
+    if spec.kind.model != "hub" or not folder.is_dir() or "load_format" in spec.options:
+        return
+    if reason := lacking(folder):
+        raise EngineError(
+            f"{printable(spec.model, 200)} {reason}", where=spec.label, remedy=_MODEL_FILES
+        )
 
 
 def check_tokenizer(spec: EngineSpec, prompts: Iterable[Mapping[str, Any]]) -> None:

@@ -33,6 +33,8 @@ _MAX_HEADER_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 4 << 20
 _CHUNK_BYTES = 8 << 20
 _HEAD = "lm_head.weight"
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+"""Ends of the names of files that may hold weights."""
 _FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """Types that are decoded if two tensors differ, with the bytes per entry."""
 
@@ -145,6 +147,16 @@ def local_model(model: str) -> Path | None:
         return None
     snapshot = folder / "snapshots" / revision
     return snapshot if snapshot.is_dir() else None
+
+
+def lacking(folder: Path) -> str:
+    """Why a directory is no checkpoint of a model, such as `has no weights`; empty if it may be."""
+    names = [file.name for file in folder.iterdir()]
+    if "adapter_config.json" in names and "config.json" not in names:
+        return "is a LoRA adapter, not a model"
+    if not any(name.endswith(_WEIGHTS) for name in names):
+        return "has no weights"
+    return "" if {"config.json", "params.json"} & {*names} else "has no config.json"
 
 
 def checkpoint_of(spec: EngineSpec) -> Checkpoint | None:

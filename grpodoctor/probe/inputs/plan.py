@@ -33,7 +33,7 @@ from pydantic_core import ErrorDetails
 
 from grpodoctor.errors import ConfigError
 from grpodoctor.probe.contract import Sampling
-from grpodoctor.probe.inputs.checksums import HUB_NAME
+from grpodoctor.probe.inputs.checksums import HUB_NAME, lacking
 from grpodoctor.probe.inputs.engine_kinds import ENGINES
 from grpodoctor.probe.inputs.engine_spec import EngineSpec, Option
 from grpodoctor.support.files.regular_files import read_regular
@@ -241,6 +241,8 @@ class ProbePlan(_Common):
     def _exists(cls, value: Path | None) -> Path | None:
         if value is not None and not value.exists() and not HUB_NAME.fullmatch(str(value)):
             raise ValueError("the checkpoint does not exist")
+        if value is not None and value.is_dir() and (reason := lacking(value)):
+            raise ValueError(f"the directory {reason}")
         return value
 
     @property

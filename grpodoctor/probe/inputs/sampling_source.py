@@ -13,6 +13,7 @@ from grpodoctor.frameworks.complete_config import complete_config, framework_of_
 from grpodoctor.frameworks.run_config import flattened, read_file
 from grpodoctor.probe.inputs.checksums import local_model
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
+from grpodoctor.probe.inputs.recordings import recording_in
 
 GENERATION_CONFIG = "generation_config"
 _FILE = "generation_config.json"
@@ -151,7 +152,7 @@ def _of_run(path: Path) -> dict[str, Any]:
     """The settings in force at the start of a run."""
     from grpodoctor.runs.reading.opening import open_run
 
-    manifest = open_run(path).manifest
+    manifest = open_run(recording_in(path)).manifest
     known = complete_config(manifest.framework, manifest.config, manifest.knobs)
     return _of_mapping(known.settings(manifest.knobs))
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 from grpodoctor.errors import GrpodoctorError
 from grpodoctor.frameworks.run_config import flattened
-from grpodoctor.runs.records import MANIFEST, Manifest
+from grpodoctor.probe.inputs.recordings import recording_in
+from grpodoctor.runs.records import Manifest
 
 RecordedIds = Literal["none", "responses", "prompts"]
 """Token ids that a dump holds: none, those of responses, or those of prompts and responses."""
@@ -63,7 +64,7 @@ def source_of(run: Path, steps: tuple[int, ...], ids: RecordedIds) -> RunSource:
         steps: its steps with log-probabilities of both sides, ascending.
         ids: token ids that the last step's rollouts hold.
     """
-    manifest = manifest_of(_recording_in(run))
+    manifest = manifest_of(recording_in(run))
     temperature = manifest.knobs.get("temperature", 1.0)
     is_number = isinstance(temperature, int | float) and temperature > 0
     return RunSource(
@@ -74,14 +75,6 @@ def source_of(run: Path, steps: tuple[int, ...], ids: RecordedIds) -> RunSource:
         temperature=float(temperature) if is_number else 1.0,
         checkpoints=_checkpoints(run),
     )
-
-
-def _recording_in(run: Path) -> Path:
-    """The only recording in a trainer's output directory, or the directory itself."""
-    if not run.is_dir() or (run / MANIFEST).exists():
-        return run
-    recordings = [manifest.parent for manifest in run.glob(f"*/{MANIFEST}")]
-    return recordings[0] if len(recordings) == 1 else run
 
 
 def _model_of(manifest: Manifest) -> str:

@@ -134,8 +134,11 @@ def diagnosis_line(result: ProbeResult) -> str:
     parts = [f"{count_of(states['done'], 'pair')} measured"]
     if states["failed"]:
         parts.append(f"{states['failed']} failed")
-    if states["not_run"]:
-        parts.append(f"{states['not_run']} not run")
+    first_rounds = sum(c.status == "not_run" and c.comparison is not None for c in result.cells)
+    if first_rounds:
+        parts.append(f"{first_rounds} only in a first round")
+    if states["not_run"] > first_rounds:
+        parts.append(f"{states['not_run'] - first_rounds} not run")
     results = _results(result)
     return ", ".join(parts) + (f": {results}" if results else "")
 

@@ -131,6 +131,30 @@ def test_a_model_that_is_not_there_is_seen_at_once(
         check_start(EngineSpec.of("fsdp", "m", {"launcher": "'nice"}))
 
 
+@pytest.mark.parametrize("engine", ["transformers", "fsdp"])
+def test_a_directory_that_holds_no_model_is_refused_before_the_engine_starts(
+    tmp_path: Path, engine: str
+) -> None:
+    model = EngineSpec.of(engine, str(tmp_path), {})
+    with pytest.raises(EngineError, match="has no weights"):
+        check_start(model)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(EngineError, match=r"has no config\.json") as error:
+        check_start(model)
+    assert "name a directory" in error.value.remedy
+    (tmp_path / "adapter_config.json").touch()
+    with pytest.raises(EngineError, match="is a LoRA adapter, not a model"):
+        check_start(model)
+    (tmp_path / "config.json").touch()
+    check_start(model)
+
+
+def test_a_record_without_a_side_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="side= is missing or unknown"):
+        check_start(EngineSpec.of("recorded", str(tmp_path), {"side": "both"}))
+    check_start(EngineSpec.of("recorded", str(tmp_path), {"side": "learner"}))
+
+
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
 def test_a_model_without_a_tokenizer_is_refused_only_if_prompts_need_one(
     tmp_path: Path, engine: str

@@ -89,9 +89,13 @@ def test_the_config_file_of_a_framework(tmp_path: Path) -> None:
 
 def test_a_run_directory(tmp_path: Path) -> None:
     manifest = {"schema_version": 1, "framework": "grpodoctor", "knobs": {"temperature": 0.7}}
-    (tmp_path / "run.json").write_text(json.dumps(manifest))
-    (tmp_path / "steps.jsonl").write_text("")
-    assert sampling_from(str(tmp_path), []).settings["temperature"] == 0.7
+    recording = tmp_path / "grpodoctor"
+    recording.mkdir()
+    (recording / "run.json").write_text(json.dumps(manifest))
+    (recording / "steps.jsonl").write_text("")
+    assert sampling_from(str(recording), []).settings["temperature"] == 0.7
+    trainer = sampling_from(str(tmp_path), [])
+    assert trainer.settings["temperature"] == 0.7, "the output folder of TRL, as --run takes it"
 
 
 @pytest.mark.parametrize(
