@@ -20,6 +20,7 @@ from hf.adapter_config import WEIGHTS, read_adapter_config, unreadable
 USES = ("unmerged", "merged", "merged_twice")
 _PREFIXES = ("base_model.model.", "base_model.")
 _ATTRIBUTE = "grpodoctor_adapter"
+_TIMES = "grpodoctor_adapter_times"
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,14 @@ def apply_adapter(model: nn.Module, folder: str, use: str) -> None:
     updates = read_adapter(Path(folder))
     layers = {update.layer: _layer(model, update) for update in updates}
     setattr(model, _ATTRIBUTE, updates)
+    times = 2 if use == "merged_twice" else 1
+    setattr(model, _TIMES, times)
     for update in updates:
         layer = layers[update.layer]
         if use == "unmerged":
             layer.register_forward_hook(_added(update))
             continue
-        for _ in range(1 + (use == "merged_twice")):
+        for _ in range(times):
             layer.weight.add_(update.matrix().to(layer.weight))
 
 
@@ -75,12 +78,19 @@ def has_adapter(model: nn.Module) -> bool:
     return hasattr(model, _ATTRIBUTE)
 
 
+def times_applied(model: nn.Module) -> int:
+    """How many times the adapter was applied: 2 if it was merged twice."""
+    times: int = getattr(model, _TIMES, 0)
+    return times
+
+
 @contextmanager
 def adapter_times(model: nn.Module, value: Any) -> Iterator[None]:
-    """Apply the adapter a number of times: 0 is the base model, 2 an adapter merged twice."""
+    """Apply the adapter a number of times in all: 0 is the base model, 2 is merged twice."""
     if not has_adapter(model):
         raise InapplicableError("this model has no adapter")
-    more = {each.layer: (float(value) - 1) * each.matrix() for each in adapter_updates(model)}
+    further = float(value) - times_applied(model)
+    more = {each.layer: further * each.matrix() for each in adapter_updates(model)}
     with with_changed_weights(model, more):
         yield
 

@@ -82,6 +82,8 @@ def test_the_edit_applies_the_adapter_another_number_of_times(
     with once.altered([("adapter", 2.0)]):
         twice = engine(model, adapter=str(adapter), adapter_use="merged_twice")
         assert np.abs(scores(once, rows) - scores(twice, rows)).max() < 1e-4
+    with twice.altered([("adapter", 1.0)]):  # in all, not once more
+        assert np.abs(scores(twice, rows) - before).max() < 1e-4
     assert np.array_equal(scores(once, rows), before)
 
 

@@ -265,8 +265,9 @@ _BY_NAME: dict[str, ComputedCause] = {
     "adapter": _cause(
         "adapter", "The {side} applies the LoRA adapter with another scale",
         "the adapter times {value}",
-        "0: check that the adapter reaches the engine. 2: it is loaded and merged. Another factor: "
-        "compare alpha / rank (rank-stabilized adapters: alpha / sqrt(rank)) on both sides.",
+        "0: check that the adapter reaches the engine. 2: it is loaded and merged. 1: the learner "
+        "applies it more than once. Another factor: compare alpha / rank (rank-stabilized "
+        "adapters: alpha / sqrt(rank)) on both sides.",
     ),
     "router_precision": _cause(
         "router-precision", "The {side} routes in another precision", "routers in {value}",

@@ -86,6 +86,8 @@ class _Investigation(Explanation):
         super().__init__(Experiments(runner, case))
         self.first: Variant | None = None
         self.tries_edits = True
+        self.is_judged = False
+        """Whether the causes were judged next to each other."""
         self.subset: Subset | None = None
         """The responses that differ, if the others agree from the start."""
 
@@ -96,6 +98,7 @@ class _Investigation(Explanation):
         except BudgetSpentError:
             is_cut_short = True
             self.notes.append("the time budget ended before all experiments were run")
+            self._judge_what_was_found()
             self._guess_from_checksums()
         final = (with_final_tensors(self.experiments, each, self.variant) for each in self.named)
         causes = tuple(sorted(final, key=rank))
@@ -150,6 +153,7 @@ class _Investigation(Explanation):
         self.variant = self._drop_unneeded(self.variant)
         if len(self.steps) > 1:
             self._prove_together(self.variant)
+        self.is_judged = True
         self._examine_remainder()
         self._call_likely(doubtful_errors(self.named, self.imitated))
 
@@ -366,6 +370,15 @@ class _Investigation(Explanation):
         named = any((cause.explained or 0.0) >= PROVEN for cause in self.named)
         if not named and not self.tests.is_quiet(self.variant):
             self._guess(self.variant)
+
+    def _judge_what_was_found(self) -> None:
+        """Judge the causes by what remains if the budget ends before they are tested together."""
+        with suppress(BudgetSpentError):  # the noise may not be known either
+            if self.variant is not None:
+                self._confirm(self.variant)
+        if len(self.steps) > 1 and not self.is_judged:
+            self._call_likely(self.imitated)
+        self._call_likely(doubtful_errors(self.named, self.imitated))
 
     def _guess_from_checksums(self) -> None:
         """Name different weights that checksums show, if no time is left to test them."""

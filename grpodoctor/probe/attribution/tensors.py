@@ -106,21 +106,38 @@ def other_checkpoints(experiments: Experiments) -> list[Path]:
     ]
 
 
+def updated_checkpoints(experiments: Experiments) -> list[Path]:
+    """The other checkpoints from which an update can lead to the learner's weights.
+
+    Between equal files there is no update. If the learner's weights in memory are not those of its
+    files, the difference would look like one.
+    """
+    names = frozenset(tensor_names(model_path(experiments.case.learner)))
+    return [
+        folder
+        for folder in other_checkpoints(experiments)
+        if not names or unequal_tensors(experiments, folder, names)
+    ]
+
+
 def of_each_checkpoint(
-    experiments: Experiments, examine: Callable[[Path], Iterable[Found]]
+    experiments: Experiments,
+    examine: Callable[[Path], Iterable[Found]],
+    folders: Callable[[Experiments], list[Path]] = other_checkpoints,
 ) -> list[Found]:
     """What an experiment finds with each other checkpoint.
 
     Args:
         experiments: of the case.
         examine: what is found with one checkpoint.
+        folders: the directories of the checkpoints.
 
     Raises:
         EngineError: if nothing was found and a checkpoint could not be examined.
     """
     found: list[Found] = []
     errors: list[EngineError] = []
-    for folder in other_checkpoints(experiments):
+    for folder in folders(experiments):
         try:
             found += examine(folder)
         except EngineError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from contract import InapplicableError
 
-from hf.adapters import has_adapter
+from hf.adapters import has_adapter, times_applied
 from hf.routers import Routers
 from hf.what_if import (
     adapter_places,
@@ -42,7 +42,7 @@ _UNLIMITED = 1e9
 _SHARDS = (2, 4, 8, 16)
 _COARSE_WINDOWS = _WINDOWS[1::2]
 """For the many groups of layers; the search refines them."""
-_ADAPTER = (0.0, 0.25, 0.5, 2.0, 4.0, 8.0)
+_ADAPTER = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _PART_COUNTS = (2, 4, 8, 16, 32)
 _CAPS = (2.0, 5.0, 10.0, 20.0, 30.0, 50.0)
 _BASES = (100.0, 500.0, 1e3, 3e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)
@@ -124,7 +124,6 @@ _NEUTRAL = {
     "rope_scaling": 1.0,
     "output_scale": 1.0,
     "distance_bias": 0.0,
-    "adapter": 1.0,
     "adapter_part": 1.0,
     "alibi_factor": 1.0,
     "alibi_power": 1.0,
@@ -155,6 +154,8 @@ def _now(model: Any, name: str, values: Any) -> float | None:
     if name == "norm_epsilon":
         first = next(module for _, module in norms(model))
         return float(next(getattr(first, e) for e in modules.EPSILONS if hasattr(first, e)))
+    if name == "adapter":
+        return float(times_applied(model))
     if name == "rope_base":
         parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
         theta = parameters.get("rope_theta")
@@ -274,7 +275,8 @@ def _modules(model: Any) -> _Listed:
     yield "logit_cap_product", list(dict.fromkeys(caps)), "choice"
     yield "logit_clamp", _CAPS, "number"
     yield "logit_rounding", [f + p for f in _HALVES for p in ("", "/inputs")], "choice"
-    yield "adapter", _ADAPTER if has_adapter(model) else [], "number"
+    times = [each for each in _ADAPTER if each != times_applied(model)]
+    yield "adapter", times if has_adapter(model) else [], "number"
     yield "adapter_moved", adapter_places.moves(model), "choice"
     for part in adapter_places.parts(model):
         yield "adapter_part", [[part, factor] for factor in (0.0, 2.0)], "number"

@@ -32,6 +32,17 @@ def test_one_in_the_reported_values_is_proven(
     assert case.sampling.processors() == {setting: value}
 
 
+def test_one_comes_before_a_temperature_that_is_fitted_to_what_it_changes(
+    at: Directories, asked: Investigate
+) -> None:
+    """At the typical token another temperature imitates it."""
+    sampling = {"temperature": 0.8, "repetition_penalty": 1.2}
+    _, found = asked(plain(at.dense), plain(at.dense), sampling=sampling)
+    (named,) = found.causes
+    assert (named.cause, named.confidence) == ("repetition-penalty", "proven"), found
+    assert found.left == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.slow
 def test_several_with_a_temperature_and_a_truncation(at: Directories, asked: Investigate) -> None:
     sampling = {"temperature": 0.8, "top_p": 0.9, "repetition_penalty": 1.2}

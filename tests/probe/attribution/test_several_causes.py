@@ -100,6 +100,17 @@ def test_what_was_found_first_is_kept_if_the_budget_ends_in_a_further_search(
     assert kept
 
 
+def test_a_part_of_the_gap_is_not_proven_because_the_budget_ends(tmp_path: Path) -> None:
+    """The edit alone removes most, and the second fault is not searched any more."""
+    whole = TwoErrors(tmp_path / "whole", plain, sizes=(0.5, 0.15), offered=(FIRST,))
+    investigate(whole, case_of(whole, SAMPLER, LEARNER))
+    runs = len(whole.loaded) * 3 // 4
+    short = TwoErrors(tmp_path / "short", plain, sizes=(0.5, 0.15), offered=(FIRST,), runs=runs)
+    found = investigate(short, case_of(short, SAMPLER, LEARNER))
+    assert "the time budget ended before all experiments were run" in found.notes
+    assert confidences(found) == {"activation": "likely"}
+
+
 def test_a_fault_of_few_responses_does_not_hide_one_of_all(tmp_path: Path) -> None:
     """The few carry most of the gap, so that the mean hardly falls without the other fault."""
 

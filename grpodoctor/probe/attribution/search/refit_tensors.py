@@ -42,7 +42,11 @@ def fitted_cause(
     if again is not None:
         fitted = refitted(experiments, again, original)
     numbers = fitted_numbers(fitted.setup, after.setup)
-    outcome = replace(tried.outcome, after=fitted, details=(*tried.outcome.details, *numbers))
+    summary = tried.outcome.summary
+    if numbers and fitted.gap < after.gap:  # the sentence has the first numbers and what they left
+        summary += f", and to {fitted.gap:.2g} after its numbers were fitted again"
+    details = (*tried.outcome.details, *numbers)
+    outcome = replace(tried.outcome, after=fitted, summary=summary, details=details)
     return replace(tried, outcome=outcome, share=1 - fitted.gap / before.gap)
 
 

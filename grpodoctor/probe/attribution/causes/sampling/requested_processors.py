@@ -27,6 +27,7 @@ class RequestedProcessors(Cause):
     id = "requested-penalties"
     title = SEVERAL.title
     remedies = SEVERAL.remedies
+    cost = 0  # known settings are tried before any number is fitted to what they change
     when = "gap"
     least = 0.1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
 from grpodoctor.probe.attribution.engine_variants import on_one_device
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.variant import Variant
@@ -10,6 +10,7 @@ from grpodoctor.probe.controls.run_controls import adapters_in_words
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 
 _OPTIONS = ("adapter", "adapter_use")
+_TWICE = "merged_twice"
 
 
 class OtherAdapter(Cause):
@@ -28,7 +29,8 @@ class OtherAdapter(Cause):
         case, learner = experiments.case, variant.setup.learner
         if loading_engine(learner) is None or variant.setup.swapped:
             return None
-        return Hypothesis(0.9) if adapters_in_words(case.sampler, learner) else None
+        is_other = adapters_in_words(case.sampler, learner) or _is_twice(case.sampler, learner)
+        return Hypothesis(0.9) if is_other else None
 
     def experiment(
         self, experiments: Experiments, variant: Variant, hypothesis: Hypothesis
@@ -38,13 +40,41 @@ class OtherAdapter(Cause):
         other = {name: case.sampler.options.get(name) for name in _OPTIONS}
         loading = loading_engine(learner) or learner
         after = experiments.vary(variant, learner=loading.with_options(**other))
+        words, identity = adapters_in_words(case.sampler, learner), None
+        if not words:
+            identity = _merged_twice(_is_twice(case.sampler, learner))
+            words = identity.title[0].lower() + identity.title[1:]
         return ExperimentResult(
             summary=(
-                f"{adapters_in_words(case.sampler, learner)}; with the sampler's, k3 falls from "
+                f"{words}; with the adapter {_times(case.sampler)}, k3 falls from "
                 f"{variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
+            identity=identity,
         )
+
+
+def _times(engine: EngineSpec) -> str:
+    twice = engine.options.get("adapter_use") == _TWICE
+    return f"times {2 if twice else 1}, as in the sampler"
+
+
+def _is_twice(sampler: EngineSpec, learner: EngineSpec) -> str:
+    """The side whose option merges the adapter twice while the other's does not; empty if none."""
+    sides = {"sampler": sampler, "learner": learner}
+    twice = [side for side, each in sides.items() if each.options.get("adapter_use") == _TWICE]
+    return twice[0] if len(twice) == 1 else ""
+
+
+def _merged_twice(side: str) -> Identity:
+    return Identity(
+        OtherAdapter.id,
+        f"The {side} merges the LoRA adapter twice",
+        (
+            "Merge the adapter once: a model that was saved after a merge has the update already, "
+            "so load it without the adapter.",
+        ),
+    )
 
 
 def loading_engine(learner: EngineSpec) -> EngineSpec | None:

@@ -11,7 +11,11 @@ from grpodoctor.probe.attribution.causes.computation.prefix_caching import Prefi
 from grpodoctor.probe.attribution.edits import EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
-from grpodoctor.probe.attribution.tensors import of_each_checkpoint, takes_other_weights
+from grpodoctor.probe.attribution.tensors import (
+    of_each_checkpoint,
+    takes_other_weights,
+    updated_checkpoints,
+)
 from grpodoctor.probe.attribution.variant import Variant
 
 _EDIT = "weights_until"
@@ -49,6 +53,7 @@ class MixedWeights(Cause):
                 (candidate, folder)
                 for candidate in EditSearch(experiments, variant).best([_family(variant, folder)])
             ],
+            updated_checkpoints,
         )
         if not found:
             return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis
+from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesis, Identity
+from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.tensors import other_checkpoints
+from grpodoctor.probe.attribution.search.tensor_search import labels_of
+from grpodoctor.probe.attribution.tensors import other_checkpoints, tensor_names, tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
-
-_SHOWN = 8
 
 
 class StaleWeights(Cause):
@@ -45,15 +45,16 @@ class StaleWeights(Cause):
         if best is None:
             return None
         after, name = best
-        differing = experiments.case.differing or ()
+        differing, labels = experiments.case.differing or (), _labels(experiments)
         return ExperimentResult(
             summary=(
                 f"with the weights of {name} in the learner, k3 falls from {variant.gap:.2g} to "
                 f"{after.gap:.2g} nats per token"
             ),
             after=after,
-            details=(name, *differing[:_SHOWN]),
+            details=(name, *labels),
             figures={"differing_tensors": float(len(differing))} if differing else {},
+            identity=_where(labels),
         )
 
     def remainder(self, experiments: Experiments, variant: Variant) -> ExperimentResult | None:
@@ -67,5 +68,26 @@ class StaleWeights(Cause):
                 f"{len(differing)} tensors differ by checksum"
             ),
             confidence="likely",
-            details=differing[:_SHOWN],
+            details=_labels(experiments),
+            identity=_where(_labels(experiments)),
         )
+
+
+def _labels(experiments: Experiments) -> tuple[str, ...]:
+    """Short names of the tensors that differ by checksum; empty if none is known, or all differ."""
+    every, differing = _tensors(experiments)
+    return labels_of(differing & every, every) if differing != every else ()
+
+
+def _tensors(experiments: Experiments) -> tuple[frozenset[str], frozenset[str]]:
+    """The learner's tensors, and those that differ; the same if its files cannot be read."""
+    differing = frozenset(experiments.case.differing or ())
+    return frozenset(tensor_names(model_path(experiments.case.learner))) or differing, differing
+
+
+def _where(labels: tuple[str, ...]) -> Identity | None:
+    """The name of the cause with the tensors that differ, if others are equal."""
+    if not labels:
+        return None
+    title = f"{StaleWeights.title} in {tensors_in_words(labels)}"
+    return Identity(StaleWeights.id, title, StaleWeights.remedies)

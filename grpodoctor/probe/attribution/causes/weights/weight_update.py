@@ -13,7 +13,12 @@ from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Hypothesi
 from grpodoctor.probe.attribution.edits import OTHER_WEIGHTS, EditFamily
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import Candidate, EditSearch
-from grpodoctor.probe.attribution.tensors import layer_of, of_each_checkpoint, takes_other_weights
+from grpodoctor.probe.attribution.tensors import (
+    layer_of,
+    of_each_checkpoint,
+    takes_other_weights,
+    updated_checkpoints,
+)
 from grpodoctor.probe.attribution.variant import Variant
 
 MOVED, SCALED = "update_moved", "update_scale"
@@ -62,6 +67,7 @@ class WeightUpdate(Cause):
                 (candidate, folder)
                 for candidate in EditSearch(experiments, variant).best(_families(moves, folder))
             ],
+            updated_checkpoints,
         )
         if not found:
             return None
