@@ -25,18 +25,10 @@ from tests.probe.plants import (
 )
 from tests.probe.plants.families import FAMILIES
 
-MOE: tuple[str, ...] = (
-    "mixtral",
-    "qwen3_moe",
-    "deepseek_v3",
-    *engine_bugs.ROUTED,
-    *field_bugs.ROUTED,
-    *report_bugs.ROUTED,
-    *issue_bugs.ROUTED,
-    *upstream_bugs.ROUTED,
-)
-MOE += (*recurring_bugs.ROUTED, *rewritten_kernels.ROUTED, *natural_draw.ROUTED)
-MOE += second_draw.ROUTED
+MOE: tuple[str, ...] = ("mixtral", "qwen3_moe", "deepseek_v3")
+MOE += (*engine_bugs.ROUTED, *field_bugs.ROUTED, *report_bugs.ROUTED, *issue_bugs.ROUTED)
+MOE += (*upstream_bugs.ROUTED, *recurring_bugs.ROUTED, *rewritten_kernels.ROUTED)
+MOE += (*natural_draw.ROUTED, *second_draw.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
