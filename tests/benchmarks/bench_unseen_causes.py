@@ -3,7 +3,8 @@
 `python tests/benchmarks/bench_unseen_causes.py [WORD …]` runs the plants whose names or groups
 contain a word, all by default; `make bench-causes` runs all. `--sample SHARE` runs that share of
 each group; `--seed N` runs them in random order. `-o FILE` writes one JSON line per plant and
-resumes an earlier run. Tiny random checkpoints, transformers on both sides, in one process.
+resumes an earlier run. `--cpu-limit SECONDS` runs each pair in a process of its own, and stops it
+after so much computing time. Tiny random checkpoints, transformers on both sides, in one process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import math
 import os
 import random
+import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -154,6 +157,24 @@ def outcome(plant: Plant, root: Path) -> Outcome:
     )
 
 
+def limited_outcome(plant: Plant, seconds: int) -> Outcome:
+    """The same in a process that is stopped after some seconds of computing time."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        written = Path(scratch) / "outcome.jsonl"
+        command = [sys.executable, __file__, "--key", plant.key, "-o", str(written)]
+        subprocess.run(command, stdout=subprocess.DEVNULL, preexec_fn=limit, check=False)
+        lines = written.read_text("utf-8").splitlines() if written.exists() else []
+    if lines:
+        return Outcome.from_json(plant, json.loads(lines[-1]))
+    error = f"stopped after {seconds} s of computing time"
+    return Outcome(plant, (), "", "none", time.monotonic() - began, 0.0, error=error)
+
+
 def _scorings(root: Path) -> int:
     return sum(1 for _ in root.glob("runner/scored/*/done.json"))
 
@@ -191,12 +212,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", dest="output", type=Path)
     parser.add_argument("--sample", type=float, default=1.0)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--cpu-limit", type=int, metavar="SECONDS")
+    parser.add_argument("--key", help="of one plant, as -o writes it")
     options = parser.parse_args(arguments)
     words = options.words
     wanted = [
         plant
         for plant in (*plants(), *unseen())
-        if not words or any(word in plant.name or word == plant.group for word in words)
+        if (not words or any(word in plant.name or word == plant.group for word in words))
+        and options.key in (None, plant.key)
     ]
     if not wanted:
         parser.error(f"no plant has {' or '.join(words)} in its name, and no group is called so")
@@ -208,7 +232,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if plant.key in known:
                 outcomes.append(Outcome.from_json(plant, known[plant.key]))
                 continue
-            outcomes.append(outcome(plant, Path(scratch)))
+            limited = options.cpu_limit is not None
+            outcomes.append(
+                limited_outcome(plant, options.cpu_limit)
+                if limited
+                else outcome(plant, Path(scratch))
+            )
             _note(outcomes[-1], number, len(chosen))
             if options.output:
                 with options.output.open("a", encoding="utf-8") as lines:

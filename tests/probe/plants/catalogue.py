@@ -17,6 +17,7 @@ from tests.probe.plants import (
     recurring_bugs,
     report_bugs,
     rewritten_kernels,
+    second_draw,
     sharded,
     similar,
     unseen_catalogue,
@@ -24,15 +25,10 @@ from tests.probe.plants import (
 )
 from tests.probe.plants.families import FAMILIES
 
-MOE: tuple[str, ...] = (
-    "mixtral",
-    "qwen3_moe",
-    "deepseek_v3",
-    *engine_bugs.ROUTED,
-    *field_bugs.ROUTED,
-)
-MOE += (*report_bugs.ROUTED, *issue_bugs.ROUTED, *upstream_bugs.ROUTED, *recurring_bugs.ROUTED)
-MOE += (*rewritten_kernels.ROUTED, *natural_draw.ROUTED)
+MOE: tuple[str, ...] = ("mixtral", "qwen3_moe", "deepseek_v3")
+MOE += (*engine_bugs.ROUTED, *field_bugs.ROUTED, *report_bugs.ROUTED, *issue_bugs.ROUTED)
+MOE += (*upstream_bugs.ROUTED, *recurring_bugs.ROUTED, *rewritten_kernels.ROUTED)
+MOE += (*natural_draw.ROUTED, *second_draw.ROUTED)
 BIASED = ("gpt_neox", "phi")
 ROTARY = tuple(family for family in FAMILIES if family != "deepseek_v3")
 
@@ -289,6 +285,7 @@ def unseen() -> Iterator[Plant]:
     yield from _recurring_bugs()
     yield from _rewritten_kernels()
     yield from _natural_draw()
+    yield from _second_draw()
 
 
 def _engine_bugs() -> Iterator[Plant]:
@@ -462,6 +459,13 @@ def _natural_draw() -> Iterator[Plant]:
         )  # fmt: skip
 
 
+def _second_draw() -> Iterator[Plant]:
+    """The plants of `second_draw`."""
+    for each in second_draw.pairs():
+        named = {name: value for name, value in vars(each).items() if name != "causes"}
+        yield Plant(causes=tuple(map(frozenset, each.causes)), **named)
+
+
 def _sharded() -> Iterator[Plant]:
     """The plants of faulty parts and phases; see `sharded`, `phase_faults`."""
     for family, fault, names in sharded.SINGLES:
@@ -476,7 +480,7 @@ def _sharded() -> Iterator[Plant]:
 
 
 def _fresh() -> Iterator[Plant]:
-    """The plants of the third set of families, and similar doubles; see `fresh`, `similar`."""
+    """The plants of `fresh`, and similar doubles."""
     for family, fault, names, side in fresh.SINGLES:
         yield Plant(family, fault, (frozenset(names),), "fresh", side=side)
     for family, fault, accepted, side, is_stale in fresh.DOUBLES:

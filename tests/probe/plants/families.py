@@ -24,6 +24,7 @@ from tests.probe.plants.issue_bug_families import ISSUE_BUG_FAMILIES
 from tests.probe.plants.natural_draw_families import NATURAL_DRAW_FAMILIES
 from tests.probe.plants.recurring_bug_families import RECURRING_BUG_FAMILIES
 from tests.probe.plants.report_bug_families import REPORT_BUG_FAMILIES
+from tests.probe.plants.second_draw_families import SECOND_DRAW_FAMILIES
 from tests.probe.plants.unseen_families import UNSEEN_FAMILIES, drawn_unseen
 from tests.probe.plants.upstream_bug_families import UPSTREAM_BUG_FAMILIES
 
@@ -90,6 +91,7 @@ _WITHOUT_PLANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Its cache keeps states outside of its layers."""
 _CORRECTED = ENGINE_BUG_FAMILIES | FIELD_BUG_FAMILIES | REPORT_BUG_FAMILIES | ISSUE_BUG_FAMILIES
 _CORRECTED |= UPSTREAM_BUG_FAMILIES | RECURRING_BUG_FAMILIES | NATURAL_DRAW_FAMILIES
+_CORRECTED |= SECOND_DRAW_FAMILIES
 _ALL = FAMILIES | UNSEEN_FAMILIES | FRESH_FAMILIES | _CORRECTED | _WITHOUT_PLANTS
 
 

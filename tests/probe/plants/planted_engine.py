@@ -33,6 +33,7 @@ from tests.probe.plants import (
     reporting,
     rewritten_kernels,
     sampling_faults,
+    second_draw_faults,
     sharded,  # noqa: F401  # registers its faults
     unseen_computing,
     unseen_serving,
@@ -68,6 +69,7 @@ class Planted:
         read = engine_bugs.read_prompts(self._faults, read)
         read = report_bugs.read_prompts(self._faults, read)
         read = upstream_bugs.read_prompts(self._faults, read)
+        read = second_draw_faults.read_prompts(self._faults, read)
         with self._settings.processors(self._engine), self._reported_over():
             settings = self._settings.sampling(sampling)
             drawn = unseen_serving.drawn(self._engine, read, settings, want, self._faults)
@@ -80,6 +82,7 @@ class Planted:
         drawn = report_bugs.reported(drawn, self._faults)
         drawn = issue_bugs.reported(drawn, self._faults)
         drawn = natural_draw.reported(drawn, self._raw, self._faults)
+        drawn = second_draw_faults.reported(drawn, self._raw, sampling.temperature, self._faults)
         for response in drawn:
             response.prompt_ids = list(prompts[response.prompt])
         return reporting.spoilt(drawn, self._faults)
@@ -116,6 +119,7 @@ class Planted:
     def _read(self, responses: Sequence[Response]) -> Sequence[Response]:
         """The responses after the prompts that are really read."""
         if "last_lost" not in self._faults:
+            responses = second_draw_faults.read(responses, self._faults)
             return unseen_serving.read(responses, self._faults)
         return [replace(each, prompt_ids=each.prompt_ids[:-1]) for each in responses]
 

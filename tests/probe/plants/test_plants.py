@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.bench_unseen_causes import Outcome, best_share, outcome, sampled
+from tests.benchmarks.bench_unseen_causes import (
+    Outcome,
+    best_share,
+    limited_outcome,
+    outcome,
+    sampled,
+)
 from tests.probe.plants.catalogue import Plant, plants, unseen
 
 SAMPLE = (
@@ -123,3 +129,17 @@ def test_a_share_is_fitted_to_wrong_causes_of_other_families() -> None:
     assert best_share([right]) == 0
     assert best_share([right, wrong]) == 0.3
     assert [right.score(0.3), wrong.score(0.3), wrong.score(0.2)] == [(1, 0), (0, 0), (0, 1)]
+
+
+def test_a_pair_is_stopped_after_its_computing_time() -> None:
+    one = limited_outcome(next(unseen()), 1)
+    assert one.error == "stopped after 1 s of computing time"
+    assert not one.named
+
+
+@pytest.mark.slow
+def test_a_pair_that_ends_in_time_has_the_outcome_of_its_own_process() -> None:
+    healthy = next(plant for plant in unseen() if plant.key.startswith("unseen-healthy/gemma3"))
+    one = limited_outcome(healthy, 120)
+    assert one.named
+    assert not one.error

@@ -18,6 +18,7 @@ from tests.probe.plants import (
     issue_bug_families,
     recurring_bug_families,
     report_bug_families,
+    second_draw_families,
     upstream_bug_families,
 )
 from tests.probe.plants.engine_bug_families import (
@@ -102,7 +103,7 @@ _OFFSET = (
 _EMBEDDED = {
     "gemma3": 0.125, "granite": 1.3, "gpt2": 0.3, "lfm2": 0.3, **EMBEDDING_DEVIATION,
     **field_bug_families.EMBEDDING_DEVIATION, **report_bug_families.EMBEDDING_DEVIATION,
-    **issue_bug_families.EMBEDDING_DEVIATION,
+    **issue_bug_families.EMBEDDING_DEVIATION, **second_draw_families.EMBEDDING_DEVIATION,
 }  # fmt: skip
 """Deviation of embeddings that are scaled, or tied to the head."""
 _HEAD = {
