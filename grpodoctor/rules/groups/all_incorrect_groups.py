@@ -42,7 +42,7 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 from grpodoctor.vocabulary.values import NotApplicable
 
 _BOUNDS = (INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE)

@@ -10,7 +10,7 @@ from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, 
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _LENGTH = "length/mean"
 _BEFORE, _NEARBY = 20, 5

@@ -11,7 +11,7 @@ from grpodoctor.rules.shared.run_health import RECENT, first_step_where, share_l
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW
-from grpodoctor.vocabulary.metrics import HELDOUT
+from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _LOST = 0.25
 """Share of the level before that is lost: of training and held-out outcome, or in one reading."""
