@@ -7,7 +7,7 @@ A tiny model learns to write six sevens. The learning rate is far too high on pu
 needs no download; for a model of the Hub, drop `tiny_model` and pass the model's name.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import torch
@@ -18,7 +18,12 @@ from trl import GRPOConfig, GRPOTrainer
 
 import grpodoctor
 
-output, steps = (sys.argv[1:] + ["runs/trl", "600"][len(sys.argv) - 1 :])[:2]
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("output", nargs="?", default="runs/trl", help="directory of the run")
+parser.add_argument("steps", nargs="?", type=int, default=600)
+given = parser.parse_args()
 
 
 def tiny_model(folder: Path) -> str:
@@ -44,11 +49,11 @@ def six_sevens(completions: list[str], **_: object) -> list[float]:
 
 
 trainer = GRPOTrainer(
-    model=tiny_model(Path(output) / "model"),
+    model=tiny_model(Path(given.output) / "model"),
     reward_funcs=six_sevens,
     args=GRPOConfig(
-        output,
-        max_steps=int(steps),
+        given.output,
+        max_steps=given.steps,
         per_device_train_batch_size=32,
         num_generations=8,
         num_iterations=4,

@@ -6,7 +6,7 @@
 The model learns to count up from the token of its prompt.
 """
 
-import sys
+import argparse
 
 import torch
 from torch.distributions import Categorical
@@ -15,7 +15,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import grpodoctor
 
-run_dir, steps = (sys.argv[1:] + ["runs/loop", "100"][len(sys.argv) - 1 :])[:2]
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("run_dir", nargs="?", default="runs/loop", help="directory of the run")
+parser.add_argument("steps", nargs="?", type=int, default=100)
+given = parser.parse_args()
 groups, size, length, clip = 8, 8, 6, 0.2
 torch.manual_seed(0)
 model = Qwen2ForCausalLM(
@@ -35,10 +40,10 @@ def set_learning_rate(value: float) -> None:
     optimizer.param_groups[0]["lr"] = value
 
 
-doctor = grpodoctor.Doctor(run_dir, model="tiny Qwen2", seed=0)
+doctor = grpodoctor.Doctor(given.run_dir, model="tiny Qwen2", seed=0)
 doctor.knob("learning_rate", learning_rate, set_learning_rate, bounds=(0, 1e-2))
 with doctor:
-    for number in range(int(steps)):
+    for number in range(given.steps):
         with doctor.step(number) as step:
             prompts = torch.randint(16, (groups, 1)).repeat_interleave(size, dim=0)
             sequences, sampler_logprobs = prompts, []

@@ -232,7 +232,8 @@ def advice_for(
     known = with_length_limit(knobs, readings)
     unknown = {} if change else _change_if_unknown(remedy, knobs, readings)
     resolved = replace(resolved, title=remedy.title_for(change or unknown, known_numbers))
-    remark = remedy.remark(change or unknown, known_numbers)
+    present = _present_value(change or unknown, knobs, known)
+    remark = "; ".join(filter(None, (present, remedy.remark(change or unknown, known_numbers))))
     if change:
         lines = _with_remark(framework_settings(change, framework, known), remark)
         spelling = (*lines, *_restart_lines(remedy, framework))
@@ -257,6 +258,25 @@ def _logged_knobs(readings: Readings) -> dict[str, Setting]:
     """The knobs that a run logs, for a run whose config lacks them."""
     logged = {knob: readings[name] for knob, name in LOGGED_KNOBS.items() if name in readings}
     return {knob: round(value) if KNOBS[knob].integer else value for knob, value in logged.items()}
+
+
+def _present_value(
+    change: Mapping[str, Setting], knobs: Mapping[str, Setting], known: Mapping[str, Setting]
+) -> str:
+    """The number that the only changed setting has now; empty if it is unknown.
+
+    Args:
+        change: the new settings.
+        knobs: the settings that the config or the log states.
+        known: the same, with a length limit that the responses show.
+    """
+    if len(change) != 1:
+        return ""
+    (name,) = change
+    now = known.get(name)
+    if isinstance(now, bool) or not isinstance(now, int | float) or now == change[name]:
+        return ""
+    return f"now {'' if name in knobs else 'probably '}{now:.6g}"
 
 
 def _with_remark(lines: Sequence[SettingLine], remark: str) -> tuple[SettingLine, ...]:

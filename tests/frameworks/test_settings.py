@@ -294,10 +294,19 @@ def test_sizes_are_converted_to_the_frameworks_unit() -> None:
         "actor_rollout_ref.actor.ppo_mini_batch_size=16"
     ]
     assert line({"updates_per_batch": 4}, "openrlhf") == ["--train.batch_size 128"]
-    assert line({"prompts_per_batch": 16}, "trl") == ["generation_batch_size=128"]
+    assert line({"prompts_per_batch": 16}, "prime-rl") == ["orchestrator.batch_size=128"]
     assert (
         framework_settings({"updates_per_batch": 4}, "verl")[0].value == "<prompts per batch / 4>"
     )
+
+
+def test_a_larger_batch_of_trl_is_one_update() -> None:
+    """With `generation_batch_size` alone, TRL makes several updates of the old size."""
+    (setting_line,) = framework_settings({"prompts_per_batch": 64, "group_size": 8}, "trl")[:1]
+    assert setting_line.key == "gradient_accumulation_steps"
+    assert setting_line.value == "<512 / (per_device_train_batch_size x processes)>"
+    (flag,) = framework_settings({"prompts_per_batch": 64}, "ms-swift")
+    assert flag.key == "--gradient_accumulation_steps"
 
 
 def test_trl_has_no_dynamic_sampling() -> None:
@@ -343,7 +352,8 @@ def grpo_config_fields() -> set[str]:
     spec = importlib.util.find_spec("trl")
     assert spec is not None
     assert spec.origin is not None
-    fields: set[str] = {"learning_rate", "fp16"}  # inherited from transformers
+    inherited = {"learning_rate", "fp16", "gradient_accumulation_steps"}  # from transformers
+    fields: set[str] = set(inherited)
     for name in ("grpo_config.py", "base_config.py"):
         file = Path(spec.origin).parent / "trainer" / name
         tree = ast.parse(file.read_text(encoding="utf-8"))

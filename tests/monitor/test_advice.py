@@ -265,11 +265,15 @@ def test_a_rate_far_above_those_of_rl_is_set_to_a_usual_one(
 ) -> None:
     advice = advice_for("lower-learning-rate", knobs, "trl", logged)
     (line,) = advice.settings
-    assert (line.value, line.note) == (value, note)
-    rate = knobs.get("learning_rate", logged.get(RATE))
-    is_start = value in ("1e-06", "1e-05")
-    wanted = f"Lower the learning rate from {rate:g} to {value}"
-    assert advice.title == (wanted if is_start else "Divide the learning rate by three")
+    now = f"now {knobs['learning_rate']:.6g}" if "learning_rate" in knobs else ""
+    assert (line.value, line.note) == (value, "; ".join(filter(None, (now, note))))
+
+
+def test_the_present_value_stands_next_to_the_new_one() -> None:
+    (line,) = advice_for("longer-limit", {"max_length": 256}, "verl").settings
+    assert line.note == "now 256"
+    (unknown,) = advice_for("longer-limit", {}, "verl").settings
+    assert not unknown.note.startswith("now")
 
 
 def test_a_live_change_assumes_nothing_about_the_weights_that_are_trained() -> None:

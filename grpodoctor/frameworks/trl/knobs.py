@@ -13,7 +13,7 @@ from grpodoctor.frameworks.knob_mapping import (
 )
 from grpodoctor.frameworks.trl.methods import DEFAULTS, FACTS, METHODS
 from grpodoctor.frameworks.written_settings import (
-    Product,
+    Lines,
     Raw,
     SettingLine,
     Settings,
@@ -97,6 +97,21 @@ def _read_prompts(setting: Setting, settings: Settings) -> Setting | None:
     return None if setting % group else setting // group
 
 
+def _prompts_of_one_update(prompts: Setting, knobs: Settings) -> Lines:
+    """More accumulation: a larger `generation_batch_size` alone is split into more updates.
+
+    TRL derives `steps_per_generation` from it, so each update has as many completions as before,
+    and most of them are off-policy.
+    """
+    group = knobs.get("group_size")
+    count = f"{format_setting(prompts)} x num_generations"
+    if isinstance(prompts, int) and isinstance(group, int):
+        count = str(prompts * group)
+    share = Raw(f"<{count} / (per_device_train_batch_size x processes)>")
+    note = "without generation_batch_size, which would split the batch into more updates"
+    return {"gradient_accumulation_steps": WithNote(share, note)}
+
+
 MAPPINGS = (
     KnobMapping("loss", "loss_type", other_keys=(_LEVEL,), read=read_loss,
         values={"ppo_clip": {_LEVEL: "token"},
@@ -143,7 +158,7 @@ MAPPINGS = (
     KnobMapping("temperature", "temperature"),
     KnobMapping("group_size", "num_generations"),
     KnobMapping("prompts_per_batch", "generation_batch_size", read=_read_prompts,
-        write=Product("group_size", "counts completions")),
+        write=_prompts_of_one_update),
     KnobMapping("updates_per_batch", "num_iterations", read=_read_updates,
         note="as long as steps_per_generation equals gradient_accumulation_steps"),
     KnobMapping("max_length", "max_completion_length"),
