@@ -206,9 +206,9 @@ class HeldOutStall(Rule):
 
     def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
         """Solved training prompts, and evaluations that are low and have not risen."""
-        is_whole = self._is_solved(chart)
         if len(chart.series(name)) < self.solved_evaluations:
             return None
+        is_whole = self._is_solved(chart)
         if not is_whole and not is_near_ceiling(chart.series(train)):
             return None  # the usual case, without reading the window
         values = chart.series(name).tail(WINDOW)

@@ -12,6 +12,7 @@ from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
+from grpodoctor.vocabulary.plain_names import PLAIN_NAMES
 
 _LOST = 0.25
 """Share of the level before that is lost: of training and held-out outcome, or in one reading."""
@@ -56,7 +57,7 @@ def joint_fall(chart: Chart, name: str) -> Sighting | None:
         noun = "Accuracy" if name == "accuracy/train" else "Reward"
         text = (
             f"{noun} fell from {best.level:.3g} (best, around step {best.step}) to "
-            f"{series.level(RECENT):.3g}, and {_NOUNS[heldout]} from {levels[then]:.3g} to "
+            f"{series.level(RECENT):.3g}, and {PLAIN_NAMES[heldout]} from {levels[then]:.3g} to "
             f"{statistics.median(latest):.3g}."
         )
         middle = (best.level + series.level(RECENT)) / 2
@@ -64,9 +65,6 @@ def joint_fall(chart: Chart, name: str) -> Sighting | None:
         evidence = (cite(chart, name, best.level), cite(chart, heldout, levels[then]))
         return Sighting("warning", text, evidence, find_onset=onset)
     return None
-
-
-_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "the held-out reward"}
 
 
 def step_fall(chart: Chart, name: str) -> Sighting | None:

@@ -47,7 +47,9 @@ class WeightsOrPromptsReplaced(Rule):
         Or entropy, length and reward that jump at the same step, a third of the reward or more with
         it, although gradient norm, learning rate and clip fraction were as usual in the steps
         before. A policy that diverges takes several updates for it. Held-out evaluations must fall
-        as well, where there are any. Such a jump is a warning.
+        as well, where there are any. Such a jump is a warning, and critical if more than half of
+        the reward is lost. Where the log measures no update, only the learning rate, it is
+        a warning.
 
     Why it matters:
         Something else than training changed the policy or what it reads: a resume that loaded other
@@ -115,26 +117,34 @@ class WeightsOrPromptsReplaced(Rule):
         has_bound = chart.is_fresh(_ENTROPY) and any(len(chart.series(name)) for name in _KLS)
         if not has_bound and not measures_replacement(chart):
             return NOT_LOGGED
-        found = self._all_at_once(chart) or self._beyond_bound(chart)
-        if found is None and is_near_best(chart.series(outcome_metric(chart) or "")):
+        outcome = outcome_metric(chart)
+        found = self._all_at_once(chart, outcome) if outcome else None
+        found = found or self._beyond_bound(chart)
+        if found is None and outcome and is_near_best(chart.series(outcome)):
             return RECOVERED
         return found
 
-    def _all_at_once(self, chart: Chart) -> Sighting | None:
-        found = replaced_policy(chart)
+    def _all_at_once(self, chart: Chart, outcome: str) -> Sighting | None:
+        """A jump of entropy, length and outcome."""
+        found = replaced_policy(chart, outcome)
         if found is None:
             return None
         (old, new), noun = found.outcome, outcome_noun(chart)
         length = found.moved["length/mean"]
+        why = (
+            "after ordinary updates: other weights"
+            if found.is_measured
+            else "learning rate unchanged: probably other weights"
+        )
         text = (
-            f"At step {found.step} {noun} went from {old:.2g} to {new:.2g}, length from "
-            f"{length[0]:.0f} to {length[1]:.0f}, after ordinary updates: other weights."
+            f"{noun.capitalize()} fell from {old:.2g} to {new:.2g} at step {found.step}, length "
+            f"from {length[0]:.0f} to {length[1]:.0f}, {why}."
         )
         evidence = (
-            cite(chart, outcome_metric(chart) or "", old),
+            cite(chart, outcome, old),
             *(cite(chart, name, levels[0]) for name, levels in found.moved.items()),
         )
-        is_critical = new <= (1 - self.critical_loss) * old
+        is_critical = found.is_measured and new <= (1 - self.critical_loss) * old
         severity: Severity = "critical" if is_critical else "warning"
         return Sighting(severity, text, evidence, find_onset=lambda: found.step)
 
