@@ -150,7 +150,7 @@ def test_a_fall_that_the_evaluations_share_needs_less() -> None:
     assert fallen(noisy(0.7, 0.01, 2)) != ["warning"]
 
 
-def test_a_fall_within_one_reading_is_a_note_until_it_is_made_up() -> None:
+def test_a_fall_within_one_reading_is_a_note_until_the_reward_is_back() -> None:
     def note(last: float) -> list[tuple[str, bool]]:
         reward = noisy(at(50, 0.8, 0.0), 0.015, 1)
         later = noisy(ramp(0.55, last, 60, begin=50), 0.015, 1)

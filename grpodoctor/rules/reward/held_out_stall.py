@@ -100,11 +100,11 @@ class HeldOutStall(Rule):
         one success, a reward as a share of its level or of its spread over the responses, whichever
         is larger. The onset is the step at which the training reward began to rise. The finding is
         a warning from eight evaluations on, if 2.5 standard errors more would be less than a fifth
-        as well, and `info` otherwise. A fall of the evaluations is
-        reported by REW003. If the training prompts are solved, three evaluations are enough, if the
-        latest two are below .8 and no higher than the first, whether they stayed or fell. From
-        eight evaluations on, a rise below half of the training reward's counts as none then, if
-        both began alike, and so it does where the training reward is above .9.
+        as well, and `info` otherwise. A fall of the evaluations is reported by REW003. If the
+        training prompts are solved, three evaluations are enough, if the latest two are below .8
+        and no higher than the first, whether they stayed or fell. From eight evaluations on, if
+        both began alike and the training prompts are solved or the reward is above .9, a rise below
+        half of the training reward's counts as none.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the

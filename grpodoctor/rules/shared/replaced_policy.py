@@ -7,22 +7,18 @@ import statistics
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from grpodoctor.rules.shared.level_jumps import BEFORE, NEARBY, level_jump
 from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, outcome_metric
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _LENGTH = "length/mean"
-_BEFORE, _NEARBY = 20, 5
-"""Readings before the step that show the noise of one, and those that make the level before it."""
 _LEAST_AFTER, _MOST_AFTER = 5, 15
 """Readings since the step: a level, and as many as an evaluation may be away."""
 _NOISES, _BEHAVIOR_NOISES = 6.0, 4.0
 """Change from one reading to the next in noises of one: of the outcome, as in REW014, and of what
 must change at the same step, as in SYN010."""
-_AT_ONCE = 0.6
-"""Share of the whole change that the first reading must take; see REW016."""
 _LOST = 0.35
 """Share of the outcome that is lost; see REW002."""
 _HELDOUT_LEFT = 0.75
@@ -74,8 +70,8 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
         outcome_name: the metric of its outcome.
     """
     outcome = chart.series(outcome_name)
-    values = outcome.tail(_BEFORE + _MOST_AFTER)
-    if len(values) < _BEFORE + _LEAST_AFTER:
+    values = outcome.tail(BEFORE + _MOST_AFTER)
+    if len(values) < BEFORE + _LEAST_AFTER:
         return None
     if min(values[-_MOST_AFTER:]) > (1 - _LOST) * max(values) > 0:
         return None  # the usual case, without a look at each step
@@ -84,7 +80,7 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
     ]
     if len(behavior) < 2:
         return None
-    for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - _BEFORE) + 1):
+    for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - BEFORE) + 1):
         fall = _jump(outcome, after, _NOISES)
         if fall is None or not fall[1] <= min((1 - _LOST) * fall[0], fall[0]):
             continue
@@ -102,30 +98,20 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
 
 def _jump(series: Series, after: int, noises: float) -> tuple[float, float] | None:
     """The levels before and after a step that one reading made, `after` readings ago."""
-    values = series.tail(_BEFORE + after)
-    if len(values) < _BEFORE + after or not math.isfinite(sum(values)):
-        return None
-    earlier, latest = values[:_BEFORE], values[_BEFORE : _BEFORE + _NEARBY]
-    nearby = earlier[-_NEARBY:]
-    if max(latest) >= min(nearby) and min(latest) <= max(nearby):
-        return None
-    old, new = statistics.median(nearby), statistics.median(latest)
-    jump = latest[0] - nearby[-1]
-    if abs(jump) < noises * step_noise(earlier) or jump * (new - old) <= 0:
-        return None
-    return (old, new) if abs(jump) >= _AT_ONCE * abs(new - old) else None
+    values = series.tail(BEFORE + after)
+    return level_jump(values, BEFORE, noises) if len(values) == BEFORE + after else None
 
 
 def _ordinary_measures(chart: Chart, step: int) -> list[str]:
     """The measures of the updates right before a step; none if one was above its usual level."""
     seen = []
     for name, (factor, least) in _MOST.items():
-        earlier = [abs(value) for at, value in chart.series(name) if at < step][-_BEFORE:]
-        if len(earlier) < _BEFORE or not math.isfinite(sum(earlier)):
+        earlier = [abs(value) for at, value in chart.series(name) if at < step][-BEFORE:]
+        if len(earlier) < BEFORE or not math.isfinite(sum(earlier)):
             continue
         seen.append(name)
-        usual = statistics.median(earlier[:-_NEARBY])
-        if max(earlier[-_NEARBY:]) > max(factor * usual, least):
+        usual = statistics.median(earlier[:-NEARBY])
+        if max(earlier[-NEARBY:]) > max(factor * usual, least):
             return []
         at_step = [abs(value) for at, value in chart.series(name) if at == step]
         if name == _RATE and at_step and at_step[0] > factor * usual:
