@@ -228,10 +228,10 @@ class AllIncorrectGroups(Rule):
         A policy that solves nearly all prompts of one kind fails at the others for another reason:
         wrong labels, or a verifier that cannot read them.
         """
-        heldout = next((name for name in HELDOUT if len(chart.series(name))), None)
-        if heldout is None or len(chart.series(heldout)) < self.min_evaluations:
-            return None
+        heldout = HELDOUT[0] if len(chart.series(HELDOUT[0])) else HELDOUT[1]
         evaluated = chart.series(heldout)
+        if len(evaluated) < self.min_evaluations:
+            return None
         level = evaluated.level(_EVALUATIONS)
         if not self.nearly_solved <= level <= 1:
             return None  # the usual case

@@ -317,6 +317,10 @@ class HeldOutStall(Rule):
         A fall excludes a rise only as far as the noise lets it: otherwise it is a note.
         """
         noise, errors_for_warning = reading_noise(chart.series(name)), self.sure_errors
+        most = self._negligible(chart, name, train, course)
+        rise, errors = course.by_levels()
+        if course.rise > 0 and not rise + self.sure_errors * errors * noise < most:
+            return None  # the usual case, which more noise does not change
         # Medians of rare successes are 0, and do not scatter. Otherwise, the robust noise of a
         # dozen readings is often too small by half, and each evaluation is another look.
         if course.before or course.after:
@@ -328,7 +332,6 @@ class HeldOutStall(Rule):
             if rise > max(self.chance_errors * errors * noise, 0.0):
                 return None
             rises.append((rise, errors * noise))
-        most = self._negligible(chart, name, train, course)
         if course.rise > 0 and not all(
             rise + self.sure_errors * error < most for rise, error in rises
         ):

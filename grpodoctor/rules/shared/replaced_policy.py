@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from grpodoctor.rules.shared.level_jumps import BEFORE, NEARBY, level_jump
-from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, outcome_metric
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
@@ -50,12 +50,12 @@ class Replacement(NamedTuple):
     """Whether an update before it was measured; else only the learning rate is known."""
 
 
-def measures_replacement(chart: Chart) -> bool:
+def measures_replacement(chart: Chart, outcome: str | None) -> bool:
     """Whether a run logs what a replaced policy changes, and its updates or their rate."""
-    needed = (current_metric(chart, ENTROPY_METRICS), _LENGTH, outcome_metric(chart) or "")
-    return all(len(chart.series(name)) for name in needed) and any(
-        len(chart.series(name)) for name in _MOST
-    )
+    if outcome is None or not len(chart.series(_LENGTH)):
+        return False
+    has_entropy = len(chart.series(current_metric(chart, ENTROPY_METRICS))) > 0
+    return has_entropy and any(len(chart.series(name)) for name in _MOST)
 
 
 def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:

@@ -114,15 +114,16 @@ class WeightsOrPromptsReplaced(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a jump of all, then for one of the entropy beyond the bound."""
-        has_bound = chart.is_fresh(_ENTROPY) and any(len(chart.series(name)) for name in _KLS)
-        if not has_bound and not measures_replacement(chart):
-            return NOT_LOGGED
         outcome = outcome_metric(chart)
+        has_bound = chart.is_fresh(_ENTROPY) and len(chart.series(current_metric(chart, _KLS))) > 0
         found = self._all_at_once(chart, outcome) if outcome else None
-        found = found or self._beyond_bound(chart)
-        if found is None and outcome and is_near_best(chart.series(outcome)):
-            return RECOVERED
-        return found
+        if found is None and has_bound:
+            found = self._beyond_bound(chart)
+        if found is not None:
+            return found
+        if not has_bound and not measures_replacement(chart, outcome):
+            return NOT_LOGGED
+        return RECOVERED if outcome and is_near_best(chart.series(outcome)) else None
 
     def _all_at_once(self, chart: Chart, outcome: str) -> Sighting | None:
         """A jump of entropy, length and outcome."""
@@ -150,15 +151,13 @@ class WeightsOrPromptsReplaced(Rule):
 
     def _beyond_bound(self, chart: Chart) -> Sighting | None:
         """Compare the latest readings with those before, and with the bound."""
-        if not chart.is_fresh(_ENTROPY):
-            return None
         series = chart.series(_ENTROPY)
+        values = series.tail(2 * self.side)
+        nearby, latest = values[: self.side], values[self.side :]
+        if not latest or (max(latest) >= min(nearby) and min(latest) <= max(nearby)):
+            return None  # the usual case
         values = series.tail(self.before + self.side)
         if len(values) < self.before + self.side or not math.isfinite(sum(values)):
-            return None
-        earlier, latest = values[: -self.side], values[-self.side :]
-        nearby = earlier[-self.side :]
-        if max(latest) >= min(nearby) and min(latest) <= max(nearby):
             return None
         old, new = statistics.median(nearby), statistics.median(latest)
         # The first reading after the step must have made it, or this is a slope.
