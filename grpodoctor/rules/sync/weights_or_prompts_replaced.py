@@ -38,7 +38,7 @@ _LN_VOCABULARY = math.log(300_000)
 
 
 class WeightsOrPromptsReplaced(Rule):
-    """Entropy jumps between two steps by more than the updates between them can change it.
+    """The policy changes from one step to the next by more than its updates explain.
 
     What it sees:
         A lasting step in the entropy, and the KL divergence of the updates around it. A policy that
@@ -47,9 +47,8 @@ class WeightsOrPromptsReplaced(Rule):
         Or entropy, length and reward that jump at the same step, a third of the reward or more with
         it, although gradient norm, learning rate and clip fraction were as usual in the steps
         before. A policy that diverges takes several updates for it. Held-out evaluations must fall
-        as well, where there are any. Such a jump is a warning, and critical if more than half of
-        the reward is lost. Where the log measures no update, only the learning rate, it is
-        a warning.
+        as well, where there are any. Such a jump is a warning, and critical if 60 % of the reward
+        or more is lost and the log measures the updates, not only the learning rate.
 
     Why it matters:
         Something else than training changed the policy or what it reads: a resume that loaded other
@@ -77,7 +76,7 @@ class WeightsOrPromptsReplaced(Rule):
     code: ClassVar[str] = "SYN009"
     name: ClassVar[str] = "weights-or-prompts-replaced"
     condition: ClassVar[Condition] = "other"
-    summary: ClassVar[str] = "Entropy jumps by more than the updates can change it."
+    summary: ClassVar[str] = "The policy changes at one step by more than its updates explain."
     explains: ClassVar[tuple[Condition, ...]] = (
         "reward-loss",
         "environment-change",
