@@ -167,12 +167,11 @@ class ImportanceRatioNotOne(Rule):
             return NOT_LOGGED
         sides = [name for name in _CLIPS if chart.is_fresh(name)] or [_ANY_CLIP]
         clips = [chart.series(name) for name in sides]
-        openings = [series.opening.level for series in clips if series.opening]
-        at_first = sum(openings)
-        if len(openings) == len(clips) and not at_first >= self.min_clipped:
-            return None  # the usual case
         if not all(map(len, clips)) or not any(len(chart.series(name)) for name in _FIRST):
             return NOT_LOGGED
+        at_first = sum(series.opening.level for series in clips if series.opening)
+        if not at_first >= self.min_clipped:
+            return None  # the usual case
         if min(map(len, clips)) < self.min_clip_readings:
             return None
         if not sum(series.level(2 * RECENT) for series in clips) >= self.lasting_share * at_first:
