@@ -207,10 +207,7 @@ def advice_for(
     readings = {name: each for name, each in (readings or {}).items() if math.isfinite(each)}
     remedy = remedy_of(remedy_id)
     known_numbers = _known_numbers(knobs, readings)
-    knobs = {**_logged_knobs(readings), **knobs}
-    guesses = {assumed(name): True for name in remedy.assumes if name not in knobs}
-    knobs = {**remedy.assumes, **guesses, **knobs}
-    facts = {name: knobs[name] for name in (*remedy.assumes, *guesses)}
+    knobs, facts = _with_assumed(remedy, {**_logged_knobs(readings), **knobs})
     readings |= {name: float(each) for name, each in facts.items() if not isinstance(each, str)}
     change = remedy.tuned(remedy.change(knobs), readings)
     usual = change or _usual_change(remedy, knobs)
@@ -246,6 +243,15 @@ def advice_for(
         already_set=() if unknown else _already_set(remedy, knobs, framework),
         has_instructions=bool(remedy.how) or (bool(unknown) and not is_known),
     )
+
+
+def _with_assumed(
+    remedy: Remedy, knobs: Mapping[str, Setting]
+) -> tuple[dict[str, Setting], dict[str, Setting]]:
+    """The knobs with what a remedy assumes of a run, and the facts among them."""
+    guesses = {assumed(name): True for name in remedy.assumes if name not in knobs}
+    knobs = {**remedy.assumes, **guesses, **knobs}
+    return knobs, {name: knobs[name] for name in (*remedy.assumes, *guesses)}
 
 
 def _known_numbers(knobs: Mapping[str, Setting], readings: Readings) -> dict[str, float]:

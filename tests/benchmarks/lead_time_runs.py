@@ -111,6 +111,21 @@ def _moving_reference(_begin: int, seed: int) -> Mapping[str, Curve]:
     return {"kl/old_policy/k3": update, "kl/reference/k3": update}
 
 
+def _other_weights(begin: int, seed: int) -> Mapping[str, Curve]:
+    """Weights that were replaced between two ordinary updates."""
+
+    def level(before: float, after: float, noise: float, place: int) -> Curve:
+        return _at(begin, noisy(before, noise, seed + place), noisy(after, noise, seed + place))
+
+    return {
+        REWARD: level(0.4, 0.05, 0.02, 0),
+        "accuracy/train": level(0.4, 0.05, 0.02, 1),
+        "length/mean": level(200, 700, 6, 2),
+        "entropy/mean": level(0.4, 0.1, 0.01, 3),
+        "optimizer/grad_norm": noisy(0.2, 0.01, seed + 4),
+    }
+
+
 FAULTS: Mapping[str, tuple[Fault, Mapping[str, Setting]]] = {
     "CLP003": (_clipped_forks, {}),
     "DAT001": (_one("optimizer/environment_token_rate", 0.0, 0.3, 0.002), {}),
@@ -149,11 +164,12 @@ FAULTS: Mapping[str, tuple[Fault, Mapping[str, Setting]]] = {
                   update_missing_low=8.9, unexplained=0.5),
         {},
     ),
+    "SYN009": (_other_weights, {}),
 }  # fmt: skip
 """The fault of each rule, and the settings of its run."""
 
 
-BARE = frozenset({"CLP003", "ENT004", "INS001", "LEN007", "REW009", "REW011"})
+BARE = frozenset({"CLP003", "ENT004", "INS001", "LEN007", "REW009", "REW011", "SYN009"})
 """Rules whose runs log nothing but the metrics of the fault and the reward."""
 
 

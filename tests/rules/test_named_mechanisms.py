@@ -14,6 +14,7 @@ from tests.rules.test_causes_of_trained_runs import at, run
 LENGTH, REWARD, ACCURACY = "length/mean", "reward/mean", "accuracy/train"
 HELDOUT, ENTROPY, NORM = "accuracy/heldout", "entropy/mean", "optimizer/grad_norm"
 CLIPPED, CUT = "clip/any_rate", "length/truncated_rate"
+RATE = "optimizer/learning_rate"
 
 
 def replaced(**others: Curve) -> Patient:
@@ -149,7 +150,7 @@ def test_a_fall_that_the_evaluations_share_needs_less() -> None:
     assert fallen(noisy(0.7, 0.01, 2)) != ["warning"]
 
 
-def test_a_fall_within_one_reading_is_a_note_until_it_is_made_up() -> None:
+def test_a_fall_within_one_reading_is_a_note_until_the_reward_is_back() -> None:
     def note(last: float) -> list[tuple[str, bool]]:
         reward = noisy(at(50, 0.8, 0.0), 0.015, 1)
         later = noisy(ramp(0.55, last, 60, begin=50), 0.015, 1)
@@ -160,3 +161,42 @@ def test_a_fall_within_one_reading_is_a_note_until_it_is_made_up() -> None:
 
     assert ("info", True) in note(0.68)
     assert not any(active for _, active in note(0.82))
+
+
+def test_a_clip_of_whole_responses_and_rerouted_experts_are_no_wrong_old_logprobs() -> None:
+    gap: dict[str, Curve] = {"mismatch/logprob_diff_mean": noisy(0.03, 0.001, 5)}
+    curves: dict[str, Curve] = {
+        CLIPPED: noisy(0.1, 0.005, 1),
+        **gap,
+        REWARD: noisy(0.4, 0.02, 3),
+    }
+
+    def severities(loss: str) -> list[str]:
+        patient = Patient(steps(80, curves), knobs={"loss": loss})
+        return [finding.severity for finding in patient.findings("MIS002")]
+
+    assert severities("ppo_clip") == ["info"]  # a mixture of experts shows such a gap as well
+    assert severities("gspo") == severities("cispo") == []
+
+
+def test_held_out_prompts_that_are_easier_from_the_start_say_nothing_of_the_others() -> None:
+    curves: dict[str, Curve] = {
+        REWARD: noisy(ramp(0.4, 0.5, 80), 0.02, 1),
+        HELDOUT: every(10, noisy(ramp(0.78, 0.9, 80), 0.01, 2)),
+    }
+    assert run(curves).findings("GRP002") == []
+
+
+def test_a_learning_rate_alone_does_not_measure_an_update() -> None:
+    def replaced_with(measure: str) -> tuple[str, bool]:
+        curves: dict[str, Curve] = {
+            REWARD: noisy(at(60, 0.8, 0.1), 0.02, 1),
+            LENGTH: noisy(at(60, 300, 900), 6, 2),
+            ENTROPY: noisy(at(60, 0.4, 0.1), 0.01, 3),
+            measure: noisy(1e-6, 1e-8, 4) if measure == RATE else noisy(0.2, 0.01, 4),
+        }
+        finding = run(curves, 90).finding("SYN009")
+        return finding.severity, finding.summary.endswith("probably other weights.")
+
+    assert replaced_with(NORM) == ("critical", False)
+    assert replaced_with(RATE) == ("warning", True)

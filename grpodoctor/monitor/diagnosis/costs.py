@@ -168,3 +168,36 @@ def _gpus_in(settings: Mapping[str, Any], section: str) -> int | None:
     if not (isinstance(per_node, int) and isinstance(nodes, int)) or per_node < 1 or nodes < 1:
         return None
     return per_node * nodes
+
+
+_SHORTEST = 0.1
+"""GPU-hours from which they are named."""
+_MOSTLY = 0.5
+"""Share of rollouts without gradient from which it is part of the cost: healthy runs lose up to
+a third of their groups."""
+
+
+def cost_in_words(cost: Cost) -> str:
+    """What a problem cost since its onset, as a list."""
+    steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
+    spent = ", ".join(filter(None, (steps, _time(cost))))
+    share = cost.rollouts_without_gradient
+    if share is None or share < _MOSTLY:
+        return spent
+    return f"{spent}, {share:.0%} of rollouts taught nothing as their group had equal rewards"
+
+
+def _time(cost: Cost) -> str:
+    """The time that it took; empty if it is unknown or below a minute."""
+    if cost.gpu_hours is not None and cost.gpu_hours >= _SHORTEST:
+        return f"{_number(cost.gpu_hours)} GPU-hours"
+    if cost.hours is None or cost.hours * 60 < 1:
+        return ""
+    if cost.hours < 1:
+        minutes = round(cost.hours * 60)
+        return "1 minute" if minutes == 1 else f"{minutes} minutes"
+    return f"{_number(cost.hours)} hours"
+
+
+def _number(hours: float) -> str:
+    return f"{hours:.1f}" if hours < 10 else f"{hours:.0f}"

@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpodoctor.monitor.diagnosis.costs import Cost
+from grpodoctor.monitor.diagnosis.costs import cost_in_words
 from grpodoctor.monitor.diagnosis.coverage import Coverage
 from grpodoctor.monitor.diagnosis.missing_reward import NAME_ITS_KEY
+from grpodoctor.monitor.diagnosis.past_faults import (
+    earlier,
+    lost_before,
+    notable_past,
+    past_cause,
+    past_problem,
+)
 from grpodoctor.monitor.diagnosis.problems import SETTINGS, Problem, is_alarm
-from grpodoctor.rules.base import SEVERITIES, Finding
+from grpodoctor.rules.base import Finding
 from grpodoctor.rules.config.loss.group_of_one import GroupOfOne
-from grpodoctor.rules.reward.reward_collapse import RewardCollapse
 from grpodoctor.runs.reading.read_notes import MIN_READINGS
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.plain_names import in_plain_words
@@ -62,23 +68,12 @@ _WRONG_SETTINGS = frozenset({GroupOfOne.code})
 _LOST: tuple[Condition, ...] = ("reward-loss", "environment-change")
 """The conditions of an outcome that fell."""
 
-_FALLS = frozenset({RewardCollapse.code})
-"""Rules that report a lasting fall of the outcome."""
-
 _FALL = re.compile(
     r"(?:^|, and | while )(?P<noun>reward|accuracy) fell from [^\s,;]+ to [^\s,;]+", re.IGNORECASE
 )
 """The fall of an outcome in the summary of another fault."""
 
-EARLIER = "earlier"
-"""How the sentence begins that names what went wrong before the verdict's fault."""
-
 _NOT_LOGGED = "not logged"
-_SHORTEST = 0.1
-"""GPU-hours from which they are named."""
-_MOSTLY = 0.5
-"""Share of rollouts without gradient from which it is part of the cost: healthy runs lose up to
-a third of their groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +175,7 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
         return Verdict("not examined", evidence.why_not_judged)
     if solved is not None and not contradicting:
         doubts = "" if faults else _doubts(problems, rose=True)
-        return _solved(solved, faults, evidence, doubts, _lost_before(resolved))
+        return _solved(solved, faults, evidence, doubts, lost_before(resolved))
     if faults:
         first_action = first_action if faults[0] is problems[0] else ""
         return _sick(faults, resolved, evidence, first_action)
@@ -265,24 +260,6 @@ def _contradicts_success(problem: Problem) -> bool:
     )
 
 
-def _lost_before(resolved: Sequence[Problem]) -> list[str]:
-    """The longest fall of the outcome that is over: the policy that solves the task came after it.
-
-    A run may have been broken and learned again, which its last steps do not show.
-    """
-    falls = [
-        (finding.last_step - finding.onset_step, finding, problem.cause)
-        for problem in resolved
-        for finding in problem.findings
-        if is_alarm(finding) and finding.code in _FALLS
-    ]
-    if not falls:
-        return []
-    _, longest, cause = max(falls, key=lambda each: each[0])
-    why = "" if cause is longest else f", caused by {cause.code} {cause.name}"
-    return [f"resolved: {_past(longest, longest.last_step)}{why}"]
-
-
 def _solved(
     problem: Problem,
     faults: Sequence[Problem],
@@ -299,7 +276,7 @@ def _solved(
         "solved",
         _sentences(what, [*_others(faults), *past]),
         since=problem.cause.onset_step,
-        cost=_cost(problem.cost),
+        cost=cost_in_words(problem.cost),
         code=problem.cause.code,
         readings=evidence.readings,
     )
@@ -322,12 +299,14 @@ def _sick(
         if _NOT_LOGGED in what:  # said already
             first_action = first_action.removesuffix(f" ({_NOT_LOGGED})")
         what = f"{what}; first, {lower_first(first_action)}"
-    past = _past_cause(problem) or _earlier(problem, faults[1:], evidence)
+    past = past_cause(problem) or earlier(
+        problem, faults[1:], opening=evidence.opening, slack=evidence.slack
+    )
     return Verdict(
         "sick",
-        _sentences(what, [*past, *_notable_past(problem, resolved)]),
+        _sentences(what, [*past, *notable_past(problem, resolved)]),
         since=problem.since,
-        cost=_cost(problem.cost),
+        cost=cost_in_words(problem.cost),
         code=problem.cause.code,
         readings=evidence.readings,
     )
@@ -368,95 +347,6 @@ def lower_first(text: str) -> str:
     return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text
 
 
-def _past_cause(problem: Problem) -> list[str]:
-    """The cause of a fault, if it is over."""
-    if problem.present is not problem.cause:
-        return [f"caused by {_past(problem.cause, problem.cause.last_step)}"]
-    if problem.origin is not None:
-        return [f"it followed {_past(problem.origin.finding, problem.origin.finding.last_step)}"]
-    return []
-
-
-def _earlier(problem: Problem, others: Sequence[Problem], evidence: RunEvidence) -> list[str]:
-    """What went wrong before the onset that the verdict states.
-
-    An alarm that has no known link to the verdict's fault may still have led to it. One that was
-    there from the start is a state and no event, and says nothing about what came first.
-    """
-    latest = problem.since - evidence.slack
-    same = [
-        each
-        for each in problem.findings
-        if is_alarm(each) and each.code == problem.present.code and each.last_step < latest
-    ]
-    if same:
-        first = min(same, key=lambda each: each.onset_step)
-        return [f"{EARLIER}: the same {_steps(first.onset_step, first.last_step)}"]
-    events = [
-        each.cause
-        for each in others
-        if each.cause.active
-        and is_alarm(each.cause)
-        and not each.cause.code.startswith(SETTINGS)
-        and evidence.opening < each.since < latest
-    ]
-    if not events:
-        return []
-    first = min(events, key=lambda each: (-SEVERITIES.index(each.severity), each.onset_step))
-    return [f"{EARLIER}: {first.code} {first.name}, since step {first.onset_step}"]
-
-
-def _notable_past(problem: Problem, resolved: Sequence[Problem]) -> list[str]:
-    """The most severe resolved fault that was treated, or that lasted and was worse than this one.
-
-    It is left out if it is named as the origin of the present one.
-    """
-    origin = problem.origin.finding if problem.origin else None
-    rank = SEVERITIES.index(problem.severity)
-    notable = [
-        each
-        for each in resolved
-        if each.is_treated or (SEVERITIES.index(each.severity) > rank and _came_back(each))
-    ]
-    notable = [each for each in notable if each.cause is not origin]
-    if not notable:
-        return []
-    worst = max(notable, key=lambda each: SEVERITIES.index(each.severity))
-    return [f"resolved: {_past_problem(worst)}"]
-
-
-def _came_back(problem: Problem) -> bool:
-    """Whether the cause of a problem was an alarm more than once."""
-    same = (each for each in problem.findings if each.code == problem.cause.code)
-    return sum(map(is_alarm, same)) > 1
-
-
-def _cost(cost: Cost) -> str:
-    """What a problem cost since its onset, as a list."""
-    steps = f"{cost.steps} steps" if cost.steps != 1 else "1 step"
-    spent = ", ".join(filter(None, (steps, _time(cost))))
-    share = cost.rollouts_without_gradient
-    if share is None or share < _MOSTLY:
-        return spent
-    return f"{spent}, {share:.0%} of rollouts taught nothing as their group had equal rewards"
-
-
-def _time(cost: Cost) -> str:
-    """The time that it took; empty if it is unknown or below a minute."""
-    if cost.gpu_hours is not None and cost.gpu_hours >= _SHORTEST:
-        return f"{_number(cost.gpu_hours)} GPU-hours"
-    if cost.hours is None or cost.hours * 60 < 1:
-        return ""
-    if cost.hours < 1:
-        minutes = round(cost.hours * 60)
-        return "1 minute" if minutes == 1 else f"{minutes} minutes"
-    return f"{_number(cost.hours)} hours"
-
-
-def _number(hours: float) -> str:
-    return f"{hours:.1f}" if hours < 10 else f"{hours:.0f}"
-
-
 def _others(problems: Sequence[Problem]) -> list[str]:
     """The other problems, by name."""
     if not problems:
@@ -475,22 +365,7 @@ def _found(resolved: Sequence[Problem]) -> str:
     if problem.cause.severity == "critical":
         what = f" ({lower_first(_clause(problem.cause.summary))})"
     more = f" and {len(others)} more" if others else ""
-    return f"found no active fault; resolved: {_past_problem(problem)}{what}{more}"
-
-
-def _past_problem(problem: Problem) -> str:
-    """The cause of a resolved problem, with the steps from its onset to the last symptom."""
-    last = max(finding.last_step for finding in problem.findings if is_alarm(finding))
-    return _past(problem.cause, last)
-
-
-def _past(finding: Finding, last: int) -> str:
-    """A resolved finding with its steps."""
-    return f"{finding.code} {finding.name} {_steps(finding.onset_step, last)}"
-
-
-def _steps(first: int, last: int) -> str:
-    return f"at step {first}" if first == last else f"at steps {first} to {last}"
+    return f"found no active fault; resolved: {past_problem(problem)}{what}{more}"
 
 
 def _clause(summary: str) -> str:

@@ -40,9 +40,10 @@ from grpodoctor.rules.shared.windows import in_steps, in_typical_steps
 from grpodoctor.rules.shared.zero_variance import zero_variance_cause
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.inferred_groups import INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE
-from grpodoctor.runs.series import WINDOW, Series
+from grpodoctor.runs.series import BASELINE, WINDOW, Series
 from grpodoctor.vocabulary.conditions import Condition
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
+from grpodoctor.vocabulary.plain_names import PLAIN_NAMES
 from grpodoctor.vocabulary.values import NotApplicable
 
 _BOUNDS = (INFERRED_ALL_INCORRECT, INFERRED_ZERO_VARIANCE)
@@ -53,7 +54,6 @@ _ACCURACY = "accuracy/train"
 _REWARD = "reward/mean"
 _GRADIENT = "optimizer/grad_norm"
 _EVALUATIONS = 3
-_HELDOUT_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "the held-out reward"}
 
 
 class AllIncorrectGroups(Rule):
@@ -68,7 +68,7 @@ class AllIncorrectGroups(Rule):
         REW002. If all-correct groups have become more as well, nothing got worse: the responses to
         one prompt are alike, and the finding is `info`. A quarter of the groups or more that stays
         all-incorrect in a run that learns is `info` as well: those prompts are never solved. So is
-        a training outcome that stays the same part of a held-out one that comes near 1.
+        a training outcome that stays the same part of a held-out one which rises and comes near 1.
 
         Where groups are not counted, the rule uses what the log implies: pass@k, equal rewards in a
         batch, or a success rate near zero. At a success rate p, at most G x p of the groups of G
@@ -93,8 +93,9 @@ class AllIncorrectGroups(Rule):
         A hard task can start like this and recover, so a share below all groups is reported only
         after twenty readings without progress. Unsolvable prompts in the mix keep the share high
         for the whole run; dynamic sampling is the right remedy for those. In a run that collapses,
-        the share rises about twenty steps after the cause. With a critic as the baseline, such
-        groups do contribute gradient. The rule then reports only the case that all groups are
+        the share rises about twenty steps after the cause. Held-out prompts may be easier than
+        those of the training, and rise in the same ratio by chance. With a critic as the baseline,
+        such groups do contribute gradient. The rule then reports only the case that all groups are
         all-incorrect, since there is no correct response to learn from.
 
     References:
@@ -138,6 +139,9 @@ class AllIncorrectGroups(Rule):
     same_part: float = 0.12
     """Difference of the ratio of training and held-out outcome, at the start and now. Where all
     prompts can be learned, it rises toward 1."""
+    min_heldout_rise: float = 0.25
+    """Part of the held-out level that was gained since the start. Two outcomes that hardly move
+    keep their ratio whatever the labels: the held-out prompts may be easier ones."""
     min_evaluations: int = 6
     """Held-out evaluations: three at the start, and the latest three."""
     max_success: float = 0.01
@@ -224,25 +228,31 @@ class AllIncorrectGroups(Rule):
         A policy that solves nearly all prompts of one kind fails at the others for another reason:
         wrong labels, or a verifier that cannot read them.
         """
-        outcome = outcome_metric(chart)
-        heldout = next((name for name in HELDOUT if len(chart.series(name))), None)
-        if outcome is None or heldout is None or has_critic(chart):
+        heldout = HELDOUT[0] if len(chart.series(HELDOUT[0])) else HELDOUT[1]
+        evaluated = chart.series(heldout)
+        if len(evaluated) < self.min_evaluations:
             return None
-        series, evaluated = chart.series(outcome), chart.series(heldout)
-        if len(series) < 2 * self.patience or len(evaluated) < self.min_evaluations:
-            return None
-        now, level = series.mean(self.patience), evaluated.level(_EVALUATIONS)
-        if not self.nearly_solved <= level <= 1 or not now < (1 - self.info_share) * level:
-            return None
-        if not outcome_rose(chart) or not all(0 <= value <= 1 for _, value in series):
-            return None
+        level = evaluated.level(_EVALUATIONS)
+        if not self.nearly_solved <= level <= 1:
+            return None  # the usual case
         earlier = statistics.fmean(evaluated.head(_EVALUATIONS))
-        started = statistics.fmean(series.head(self.patience))
+        outcome = outcome_metric(chart)
+        if earlier > (1 - self.min_heldout_rise) * level or outcome is None or has_critic(chart):
+            return None
+        series = chart.series(outcome)
+        if len(series) < 2 * self.patience:
+            return None
+        now = series.mean(self.patience)
+        if not now < (1 - self.info_share) * level or not outcome_rose(chart):
+            return None
+        if not all(0 <= value <= 1 for _, value in series):
+            return None
+        started = statistics.fmean(series.head(BASELINE))
         if not earlier > 0 or not abs(now / level - started / earlier) <= self.same_part:
             return None
         text = (
-            f"{outcome_noun(chart).capitalize()} is {now:.2g} where {_HELDOUT_NOUNS[heldout]} is "
-            f"{level:.2g}, in the same ratio as at first: some prompts are never solved."
+            f"{outcome_noun(chart).capitalize()} is {now:.2g} where {PLAIN_NAMES[heldout]} is "
+            f"{level:.2g}, a constant ratio: some prompts may never be solved."
         )
         first = series.first_step
         evidence = cite_all(chart, outcome, heldout)

@@ -16,30 +16,28 @@ from grpodoctor.rules.base import (
     cite_all,
 )
 from grpodoctor.rules.shared.flat_outcome import outcome_rose
+from grpodoctor.rules.shared.mismatch_levels import HARMFUL, ORDINARY
 from grpodoctor.rules.shared.run_health import RECENT
 from grpodoctor.runs.chart import Chart
 from grpodoctor.vocabulary.conditions import Condition
+from grpodoctor.vocabulary.losses import traits_of
 
 _OFF = "mismatch/first_ratio_off"
 _RATIO = "ratio/mean"
 _DIFFERENCE = "mismatch/prob_diff_mean"
 _CLIPS = ("clip/low_rate", "clip/high_rate")
 _ANY_CLIP = "clip/any_rate"
-_FIRST: Mapping[str, float] = {
-    "kl/reference/k3": 0.003,
-    "kl/reference/k1": 0.003,
-    "mismatch/logprob_diff_mean": 0.015,
-    "mismatch/kl_k3": 0.004,
-    "mismatch/kl_k1": 0.004,
+_TO_REFERENCE: Mapping[str, float] = {"kl/reference/k3": 0.003, "kl/reference/k1": 0.003}
+"""Nats to a reference that is the starting policy, in the first step: exactly 0 where one engine
+computes both, and above what the rounding of bf16 gives where two do."""
+_TO_SAMPLER: Mapping[str, float] = {
+    "mismatch/logprob_diff_mean": 1.5 * ORDINARY["mismatch/logprob_diff_mean"],
+    "mismatch/kl_k3": ORDINARY["mismatch/kl_k3"],
+    "mismatch/kl_k1": ORDINARY["mismatch/kl_k1"],
 }
-"""What the first step of a run shows if its old log-probabilities are not the learner's: nats to a
-reference that is the starting policy, or to the sampler, above what bf16 gives on average."""
-
-
-_NOUNS: Mapping[str, str] = {
-    name: "the KL to the reference" if name.startswith("kl/") else "the gap to the sampler"
-    for name in _FIRST
-}
+"""The same to the sampler, above what ordinary engine pairs show. Experts that are routed
+otherwise give as much, so this alone is an alarm only where it does harm."""
+_FIRST: Mapping[str, float] = {**_TO_REFERENCE, **_TO_SAMPLER}
 _OF_CLIP = ("recompute-old-logprobs", "check-loss-mask")
 
 
@@ -56,7 +54,8 @@ class ImportanceRatioNotOne(Rule):
         A clip fraction that is high from the first step on, and stays, is a sign as well, if the
         first step also has a distance to the reference or to the sampler: nothing was learned yet,
         so the log-probabilities of one policy were computed twice and differ. It is a note, or a
-        warning in a run whose outcome has not risen.
+        warning in a run whose outcome has not risen, if the distance is one to the reference, or a
+        mismatch that does harm. Clip fractions of whole responses (GSPO) do not count.
 
     Why it matters:
         The old log-probabilities are not the learner's. Usually they are the sampler's: the ratio
@@ -78,7 +77,9 @@ class ImportanceRatioNotOne(Rule):
         difference the finding is `info`. If the learner does recompute them and the ratio still
         differs from 1, the cause is a different micro-batch size, padding, dropout or an off-by-one
         in the recording. A sampler that cuts the tail of the distribution (top-p) can lower a mean
-        ratio by the share that it cuts, if its log-probabilities are the old ones.
+        ratio by the share that it cuts, if its log-probabilities are the old ones. A run that
+        continues from a checkpoint, with the first model as its reference, has a distance to it in
+        its first step; many updates per batch then clip tokens without a fault.
 
     References:
         Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training;
@@ -156,29 +157,41 @@ class ImportanceRatioNotOne(Rule):
         return Sighting("warning", text, evidence, find_onset=lambda: first)
 
     def _by_clip(self, chart: Chart) -> RuleResult:
-        """Tokens that are clipped from the first step on, in a policy that differs from itself."""
+        """Tokens that are clipped from the first step on, in a policy that differs from itself.
+
+        A ratio of a whole response has a bound so narrow that healthy runs exceed it, and a bound
+        of weights is no clip.
+        """
+        traits = traits_of(chart.knobs.get("loss"))
+        if traits.ratio_per_response or traits.bounds_weights:
+            return NOT_LOGGED
         sides = [name for name in _CLIPS if chart.is_fresh(name)] or [_ANY_CLIP]
         clips = [chart.series(name) for name in sides]
         if not all(map(len, clips)) or not any(len(chart.series(name)) for name in _FIRST):
             return NOT_LOGGED
+        at_first = sum(series.opening.level for series in clips if series.opening)
+        if not at_first >= self.min_clipped:
+            return None  # the usual case
         if min(map(len, clips)) < self.min_clip_readings:
             return None
-        openings = [series.opening.level for series in clips if series.opening]
-        at_first, level = sum(openings), sum(series.level(2 * RECENT) for series in clips)
-        if not at_first >= self.min_clipped or not level >= self.lasting_share * at_first:
+        if not sum(series.level(2 * RECENT) for series in clips) >= self.lasting_share * at_first:
             return None
         shown = [name for name, least in _FIRST.items() if self._is_at_first(chart, name, least)]
         if not shown:
             return None
-        series = chart.series(shown[0])
+        is_to_reference = shown[0] in _TO_REFERENCE
+        noun = "the KL to the reference" if is_to_reference else "the gap to the sampler"
         text = (
-            f"{at_first:.1%} of tokens are clipped from the start, when {_NOUNS[shown[0]]} is "
-            f"{abs(series.head(1)[0]):.2g} nats: wrong old log-probabilities."
+            f"{at_first:.1%} of tokens are clipped from the start, when {noun} is "
+            f"{abs(chart.series(shown[0]).head(1)[0]):.2g} nats: wrong old log-probabilities."
+        )
+        is_sure = is_to_reference or any(
+            abs(chart.series(name).head(1)[0]) >= HARMFUL[name] for name in shown
         )
         is_flat = len(clips[0]) >= self.min_flat_readings and not outcome_rose(chart)
         first = clips[0].first_step
         evidence = cite_all(chart, *sides, *shown)
-        severity: Severity = "warning" if is_flat else "info"
+        severity: Severity = "warning" if is_sure and is_flat else "info"
         return Sighting(severity, text, evidence, _OF_CLIP, find_onset=lambda: first)
 
     def _is_at_first(self, chart: Chart, name: str, least: float) -> bool:
@@ -187,7 +200,7 @@ class ImportanceRatioNotOne(Rule):
         first = series.head(1)
         if not first or not chart.is_fresh(name) or series.first_step > 1:
             return False
-        return min(abs(first[0]), abs(series.level(2 * RECENT))) >= least / 2 <= abs(first[0]) / 2
+        return abs(first[0]) >= least and abs(series.level(2 * RECENT)) >= least / 2
 
     def _judge(self, chart: Chart) -> tuple[Severity, str]:
         clipped = sum(chart.series(name).level(3) for name in _CLIPS if chart.is_fresh(name))

@@ -100,11 +100,11 @@ class HeldOutStall(Rule):
         one success, a reward as a share of its level or of its spread over the responses, whichever
         is larger. The onset is the step at which the training reward began to rise. The finding is
         a warning from eight evaluations on, if 2.5 standard errors more would be less than a fifth
-        as well, and `info` otherwise. A fall of the evaluations is
-        reported by REW003. If the training prompts are solved, three evaluations are enough, if the
-        latest two are below .8 and no higher than the first, whether they stayed or fell. From
-        eight evaluations on, a rise below half of the training reward's counts as none then, if
-        both began alike, and so it does where the training reward is above .9.
+        as well, and `info` otherwise. A fall of the evaluations is reported by REW003. If the
+        training prompts are solved, three evaluations are enough, if the latest two are below .8
+        and no higher than the first, whether they stayed or fell. From eight evaluations on, if
+        both began alike and the training prompts are solved or the reward is above .9, a rise below
+        half of the training reward's counts as none.
 
     Why it matters:
         The policy gets better at the training prompts or at the reward function, and not at the
@@ -206,9 +206,9 @@ class HeldOutStall(Rule):
 
     def _while_solved(self, chart: Chart, name: str, train: str) -> Sighting | None:
         """Solved training prompts, and evaluations that are low and have not risen."""
-        is_whole = self._is_solved(chart)
         if len(chart.series(name)) < self.solved_evaluations:
             return None
+        is_whole = self._is_solved(chart)
         if not is_whole and not is_near_ceiling(chart.series(train)):
             return None  # the usual case, without reading the window
         values = chart.series(name).tail(WINDOW)
@@ -317,6 +317,10 @@ class HeldOutStall(Rule):
         A fall excludes a rise only as far as the noise lets it: otherwise it is a note.
         """
         noise, errors_for_warning = reading_noise(chart.series(name)), self.sure_errors
+        most = self._negligible(chart, name, train, course)
+        rise, errors = course.by_levels()
+        if course.rise > 0 and not rise + self.sure_errors * errors * noise < most:
+            return None  # the usual case, which more noise does not change
         # Medians of rare successes are 0, and do not scatter. Otherwise, the robust noise of a
         # dozen readings is often too small by half, and each evaluation is another look.
         if course.before or course.after:
@@ -328,7 +332,6 @@ class HeldOutStall(Rule):
             if rise > max(self.chance_errors * errors * noise, 0.0):
                 return None
             rises.append((rise, errors * noise))
-        most = self._negligible(chart, name, train, course)
         if course.rise > 0 and not all(
             rise + self.sure_errors * error < most for rise, error in rises
         ):

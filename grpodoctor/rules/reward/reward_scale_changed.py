@@ -223,6 +223,8 @@ class RewardScaleChanged(Rule):
     def _flipped(self, chart: Chart) -> Sighting | None:
         """A component whose mean changes its sign at once and keeps its size."""
         for part in component_means_among(chart.fresh):
+            if not chart.series(part).last < 0:
+                continue  # the usual case
             windows = self._windows(chart, part)
             if windows is None or not _changed_sign(*windows):
                 continue

@@ -20,7 +20,7 @@ from grpodoctor.vocabulary.conditions import Condition
 _REWARD, _FLAT = "reward/mean", "groups/zero_variance_rate"
 _HELD_OUT = ("reward/heldout", "accuracy/heldout")
 _SAME = 0.02
-"""Fall of the mean reward that is none: the groups of few batches scatter by more."""
+"""Fall of the mean reward that counts as none: the means of few batches scatter by more."""
 _STRIDE = 5
 """Readings between the steps at which a change is looked for."""
 

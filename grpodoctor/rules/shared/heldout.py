@@ -10,6 +10,7 @@ from grpodoctor.rules.shared.run_health import RECENT, current_metric, level_at
 from grpodoctor.runs.chart import Chart
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
+from grpodoctor.vocabulary.plain_names import PLAIN_NAMES
 
 
 def heldout_metrics(chart: Chart) -> list[str]:
@@ -60,7 +61,7 @@ def low_heldout_accuracy(chart: Chart) -> LowAccuracy | None:
         return None
     if not is_accuracy and not level < _LOST * first:
         return None
-    noun = "held-out accuracy" if is_accuracy else "the held-out reward"
+    noun = PLAIN_NAMES[_HELDOUT_ACCURACY if is_accuracy else _HELDOUT_REWARD]
     return LowAccuracy(level, has_risen, noun)
 
 

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric, outcome_metric
+from grpodoctor.rules.shared.level_jumps import BEFORE, NEARBY, level_jump
+from grpodoctor.rules.shared.run_health import ENTROPY_METRICS, current_metric
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _LENGTH = "length/mean"
-_BEFORE, _NEARBY = 20, 5
-"""Readings before the step that show the noise of one, and those that make the level before it."""
 _LEAST_AFTER, _MOST_AFTER = 5, 15
 """Readings since the step: a level, and as many as an evaluation may be away."""
 _NOISES, _BEHAVIOR_NOISES = 6.0, 4.0
 """Change from one reading to the next in noises of one: of the outcome, as in REW014, and of what
 must change at the same step, as in SYN010."""
-_AT_ONCE = 0.6
-"""Share of the whole change that the first reading must take; see REW016."""
 _LOST = 0.35
 """Share of the outcome that is lost; see REW002."""
 _HELDOUT_LEFT = 0.75
 """Share of the held-out level that is left at most: the policy changed, and not the prompts."""
 
-_MOST: dict[str, tuple[float, float]] = {
+_RATE = "optimizer/learning_rate"
+_MOST: Mapping[str, tuple[float, float]] = {
     "optimizer/grad_norm": (2.0, 0.0),
-    "optimizer/learning_rate": (1.5, 0.0),
+    _RATE: (1.5, 0.0),
     "clip/any_rate": (2.0, 0.01),
     "clip/high_rate": (2.0, 0.01),
     "clip/low_rate": (2.0, 0.01),
@@ -37,7 +35,7 @@ _MOST: dict[str, tuple[float, float]] = {
     "kl/old_policy/k3": (3.0, 0.001),
 }
 """Measures of an update: the multiple of their usual level, and the level, that an ordinary update
-does not exceed."""
+does not exceed. The learning rate alone measures no update."""
 
 
 class Replacement(NamedTuple):
@@ -48,33 +46,41 @@ class Replacement(NamedTuple):
     """Levels before and after it."""
     moved: dict[str, tuple[float, float]]
     """The same of entropy and length, by metric."""
+    is_measured: bool
+    """Whether an update before it was measured; else only the learning rate is known."""
 
 
-def measures_replacement(chart: Chart) -> bool:
-    """Whether a run logs what a replaced policy changes, and the size of its updates."""
-    needed = (current_metric(chart, ENTROPY_METRICS), _LENGTH, outcome_metric(chart) or "")
-    return all(len(chart.series(name)) for name in needed) and any(
-        len(chart.series(name)) for name in _MOST
-    )
+def measures_replacement(chart: Chart, outcome: str | None) -> bool:
+    """Whether a run logs what a replaced policy changes, and its updates or their rate."""
+    if outcome is None or not len(chart.series(_LENGTH)):
+        return False
+    has_entropy = len(chart.series(current_metric(chart, ENTROPY_METRICS))) > 0
+    return has_entropy and any(len(chart.series(name)) for name in _MOST)
 
 
-def replaced_policy(chart: Chart) -> Replacement | None:
+def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
     """The step at which entropy, length and outcome jumped at once, after an ordinary update.
 
     A policy that diverges takes several updates for it, with gradients or clip fractions that grow,
     or follows a learning rate that was raised. Held-out evaluations must have fallen as well, where
     there are any: otherwise the prompts, the sampler or the verifier changed.
+
+    Args:
+        chart: the run.
+        outcome_name: the metric of its outcome.
     """
-    outcome = chart.series(outcome_metric(chart) or "")
+    outcome = chart.series(outcome_name)
+    values = outcome.tail(BEFORE + _MOST_AFTER)
+    if len(values) < BEFORE + _LEAST_AFTER:
+        return None
+    if min(values[-_MOST_AFTER:]) > (1 - _LOST) * max(values) > 0:
+        return None  # the usual case, without a look at each step
     behavior = [
         name for name in (current_metric(chart, ENTROPY_METRICS), _LENGTH) if chart.is_fresh(name)
     ]
-    if len(behavior) < 2 or len(outcome) < _BEFORE + _LEAST_AFTER:
+    if len(behavior) < 2:
         return None
-    values = outcome.tail(_BEFORE + _MOST_AFTER)
-    if min(values[-_MOST_AFTER:]) > (1 - _LOST) * max(values) > 0:
-        return None  # the usual case, without a look at each step
-    for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - _BEFORE) + 1):
+    for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - BEFORE) + 1):
         fall = _jump(outcome, after, _NOISES)
         if fall is None or not fall[1] <= min((1 - _LOST) * fall[0], fall[0]):
             continue
@@ -82,44 +88,35 @@ def replaced_policy(chart: Chart) -> Replacement | None:
         moved = {name: _jump(chart.series(name), after, _BEHAVIOR_NOISES) for name in behavior}
         jumps = {name: jump for name, jump in moved.items() if jump is not None}
         is_same_step = all(chart.series(name).steps(after)[0] == step for name in behavior)
-        if len(jumps) < len(behavior) or not is_same_step or not _update_was_ordinary(chart, step):
+        if len(jumps) < len(behavior) or not is_same_step:
             continue
-        if _heldout_fell(chart, step):
-            return Replacement(step, fall, jumps)
+        measures = _ordinary_measures(chart, step)
+        if measures and _heldout_fell(chart, step):
+            return Replacement(step, fall, jumps, is_measured=measures != [_RATE])
     return None
 
 
 def _jump(series: Series, after: int, noises: float) -> tuple[float, float] | None:
     """The levels before and after a step that one reading made, `after` readings ago."""
-    values = series.tail(_BEFORE + after)
-    if len(values) < _BEFORE + after or not math.isfinite(sum(values)):
-        return None
-    earlier, latest = values[:_BEFORE], values[_BEFORE : _BEFORE + _NEARBY]
-    nearby = earlier[-_NEARBY:]
-    if max(latest) >= min(nearby) and min(latest) <= max(nearby):
-        return None
-    old, new = statistics.median(nearby), statistics.median(latest)
-    jump = latest[0] - nearby[-1]
-    if abs(jump) < noises * step_noise(earlier) or jump * (new - old) <= 0:
-        return None
-    return (old, new) if abs(jump) >= _AT_ONCE * abs(new - old) else None
+    values = series.tail(BEFORE + after)
+    return level_jump(values, BEFORE, noises) if len(values) == BEFORE + after else None
 
 
-def _update_was_ordinary(chart: Chart, step: int) -> bool:
-    """Whether no measure of the updates right before a step was above its usual level."""
-    seen = 0
+def _ordinary_measures(chart: Chart, step: int) -> list[str]:
+    """The measures of the updates right before a step; none if one was above its usual level."""
+    seen = []
     for name, (factor, least) in _MOST.items():
-        earlier = [abs(value) for at, value in chart.series(name) if at < step][-_BEFORE:]
-        if len(earlier) < _BEFORE or not math.isfinite(sum(earlier)):
+        earlier = [abs(value) for at, value in chart.series(name) if at < step][-BEFORE:]
+        if len(earlier) < BEFORE or not math.isfinite(sum(earlier)):
             continue
-        seen += 1
-        usual = statistics.median(earlier[:-_NEARBY])
-        if max(earlier[-_NEARBY:]) > max(factor * usual, least):
-            return False
+        seen.append(name)
+        usual = statistics.median(earlier[:-NEARBY])
+        if max(earlier[-NEARBY:]) > max(factor * usual, least):
+            return []
         at_step = [abs(value) for at, value in chart.series(name) if at == step]
-        if name == "optimizer/learning_rate" and at_step and at_step[0] > factor * usual:
-            return False
-    return seen > 0
+        if name == _RATE and at_step and at_step[0] > factor * usual:
+            return []
+    return seen
 
 
 def _heldout_fell(chart: Chart, step: int) -> bool:

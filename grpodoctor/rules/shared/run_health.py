@@ -98,9 +98,16 @@ def outcome_metric(chart: Chart) -> str | None:
     accuracy, reward = chart.series("accuracy/train"), chart.series("reward/mean")
     if not len(reward):
         return "accuracy/train" if len(accuracy) else None
-    if not len(accuracy) or _has_ceased(chart, accuracy, reward.last_step):
+    if not len(accuracy):
         return "reward/mean"
-    return "reward/mean" if accuracy_is_contradicted(chart, accuracy) else "accuracy/train"
+    # Most rules ask at every step. A run that goes back clears the memo.
+    step, name = reward.memo.get(outcome_metric, (None, ""))
+    if step != chart.step:
+        is_reward = _has_ceased(chart, accuracy, reward.last_step)
+        is_reward = is_reward or accuracy_is_contradicted(chart, accuracy)
+        name = "reward/mean" if is_reward else "accuracy/train"
+        reward.memo[outcome_metric] = chart.step, name
+    return str(name)
 
 
 def _has_ceased(chart: Chart, accuracy: Series, step: int) -> bool:

@@ -7,25 +7,22 @@ import statistics
 from functools import partial
 
 from grpodoctor.rules.base import Sighting, cite
+from grpodoctor.rules.shared.level_jumps import BEFORE, level_jump
 from grpodoctor.rules.shared.run_health import RECENT, first_step_where, share_lost
 from grpodoctor.runs.chart import Chart
-from grpodoctor.runs.estimators import step_noise
 from grpodoctor.runs.series import WINDOW
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
+from grpodoctor.vocabulary.plain_names import PLAIN_NAMES
 
 _LOST = 0.25
 """Share of the level before that is lost: of training and held-out outcome, or in one reading."""
 _EVALUATIONS = 3
 """Evaluations that make a level."""
-_BEFORE, _AFTER = 20, 10
-"""Readings before a fall, which show its noise, and after it."""
-_NEARBY = 5
-"""Readings on each side of it, all of them beyond all on the other side."""
+_AFTER = 10
+"""Readings after a fall."""
 _NOISES = 5.0
 """Noises of one reading that a fall within one reading exceeds. Of twenty simulated runs of forty
 noisy readings around one level, one had a fall of four."""
-_AT_ONCE = 0.6
-"""Share of a fall that one reading takes; see REW016."""
 _BACK = 0.9
 """Part of the level before the fall at which the outcome is back; see REW002."""
 
@@ -56,7 +53,7 @@ def joint_fall(chart: Chart, name: str) -> Sighting | None:
         noun = "Accuracy" if name == "accuracy/train" else "Reward"
         text = (
             f"{noun} fell from {best.level:.3g} (best, around step {best.step}) to "
-            f"{series.level(RECENT):.3g}, and {_NOUNS[heldout]} from {levels[then]:.3g} to "
+            f"{series.level(RECENT):.3g}, and {PLAIN_NAMES[heldout]} from {levels[then]:.3g} to "
             f"{statistics.median(latest):.3g}."
         )
         middle = (best.level + series.level(RECENT)) / 2
@@ -66,27 +63,20 @@ def joint_fall(chart: Chart, name: str) -> Sighting | None:
     return None
 
 
-_NOUNS = {"accuracy/heldout": "held-out accuracy", "reward/heldout": "the held-out reward"}
-
-
 def step_fall(chart: Chart, name: str) -> Sighting | None:
-    """A fall within one reading that has not been made up since: something was changed then."""
+    """A fall within one reading from which the outcome did not recover: something changed then."""
     series = chart.series(name)
     steps, values = series.steps(WINDOW), series.tail(WINDOW)
-    falls = [(values[at - 1] - values[at], at) for at in range(_BEFORE, len(values) - _AFTER + 1)]
+    falls = [(values[at - 1] - values[at], at) for at in range(BEFORE, len(values) - _AFTER + 1)]
     if not falls:
         return None
-    fall, at = max(falls)
-    earlier, later = values[at - _BEFORE : at], values[at : at + _AFTER]
-    before, after = statistics.median(earlier[-_NEARBY:]), statistics.median(later[:_NEARBY])
-    if before <= 0 or not after <= (1 - _LOST) * before:
+    at = max(falls)[1]
+    levels = level_jump(values, at, _NOISES)
+    if levels is None:
         return None
-    if max(later[:_NEARBY]) >= min(earlier[-_NEARBY:]):
-        return None
-    if fall < max(_AT_ONCE * (before - after), _NOISES * step_noise(earlier)):
-        return None
+    before, after = levels
     now = series.mean(2 * RECENT)
-    if now > _BACK * before:
+    if before <= 0 or not after <= (1 - _LOST) * before or now > _BACK * before:
         return None
     noun = "Accuracy" if name == "accuracy/train" else "Reward"
     text = f"{noun} fell from {before:.2g} to {after:.2g} at step {steps[at]} and is {now:.2g} now."

@@ -38,7 +38,7 @@ _LN_VOCABULARY = math.log(300_000)
 
 
 class WeightsOrPromptsReplaced(Rule):
-    """Entropy jumps between two steps by more than the updates between them can change it.
+    """The policy changes from one step to the next by more than its updates explain.
 
     What it sees:
         A lasting step in the entropy, and the KL divergence of the updates around it. A policy that
@@ -47,7 +47,8 @@ class WeightsOrPromptsReplaced(Rule):
         Or entropy, length and reward that jump at the same step, a third of the reward or more with
         it, although gradient norm, learning rate and clip fraction were as usual in the steps
         before. A policy that diverges takes several updates for it. Held-out evaluations must fall
-        as well, where there are any. Such a jump is a warning.
+        as well, where there are any. Such a jump is a warning, and critical if 60 % of the reward
+        or more is lost and the log measures the updates, not only the learning rate.
 
     Why it matters:
         Something else than training changed the policy or what it reads: a resume that loaded other
@@ -75,7 +76,7 @@ class WeightsOrPromptsReplaced(Rule):
     code: ClassVar[str] = "SYN009"
     name: ClassVar[str] = "weights-or-prompts-replaced"
     condition: ClassVar[Condition] = "other"
-    summary: ClassVar[str] = "Entropy jumps by more than the updates can change it."
+    summary: ClassVar[str] = "The policy changes at one step by more than its updates explain."
     explains: ClassVar[tuple[Condition, ...]] = (
         "reward-loss",
         "environment-change",
@@ -112,43 +113,50 @@ class WeightsOrPromptsReplaced(Rule):
 
     def examine(self, chart: Chart) -> RuleResult:
         """Look for a jump of all, then for one of the entropy beyond the bound."""
-        has_bound = chart.is_fresh(_ENTROPY) and any(len(chart.series(name)) for name in _KLS)
-        if not has_bound and not measures_replacement(chart):
+        outcome = outcome_metric(chart)
+        has_bound = chart.is_fresh(_ENTROPY) and len(chart.series(current_metric(chart, _KLS))) > 0
+        found = self._all_at_once(chart, outcome) if outcome else None
+        if found is None and has_bound:
+            found = self._beyond_bound(chart)
+        if found is not None:
+            return found
+        if not has_bound and not measures_replacement(chart, outcome):
             return NOT_LOGGED
-        found = self._all_at_once(chart) or self._beyond_bound(chart)
-        if found is None and is_near_best(chart.series(outcome_metric(chart) or "")):
-            return RECOVERED
-        return found
+        return RECOVERED if outcome and is_near_best(chart.series(outcome)) else None
 
-    def _all_at_once(self, chart: Chart) -> Sighting | None:
-        found = replaced_policy(chart)
+    def _all_at_once(self, chart: Chart, outcome: str) -> Sighting | None:
+        """A jump of entropy, length and outcome."""
+        found = replaced_policy(chart, outcome)
         if found is None:
             return None
         (old, new), noun = found.outcome, outcome_noun(chart)
         length = found.moved["length/mean"]
+        why = (
+            "after ordinary updates: other weights"
+            if found.is_measured
+            else "learning rate unchanged: probably other weights"
+        )
         text = (
-            f"At step {found.step} {noun} went from {old:.2g} to {new:.2g}, length from "
-            f"{length[0]:.0f} to {length[1]:.0f}, after ordinary updates: other weights."
+            f"{noun.capitalize()} fell from {old:.2g} to {new:.2g} at step {found.step}, length "
+            f"from {length[0]:.0f} to {length[1]:.0f}, {why}."
         )
         evidence = (
-            cite(chart, outcome_metric(chart) or "", old),
+            cite(chart, outcome, old),
             *(cite(chart, name, levels[0]) for name, levels in found.moved.items()),
         )
-        is_critical = new <= (1 - self.critical_loss) * old
+        is_critical = found.is_measured and new <= (1 - self.critical_loss) * old
         severity: Severity = "critical" if is_critical else "warning"
         return Sighting(severity, text, evidence, find_onset=lambda: found.step)
 
     def _beyond_bound(self, chart: Chart) -> Sighting | None:
         """Compare the latest readings with those before, and with the bound."""
-        if not chart.is_fresh(_ENTROPY):
-            return None
         series = chart.series(_ENTROPY)
+        values = series.tail(2 * self.side)
+        nearby, latest = values[: self.side], values[self.side :]
+        if not latest or (max(latest) >= min(nearby) and min(latest) <= max(nearby)):
+            return None  # the usual case
         values = series.tail(self.before + self.side)
         if len(values) < self.before + self.side or not math.isfinite(sum(values)):
-            return None
-        earlier, latest = values[: -self.side], values[-self.side :]
-        nearby = earlier[-self.side :]
-        if max(latest) >= min(nearby) and min(latest) <= max(nearby):
             return None
         old, new = statistics.median(nearby), statistics.median(latest)
         # The first reading after the step must have made it, or this is a slope.

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from grpodoctor.monitor.diagnosis.verdict import EARLIER
+from grpodoctor.monitor.diagnosis.past_faults import EARLIER
 from grpodoctor.monitor.replay import replay
 from tests.benchmarks.planted_runs import (
     engine_causes,

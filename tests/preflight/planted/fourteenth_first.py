@@ -415,6 +415,10 @@ def _templates() -> Iterator[Case]:
         reward=k.CHRF, model=replace(CHATML, template=_NO_OPENING),
         named="DAT101.*no generation prompt", accepted="The template has no generation prompt.",
     )  # fmt: skip
+    yield from _dialogs()
+
+
+def _dialogs() -> Iterator[Case]:
     played = [
         {**row, "prompt": [*row["prompt"], {"role": "assistant", "content": f"<think>Row {1 + at % 4} has two dots.</think>I start with row {1 + at % 4}."},
                            {"role": "user", "content": "Go on, and give the whole grid."}]}

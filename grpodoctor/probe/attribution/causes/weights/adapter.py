@@ -60,7 +60,7 @@ def _times(engine: EngineSpec) -> str:
 
 
 def _is_twice(sampler: EngineSpec, learner: EngineSpec) -> str:
-    """The side whose option merges the adapter twice while the other's does not; empty if none."""
+    """The only side whose option merges the adapter twice; empty without one."""
     sides = {"sampler": sampler, "learner": learner}
     twice = [side for side, each in sides.items() if each.options.get("adapter_use") == _TWICE]
     return twice[0] if len(twice) == 1 else ""

@@ -1,0 +1,37 @@
+"""Levels that one reading changed, and that stayed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from grpodoctor.runs.estimators import step_noise
+
+BEFORE = 20
+"""Readings before a jump, which show the noise of one."""
+NEARBY = 5
+"""Readings that make the level on each side, all of them beyond all on the other side."""
+_AT_ONCE = 0.6
+"""Share of the whole change that one reading takes; see REW016."""
+
+
+def level_jump(values: Sequence[float], at: int, noises: float) -> tuple[float, float] | None:
+    """The levels before and after a reading that made a lasting change; None if it made none.
+
+    Args:
+        values: readings, oldest first, `BEFORE` or more before that one, `NEARBY` or more from it.
+        at: the index of the reading.
+        noises: noises of one reading that its change must reach.
+    """
+    earlier, later = values[at - BEFORE : at], values[at : at + NEARBY]
+    nearby = earlier[-NEARBY:]
+    if not math.isfinite(sum(earlier) + sum(later)):
+        return None
+    if max(later) >= min(nearby) and min(later) <= max(nearby):
+        return None
+    old, new = statistics.median(nearby), statistics.median(later)
+    jump = later[0] - nearby[-1]
+    if abs(jump) < noises * step_noise(earlier) or jump * (new - old) <= 0:
+        return None
+    return (old, new) if abs(jump) >= _AT_ONCE * abs(new - old) else None
