@@ -11,7 +11,7 @@ from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit_tensors import tensor_edit, tensors_of
-from grpodoctor.probe.attribution.search.selection import CLOSED
+from grpodoctor.probe.attribution.search.selection import CLOSED, RemovedShare
 from grpodoctor.probe.attribution.search.tensor_search import labels_of
 from grpodoctor.probe.attribution.tensors import tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
@@ -101,6 +101,19 @@ def as_likely(named: NamedCause, rival: str = "") -> NamedCause:
     details = named.details if not rival or fits in named.details else (*named.details, fits)
     confidence: Confidence = "likely" if named.confidence == "proven" else named.confidence
     return replace(named, confidence=confidence, details=details)
+
+
+def with_share(named: NamedCause, removed: RemovedShare | None) -> NamedCause:
+    """A cause with its share of the gap after others were dropped; None if it is unknown."""
+    if removed is None:
+        return replace(named, explained=None)
+    figures = {**named.figures, "gap_before": removed.before, "gap_after": removed.after}
+    words = (
+        f"next to the other named causes, k3 falls from {removed.before:.2g} to "
+        f"{removed.after:.2g} nats per token"
+    )
+    details = (*named.details, words)
+    return replace(named, explained=removed.share, figures=figures, details=details)
 
 
 def leaves_much(named: NamedCause, gap: float) -> bool:
