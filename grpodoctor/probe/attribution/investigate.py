@@ -16,6 +16,7 @@ from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (
     doubtful_errors,
     rank,
+    with_final_side,
     with_final_tensors,
 )
 from grpodoctor.probe.attribution.reference import with_reference
@@ -101,6 +102,7 @@ class _Investigation(Explanation):
             self._judge_what_was_found()
             self._guess_from_checksums()
         final = (with_final_tensors(self.experiments, each, self.variant) for each in self.named)
+        final = (with_final_side(self.experiments, each, self.variant) for each in final)
         causes = tuple(sorted(final, key=rank))
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
