@@ -35,6 +35,7 @@ THOUSANDS = "thousands separators"
 ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
 PROMPT_LAYOUT = "the white space of the prompt"
+_BRACKETED = "({answer})"
 _MIN_GRID_ROWS = 2
 _DATE_PATTERN = re.compile(
     r"\b(?:YYYY([-/.])MM\1DD|DD([-/.])MM\2YYYY|MM([-/.])DD\3YYYY)\b", re.IGNORECASE
@@ -105,6 +106,8 @@ def _is_prose(answer: str) -> bool:
 def _spaced(form: str, answer: str, _: str) -> str | None:
     if "\n" in form.rpartition("{answer}")[2].rstrip():
         return None  # a layout goes on in the next line
+    if _BRACKETED in form:  # blanks within the brackets of an option are no usual spelling
+        return format_answer(form, answer.strip()) + "\n"
     before = "" if form.partition("{answer}")[0].endswith(" ") else " "
     return format_answer(form, f"{before}{answer.strip()} ") + "\n"
 

@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.explanation import Explanation
 from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (
     doubtful_errors,
+    notes_on_side,
     rank,
     with_final_side,
     with_final_tensors,
@@ -104,6 +105,7 @@ class _Investigation(Explanation):
         final = (with_final_tensors(self.experiments, each, self.variant) for each in self.named)
         final = (with_final_side(self.experiments, each, self.variant) for each in final)
         causes = tuple(sorted(final, key=rank))
+        self.notes += notes_on_side(self.experiments.case, causes, self.variant)
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
             causes=causes,

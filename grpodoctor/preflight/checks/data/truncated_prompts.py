@@ -114,9 +114,11 @@ class TruncatedPrompts(Check):
         sentences = np.array([bool(_SENTENCE.search(text[:-1])) for text in texts])
         if sentences[pile].mean() < self.min_cut_share:  # lists and sequences have no sentences
             return False
-        if (~pile).any():
-            return bool(cut[~pile].mean() <= self.max_other_share)
-        return self._are_built_differently(texts)
+        if (~pile).any() and cut[~pile].mean() > self.max_other_share:
+            return False
+        return self._are_built_differently(
+            [text for text, at_limit in zip(texts, pile, strict=True) if at_limit]
+        )
 
     def _are_built_differently(self, texts: Sequence[str]) -> bool:
         """Whether texts of one length have sentences of many lengths: no generator wrote them."""
