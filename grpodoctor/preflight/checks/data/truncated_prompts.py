@@ -114,11 +114,9 @@ class TruncatedPrompts(Check):
         sentences = np.array([bool(_SENTENCE.search(text[:-1])) for text in texts])
         if sentences[pile].mean() < self.min_cut_share:  # lists and sequences have no sentences
             return False
-        if (~pile).any() and cut[~pile].mean() > self.max_other_share:
-            return False
-        return self._are_built_differently(
-            [text for text, at_limit in zip(texts, pile, strict=True) if at_limit]
-        )
+        if (~pile).any():
+            return bool(cut[~pile].mean() <= self.max_other_share)
+        return self._are_built_differently(texts)
 
     def _are_built_differently(self, texts: Sequence[str]) -> bool:
         """Whether texts of one length have sentences of many lengths: no generator wrote them."""
@@ -143,11 +141,19 @@ def _pile(lengths: NDArray[np.int_]) -> NDArray[np.bool_]:
     return np.asarray(lengths >= lengths.max() - 1)
 
 
+_SIGNED = re.compile(
+    r"\b(?i:regards|sincerely|yours|faithfully|thanks|thank you|best|wishes|cheers|greetings)"
+    r"[,!]?\s+(?:[A-Z\u00c0-\u00de][\w.'-]*\s*){1,3}$"
+)
+"""The end of a letter: a name and no sentence."""
+
+
 def _is_cut_at_end(text: str) -> bool:
     """Whether a sentence stops before its end; a last line of figures or code is no sentence."""
     last_line = text.rstrip().rpartition("\n")[2]
     letters = sum(letter.isalpha() for letter in last_line)
-    return letters >= _MIN_SENTENCE and bool(_CUT_END.search(text))
+    is_open = letters >= _MIN_SENTENCE and bool(_CUT_END.search(text))
+    return is_open and not _SIGNED.search(text)
 
 
 def _is_cut_at_start(text: str) -> bool:
