@@ -381,7 +381,9 @@ class _Investigation(Explanation):
             if self.variant is not None:
                 self._confirm(self.variant)
         if len(self.steps) > 1 and not self.is_judged:
-            self._call_likely(self.imitated)
+            # The last cause was measured next to all others; it may make any of them superfluous.
+            earlier = {step.cause for step in self.steps[:-1]}
+            self._call_likely(self.imitated | earlier)
         self._call_likely(doubtful_errors(self.named, self.imitated))
 
     def _guess_from_checksums(self) -> None:

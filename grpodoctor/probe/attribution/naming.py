@@ -190,7 +190,10 @@ def with_final_tensors(
     edit = tensor_edit(final.setup.edits) if final is not None else None
     if named.cause != "partial-sync" or edit is None or final is None:
         return named
-    folder, taken, every = tensors_of(experiments, final.setup, edit)
+    try:
+        folder, taken, every = tensors_of(experiments, final.setup, edit)
+    except (EngineError, BudgetSpentError):  # the first tensors stay named
+        return named
     labels = labels_of(taken, every)
     if labels == named.details[: len(labels)]:
         return named

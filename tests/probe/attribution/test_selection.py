@@ -10,6 +10,7 @@ import pytest
 
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.explanation import Explanation
+from grpodoctor.probe.attribution.investigate import _Investigation
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     Step,
@@ -19,6 +20,7 @@ from grpodoctor.probe.attribution.search.selection import (
     unneeded,
 )
 from grpodoctor.probe.contract import Processing
+from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
 from grpodoctor.probe.results.results import NamedCause
 from tests.probe.attribution.scripted import VOCABULARY, Scripted, case_of, processed
@@ -186,3 +188,25 @@ def test_shares_are_unknown_if_a_cause_cannot_be_restored_alone(tmp_path: Path) 
     first = experiments.first()
     shifted = replace(first.setup, shift=1)
     assert gaps_in_order(experiments, first, [Step("off-by-one", first.setup, shifted)]) is None
+
+
+def test_a_cause_that_a_later_one_may_replace_is_not_proven_if_the_budget_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Scripted(tmp_path, plain)
+    case = case_of(runner, SAMPLER, LEARNER)
+    investigation = _Investigation(runner, case)
+    setup = investigation.experiments.first().setup
+
+    def cut_short() -> None:
+        causes = ("precision", "temperature")
+        investigation.steps = [Step(cause, setup, setup) for cause in causes]
+        investigation.named = [
+            NamedCause(cause=cause, title=cause, confidence="proven", explained=0.5, summary="")
+            for cause in causes
+        ]
+        raise BudgetSpentError("no time is left")
+
+    monkeypatch.setattr(investigation, "_investigate", cut_short)
+    confidences = {each.cause: each.confidence for each in investigation.result().causes}
+    assert confidences == {"precision": "likely", "temperature": "proven"}
