@@ -282,3 +282,13 @@ def test_the_name_under_a_letter_is_no_cut() -> None:
     assert not _is_cut_at_end("The eggs that I ordered never came. Regards, Eliza Patel")
     assert _is_cut_at_end("The eggs that I ordered never came. Regards for the eggs that")
     assert _is_cut_at_end("The best Eliza Patel could do was to order more eggs and then")
+
+
+def test_a_reward_of_polite_responses_is_not_constant(reward_of: RewardOf) -> None:
+    polite = (
+        "def reward(completions, **kwargs):\n"
+        "    return [float('idiot' not in text) for text in completions]\n"
+    )
+    scored = score_free_responses(reward_of(polite), _rows(intent=_label))
+    assert scored is not None
+    assert scored.constant is None
