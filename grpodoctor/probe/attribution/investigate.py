@@ -12,12 +12,11 @@ from grpodoctor.probe.attribution.base import Cause, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.explanation import Explanation
+from grpodoctor.probe.attribution.final_side import notes_on_side, with_final_side
 from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (
     doubtful_errors,
-    notes_on_side,
     rank,
-    with_final_side,
     with_final_tensors,
 )
 from grpodoctor.probe.attribution.reference import with_reference

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grpodoctor.probe.attribution.experiments import Experiments
-from grpodoctor.probe.attribution.naming import with_final_side
+from grpodoctor.probe.attribution.final_side import with_final_side
 from grpodoctor.probe.contract import Processing, Response
 from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
