@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
@@ -111,7 +112,10 @@ class Explanation:
         steps = self.steps[self.checked :]
         ids = {step.cause for step in steps}
         # Also if the budget ends now: the former shares do not add up.
-        self.named = [with_share(each, None) if each.cause in ids else each for each in self.named]
+        alone = whole if len(steps) == 1 else None
+        self.named = [
+            replace(each, explained=alone) if each.cause in ids else each for each in self.named
+        ]
         try:
             gaps = gaps_in_order(self.experiments, final, steps)
         except EngineError as error:

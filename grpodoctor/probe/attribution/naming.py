@@ -105,10 +105,8 @@ def as_likely(named: NamedCause, rival: str = "") -> NamedCause:
     return replace(named, confidence=confidence, details=details)
 
 
-def with_share(named: NamedCause, removed: RemovedShare | None) -> NamedCause:
-    """A cause with its share of the gap after others were dropped; None if it is unknown."""
-    if removed is None:
-        return replace(named, explained=None)
+def with_share(named: NamedCause, removed: RemovedShare) -> NamedCause:
+    """A cause with its share of the gap after others were dropped."""
     figures = {**named.figures, "gap_before": removed.before, "gap_after": removed.after}
     words = (
         f"next to the other named causes, k3 falls from {removed.before:.2g} to "

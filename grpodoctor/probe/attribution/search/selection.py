@@ -270,6 +270,11 @@ def enough_share(cause: Cause) -> float:
     return NEARLY_WHOLE if cause.is_surrogate else WHOLE
 
 
+def agreement(before: Variant, after: Variant) -> str:
+    """What the remaining gap says about two engines, as a verb."""
+    return "agrees with" if after.gap < CLOSED * before.gap else "comes closer to"
+
+
 def keeps_tokens(before: Variant, after: Variant) -> bool:
     """Whether nearly all tokens kept a finite log-probability."""
     if (after.setup.shift, after.setup.transform) != (before.setup.shift, before.setup.transform):
