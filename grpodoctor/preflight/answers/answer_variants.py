@@ -36,7 +36,9 @@ ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
 PROMPT_LAYOUT = "the white space of the prompt"
 _BRACKETED = "({answer})"
+"""The place of an option in brackets."""
 _MIN_GRID_ROWS = 2
+"""Lines of equally many signs from which an answer is a grid."""
 _DATE_PATTERN = re.compile(
     r"\b(?:YYYY([-/.])MM\1DD|DD([-/.])MM\2YYYY|MM([-/.])DD\3YYYY)\b", re.IGNORECASE
 )
