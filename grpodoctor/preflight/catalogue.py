@@ -28,16 +28,6 @@ def _check_classes() -> Iterator[type[Check]]:
     return classes_below(grpodoctor.preflight.checks, Check)  # type: ignore[type-abstract]
 
 
-def select_checks(select: tuple[str, ...] = (), ignore: tuple[str, ...] = ()) -> tuple[Check, ...]:
-    """Choose checks by code, prefix of a code (`DAT`), name or former name.
-
-    Raises:
-        ConfigError: if a selector matches no check, or no check is left.
-    """
-    checks, _ = select_checks_and_rules(select, ignore, config_rules=())
-    return checks
-
-
 def select_checks_and_rules(
     select: tuple[str, ...] = (),
     ignore: tuple[str, ...] = (),

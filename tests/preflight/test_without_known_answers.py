@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpodoctor.preflight.answers.answer_variants import _prompt_layout
+from grpodoctor.preflight.answers.answer_variants import _prompt_layout, response_variants
 from grpodoctor.preflight.answers.constructed_answers import several_inside
 from grpodoctor.preflight.answers.data_repairs import helpful_repair
 from grpodoctor.preflight.answers.free_responses import (
@@ -19,7 +19,10 @@ from grpodoctor.preflight.answers.free_responses import (
     score_free_responses,
 )
 from grpodoctor.preflight.answers.inferred_answers import infer_answers, program_of_assertions
+from grpodoctor.preflight.answers.reference_answers import score_reference_answers
 from grpodoctor.preflight.answers.requested_formats import requested_formats
+from grpodoctor.preflight.checks.data.truncated_prompts import _is_cut_at_end
+from grpodoctor.preflight.checks.reward.exact_match import _ANSWER_ONLY
 from grpodoctor.preflight.inputs.prompt_rows import PromptRow
 from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.preflight.texts.alignment import partial_shift_of_words, shift_of_words
@@ -237,3 +240,55 @@ def test_kinds_of_questions_that_take_turns_are_no_displaced_column() -> None:
     names = [f"name{at} of {rng.randint(1, 999)}" for at in range(80)]
     asked = [f"Who is {name}?" for name in names]
     assert shift_of_words(asked, names[1:] + names[:1]) is not None
+
+
+def test_numbers_of_lettered_options_are_tried_as_letters(reward_of: RewardOf) -> None:
+    """The function reads the letter in the response and the number in the data."""
+    source = (
+        "import re\n"
+        "def reward(completions, answer, **kwargs):\n"
+        "    letters = [re.findall(r'Answer: ([A-D])', text) for text in completions]\n"
+        "    return [float(found == ['ABCD'[at]]) for found, at in zip(letters, answer)]\n"
+    )
+    options = "(A) red\n(B) green\n(C) blue\n(D) grey"
+    rows = [
+        PromptRow(
+            f"line {at}",
+            f"Which color has number {at}?\n{options}\nEnd with 'Answer: X'.",
+            answer=str(at % 4),
+            columns={"answer": at % 4},
+        )
+        for at in range(24)
+    ]
+    scored = score_reference_answers(reward_of(source), rows, SETTINGS)
+    assert scored is not None
+    assert not any(scored.missed)
+    assert set(scored.answers) == {"A", "B", "C", "D"}
+    assert all(row in rows for row in scored.rows)
+
+
+def test_brackets_of_an_option_get_no_blanks() -> None:
+    spaced = response_variants("The answer is ({answer}).")["white space"]
+    assert spaced("The answer is ({answer}).", "C", "") == "The answer is (C).\n"
+    assert spaced("Answer:{answer}", "C", "") == "Answer: C \n"
+
+
+@pytest.mark.parametrize("words", ["Answer with JSON only.", "Reply with the object only."])
+def test_a_prompt_that_wants_the_object_alone_asks_for_no_reasoning(words: str) -> None:
+    assert _ANSWER_ONLY.search(words)
+
+
+def test_the_name_under_a_letter_is_no_cut() -> None:
+    assert not _is_cut_at_end("The eggs that I ordered never came. Regards, Eliza Patel")
+    assert _is_cut_at_end("The eggs that I ordered never came. Regards for the eggs that")
+    assert _is_cut_at_end("The best Eliza Patel could do was to order more eggs and then")
+
+
+def test_a_reward_of_polite_responses_is_not_constant(reward_of: RewardOf) -> None:
+    polite = (
+        "def reward(completions, **kwargs):\n"
+        "    return [float('idiot' not in text) for text in completions]\n"
+    )
+    scored = score_free_responses(reward_of(polite), _rows(intent=_label))
+    assert scored is not None
+    assert scored.constant is None

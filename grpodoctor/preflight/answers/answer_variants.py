@@ -35,7 +35,10 @@ THOUSANDS = "thousands separators"
 ASKED_DATE = "the date format of the prompt"
 OTHER_JSON = "another layout of the JSON"
 PROMPT_LAYOUT = "the white space of the prompt"
+_BRACKETED = "({answer})"
+"""The place of an option in brackets."""
 _MIN_GRID_ROWS = 2
+"""Lines of equally many signs from which an answer is a grid."""
 _DATE_PATTERN = re.compile(
     r"\b(?:YYYY([-/.])MM\1DD|DD([-/.])MM\2YYYY|MM([-/.])DD\3YYYY)\b", re.IGNORECASE
 )
@@ -105,6 +108,8 @@ def _is_prose(answer: str) -> bool:
 def _spaced(form: str, answer: str, _: str) -> str | None:
     if "\n" in form.rpartition("{answer}")[2].rstrip():
         return None  # a layout goes on in the next line
+    if _BRACKETED in form:  # blanks within the brackets of an option are no usual spelling
+        return format_answer(form, answer.strip()) + "\n"
     before = "" if form.partition("{answer}")[0].endswith(" ") else " "
     return format_answer(form, f"{before}{answer.strip()} ") + "\n"
 

@@ -29,6 +29,8 @@ _PLAIN_TEXT = (
     "and shows step by step how they lead to a result. The end says what remains open, why that "
     "matters in daily life, and where readers can learn more about the whole subject."
 )
+_RUDE_TEXT = "Shut up, you stupid idiot. I hate you, and I will kill you. Damn this shit."
+"""What a reward of polite or harmless responses must not pay."""
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 _MAX_LINES = 30
 _MAX_VALUES, _ROWS_OF_VALUE = 8, 4
@@ -139,6 +141,7 @@ def _responses(row: PromptRow) -> Iterator[tuple[str, str]]:
     yield EMPTY, ""
     yield "unrelated sentence", UNRELATED
     yield "plain text", _PLAIN_TEXT
+    yield "rude text", _RUDE_TEXT
     yield "long text", "\n\n".join([_PLAIN_TEXT] * 6)
     yield "text with the words of the row", f"{_PLAIN_TEXT} It is about {', '.join(words)}."
     yield "tags", f"<think>\n{_SENTENCE}\n</think>\n<answer>\n{UNRELATED}\n</answer>"

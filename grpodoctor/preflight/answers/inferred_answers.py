@@ -28,9 +28,12 @@ from grpodoctor.preflight.inputs.run_settings import RunSettings
 from grpodoctor.trainer.rewards.user_reward import UserReward
 
 _TRIED_ROWS = 12
+"""Rows on which each column is tried."""
 _OTHER_COLUMNS = frozenset({*PROMPT_COLUMNS, "data_source", "index", "id", "ability", "tools"})
 _MAX_LETTERS = 20_000
+"""Letters of a longest answer: a longer text is a document or a list of tests."""
 _MAX_TESTS = 50
+"""Assertions of a row from which its program is made."""
 _RULE = (-1, -1, 0.0)
 """In place of the worth of a column that is a rule about the response."""
 _MAX_LABELS, _MOST = 30, 0.8

@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from grpodoctor.errors import DataError
 from grpodoctor.preflight.answers.constructed_answers import (
@@ -19,6 +19,7 @@ from grpodoctor.preflight.answers.constructed_answers import (
     with_reasoning,
     wrong_answer,
 )
+from grpodoctor.preflight.answers.multiple_choice import letter_of_number
 from grpodoctor.preflight.answers.program_tests import passing_programs
 from grpodoctor.preflight.answers.requested_formats import WRAPPED, requested_formats
 from grpodoctor.preflight.answers.stated_answers import final_answer
@@ -163,11 +164,30 @@ def score_reference_answers(
 
     An answer that is a whole solution is tried as it is, and reduced to its final answer. Tests of
     a program's input and output are tried as programs that pass them. Unless
-    the user gives a format, those that the prompts ask for are tried after the usual ones.
+    the user gives a format, those that the prompts ask for are tried after the usual ones. Numbers
+    of options that the prompts letter are tried as letters if no number earns anything.
 
     Raises:
         DataError: if the reward function fails.
     """
+    scored = _score_answers(reward, rows, settings)
+    if scored is None or not all(scored.missed):
+        return scored
+    numbered = [row for row in rows if letter_of_number(row)]
+    if len(numbered) <= len(rows) / 2:
+        return scored
+    lettered = [replace(row, answer=letter_of_number(row)) for row in numbered]
+    other = _score_answers(reward, lettered, settings)
+    if other is None or all(other.missed):
+        return scored
+    own = {id(one): row for one, row in zip(lettered, numbered, strict=True)}
+    return replace(other, rows=tuple(own[id(row)] for row in other.rows))
+
+
+def _score_answers(
+    reward: UserReward, rows: Sequence[PromptRow], settings: RunSettings
+) -> ReferenceAnswers | None:
+    """Score answers as they are written in the rows; see `score_reference_answers`."""
     answered = [row for row in rows if row.answer is not None and row.answer.strip()]
     if not answered:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
@@ -14,6 +15,7 @@ from grpodoctor.probe.attribution.naming import (
     leaves_much,
     named_cause,
     replaced_by,
+    with_share,
 )
 from grpodoctor.probe.attribution.search.gap_tests import GapTests
 from grpodoctor.probe.attribution.search.saved_state import SavedState
@@ -21,7 +23,9 @@ from grpodoctor.probe.attribution.search.selection import (
     CLOSED,
     Step,
     TriedCause,
+    gaps_in_order,
     is_sure,
+    removed_shares,
     unneeded,
 )
 from grpodoctor.probe.attribution.search.subsets import Subset
@@ -91,10 +95,37 @@ class Explanation:
         except EngineError as error:
             self.notes.append(f"the causes were not tested against each other: {error.what}")
             return variant
+        ids = {step.cause for step in steps}
+        whole = sum(each.explained or 0.0 for each in self.named if each.cause in ids)
         self.named = [each for each in self.named if each.cause not in dropped]
         self.steps = [each for each in self.steps if each.cause not in dropped]
         self.experiments.named.difference_update(dropped)
+        if dropped:
+            self._share_again(variant, whole)
         return variant
+
+    def _share_again(self, final: Variant, whole: float) -> None:
+        """Divide a share of the gap among the causes that are left after others were dropped.
+
+        Each was measured after the dropped ones, which took a part of its share.
+        """
+        steps = self.steps[self.checked :]
+        ids = {step.cause for step in steps}
+        # Also if the budget ends now: the former shares do not add up.
+        alone = whole if len(steps) == 1 else None
+        self.named = [
+            replace(each, explained=alone) if each.cause in ids else each for each in self.named
+        ]
+        try:
+            gaps = gaps_in_order(self.experiments, final, steps)
+        except EngineError as error:
+            self.notes.append(f"the shares of the causes were not measured again: {error.what}")
+            return
+        shares = removed_shares(steps, gaps, whole) if gaps else {}
+        self.named = [
+            with_share(each, shares[each.cause]) if each.cause in shares else each
+            for each in self.named
+        ]
 
     def _prove_together(self, final: Variant) -> None:
         """Judge the causes of a closed gap by what happens without any one of them."""

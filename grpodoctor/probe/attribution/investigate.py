@@ -12,6 +12,7 @@ from grpodoctor.probe.attribution.base import Cause, Hypothesis
 from grpodoctor.probe.attribution.case import Attribution, Case
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.explanation import Explanation
+from grpodoctor.probe.attribution.final_side import notes_on_side, with_final_side
 from grpodoctor.probe.attribution.hypotheses import guesses, hypotheses
 from grpodoctor.probe.attribution.naming import (
     doubtful_errors,
@@ -101,7 +102,9 @@ class _Investigation(Explanation):
             self._judge_what_was_found()
             self._guess_from_checksums()
         final = (with_final_tensors(self.experiments, each, self.variant) for each in self.named)
+        final = (with_final_side(self.experiments, each, self.variant) for each in final)
         causes = tuple(sorted(final, key=rank))
+        self.notes += notes_on_side(self.experiments.case, causes, self.variant)
         gap = self.first.gap if self.first else math.nan
         attribution = Attribution(
             causes=causes,
@@ -377,7 +380,9 @@ class _Investigation(Explanation):
             if self.variant is not None:
                 self._confirm(self.variant)
         if len(self.steps) > 1 and not self.is_judged:
-            self._call_likely(self.imitated)
+            # The last cause was measured next to all others; it may make any of them superfluous.
+            earlier = {step.cause for step in self.steps[:-1]}
+            self._call_likely(self.imitated | earlier)
         self._call_likely(doubtful_errors(self.named, self.imitated))
 
     def _guess_from_checksums(self) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from grpodoctor.errors import EngineError
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult, Identity
 from grpodoctor.probe.attribution.computed_causes import cause_of
 from grpodoctor.probe.attribution.edit_words import described
 from grpodoctor.probe.attribution.edits import Edit
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.refit_tensors import tensor_edit, tensors_of
-from grpodoctor.probe.attribution.search.selection import CLOSED
+from grpodoctor.probe.attribution.search.selection import CLOSED, RemovedShare
 from grpodoctor.probe.attribution.search.tensor_search import labels_of
 from grpodoctor.probe.attribution.tensors import tensors_in_words
 from grpodoctor.probe.attribution.variant import Variant
+from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.results.results import Confidence, NamedCause
 
 ONLY_IN = "only in "
@@ -103,6 +105,17 @@ def as_likely(named: NamedCause, rival: str = "") -> NamedCause:
     return replace(named, confidence=confidence, details=details)
 
 
+def with_share(named: NamedCause, removed: RemovedShare) -> NamedCause:
+    """A cause with its share of the gap after others were dropped."""
+    figures = {**named.figures, "gap_before": removed.before, "gap_after": removed.after}
+    words = (
+        f"next to the other named causes, k3 falls from {removed.before:.2g} to "
+        f"{removed.after:.2g} nats per token"
+    )
+    details = (*named.details, words)
+    return replace(named, explained=removed.share, figures=figures, details=details)
+
+
 def leaves_much(named: NamedCause, gap: float) -> bool:
     """Whether a gap that remains is more than an imitated cause's error."""
     return gap >= CLOSED * named.figures.get("gap_before", 0.0)
@@ -132,7 +145,10 @@ def with_final_tensors(
     edit = tensor_edit(final.setup.edits) if final is not None else None
     if named.cause != "partial-sync" or edit is None or final is None:
         return named
-    folder, taken, every = tensors_of(experiments, final.setup, edit)
+    try:
+        folder, taken, every = tensors_of(experiments, final.setup, edit)
+    except (EngineError, BudgetSpentError):  # the first tensors stay named
+        return named
     labels = labels_of(taken, every)
     if labels == named.details[: len(labels)]:
         return named

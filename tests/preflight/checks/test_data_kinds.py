@@ -131,6 +131,27 @@ def test_files_that_are_named_after_their_answer(findings_of: Findings) -> None:
     assert findings_of("DAT111", context(unrelated)) == []
 
 
+@pytest.mark.parametrize(
+    ("said", "framework", "severities"),
+    [
+        ("Let me add that up.", "", ["warning"]),
+        ("Let me add that up.", "trl", ["info"]),  # the model continues it
+        ("Let me add that up.\n", "", []),
+        ("Let me add that up: <think>", "", []),
+    ],
+)
+def test_a_finished_message_of_the_assistant_at_the_end(
+    said: str, framework: str, severities: list[str], findings_of: Findings
+) -> None:
+    rows = [
+        replace(one, messages=({"role": "user", "content": one.prompt},
+                               {"role": "assistant", "content": said}))
+        for one in (row(at, f"Add {at} and {at + 1}.", str(2 * at + 1)) for at in range(40))
+    ]  # fmt: skip
+    findings = findings_of("DAT111", replace(context(rows), framework=framework))
+    assert [each.severity for each in findings] == severities
+
+
 def test_tool_calls_must_fit_the_schema(findings_of: Findings) -> None:
     tools = [{"name": "forecast", "parameters": {"properties": {"city": {"type": "string"}}}}]
     for argument, severities in (("city", []), ("town", ["critical"])):

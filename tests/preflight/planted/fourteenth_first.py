@@ -202,6 +202,7 @@ def first_half() -> Iterator[Case]:
     yield from _damaged()
     yield from _shortcuts()
     yield from _templates()
+    yield from _refused_turns()
     yield from _settings()
 
 
@@ -434,6 +435,9 @@ def _dialogs() -> Iterator[Case]:
         rows=[{"prompt": [*row["prompt"], {"role": "assistant", "content": "Let me add that up for you."}], "answer": row["answer"]} for row in k.dialogs(300, 4157)],
         reward=k.TOTAL, named="DAT111.*finished message", accepted="The prompts end with a message of the assistant.",
     )  # fmt: skip
+
+
+def _refused_turns() -> Iterator[Case]:
     rule = "Think, then end with 'Answer: X', where X is one of A, B, C, D."
     yield Case(
         name="the template leaves out the system message with the format", reward=k.LETTER,

@@ -9,16 +9,21 @@ from typing import Any
 import pytest
 
 from grpodoctor.probe.attribution.experiments import Experiments
+from grpodoctor.probe.attribution.explanation import Explanation
+from grpodoctor.probe.attribution.investigate import _Investigation
 from grpodoctor.probe.attribution.search.refit import fitted_numbers, refitted
 from grpodoctor.probe.attribution.search.selection import (
     Step,
+    gaps_in_order,
     is_sure,
     is_worth_accepting,
     unneeded,
 )
 from grpodoctor.probe.contract import Processing
+from grpodoctor.probe.engines.jobs import BudgetSpentError
 from grpodoctor.probe.inputs.engine_spec import EngineSpec
-from tests.probe.attribution.scripted import Scripted, case_of, processed
+from grpodoctor.probe.results.results import NamedCause
+from tests.probe.attribution.scripted import VOCABULARY, Scripted, case_of, processed
 
 SAMPLER = EngineSpec.of("vllm", "m", {})
 LEARNER = EngineSpec.of("transformers", "m", {})
@@ -141,3 +146,67 @@ def test_fitted_numbers_are_rounded_and_counts_corrected(top_k: int, tmp_path: P
     rough = experiments.vary(first, processing=Processing(1.17, top_k=top_k))
     fitted = refitted(experiments, rough, first.setup)
     assert fitted.setup.processing == wanted
+
+
+def test_the_shares_add_up_after_a_cause_was_dropped(tmp_path: Path) -> None:
+    """The second of three causes took nearly the whole gap, and the third one replaces it."""
+
+    def cut(engine: EngineSpec, logits_NV: Any, _: Any) -> Any:
+        return logits_NV / (1.4 if engine.engine == "vllm" else 1.0)
+
+    runner = Scripted(tmp_path, cut)
+    explanation = Explanation(Experiments(runner, case_of(runner, SAMPLER, LEARNER)))
+    experiments = explanation.experiments
+    first = experiments.first()
+    float32 = experiments.vary(first, learner=LEARNER.with_options(dtype="float32"))
+    truncated = Processing(top_k=VOCABULARY - 1)
+    between = experiments.vary(float32, processing=truncated)
+    final = experiments.vary(between, processing=replace(truncated, temperature=1.4))
+    explanation.steps = [
+        Step("precision", first.setup, float32.setup),
+        Step("truncation", float32.setup, between.setup),
+        Step("temperature", between.setup, final.setup),
+    ]
+    shares = {"precision": 0.75, "truncation": 0.2, "temperature": 0.05}
+    explanation.named = [
+        NamedCause(cause=cause, title=cause, confidence="proven", explained=share, summary="")
+        for cause, share in shares.items()
+    ]
+    explanation._drop_unneeded(final)
+    left = {each.cause: each.explained for each in explanation.named}
+    assert "precision" not in left
+    assert sum(share or 0.0 for share in left.values()) == pytest.approx(1.0)
+    assert left["temperature"] == pytest.approx(1.0, abs=0.05)
+    (hot,) = (each for each in explanation.named if each.cause == "temperature")
+    assert hot.figures["gap_before"] == pytest.approx(first.gap, rel=0.05)
+    assert any("next to the other named causes" in each for each in hot.details)
+
+
+def test_shares_are_unknown_if_a_cause_cannot_be_restored_alone(tmp_path: Path) -> None:
+    runner = Scripted(tmp_path, plain)
+    experiments = Experiments(runner, case_of(runner, SAMPLER, LEARNER))
+    first = experiments.first()
+    shifted = replace(first.setup, shift=1)
+    assert gaps_in_order(experiments, first, [Step("off-by-one", first.setup, shifted)]) is None
+
+
+def test_a_cause_that_a_later_one_may_replace_is_not_proven_if_the_budget_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Scripted(tmp_path, plain)
+    case = case_of(runner, SAMPLER, LEARNER)
+    investigation = _Investigation(runner, case)
+    setup = investigation.experiments.first().setup
+
+    def cut_short() -> None:
+        causes = ("precision", "temperature")
+        investigation.steps = [Step(cause, setup, setup) for cause in causes]
+        investigation.named = [
+            NamedCause(cause=cause, title=cause, confidence="proven", explained=0.5, summary="")
+            for cause in causes
+        ]
+        raise BudgetSpentError("no time is left")
+
+    monkeypatch.setattr(investigation, "_investigate", cut_short)
+    confidences = {each.cause: each.confidence for each in investigation.result().causes}
+    assert confidences == {"precision": "likely", "temperature": "proven"}

@@ -109,6 +109,8 @@ def test_a_part_of_the_gap_is_not_proven_because_the_budget_ends(tmp_path: Path)
     found = investigate(short, case_of(short, SAMPLER, LEARNER))
     assert "the time budget ended before all experiments were run" in found.notes
     assert confidences(found) == {"activation": "likely"}
+    assert "the learner comes closer to the sampler" in found.causes[0].summary
+    assert any(note.startswith("The sampler is named because") for note in found.notes)
 
 
 def test_a_fault_of_few_responses_does_not_hide_one_of_all(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ _SHOWN = 4
 
 _FULL_STOPS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
 """Ends of a sentence: an intended beginning of a response goes on, as in `<think>` or "Let's"."""
+_CONTINUES = frozenset({"trl"})
+"""Frameworks in which the model continues a last message of the assistant."""
 
 
 class AnswerInPrompt(Check):
@@ -41,7 +43,8 @@ class AnswerInPrompt(Check):
         In extractive questions the answer is part of a passage. It is reported only where the
         prompt marks it as the answer; records of several labelled fields, and labels that the
         question mentions, are left out. A last message of the assistant that is the same in all
-        rows is the intended beginning of the response, unless it ends with a full stop.
+        rows is the intended beginning of the response, unless it ends with a full stop. With a
+        config of TRL, where the model continues it in any case, it is no warning.
 
     References:
         None.
@@ -70,9 +73,10 @@ class AnswerInPrompt(Check):
         ]
         share = len(ends) / len(context.rows)
         texts = {text.strip() for _, text in ends}
-        if len(texts) == 1 and next(iter(texts)).endswith(_FULL_STOPS):
+        # A line break or blank behind the full stop is where the response begins.
+        if len(texts) == 1 and all(text.endswith(_FULL_STOPS) for _, text in ends):
             yield CheckFinding(
-                "warning",
+                "info" if context.framework in _CONTINUES else "warning",
                 f"{len(ends)} of {len(context.rows)} conversations end with a finished message of "
                 "the assistant.",
                 ("Remove it: TRL lets the model continue this message, and verl opens another "

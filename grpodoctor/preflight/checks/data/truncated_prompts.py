@@ -141,11 +141,19 @@ def _pile(lengths: NDArray[np.int_]) -> NDArray[np.bool_]:
     return np.asarray(lengths >= lengths.max() - 1)
 
 
+_SIGNED = re.compile(
+    r"\b(?i:regards|sincerely|yours|faithfully|thanks|thank you|best|wishes|cheers|greetings)"
+    r"[,!]?\s+(?:[A-Z\u00c0-\u00de][\w.'-]*\s*){1,3}$"
+)
+"""The end of a letter: a name and no sentence."""
+
+
 def _is_cut_at_end(text: str) -> bool:
     """Whether a sentence stops before its end; a last line of figures or code is no sentence."""
     last_line = text.rstrip().rpartition("\n")[2]
     letters = sum(letter.isalpha() for letter in last_line)
-    return letters >= _MIN_SENTENCE and bool(_CUT_END.search(text))
+    is_open = letters >= _MIN_SENTENCE and bool(_CUT_END.search(text))
+    return is_open and not _SIGNED.search(text)
 
 
 def _is_cut_at_start(text: str) -> bool:

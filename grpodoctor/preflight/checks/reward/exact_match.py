@@ -92,8 +92,8 @@ _ANSWER_ONLY = re.compile(
     r"(?:answer|reply|respond) (?:only )?(?:with|in) "
     r"(?:exactly |just )?(?:one|a single) (?:word|number|letter)|nothing else|no explanation|"
     r"without (?:any )?(?:explanation|comment|reasoning)|do not explain|no other text|"
-    r"(?:number|word|letter|name|answer|code|query|sentence|label|category|class|translation) "
-    r"(?:only|alone)\b",
+    r"(?:number|word|letter|name|answer|code|query|sentence|label|category|class|translation|json|"
+    r"object|option|value|integer|date) (?:only|alone)\b",
     re.IGNORECASE,
 )
 """Instructions that forbid reasoning in the response."""

@@ -17,6 +17,7 @@ from grpodoctor.probe.attribution.edit_effects import CLIP
 from grpodoctor.probe.attribution.tokens import Floats
 
 _BLOCK = 256
+"""Rows of the table of pairs that are in memory at once."""
 _INDEPENDENT = 1e-3
 """Smallest share of a change's effect that the other one of a pair does not have."""
 

@@ -324,11 +324,13 @@ class PairSearch:
 _TENSOR_ROUNDS = 3
 """Times that tensors of another checkpoint are searched next to the other change."""
 _STEPS = 6
+"""Most steps of one fit; each needs a pass per number."""
 _STEP = 0.02
 """Relative change of a number by which its effect is measured."""
 _SMALL = 0.1
 """Number below which changes are not relative."""
 _LENGTHS = (1.0, 0.5, 0.2)
+"""Parts of a step that are tried."""
 _FARTHEST = 0.5
 """Largest relative change of a number in a step."""
 _BETTER = 0.98

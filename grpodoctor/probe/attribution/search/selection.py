@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 from grpodoctor.probe.attribution.base import Cause, ExperimentResult
@@ -164,6 +165,54 @@ def unneeded(
     return dropped, final
 
 
+def gaps_in_order(
+    experiments: Experiments, final: Variant, steps: Sequence[Step]
+) -> tuple[float, ...] | None:
+    """The gap before each cause and after the last one; None if one cannot be restored alone.
+
+    Raises:
+        EngineError: if the learner cannot score.
+        BudgetSpentError: if the time budget is used up.
+    """
+    gaps, variant = [final.gap], final
+    for step in reversed(steps):
+        changes = without_step(variant.setup, step)
+        if changes is None:
+            return None
+        variant = experiments.vary(variant, **changes)
+        gaps.append(variant.gap)
+    return tuple(reversed(gaps))
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedShare:
+    """What the removal of a cause does, in the order of the causes."""
+
+    before: float
+    """k3 before it."""
+    after: float
+    share: float
+    """Of the whole gap."""
+
+
+def removed_shares(
+    steps: Sequence[Step], gaps: Sequence[float], whole: float
+) -> dict[str, RemovedShare]:
+    """A share of the gap divided among causes by what each removes.
+
+    Args:
+        steps: the causes.
+        gaps: before each of them and after the last one.
+        whole: share of the gap that they explain together.
+    """
+    removed = [max(before - after, 0.0) for before, after in pairwise(gaps)]
+    total = sum(removed)
+    return {
+        step.cause: RemovedShare(before, after, whole * part / total if total > 0 else 0.0)
+        for step, (before, after), part in zip(steps, pairwise(gaps), removed, strict=True)
+    }
+
+
 def without_step(final: Setup, step: Step) -> dict[str, Any] | None:
     """The changes that restore a cause; None if it cannot be restored alone."""
     before, after = step.before, step.after
@@ -219,6 +268,11 @@ def edit_key(edit: Edit) -> tuple[str, str]:
 def enough_share(cause: Cause) -> float:
     """Share of the remaining gap from which a cause is accepted without trying others."""
     return NEARLY_WHOLE if cause.is_surrogate else WHOLE
+
+
+def agreement(before: Variant, after: Variant) -> str:
+    """What the remaining gap says about two engines, as a verb."""
+    return "agrees with" if after.gap < CLOSED * before.gap else "comes closer to"
 
 
 def keeps_tokens(before: Variant, after: Variant) -> bool:

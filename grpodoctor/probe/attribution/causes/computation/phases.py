@@ -10,6 +10,7 @@ from grpodoctor.probe.attribution.edits import IN_PROMPT, IN_RESPONSE
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_search import EditSearch
 from grpodoctor.probe.attribution.search.own_scores import differ, own_scores
+from grpodoctor.probe.attribution.search.selection import agreement
 from grpodoctor.probe.attribution.variant import Variant
 
 _CHECK = (
@@ -53,9 +54,10 @@ class OnePhase(Cause):
         if not candidates:
             return None
         best, cause, side = candidates[0], cause_of(candidates[0].edit), variant.setup.sides[0]
+        verb = agreement(variant, best.after)
         return ExperimentResult(
             summary=(
-                f"with {described(best.edit)} the {variant.setup.sides[1]} agrees with the {side}: "
+                f"with {described(best.edit)} the {variant.setup.sides[1]} {verb} the {side}: "
                 f"k3 falls from {variant.gap:.2g} to {best.after.gap:.2g} nats per token"
             ),
             after=best.after,

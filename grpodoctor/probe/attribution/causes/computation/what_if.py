@@ -15,6 +15,7 @@ from grpodoctor.probe.attribution.engine_variants import model_path as path_of
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.naming import ALSO_FITS
 from grpodoctor.probe.attribution.search.edit_search import Candidate
+from grpodoctor.probe.attribution.search.selection import agreement
 from grpodoctor.probe.attribution.search.site_search import SiteSearch
 from grpodoctor.probe.attribution.token_biases import deviating_tokens, missing_tokens
 from grpodoctor.probe.attribution.tokens import significant
@@ -85,10 +86,11 @@ def _result(
     """What one edit explains, next to others that explain as much."""
     cause, side, other_side = cause_of(best.edit), *variant.setup.sides
     fits = tuple(f"{ALSO_FITS}{described(other.edit)}" for other in rivals[:_SHOWN])
+    verb = agreement(variant, best.after)
     who = "a reference engine" if variant.setup.swapped else f"the {other_side}"
     return ExperimentResult(
         summary=(
-            f"with {described(best.edit)}, {who} agrees with the {side}: k3 falls from "
+            f"with {described(best.edit)}, {who} {verb} the {side}: k3 falls from "
             f"{variant.gap:.2g} to {best.after.gap:.2g} nats per token"
         ),
         after=best.after,

@@ -20,6 +20,10 @@ _OFF = 0.01
 """Relative difference from which two temperatures count as different."""
 _ABOUT = 0.03
 """The same if one temperature is estimated from the sampled tokens, which may be few."""
+_LEAST_LOGPROB = -30.0
+"""Bound of a single token's log-probability, also of one that a truncation excludes."""
+_MOST_GAIN = 5.0
+"""Bound of what a single token says about two temperatures, in nats."""
 _HINT = 0.05
 """Share of the gap from which a fit justifies an experiment."""
 
@@ -109,7 +113,7 @@ def fit(variant: Variant) -> Fit | None:
         return float(np.mean(np.minimum(np.square(learner_N - sampler_N), 25.0)))
 
     def surprise(learner_N: Floats) -> float:
-        return -float(np.mean(np.maximum(learner_N, -30.0)))
+        return -float(np.mean(np.maximum(learner_N, _LEAST_LOGPROB)))
 
     reported, drawn = (_least(columns_NT, loss) for loss in (off, surprise))
     now_N = tokens.learner_N[chosen_N]
@@ -246,6 +250,37 @@ def best_processing(
             experiments.effective_gap(variant, one),
         ),
     )
+
+
+def side_under_truncation(experiments: Experiments, final: Variant) -> str:
+    """Which side has the wrong temperature, if the tokens were drawn from a truncated distribution.
+
+    The maximum-likelihood temperature of such tokens is that of the whole distribution and too low.
+    Instead, their likelihood under the truncation is compared at the two temperatures in question.
+
+    Args:
+        experiments: of the case.
+        final: the variant without all causes, with the truncation.
+
+    Raises:
+        EngineError: if the learner cannot score.
+        BudgetSpentError: if the time budget is used up.
+    """
+    asked, best = experiments.case.sampling.temperature, final.setup.processing.temperature
+    if abs(best / asked - 1) < _OFF:
+        return _side(asked, best, best)
+    requested = replace(final.setup.processing, temperature=asked)
+    (at_asked_N,) = experiments.score_all(final.setup.learner, [requested], final.setup)
+    at_asked_N = final.setup.learner_column(final.tokens.lengths_B, at_asked_N)
+    counted_N = final.tokens.counted_N
+    at_best_N, at_asked_N = (
+        np.maximum(each_N[: counted_N.size][counted_N], _LEAST_LOGPROB)
+        for each_N in (final.tokens.learner_N, at_asked_N)
+    )
+    # A token that one truncation excludes is evidence for the other, but may be rounding at its
+    # edge.
+    gain_N = np.clip(at_best_N - at_asked_N, -_MOST_GAIN, _MOST_GAIN)
+    return _side(asked, best, best if gain_N.mean() >= 0 else asked)
 
 
 def _side(asked: float, best: float, drawn: float) -> str:

@@ -14,6 +14,7 @@ from grpodoctor.probe.attribution.engine_files import read_config
 from grpodoctor.probe.attribution.engine_variants import model_path
 from grpodoctor.probe.attribution.experiments import Experiments
 from grpodoctor.probe.attribution.search.edit_gaps import EditGaps
+from grpodoctor.probe.attribution.search.selection import agreement
 from grpodoctor.probe.attribution.tokens import Tokens
 from grpodoctor.probe.attribution.variant import Variant
 from grpodoctor.probe.results.token_text import texts_of
@@ -69,10 +70,11 @@ class MaskedTokens(Cause):
             return None
         after = experiments.vary(variant, edits=(*variant.setup.edits, _edit(best)))
         side, other_side = variant.setup.sides
+        verb = agreement(variant, after)
         words = _in_words(best, texts_of(experiments.case.learner.model))
         return ExperimentResult(
             summary=(
-                f"with {words} masked wherever it occurs, the {other_side} agrees with the "
+                f"with {words} masked wherever it occurs, the {other_side} {verb} the "
                 f"{side}: k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
