@@ -81,7 +81,12 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
     if len(behavior) < 2:
         return None
     for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - BEFORE) + 1):
-        fall = _jump(outcome, after, _NOISES)
+        at = len(values) - after
+        if values[at] >= values[at - 1]:
+            continue
+        if max(values[at : at + NEARBY]) >= min(values[at - NEARBY : at]):
+            continue  # the usual case, before the noise is estimated
+        fall = level_jump(values, at, _NOISES)
         if fall is None or not fall[1] <= min((1 - _LOST) * fall[0], fall[0]):
             continue
         step = outcome.steps(after)[0]
