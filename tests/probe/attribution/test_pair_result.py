@@ -80,3 +80,11 @@ def test_two_edits_of_one_cause_are_one() -> None:
     assert not result.parts
     assert result.identity.id == "sliding-window"
     assert len(result.details) == 2
+
+
+def test_the_change_that_lowers_the_gap_alone_comes_first() -> None:
+    """The other one alone changes nothing, so its share would be none, and that of this one all."""
+    _, variant, result = pair_of(HEAT, SKIPPED, 1e-6)
+    first, second = result.parts
+    assert [first.identity.id, second.identity.id] == ["missing-activation", "temperature"]
+    assert second.after.gap < first.after.gap < variant.gap

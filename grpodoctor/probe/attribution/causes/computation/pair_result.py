@@ -25,15 +25,18 @@ def result_of(experiments: Experiments, variant: Variant, pair: ClosedPair) -> E
         EngineError: if the learner fails.
         BudgetSpentError: if the time budget is used up.
     """
-    setup = pair.first.applied(variant.setup)
-    between = experiments.vary(variant, processing=setup.processing, edits=setup.edits)
+    first, second = pair.first, pair.second
+    between = _with(experiments, variant, first)
+    if between.gap >= variant.gap:  # alone it undoes a part of the other's effect
+        other = _with(experiments, variant, second)
+        if other.gap < between.gap:
+            first, second, between = second, first, other
     little = pair.after.gap < CLOSED * variant.gap
     is_closed = little and not experiments.is_loud(pair.after.gap)
     parts: tuple[ExperimentResult, ...] = (
-        _part(experiments, variant, between, pair.first, _rivals(pair, pair.first, pair.second)),
-        _part(experiments, between, pair.after, pair.second,
-              _rivals(pair, pair.second, pair.first)),
-    )  # fmt: skip
+        _part(experiments, variant, between, first, _rivals(pair, first, second)),
+        _part(experiments, between, pair.after, second, _rivals(pair, second, first)),
+    )
     if not is_closed:  # among half a million pairs, many leave little
         parts = tuple(replace(part, confidence="likely", rivals=()) for part in parts)
     is_one = len({part.identity.id for part in parts if part.identity}) == 1
@@ -46,6 +49,11 @@ def result_of(experiments: Experiments, variant: Variant, pair: ClosedPair) -> E
         identity=parts[0].identity,
         parts=() if is_one else parts,
     )
+
+
+def _with(experiments: Experiments, variant: Variant, change: Change) -> Variant:
+    setup = change.applied(variant.setup)
+    return experiments.vary(variant, processing=setup.processing, edits=setup.edits)
 
 
 def _part(
