@@ -43,13 +43,13 @@ class Reading:
 
 
 _GAME = Reading(
-    # The rewards of all responses become -1 while entropy, length and gradient shrink.
+    # The policy collapses onto a constant -1: entropy from step 6 on, equal rewards from step 11.
     "verl",
     (0, 45),
     ("sick",),
-    first="GRP004",
+    first="ENT001",
     warned=("ENT", "GRP", "LEN", "OPT", "REW"),
-    paste="grpodoctor preflight",
+    paste="actor_rollout_ref.rollout.temperature=1.2",
 )
 READINGS = {
     "agentgym_babyai.log": Reading(
