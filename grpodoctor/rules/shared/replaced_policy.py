@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from grpodoctor.rules.shared.level_jumps import BEFORE, NEARBY, level_jump
@@ -14,8 +14,9 @@ from grpodoctor.runs.series import WINDOW, Series
 from grpodoctor.vocabulary.metric_qualifiers import HELDOUT
 
 _LENGTH = "length/mean"
-_LEAST_AFTER, _MOST_AFTER = 5, 15
-"""Readings since the step: a level, and as many as an evaluation may be away."""
+_AFTER = (5, 10, 15)
+"""Readings since the step: a level, and as many as an evaluation may be away. In between, only the
+evaluations can have changed."""
 _NOISES, _BEHAVIOR_NOISES = 6.0, 4.0
 """Change from one reading to the next in noises of one: of the outcome, as in REW014, and of what
 must change at the same step, as in SYN010."""
@@ -70,24 +71,19 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
         outcome_name: the metric of its outcome.
     """
     outcome = chart.series(outcome_name)
-    values = outcome.tail(BEFORE + _MOST_AFTER)
-    if len(values) < BEFORE + _LEAST_AFTER:
+    values = outcome.tail(BEFORE + _AFTER[-1])
+    if len(values) < BEFORE + _AFTER[0]:
         return None
-    if min(values[-_MOST_AFTER:]) > (1 - _LOST) * max(values) > 0:
+    if min(values[-_AFTER[-1] :]) > (1 - _LOST) * max(values) > 0:
         return None  # the usual case, without a look at each step
     behavior = [
         name for name in (current_metric(chart, ENTROPY_METRICS), _LENGTH) if chart.is_fresh(name)
     ]
     if len(behavior) < 2:
         return None
-    for after in range(_LEAST_AFTER, min(_MOST_AFTER, len(outcome) - BEFORE) + 1):
-        at = len(values) - after
-        if values[at] >= values[at - 1]:
-            continue
-        if max(values[at : at + NEARBY]) >= min(values[at - NEARBY : at]):
-            continue  # the usual case, before the noise is estimated
-        fall = level_jump(values, at, _NOISES)
-        if fall is None or not fall[1] <= min((1 - _LOST) * fall[0], fall[0]):
+    for after in _AFTER:
+        fall = _fall(values, len(values) - after)
+        if fall is None:
             continue
         step = outcome.steps(after)[0]
         moved = {name: _jump(chart.series(name), after, _BEHAVIOR_NOISES) for name in behavior}
@@ -99,6 +95,16 @@ def replaced_policy(chart: Chart, outcome_name: str) -> Replacement | None:
         if measures and _heldout_fell(chart, step):
             return Replacement(step, fall, jumps, is_measured=measures != [_RATE])
     return None
+
+
+def _fall(values: Sequence[float], at: int) -> tuple[float, float] | None:
+    """The levels before and after a reading that lost much of the outcome; None if it did not."""
+    if at < BEFORE or values[at] >= values[at - 1]:
+        return None
+    if max(values[at : at + NEARBY]) >= min(values[at - NEARBY : at]):
+        return None  # the usual case, before the noise is estimated
+    fall = level_jump(values, at, _NOISES)
+    return fall if fall and fall[1] <= min((1 - _LOST) * fall[0], fall[0]) else None
 
 
 def _jump(series: Series, after: int, noises: float) -> tuple[float, float] | None:
