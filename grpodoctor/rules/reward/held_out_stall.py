@@ -172,9 +172,9 @@ class HeldOutStall(Rule):
     sure_errors: float = 2.0
     """Standard errors that are added to a held-out rise for the largest rise that it may be."""
     certain_errors: float = 2.5
-    """The same for a warning. Each evaluation is another look: of 720 simulated runs whose held-out
-    level rose by a fifth or a quarter of the training reward's rise, one in a hundred was an alarm
-    at any time, at 2.0 one in forty."""
+    """The same for a warning. Each evaluation is another look: of 600 simulated runs whose held-out
+    level rose by a fifth or a quarter of the training reward's rise, 1.3 % were an alarm at any
+    time, and 64 % of 200 true stalls (tests/benchmarks/bench_chance.py)."""
     chance_errors: float = 2.5
     """Standard errors up to which a held-out rise may be chance: two estimators at a dozen
     evaluations exceed it in one stall of fifty."""
