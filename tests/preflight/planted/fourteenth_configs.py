@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.preflight.planted.config_text import with_settings
+
 _TRL = """
 model_name_or_path: Qwen/Qwen2.5-3B-Instruct
 use_vllm: true
@@ -46,8 +48,7 @@ trainer: {n_gpus_per_node: 8, nnodes: 1, total_epochs: 10}
 
 def trl(**changes: object) -> str:
     """A usual TRL config with other values."""
-    lines = [line for line in _TRL.strip().splitlines() if line.split(":")[0] not in changes]
-    return "\n".join([*lines, *(f"{key}: {value}" for key, value in changes.items())]) + "\n"
+    return with_settings(_TRL, changes)
 
 
 def verl(*changes: tuple[str, str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.preflight.planted import thirteenth_tables as u
 from tests.preflight.planted.cases import Case
+from tests.preflight.planted.config_text import with_settings
 from tests.preflight.planted.models import BASE, GEMMA, GEMMA_TEMPLATE, LLAMA
 from tests.preflight.planted.tables import Row
 from tests.preflight.planted.thirteenth_data import BOX, CALL, boxed
@@ -58,8 +59,7 @@ trainer: {n_gpus_per_node: 8, nnodes: 1, total_epochs: 5}
 
 def trl(**changes: object) -> str:
     """A usual TRL config with other values."""
-    lines = [line for line in _TRL.strip().splitlines() if line.split(":")[0] not in changes]
-    return "\n".join([*lines, *(f"{key}: {value}" for key, value in changes.items())]) + "\n"
+    return with_settings(_TRL, changes)
 
 
 def settings_faults() -> Iterator[Case]:

@@ -18,6 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.probe.plants.engine_bug_families import ENGINE_BUG_FAMILIES
+from tests.probe.plants.family_settings import LATENT
 from tests.probe.plants.field_bug_families import FIELD_BUG_FAMILIES
 from tests.probe.plants.fresh import FRESH_FAMILIES
 from tests.probe.plants.issue_bug_families import ISSUE_BUG_FAMILIES
@@ -45,22 +46,7 @@ _SHAPE: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 _GROUPED = {"num_key_value_heads": 2}
-_MLA = {
-    "num_key_value_heads": 4,
-    "q_lora_rank": 24,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 2,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-    "moe_intermediate_size": 48,
-    "n_group": 2,
-    "topk_group": 1,
-    "scoring_func": "sigmoid",
-}
+_MLA = {**LATENT, "scoring_func": "sigmoid"}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", _GROUPED),
     "mistral": ("Mistral", {**_GROUPED, "sliding_window": 20}),

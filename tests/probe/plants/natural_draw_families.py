@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.probe.plants.family_settings import LLAMA3
+
 _GROUPED = {"num_key_value_heads": 2}
 _HEADS = {**_GROUPED, "head_dim": 16}
-_LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "original_max_position_embeddings": 32,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-}
 _MULTIPLIERS = {"embedding_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 3.0}
 NATURAL_DRAW_FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "apertus_llama3": ("Apertus", {**_GROUPED, "rope_parameters": _LLAMA3}),
+    "apertus_llama3": ("Apertus", {**_GROUPED, "rope_parameters": LLAMA3}),
     "granite_tied": ("Granite", {**_GROUPED, **_MULTIPLIERS, "tie_word_embeddings": True}),
     "internlm3": ("InternLM3", _HEADS),
     "iquestcoder": (
