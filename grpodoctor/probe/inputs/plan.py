@@ -42,6 +42,8 @@ from grpodoctor.support.validation_reasons import plain_reason
 
 _UNION_MEMBERS = ("str", "int", "float", "bool")
 _MAX_CELLS = 4096
+_SHOWN = 60
+"""Characters of a wrong value in a message."""
 _MAX_TOML_BYTES = 4 << 20
 
 
@@ -348,5 +350,11 @@ def _explained(problem: ErrorDetails, where: str) -> ConfigError:
         form = f"[[{last}]]" if last in ("sampler", "learner") else f"{last} = …"
         return ConfigError(f"{key} is missing", where=where, remedy=f"add {form}")
     remedy = f"write [[{key}]]" if key in ("sampler", "learner") else ""
-    what = f"{key} cannot be {str(problem['input'])[:60]!r}: {plain_reason(problem['msg'])}"
+    given = str(problem["input"])
+    if key == "stale":
+        remedy = "name a model's directory, with its config.json and weights"
+        given = (
+            given if len(given) <= _SHOWN else f"…{given[1 - _SHOWN :]}"
+        )  # a path's end tells most
+    what = f"{key} cannot be {given[:_SHOWN]!r}: {plain_reason(problem['msg'])}"
     return ConfigError(what, where=where, remedy=remedy)

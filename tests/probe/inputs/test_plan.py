@@ -39,7 +39,9 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_lists_make_a_grid(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
-    with pytest.raises(ConfigError, match=r"stale cannot be .*: the directory has no weights"):
+    with pytest.raises(
+        ConfigError, match=r"old': the directory has no weights.*with its config\.json"
+    ):
         read_plan(written(tmp_path, GRID))
     (tmp_path / "old" / "config.json").touch()
     (tmp_path / "old" / "model.safetensors").touch()
