@@ -174,8 +174,8 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
     if evidence.why_not_judged:
         return Verdict("not examined", evidence.why_not_judged)
     if solved is not None and not contradicting:
-        doubts = "" if faults else _doubts(problems, rose=True)
-        return _solved(solved, faults, evidence, doubts, lost_before(resolved))
+        doubt = "" if faults else _doubt(problems, rose=True)
+        return _solved(solved, faults, evidence, doubt, lost_before(resolved))
     if faults:
         first_action = first_action if faults[0] is problems[0] else ""
         return _sick(faults, resolved, evidence, first_action)
@@ -188,10 +188,11 @@ def verdict_of(problems: Sequence[Problem], evidence: RunEvidence, first_action:
             f"{steps}; {_ran(evidence)} and {_found(resolved)} so far."
         )
         return Verdict("too short", sentence, readings=evidence.readings)
-    examined = f"{_ran(evidence)} and {_found(resolved)}{_doubts(problems, rose=evidence.rose)}"
+    examined = f"{_ran(evidence)} and {_found(resolved)}"
+    doubt = _doubt(problems, rose=evidence.rose)
     if not evidence.rose:
-        return _flat(examined, evidence)
-    sentence = f"{'; '.join([*_progress(evidence), examined])}."
+        return _flat(examined, doubt, evidence)
+    sentence = f"{'; '.join([*_progress(evidence), examined])}{_but(doubt)}."
     return Verdict("healthy", sentence, readings=evidence.readings)
 
 
@@ -201,7 +202,7 @@ def _progress(evidence: RunEvidence) -> list[str]:
     return [f"{evidence.progress} over {span} steps"] if evidence.progress else []
 
 
-def _flat(examined: str, evidence: RunEvidence) -> Verdict:
+def _flat(examined: str, doubt: str, evidence: RunEvidence) -> Verdict:
     """The verdict on a run without a fault and without a rise: what keeps it there, if known."""
     is_bound = evidence.noise is not None
     found = f"no rise beyond its noise of {evidence.noise:.2g}" if is_bound else "no lasting rise"
@@ -214,13 +215,15 @@ def _flat(examined: str, evidence: RunEvidence) -> Verdict:
         # The first clause is about the same rise and its noise.
         parts += _clause(evidence.no_rise.summary).split("; ")[1:]
     parts.append(examined)
-    if evidence.no_rise_action:
+    remark = _but(doubt)
+    if evidence.no_rise_action:  # before the note, which it does not concern
         parts.append(f"first, {lower_first(evidence.no_rise_action)}")
-    sentence = in_plain_words(f"{'; '.join(parts)}.")
+        remark = f". Note {doubt}" if doubt else ""
+    sentence = in_plain_words(f"{'; '.join(parts)}{remark}.")
     return Verdict("flat", sentence, code=code, readings=evidence.readings)
 
 
-def _doubts(problems: Sequence[Problem], *, rose: bool) -> str:
+def _doubt(problems: Sequence[Problem], *, rose: bool) -> str:
     """The active note that questions the reward or the setup: the verdict must not deny it.
 
     Where nothing rose, the note on that names unsolved prompts already.
@@ -230,8 +233,12 @@ def _doubts(problems: Sequence[Problem], *, rose: bool) -> str:
     for conditions in (_CONTRADICTS_SUCCESS, _WORTH_A_WORD):
         for problem in active:
             if problem.condition in conditions and not _is_choice(problem):
-                return f", but note {problem.cause.code}: {_clause(problem.cause.summary)}"
+                return f"{problem.cause.code}: {_clause(problem.cause.summary)}"
     return ""
+
+
+def _but(doubt: str) -> str:
+    return f", but note {doubt}" if doubt else ""
 
 
 def _is_choice(problem: Problem) -> bool:
@@ -264,14 +271,14 @@ def _solved(
     problem: Problem,
     faults: Sequence[Problem],
     evidence: RunEvidence,
-    doubts: str,
+    doubt: str,
     past: Sequence[str],
 ) -> Verdict:
     is_doubtful = problem.cause.remedies[:1] == ("recheck-reward",)
     advice = (
         "check that wrong responses earn less" if is_doubtful else "stop and keep this checkpoint"
     )
-    what = f"{_clause(problem.cause.summary)}{doubts}; {advice}"
+    what = f"{_clause(problem.cause.summary)}{_but(doubt)}; {advice}"
     return Verdict(
         "solved",
         _sentences(what, [*_others(faults), *past]),

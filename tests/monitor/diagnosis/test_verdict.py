@@ -44,6 +44,17 @@ def test_a_note_on_what_success_does_not_cause_is_part_of_the_verdict(condition)
     assert "but note" not in verdict_of([low_entropy], EVIDENCE, "").line
 
 
+def test_the_first_action_of_a_flat_run_comes_before_a_note_that_it_does_not_concern():
+    note = problem("KLD003", "wrong-reference", severity="info")
+    flat = replace(EVIDENCE, rose=False)
+    line = verdict_of([note], replace(flat, no_rise_action="Restart with a larger batch"), "").line
+    summary = note.cause.summary.rstrip(".")
+    assert line.endswith(
+        f"found no fault; first, restart with a larger batch. Note KLD003: {summary}."
+    )
+    assert f"found no fault, but note KLD003: {summary}" in verdict_of([note], flat, "").line
+
+
 def test_solved_prompts_do_not_hide_a_note():
     solved = problem("GRP001", "solved", severity="info")
     note = problem("KLD003", "wrong-reference", severity="info")
