@@ -288,6 +288,21 @@ def test_the_first_remedy_without_settings_leaves_its_command() -> None:
     assert probe.text.startswith("grpodoctor probe --sampler transformers:Qwen/Qwen3-4B ")
 
 
+@pytest.mark.parametrize(("code", "tests_it"), [("REW006", True), ("GRP001", False)])
+def test_a_solved_run_has_a_command_only_if_its_reward_is_in_doubt(
+    code: str, tests_it: bool
+) -> None:
+    report = report_of([code])
+    (one,) = report.diagnosis.problems
+    doubted = ("recheck-reward",) if tests_it else ("refilter-prompts",)
+    cause = replace(one.cause, remedies=doubted)
+    verdict = replace(report.diagnosis.verdict, kind="solved")
+    diagnosis = replace(report.diagnosis, verdict=verdict, problems=(replace(one, cause=cause),))
+    advice = {each: advice_for(each, {}, "trl", {}) for each in doubted}
+    steps = first_steps(replace(report, diagnosis=diagnosis, advice=advice))
+    assert [step.text.split()[:2] for step in steps] == [["grpodoctor", "preflight"]] * tests_it
+
+
 def test_a_first_remedy_for_a_person_is_followed_by_the_settings_of_the_next() -> None:
     report = report_of(["OPT003"])
     assert [step.text for step in first_steps(report)] == [

@@ -399,13 +399,14 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
     """What to paste or type first, for the main fault of a sick run or the note on a flat one.
 
     The settings of the first remedy; otherwise the command that makes its check, the settings of
-    the next remedy that has any, or an instruction.
+    the next remedy that has any, or an instruction. For a solved run whose reward is in doubt, the
+    command that tests the reward.
     """
     verdict = report.diagnosis.verdict
-    if verdict.kind not in {"sick", "flat"}:
+    if verdict.kind not in {"sick", "flat", "solved"}:
         return ()
     causes = [each.cause for each in report.diagnosis.problems]
-    candidates = causes if verdict.kind == "sick" else report.findings
+    candidates = report.findings if verdict.kind == "flat" else causes
     cause = next((each for each in candidates if each.code == verdict.code), None)
     if cause is None:
         return ()
@@ -413,6 +414,8 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
     if not remedies or not remedies[0].is_open:
         return ()
     first, *others = remedies
+    if verdict.kind == "solved":
+        return (Setting(first.command),) if first.id == "recheck-reward" else ()
     if first.settings:
         return _settings_of(first)
     if first.command:
