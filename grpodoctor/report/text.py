@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,7 @@ TONE_STYLES: dict[Tone, str] = {
 _MIN_WIDTH = 40
 _SCREEN = 40
 """Lines of a terminal; after a longer report the result is repeated at its end."""
+_COMMENT = "# "
 _GAP = 2
 """Columns between two columns of a table."""
 _NARROW = 16
@@ -225,11 +227,17 @@ class _TextRenderer:
             if setting.copyable:  # stays on one line
                 text = plain(setting.commented)
                 if setting.note and indent + len(text) > self._width:
-                    yield _indented(Text(plain(f"# {setting.note}"), style="cyan"), indent)
+                    yield _indented(self._comment(setting.note, indent), indent)
                     text = plain(setting.text)
                 yield Text(" " * indent + text, style="cyan", no_wrap=True)
             else:
                 yield _indented(Text(plain(setting.commented), style="cyan"), indent)
+
+    def _comment(self, note: str, indent: int) -> Text:
+        """A comment above a setting; each of its lines may be pasted with the setting."""
+        width = max(self._width - indent, _MIN_WIDTH) - len(_COMMENT)
+        lines = textwrap.wrap(plain(note), width, break_on_hyphens=False)
+        return Text("\n".join(f"{_COMMENT}{line}" for line in lines), style="cyan")
 
     def _card(self, card: Card, indent: int) -> Iterator[RenderableType]:
         head = Text.assemble(

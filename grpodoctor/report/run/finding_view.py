@@ -8,10 +8,10 @@ from typing import Literal
 
 from grpodoctor.frameworks.written_settings import SettingLine
 from grpodoctor.monitor.advice import Advice, usable
+from grpodoctor.monitor.diagnosis.first_action import WayBack
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, is_alarm
 from grpodoctor.monitor.report import Report
 from grpodoctor.monitor.vitals import format_reading, in_tokens
-from grpodoctor.remedies.base import ONSET
 from grpodoctor.remedies.catalogue import remedy_of
 from grpodoctor.report.run.phrases import finding_period, finding_periods
 from grpodoctor.report.run.remedies_in_force import remedies_in_force
@@ -30,6 +30,7 @@ from grpodoctor.report.view import (
 )
 from grpodoctor.rules.base import Evidence, Finding
 from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.rules.reward.no_rise import FELL, NoRise
 from grpodoctor.support.safe_text import plain
 
 _MAX_ID_LETTERS = 80
@@ -214,16 +215,19 @@ def _advice(
 ) -> tuple[Block, ...]:
     """The remedies: all in full, or the first in full and the settings of the others if short."""
     ids, remedies = finding.remedies, usable(finding.remedies, report.advice)
+    way_back = report.diagnosis.way_back
     if detail == "full":
         in_force = remedies_in_force(ids, report.advice, remedies)
-        return (*(_remedy(advice, finding) for advice in remedies), *in_force)
+        return (*(_remedy(advice, finding, way_back) for advice in remedies), *in_force)
     if any(not each.is_in_force for each in remedies):
         remedies = [each for each in remedies if not each.is_in_force]
     has_further = detail == "main" and brevity.further_settings
     further = [advice for advice in remedies[1:] if has_further and _is_short(advice)]
     named = [_name(advice) for advice in remedies[1:] if advice not in further]
     others = (Paragraph(f"other remedies: {', '.join(named)}", "faint"),) if named else ()
-    first = [_brief(_remedy(each, finding), report, detail, brevity) for each in remedies[:1]]
+    first = [
+        _brief(_remedy(each, finding, way_back), report, detail, brevity) for each in remedies[:1]
+    ]
     in_force = remedies_in_force(ids, report.advice, remedies) if detail == "main" else ()
     return (*first, *map(_settings_alone, further), *others, *in_force)
 
@@ -299,7 +303,7 @@ def _joined(symptoms: Sequence[Symptom], end: str) -> tuple[Span, ...]:
         finding, comma = symptom.finding, "," if place < len(symptoms) - 1 else end
         link = anchor_of(finding)
         if place < _MOST_NAMES:
-            parts += [Span(finding.code, link=link), Span(f"{finding.name}{comma}")]
+            parts += [Span(finding.code, link=link), Span(f"{_name_of(finding)}{comma}")]
         else:
             parts.append(Span(f"{finding.code}{comma}", link=link))
     return tuple(parts)
@@ -334,13 +338,20 @@ def _other_rules(problem: Problem) -> Sequence[Symptom]:
     return tuple(each for code, each in first.items() if code != problem.cause.code)
 
 
+def _name_of(symptom: Finding) -> str:
+    """The name of a symptom; a fall of the reward would be hidden behind that of `no-rise`."""
+    course = symptom.summary.split(",")[0]
+    is_fall = symptom.code == NoRise.code and FELL in course
+    return f"{symptom.name} ({course[:1].lower()}{course[1:]})" if is_fall else symptom.name
+
+
 def _symptom_line(symptom: Symptom, symptoms: Sequence[Symptom]) -> Inline:
     """A symptom and why it follows; with its period if its rule fired more than once."""
     finding = symptom.finding
     fired = sum(each.finding.code == finding.code for each in symptoms)
     period = f", {finding_period(finding)}" if fired > 1 else ""
     because = f": {symptom.because}" if symptom.because else ""
-    return Span(finding.code, link=anchor_of(finding)), f"{finding.name}{period}{because}"
+    return Span(finding.code, link=anchor_of(finding)), f"{_name_of(finding)}{period}{because}"
 
 
 def _evidence_blocks(
@@ -425,16 +436,12 @@ def first_steps(report: Report) -> tuple[Setting, ...]:
         return (Setting(title, copyable=False), *_settings_of(then))
     lines = first.if_not_set or first.spelling
     instructions = [line.note for line in lines] or [_note(first)]
-    return (Setting(_at_onset(instructions[0], cause).split(". ")[0].rstrip(".") + ".", False),)
+    instruction = report.diagnosis.way_back.named_in(instructions[0], cause)
+    return (Setting(instruction.split(". ")[0].rstrip(".") + ".", False),)
 
 
 def _settings_of(advice: Advice) -> tuple[Setting, ...]:
     return tuple(_setting(line) for line in advice.settings)
-
-
-def _at_onset(text: str, finding: Finding) -> str:
-    """An instruction with the step of the finding that it is about."""
-    return text.replace(ONSET, f"step {finding.onset_step}")
 
 
 def _lines(advice: Advice) -> tuple[SettingLine, ...]:
@@ -443,13 +450,13 @@ def _lines(advice: Advice) -> tuple[SettingLine, ...]:
     return (*advice.spelling, *condition, *advice.if_not_set)
 
 
-def _remedy(advice: Advice, finding: Finding) -> Remedy:
+def _remedy(advice: Advice, finding: Finding, way_back: WayBack) -> Remedy:
     lines = _lines(advice) or advice.already_set
     commands = (Setting(advice.command),) if advice.command else ()
     how = remedy_of(advice.id).how
     settings = [
         replace(
-            _setting(replace(line, note=_at_onset(line.note, finding))),
+            _setting(replace(line, note=way_back.named_in(line.note, finding))),
             explains=bool(how) and line.note == how,
         )
         for line in lines

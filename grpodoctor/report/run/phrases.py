@@ -118,7 +118,11 @@ def earlier_run_lines(report: Report) -> list[str]:
     """The verdicts on the runs that the same log holds before this one: the worst ones."""
     runs = report.earlier_runs
     worst = sorted(runs, key=lambda run: VERDICT_ORDER.index(run.verdict.kind))[:_MOST_EARLIER_RUNS]
-    lines = [run.line for run in runs if run in worst]
+    lines = [
+        " ".join(filter(None, (run.line, run.limit_remark(report.lengths))))
+        for run in runs
+        if run in worst
+    ]
     left = len(runs) - len(lines)
     return [*lines, f"and {count_of(left, 'earlier run')} more"] if left else lines
 

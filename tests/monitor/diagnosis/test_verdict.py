@@ -140,7 +140,9 @@ def test_a_run_without_a_rise_is_not_called_healthy():
     assert verdict.line.startswith("Flat: reward 0.2 → 0 over 100 steps, no lasting rise; 20")
     noisy = verdict_of([], replace(EVIDENCE, noise=0.0949, rose=False), "")
     assert "no rise beyond its noise of 0.095; 20 of" in noisy.line
-    fallen = verdict_of([], replace(EVIDENCE, noise=0.0949, fell=True, rose=False), "")
+    fallen = verdict_of(
+        [], replace(EVIDENCE, noise=0.0949, fall="reward fell from 1 to 0.5", rose=False), ""
+    )
     assert "a fall beyond its noise of 0.095; 20 of" in fallen.line
 
 
