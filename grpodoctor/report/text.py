@@ -57,6 +57,8 @@ _NARROW = 16
 """Width that a name keeps in a narrow table."""
 _MIN_TABLE_WIDTH = 72
 """Narrower terminals get a list instead of a wide table."""
+_MIN_WRAPPED_WIDTH = 80
+"""The same for a table of names and texts."""
 
 _WORD = re.compile(r"\S+")
 _PART_OF_NAME = re.compile(r"[^\s/]+/?|/")
@@ -188,7 +190,9 @@ class _TextRenderer:
                 return
 
     def _table(self, table: Table, indent: int) -> Iterator[RenderableType]:
-        if table.narrow and self._width < _MIN_TABLE_WIDTH:
+        if table.narrow and self._width < (
+            _MIN_WRAPPED_WIDTH if _wraps(table) else _MIN_TABLE_WIDTH
+        ):
             yield from (_indented(_spans(line), indent) for line in table.narrow)
             return
         grid = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -348,6 +352,13 @@ def _cut_widths(table: Table, needed: list[int], rest: int) -> list[int]:
         widths[place] = min(needed[place], rest if place == elastic[-1] else rest * 2 // 5)
         rest -= widths[place]
     return [max(1, each) for each in widths]
+
+
+def _wraps(table: Table) -> bool:
+    """Whether cells of a table with names break into lines, which breaks words if it is narrow."""
+    return any(column.unbroken for column in table.columns) and any(
+        not _is_one_line(column) for column in table.columns
+    )
 
 
 def _is_elastic(column: Column) -> bool:
