@@ -54,10 +54,6 @@ _OTHERWISE: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("KL to reference (k1)", "kl/reference/k1"),
         ("KL to reference (k2)", "kl/reference/k2"),
     ),
-    "kl/old_policy/k3": (
-        ("KL to old policy (k1)", "kl/old_policy/k1"),
-        ("KL to old policy (k2)", "kl/old_policy/k2"),
-    ),
 }
 """What some frameworks log in place of a vital sign: another estimate of the same quantity."""
 
@@ -153,7 +149,9 @@ def format_number(value: float | None, digits: int = 4) -> str:
     """A number in at most eight characters; `-` for None and NaN."""
     if value is None or math.isnan(value):
         return "-"
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if value == 0:
+        return "0"  # not -0
+    if 1e-3 <= abs(value) < 1e5:
         text = f"{value:.{digits}g}"
         return f"{value:.0f}" if "e" in text else text
     return f"{value:.1e}"

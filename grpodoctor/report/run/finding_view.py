@@ -11,27 +11,22 @@ from grpodoctor.monitor.advice import Advice, usable
 from grpodoctor.monitor.diagnosis.first_action import WayBack
 from grpodoctor.monitor.diagnosis.problems import Problem, Symptom, is_alarm
 from grpodoctor.monitor.report import Report
-from grpodoctor.monitor.vitals import format_reading, in_tokens
 from grpodoctor.remedies.catalogue import remedy_of
+from grpodoctor.report.run.evidence_table import evidence_blocks
 from grpodoctor.report.run.phrases import finding_period, finding_periods
 from grpodoctor.report.run.remedies_in_force import remedies_in_force
 from grpodoctor.report.view import (
     Block,
     Bullets,
     Card,
-    Column,
     Inline,
     Paragraph,
     Remedy,
     Setting,
     Span,
-    Table,
-    code,
 )
-from grpodoctor.rules.base import Evidence, Finding
-from grpodoctor.rules.catalogue import all_rules
+from grpodoctor.rules.base import Finding
 from grpodoctor.rules.reward.no_rise import FELL, NoRise
-from grpodoctor.support.safe_text import plain
 
 _MAX_ID_LETTERS = 80
 _IF_NOT_SET = "If not set already:"
@@ -40,11 +35,6 @@ _WHERE_UNKNOWN = {
     False: "The run's config was not found.",
 }
 """Why a setting is unknown, by whether the config was found."""
-_NO_EVIDENCE = {
-    True: "This finding rests on the settings of the run, not on readings.",
-    False: "This finding has no evidence: its rule named no readings.",
-}
-"""The sentence in place of the evidence, by whether the rule reads the config."""
 _MOST_NAMES = 3
 """Symptoms with the same reason whose names are shown; the others have their codes."""
 _RECHECK = "recheck-reward"
@@ -195,7 +185,7 @@ def _card(
     brevity: Brevity = BREVITIES[0],
 ) -> Card:
     evidence = finding.evidence[: {"full": None, "main": brevity.evidence, "short": 0}[detail]]
-    shown = _evidence_blocks(finding, evidence, report.run.last_step, detail)
+    shown = evidence_blocks(finding, evidence, report.run.last_step, is_full=detail == "full")
     return Card(
         tone=finding.severity,
         badge=finding.severity,
@@ -340,9 +330,10 @@ def _other_rules(problem: Problem) -> Sequence[Symptom]:
 
 def _name_of(symptom: Finding) -> str:
     """The name of a symptom; a fall of the reward would be hidden behind that of `no-rise`."""
-    course = symptom.summary.split(",")[0]
-    is_fall = symptom.code == NoRise.code and FELL in course
-    return f"{symptom.name} ({course[:1].lower()}{course[1:]})" if is_fall else symptom.name
+    noun, is_fall, _ = symptom.summary.partition(FELL)
+    if symptom.code != NoRise.code or not is_fall:
+        return symptom.name
+    return f"{symptom.name} ({noun.strip().lower()} fell)"
 
 
 def _symptom_line(symptom: Symptom, symptoms: Sequence[Symptom]) -> Inline:
@@ -352,58 +343,6 @@ def _symptom_line(symptom: Symptom, symptoms: Sequence[Symptom]) -> Inline:
     period = f", {finding_period(finding)}" if fired > 1 else ""
     because = f": {symptom.because}" if symptom.because else ""
     return Span(finding.code, link=anchor_of(finding)), f"{_name_of(finding)}{period}{because}"
-
-
-def _evidence_blocks(
-    finding: Finding, evidence: tuple[Evidence, ...], last_step: int | None, detail: CardDetail
-) -> tuple[Block, ...]:
-    """The table of the evidence; in full cards, why there is none."""
-    if evidence:
-        return (_evidence(evidence, last_step, with_cause=detail == "full"),)
-    if detail != "full" or finding.evidence:
-        return ()
-    reads_config = any(each.reads_config for each in all_rules() if each.code == finding.code)
-    return (Paragraph(_NO_EVIDENCE[reads_config], "faint"),)
-
-
-def _evidence(evidence: tuple[Evidence, ...], last_step: int | None, *, with_cause: bool) -> Table:
-    """The evidence; its heading has the step if all readings are from the same one.
-
-    Args:
-        evidence: the readings.
-        last_step: the last step of the run, which the heading names if the readings are older.
-        with_cause: whether to name the sequences behind the readings.
-    """
-    steps = {each.step for each in evidence}
-    is_one, is_now = len(steps) == 1, steps == {last_step}
-    at = "" if is_now or last_step is None else f" of {last_step}"
-    title = f"evidence at step {evidence[0].step}{at}" if is_one else "evidence"
-    has_cause = with_cause and any(each.where for each in evidence)
-    columns = (
-        Column(title, unbroken=True),
-        *(() if is_one else (Column("step", numeric=True),)),
-        Column("reading", numeric=True),
-        Column("recent median", numeric=True),
-        Column("baseline", numeric=True),
-        *((Column("sequence"),) if has_cause else ()),
-    )
-    rows: list[tuple[Inline, ...]] = [
-        (
-            (code(each.metric), " (tokens)") if in_tokens(each.metric) else code(each.metric),
-            *(() if is_one else (str(each.step),)),
-            *(
-                format_reading(each.metric, number) if number is not None else ""
-                for number in (each.value, each.median, each.baseline)
-            ),
-            *([_sequence(each.where)] if has_cause else []),
-        )
-        for each in evidence
-    ]
-    return Table(columns, tuple(rows))
-
-
-def _sequence(where: str | None) -> Inline:
-    return code(plain(where, limit=_MAX_ID_LETTERS)) if where else ""
 
 
 def first_steps(report: Report) -> tuple[Setting, ...]:
