@@ -74,6 +74,9 @@ _FALL = re.compile(
 )
 """The fall of an outcome in the summary of another fault."""
 
+_MOVED = re.compile(r"\b(?:reward|accuracy) (?:fell|went|rose) from ", re.IGNORECASE)
+"""How summaries state a movement of an outcome."""
+
 _NOT_LOGGED = "not logged"
 
 
@@ -343,7 +346,12 @@ def _lost_outcome(problem: Problem) -> str:
 
 
 def _explains_fall(problem: Problem) -> bool:
-    """Whether the outcome's failure to rise, which a fall is as well, is an effect of a fault."""
+    """Whether the outcome's failure to rise, which a fall is as well, is an effect of a fault.
+
+    A fault whose summary states how the outcome moved needs no second pair of numbers.
+    """
+    if _MOVED.search(problem.present.summary):
+        return False
     effects = (symptom.finding for symptom in problem.symptoms)
     return any(each.code == NoRise.code and each.active for each in effects)
 

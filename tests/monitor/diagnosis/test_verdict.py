@@ -387,3 +387,6 @@ def test_a_fall_that_a_fault_explains_is_part_of_the_verdict():
     assert f", and {fall}" in verdict_of([explained], replace(EVIDENCE, fall=fall), "").line
     assert fall not in verdict_of([cause], replace(EVIDENCE, fall=fall), "").line
     assert "fell" not in verdict_of([explained], EVIDENCE, "").line
+    stated = replace(cause.cause, summary="Reward fell from 0.3 (best, around step 9) to 0.05.")
+    twice = replace(explained, cause=stated)
+    assert fall not in verdict_of([twice], replace(EVIDENCE, fall=fall), "").line
