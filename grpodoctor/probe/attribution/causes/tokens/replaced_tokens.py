@@ -58,6 +58,7 @@ class ReplacedTokens(Cause):
     )
     least = 0.5
     is_surrogate = True
+    is_symmetric = True
 
     def hypothesize(self, experiments: Experiments, variant: Variant) -> Hypothesis | None:
         """A gap that no cheaper experiment explains, and a learner that can read other tokens."""
@@ -76,7 +77,7 @@ class ReplacedTokens(Cause):
         words = _in_words(found, texts_of(experiments.case.learner.model))
         return ExperimentResult(
             summary=(
-                f"the sampler reports the learner's prompt ids, but with {words} in every prompt, "
+                f"{reads_in_words(variant)} with {words} in every prompt, "
                 f"k3 falls from {variant.gap:.2g} to {after.gap:.2g} nats per token"
             ),
             after=after,
@@ -120,9 +121,13 @@ def reads_in_words(variant: Variant) -> str:
 def _in_words(replaced: Replaced, texts: Mapping[int, str]) -> str:
     parts = []
     for place, token in replaced:
-        text = f" ({texts[token]!r})" if token in texts else ""
-        parts.append(f"token {token}{text} at {place_in_words(place)}")
+        parts.append(f"token {token_in_words(token, texts)} at {place_in_words(place)}")
     return ", ".join(parts)
+
+
+def token_in_words(token: int, texts: Mapping[int, str]) -> str:
+    """A token's id, with its text if it is known."""
+    return f"{token} ({texts[token]!r})" if token in texts else str(token)
 
 
 def place_in_words(place: int) -> str:
