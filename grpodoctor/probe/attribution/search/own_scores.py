@@ -52,9 +52,7 @@ def in_one_pass(experiments: Experiments, variant: Variant) -> Variant | None:
     return between if is_third else None
 
 
-def as_reported(
-    experiments: Experiments, reported: Variant, explained: Variant
-) -> Variant | None:
+def as_reported(experiments: Experiments, reported: Variant, explained: Variant) -> Variant | None:
     """The reported values under the causes that explain the sampler's own scores.
 
     None if a cause changed more than the learner's model.
@@ -63,14 +61,16 @@ def as_reported(
         EngineError: if the learner cannot score.
         BudgetSpentError: if the time budget is used up.
     """
-    final, rescored = explained.setup, explained.setup.rescored
-    changes = {"learner": final.learner, "edits": final.edits}
-    if replace(reported.setup, rescored=rescored, **changes) != final:
+    final, own = explained.setup, reported.setup
+    expected = replace(own, rescored=final.rescored, learner=final.learner, edits=final.edits)
+    if expected != final:
         return None
-    return experiments.vary(reported, **changes)
+    return experiments.vary(reported, learner=final.learner, edits=final.edits)
 
 
 def step_as_reported(step: Step, reported: Setup) -> Step:
     """A cause that was accepted among the sampler's own scores, for its reported values."""
-    before, after = (replace(each, rescored=reported.rescored) for each in (step.before, step.after))
+    before, after = (
+        replace(each, rescored=reported.rescored) for each in (step.before, step.after)
+    )
     return replace(step, before=before, after=after)
